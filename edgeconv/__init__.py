@@ -1,0 +1,32 @@
+"""edgeconv: a trained model in, a judged set of .tflite files out.
+
+The verbs are functions from noun to noun; they print nothing and never exit.
+Nothing heavy is imported until a verb is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgeconv.measure.bench import bench
+    from edgeconv.measure.gate import check
+    from edgeconv.pipeline import convert
+    from edgeconv.source import load
+
+__version__ = "0.1.0"
+__all__ = ["bench", "check", "convert", "load"]
+
+_VERBS = {
+    "bench": "edgeconv.measure.bench",
+    "check": "edgeconv.measure.gate",
+    "convert": "edgeconv.pipeline",
+    "load": "edgeconv.source",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _VERBS:
+        raise AttributeError(f"module 'edgeconv' has no attribute {name!r}")
+    return getattr(import_module(_VERBS[name]), name)

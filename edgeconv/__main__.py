@@ -1,0 +1,5 @@
+"""`python -m edgeconv`."""
+
+from edgeconv.cli import main
+
+main()

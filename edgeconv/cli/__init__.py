@@ -1,0 +1,107 @@
+"""The command line: text in, one verb, text out. The only folder that prints or exits."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# One line each, so that --help imports no command.
+_COMMANDS = {
+    "demo": "Train, convert, measure and judge a small model: the whole job, in a minute.",
+    "convert": "Convert a trained model to verified .tflite files.",
+    "bench": "Measure size, latency, memory and accuracy beside the baseline.",
+    "check": "Hold a report against a budget; exit 1 when a limit is broken.",
+    "inspect": "Show what is in a model file, without running it.",
+}
+INTERRUPTED = 130
+
+
+class _Commands(click.Group):
+    """Imports a command's module when the command is called, and not before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(f"edgeconv.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            from edgeconv.errors import unknown_name
+
+            raise unknown_name("command", args[0], _COMMANDS)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+    if not asked:
+        return
+    from edgeconv.store.hashes import tool_versions
+
+    versions = dict(tool_versions())
+    own = versions.pop("edgeconv")
+    others = ", ".join(f"{name} {version}" for name, version in versions.items())
+    click.echo(f"edgeconv {own} ({others})")
+    ctx.exit()
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and those of the tools.",
+)
+def cli() -> None:
+    """A trained model in, a judged set of .tflite files out.
+
+    Exit codes: 0 done, 1 a limit was broken, 2 usage or configuration, 3 input refused,
+    4 a tool failed or a result did not pass verification, 130 interrupted.
+    """
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The console script. Every error ends in one message on stderr and its exit code."""
+    sys.exit(run(args))
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit code."""
+    from edgeconv.errors import EdgeconvError
+    from edgeconv.workers import end_on_sigterm
+
+    end_on_sigterm()
+    try:
+        code: Any = cli.main(args=args, prog_name="edgeconv", standalone_mode=False)
+    except EdgeconvError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader, `head` for one, has what it wanted.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,126 @@
+"""edgeconv convert."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import click
+
+from edgeconv.cli.options import comma_list, echo_json, execution, execution_options
+from edgeconv.cli.progress import progress
+from edgeconv.nouns import CalibrationRange, Engine, IoType
+
+_SIDES = ("input", "output")
+
+
+@click.command()
+@click.argument("model")
+@click.option("-o", "--out", "directory", help="Directory to publish in. [default: NAME.tflites]")
+@click.option(
+    "--to",
+    required=True,
+    help="Recipes, comma-separated: float32, float16, dynamic, weight-only-int8, int8, int16x8; "
+    "or all.",
+)
+@click.option(
+    "--calibration",
+    metavar="SOURCE",
+    help="Samples to calibrate and verify with: FILE.npz, FILE.npy or KIND:PLACE, with "
+    "?INPUT=ARRAY to rename. int8 and int16x8 need them.",
+)
+@click.option("--samples", type=int, help="How many samples calibrate. [default: nine tenths]")
+@click.option(
+    "--io",
+    "io_types",
+    multiple=True,
+    metavar="TYPE",
+    help="Input and output type of the full-integer recipes: float32, int8, uint8 or (int16x8) "
+    "int16; input=TYPE or output=TYPE sets one side. [default: float32]",
+)
+@click.option("--signature", help="The signature to convert, if there are several.")
+@click.option("--batch", type=int, help="Fix a dynamic batch dimension to this.")
+@click.option("--engine", type=click.Choice(get_args(Engine)), default="auto", show_default=True)
+@click.option(
+    "--calibration-range",
+    type=click.Choice(get_args(CalibrationRange)),
+    default="minmax",
+    show_default=True,
+    help="True minima and maxima, or an exponential moving average of them, which clips.",
+)
+@click.option(
+    "--allow-float",
+    default="",
+    metavar="OPERATORS",
+    help="Operators that a full-integer recipe may leave in float, comma-separated; * for any.",
+)
+@click.option(
+    "--min-snr-db",
+    type=float,
+    help="Lowest signal-to-noise ratio of an output against the float model that is published. "
+    "[default: by recipe]",
+)
+@execution_options
+@click.pass_context
+def command(ctx: click.Context, /, model: str, **options: Any) -> None:
+    """Convert MODEL to .tflite files, each verified before it is published.
+
+    MODEL is a SavedModel directory (or its versioned parent), a .keras or .h5 file, or a
+    float .tflite. Beside each .tflite goes a JSON manifest of all that is known of it. What
+    is up to date already is left alone.
+    """
+    from edgeconv.pipeline import convert
+    from edgeconv.quantize.recipes import make_recipes
+
+    input_type, output_type = io_pair(options["io_types"])
+    recipes = make_recipes(
+        comma_list(options["to"]),
+        engine=options["engine"],
+        calibration_range=options["calibration_range"],
+        input_type=input_type,
+        output_type=output_type,
+        allow_float=comma_list(options["allow_float"]),
+        min_snr_db=options["min_snr_db"],
+    )
+    with progress(quiet=options["quiet"]) as on_progress:
+        conversion = convert(
+            model,
+            options["directory"],
+            recipes,
+            calibration=options["calibration"],
+            samples=options["samples"],
+            signature=options["signature"],
+            batch=options["batch"],
+            execution=execution(options),
+            on_progress=on_progress,
+        )
+    _show(conversion, as_json=options["as_json"])
+    ctx.exit(4 if conversion.failures else 0)
+
+
+def io_pair(texts: tuple[str, ...]) -> tuple[IoType, IoType]:
+    """The input and output type that `--io` asks for. Raises `UsageError`."""
+    from edgeconv.errors import UsageError, unknown_name
+
+    chosen: dict[str, Any] = {}
+    for text in texts:
+        side, equals, io_type = text.rpartition("=")
+        if io_type not in get_args(IoType):
+            raise unknown_name("--io type", io_type, get_args(IoType))
+        if equals and side not in _SIDES:
+            raise unknown_name("--io side", side, _SIDES)
+        for name in [side] if equals else _SIDES:
+            if chosen.get(name, io_type) != io_type:
+                raise UsageError(f"--io gives the {name} two types: {chosen[name]} and {io_type}")
+            chosen[name] = io_type
+    return chosen.get("input", "float32"), chosen.get("output", "float32")
+
+
+def _show(conversion: Any, *, as_json: bool) -> None:
+    if as_json:
+        echo_json(conversion)
+        return
+    from edgeconv.report.text import conversion_table
+
+    click.echo(conversion_table(conversion))
+    for failure in conversion.failures:
+        click.echo(f"error: {failure.message}", err=True)

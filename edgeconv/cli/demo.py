@@ -1,0 +1,48 @@
+"""edgeconv demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgeconv.cli.options import echo_json, execution, execution_options
+from edgeconv.cli.progress import progress
+
+
+@click.command()
+@click.option(
+    "-o", "--out", "directory", default="edgeconv-demo", show_default=True, help="Where to write."
+)
+@execution_options
+@click.pass_context
+def command(ctx: click.Context, /, directory: str, **options: Any) -> None:
+    """Run the whole job on a small model, without any download.
+
+    Trains a CNN on scikit-learn's handwritten digits under MirroredStrategy with two
+    logical CPU devices, converts it by every recipe, measures each artifact beside the
+    trained baseline, and holds them to a small budget. Ends with exit code 1 where a limit
+    is broken.
+    """
+    from edgeconv.demo import demonstrate
+
+    with progress(quiet=options["quiet"]) as on_progress:
+        done = demonstrate(
+            Path(directory).absolute(), execution=execution(options), on_progress=on_progress
+        )
+    report = done.report
+    if options["as_json"]:
+        echo_json(report)
+    else:
+        from edgeconv.report.text import report_table, verdict_lines
+
+        click.echo(report_table(report))
+        if report.verdict is not None:
+            click.echo(verdict_lines(report.verdict))
+        click.echo(f"report: {done.report_html}\n        {done.report_json}")
+    for failure in done.conversion.failures:
+        click.echo(f"error: {failure.message}", err=True)
+    if done.conversion.failures:
+        ctx.exit(4)
+    ctx.exit(0 if report.verdict is not None and report.verdict.ok else 1)

@@ -1,0 +1,69 @@
+"""Options that several commands share, and the values they become."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from edgeconv.stages import Execution
+
+_EXECUTION = (
+    click.option(
+        "--threads", type=click.IntRange(1), default=None, help="Threads; default: cores."
+    ),
+    click.option(
+        "--timeout-s",
+        type=click.FloatRange(0, min_open=True),
+        default=3600.0,
+        show_default=True,
+        help="Wall-clock limit of each child process, in seconds.",
+    ),
+    click.option(
+        "--memory-limit-mib",
+        type=click.IntRange(0),
+        default=0,
+        help="Resident-memory limit of each child process, in MiB; 0: none.",
+    ),
+    click.option("--no-cache", is_flag=True, help="Neither read nor write the stage cache."),
+    click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+)
+
+
+def execution_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every command that runs models."""
+    for option in reversed(_EXECUTION):
+        command = option(command)
+    return command
+
+
+def execution(options: Mapping[str, Any]) -> Execution:
+    """The values of `execution_options` as one."""
+    import os
+
+    from edgeconv.stages import Execution
+    from edgeconv.workers import Allowance
+
+    return Execution(
+        threads=options["threads"] or os.cpu_count() or 1,
+        allowance=Allowance(
+            timeout_s=options["timeout_s"], memory_bytes=options["memory_limit_mib"] * 2**20
+        ),
+        use_cache=not options["no_cache"],
+    )
+
+
+def echo_json(noun: Any) -> None:
+    """Print a noun as one JSON document."""
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(noun), indent=2).decode())
+
+
+def comma_list(text: str) -> list[str]:
+    """The parts of a comma-separated option."""
+    return [part.strip() for part in text.split(",") if part.strip()]

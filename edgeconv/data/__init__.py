@@ -1,0 +1,63 @@
+"""Samples for calibration and evaluation: from a SOURCE on the command line to checked arrays.
+
+A SOURCE is `kind:place?option=value&option=value`; see `edgeconv.data.location`. A kind
+is one module, named in `edgeconv.plugins.SAMPLE_SOURCES`, with three things in it:
+
+    OPTIONS: frozenset[str]
+        The options the kind takes. Every other option is a renaming,
+        MODEL_INPUT=ARRAY, and is dealt with outside the kind.
+    identity(place, options) -> str
+        The hash of the content that `read` would read. Imports no numpy, because an
+        up-to-date `convert` asks for nothing else.
+    read(place, options, wanted) -> Arrays
+        The arrays called `wanted`, or all of them where that is None, and the labels,
+        as they are stored. A kind never casts, scales or drops anything, and never
+        sees the model: `load_samples` checks what it gave.
+
+Nothing here imports numpy until samples are really read.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgeconv.data.files import read_samples, write_samples
+    from edgeconv.data.load import load_samples
+    from edgeconv.data.location import identity
+    from edgeconv.data.samples import Samples, batch_size, check_whole_batches, sha256_samples
+    from edgeconv.data.split import split_calibration
+    from edgeconv.data.synthetic import synthetic_samples
+
+__all__ = [
+    "Samples",
+    "batch_size",
+    "check_whole_batches",
+    "identity",
+    "load_samples",
+    "read_samples",
+    "sha256_samples",
+    "split_calibration",
+    "synthetic_samples",
+    "write_samples",
+]
+
+_MODULES = {
+    "Samples": "samples",
+    "batch_size": "samples",
+    "check_whole_batches": "samples",
+    "identity": "location",
+    "load_samples": "load",
+    "read_samples": "files",
+    "sha256_samples": "samples",
+    "split_calibration": "split",
+    "synthetic_samples": "synthetic",
+    "write_samples": "files",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'edgeconv.data' has no attribute {name!r}")
+    return getattr(import_module(f"edgeconv.data.{_MODULES[name]}"), name)

@@ -1,0 +1,121 @@
+"""Reading one stored array, from a file that may be damaged or hostile."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import stat
+import tokenize
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+from edgeconv.errors import InputRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import numpy as np
+
+LARGEST_BYTES = 16 << 30
+_NUMBERS = "biufc"
+
+# All that numpy's header reader was seen to raise on damaged headers.
+_BAD_HEADER = (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError)
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """What a kind of data gives: arrays by name, as stored, and the labels if it has any.
+
+    An array that has no name in the data is called "".
+    """
+
+    by_name: dict[str, np.ndarray[Any, Any]]
+    labels: np.ndarray[Any, Any] | None = None
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[tuple[IO[bytes], int]]:
+    """An open regular file and its size in bytes, which is not 0.
+
+    Raises `InputRefused` where there is none, or where reading it fails in the block.
+    """
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            what = "directory" if stat.S_ISDIR(status.st_mode) else "device or pipe"
+            raise InputRefused(f"{path} is a {what}, not a data file")
+        with path.open("rb") as file:
+            if status.st_size == 0:
+                raise InputRefused(f"{path} is empty (0 bytes)")
+            yield file, status.st_size
+    except FileNotFoundError:
+        raise InputRefused(f"{path} does not exist", hint="check the path") from None
+    except OSError as error:
+        raise InputRefused(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def sha256_of(path: Path) -> str:
+    """The hash of a data file's bytes. Raises `InputRefused` as `opened` does."""
+    from edgeconv.store.hashes import sha256_file
+
+    with opened(path):
+        return sha256_file(path)
+
+
+def read_array(stream: IO[bytes], size_bytes: int, what: str) -> np.ndarray[Any, Any]:
+    """The numeric array in a stream of `size_bytes` in numpy's .npy format.
+
+    Never unpickles, and allocates no more than the stream really holds. Raises
+    `InputRefused` with `what` named where the bytes are anything else.
+    """
+    from numpy.lib import format as npy
+
+    shape, dtype = _header(stream, what)
+    if dtype.hasobject:
+        raise InputRefused(
+            f"{what} holds pickled Python objects, which edgeconv never loads",
+            hint="save it again as a numeric array, for example np.stack(list(x))",
+        )
+    if dtype.kind not in _NUMBERS:
+        raise InputRefused(f"{what} holds {dtype}, not numbers")
+    _check_size(stream.tell() + math.prod(shape) * dtype.itemsize, size_bytes, what)
+    stream.seek(0)
+    try:
+        return npy.read_array(stream, allow_pickle=False)
+    except _BAD_HEADER as error:
+        raise InputRefused(f"{what} is damaged: {error}") from error
+    except MemoryError as error:
+        raise InputRefused(f"{what} does not fit into memory ({size_bytes:,} bytes)") from error
+
+
+def _header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    from numpy.lib import format as npy
+
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    try:
+        version = npy.read_magic(stream)
+        if version not in readers:
+            raise InputRefused(f"{what} is in version {version} of the .npy format, not 1 or 2")
+        shape, _fortran, dtype = readers[version](stream)
+    except _BAD_HEADER as error:
+        raise InputRefused(
+            f"{what} is no numpy array: {error}", hint="write it with np.save or np.savez"
+        ) from error
+    return shape, dtype
+
+
+def _check_size(declared_bytes: int, size_bytes: int, what: str) -> None:
+    if declared_bytes > size_bytes:
+        raise InputRefused(
+            f"{what} is cut short: it should have {declared_bytes:,} bytes and has {size_bytes:,}",
+            hint="copy or write the file again",
+        )
+    if declared_bytes < size_bytes:
+        raise InputRefused(
+            f"{what} has {size_bytes - declared_bytes:,} bytes after the end of its array",
+            hint="save one array a file with np.save, or several with np.savez",
+        )
+    if size_bytes > LARGEST_BYTES:
+        raise InputRefused(f"{what} has {size_bytes:,} bytes; the most is {LARGEST_BYTES:,}")

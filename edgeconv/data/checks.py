@@ -1,0 +1,143 @@
+"""Samples held against what the model takes. Nothing is cast, scaled, padded or dropped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgeconv.errors import InputRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edgeconv.nouns import TensorSpec
+
+Array = np.ndarray[Any, Any]
+
+# float32 ends at 3.4e38, and a range near it makes a quantiser's scale meaningless.
+LARGEST_PLAUSIBLE = 1e30
+_BITS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
+_DTYPES = {"bool", *(f"{kind}{size}" for kind, sizes in _BITS.items() for size in sizes)}
+_BLOCK_BYTES = 16 << 20
+
+
+def input_dtype(spec: TensorSpec) -> np.dtype[Any]:
+    """The numpy dtype of an input. Raises `InputRefused` for strings, resources and the like."""
+    if spec.dtype not in _DTYPES:
+        raise InputRefused(
+            f"the model's input {spec.name!r} takes {spec.dtype}, for which there are no samples",
+            hint="choose a signature with numeric inputs",
+        )
+    return np.dtype(spec.dtype)
+
+
+def check_input(source: str, array: Array, spec: TensorSpec) -> None:
+    """Refuse an array that is not (n, *sample_shape) of the input's dtype, finite and sane.
+
+    Raises `InputRefused`, naming the source, the input and what to do.
+    """
+    where = f"{source}: input {spec.name!r}"
+    _check_dtype(where, array, input_dtype(spec))
+    _check_shape(where, array.shape, spec.shape[1:])
+    if array.dtype.kind == "f":
+        _check_values(where, array)
+
+
+def check_labels(source: str, labels: Array, count: int) -> np.ndarray[tuple[int], Any]:
+    """The labels as int64 (count,). Raises `InputRefused` where they are no class numbers."""
+    where = f"{source}: the labels"
+    if labels.dtype.kind not in "iu":
+        hint = "give class numbers: y.astype(np.int64), or y.argmax(-1) where y is one-hot"
+        raise InputRefused(f"{where} are {labels.dtype}, not integers", hint=hint)
+    if labels.ndim != 1:
+        column = labels.ndim == 2 and labels.shape[1] == 1
+        hint = "one number a sample: " + ("y.ravel()" if column else "y.argmax(-1) if one-hot")
+        raise InputRefused(f"{where} have shape {labels.shape}, not (n,)", hint=hint)
+    if labels.shape[0] != count:
+        raise InputRefused(
+            f"{where} are {labels.shape[0]} and the samples are {count}",
+            hint="name the labels that belong to these samples: ?labels=ARRAY",
+        )
+    if labels.size and (labels.min() < 0 or labels.max() > np.iinfo(np.int64).max):
+        raise InputRefused(
+            f"{where} run from {labels.min()} to {labels.max()}", hint="number classes from 0"
+        )
+    return labels.astype(np.int64)
+
+
+def _check_dtype(where: str, array: Array, wanted: np.dtype[Any]) -> None:
+    if array.dtype == wanted:
+        return
+    # `.str` tells apart what only differs in byte order.
+    given = array.dtype.str if array.dtype.name == wanted.name else array.dtype.name
+    hint = f"convert it: x.astype(np.{wanted.name})"
+    if array.dtype.kind in "iu" and wanted.kind == "f":
+        hint += ", and scale it as it was in training (x / 255 if that was 0..1)"
+    raise InputRefused(f"{where} is {given}, the model takes {wanted.name}", hint=hint)
+
+
+def _check_shape(where: str, shape: tuple[int, ...], sample: tuple[int, ...]) -> None:
+    if not shape or not _fits(shape[1:], sample):
+        wanted = ", ".join(["n", *("any" if size == -1 else str(size) for size in sample)])
+        raise InputRefused(
+            f"{where} has shape {shape}, the model takes ({wanted})",
+            hint=_shape_hint(shape, sample),
+        )
+    if shape[0] == 0:
+        raise InputRefused(f"{where} has no samples: shape {shape}", hint="give at least one")
+    if 0 in shape:
+        raise InputRefused(f"{where} has empty samples: shape {shape}")
+
+
+def _fits(shape: tuple[int, ...], sample: tuple[int, ...]) -> bool:
+    return len(shape) == len(sample) and all(
+        size in (given, -1) for given, size in zip(shape, sample, strict=True)
+    )
+
+
+def _shape_hint(shape: tuple[int, ...], sample: tuple[int, ...]) -> str:
+    if _fits(shape, sample):
+        return "this is one sample without the leading dimension of samples: x[None]"
+    if sample and _fits((*shape[1:], 1), sample):
+        return "the last dimension, of one channel, is missing: x[..., None]"
+    if len(shape) > 1 and shape[1] == 1 and _fits(shape[2:], sample):
+        return "the batch dimension is not part of a sample: x[:, 0]"
+    if len(sample) > 1 and _fits((*shape[2:], *shape[1:2]), sample):
+        return "channels come last: np.moveaxis(x, 1, -1)"
+    return "the first dimension counts the samples, the others must be the model's"
+
+
+def _check_values(where: str, array: Array) -> None:
+    # Minimum and maximum show NaN, Inf and size at once, and copy nothing.
+    for first, block in _blocks(array):
+        low, high = float(block.min()), float(block.max())
+        if np.isfinite([low, high]).all() and max(-low, high) <= LARGEST_PLAUSIBLE:
+            continue
+        _refuse_values(where, array, first, block)
+
+
+def _refuse_values(where: str, array: Array, first: int, block: Array) -> None:
+    nan = sum(int(np.isnan(part).sum()) for _, part in _blocks(array))
+    inf = sum(int(np.isinf(part).sum()) for _, part in _blocks(array))
+    # Written so that NaN, which compares false, is bad too.
+    bad = ~(np.abs(block) <= LARGEST_PLAUSIBLE)
+    index = [int(i) for i in np.argwhere(bad)[0]]
+    index[0] += first
+    if nan or inf:
+        raise InputRefused(
+            f"{where} has {nan} NaN and {inf} infinite values, the first bad one at {index}",
+            hint="drop or repair these samples: a range with them in it is worthless",
+        )
+    value = float(array[tuple(index)])
+    raise InputRefused(
+        f"{where} has the value {value:g} at {index}; over {LARGEST_PLAUSIBLE:g} is implausible",
+        hint="check how the samples were scaled",
+    )
+
+
+def _blocks(array: Array) -> Iterator[tuple[int, Array]]:
+    """Slices along the first dimension, so that temporaries stay small, with their start."""
+    step = max(1, _BLOCK_BYTES // max(1, array[0].nbytes))
+    for first in range(0, array.shape[0], step):
+        yield first, array[first : first + step]

@@ -1,0 +1,69 @@
+"""Samples as files, for the child processes that use them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from edgeconv.data.samples import Array, Samples
+from edgeconv.errors import InputRefused, OutputRefused
+from edgeconv.store.files import read_noun
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class SamplesFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """samples.json: `names[i]` is the input that `i.npy` holds (count, *sample_shape) for."""
+
+    names: tuple[str, ...]
+    source: str
+    count: int
+
+
+def write_samples(samples: Samples, directory: Path) -> None:
+    """Write samples.json, 0.npy, 1.npy … and, with labels, labels.npy into a new directory.
+
+    Raises `OutputRefused`. What is already there under other names is left alone.
+    """
+    index = SamplesFile(names=tuple(samples.arrays), source=samples.source, count=samples.count)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for position, array in enumerate(samples.arrays.values()):
+            np.save(directory / f"{position}.npy", array, allow_pickle=False)
+        if samples.labels is None:
+            (directory / "labels.npy").unlink(missing_ok=True)
+        else:
+            np.save(directory / "labels.npy", samples.labels, allow_pickle=False)
+        (directory / "samples.json").write_bytes(msgspec.json.encode(index))
+    except OSError as error:
+        raise OutputRefused(
+            f"cannot write samples to {directory}: {error.strerror or error}",
+            hint="free some space, or choose another temporary directory with TMPDIR",
+        ) from error
+
+
+def read_samples(directory: Path) -> Samples:
+    """The samples that `write_samples` wrote, mapped from the files and not read yet.
+
+    Raises `InputRefused` where they are not all there.
+    """
+    index = read_noun(directory / "samples.json", SamplesFile, what="list of samples")
+    arrays = {
+        name: _mapped(directory / f"{position}.npy", index.count)
+        for position, name in enumerate(index.names)
+    }
+    labels = directory / "labels.npy"
+    return Samples(arrays, _mapped(labels, index.count) if labels.exists() else None, index.source)
+
+
+def _mapped(path: Path, count: int) -> Array:
+    try:
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputRefused(f"{path} cannot be read: {error}") from error
+    if array.shape[:1] != (count,):
+        raise InputRefused(f"{path} has shape {array.shape}, and {count} samples were written")
+    return array

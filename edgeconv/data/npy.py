@@ -1,0 +1,40 @@
+"""The kind `npy`: one array, as np.save writes it, for a model with one input.
+
+`labels=PATH` names a second .npy file, with the labels.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.data.arrays import Arrays, opened, read_array, sha256_of
+from edgeconv.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
+OPTIONS = frozenset({"labels"})
+
+
+def identity(place: str, options: Mapping[str, str]) -> str:
+    """The hashes of the file and of its labels file. Raises `InputRefused`."""
+    return "+".join(sha256_of(Path(path)) for path in (place, *options.values()))
+
+
+def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
+    """The array, which has no name, and the labels. Raises `InputRefused` or `UsageError`."""
+    if wanted is not None:
+        raise UsageError(
+            f"{place} holds a single array without a name, so none can be chosen by name",
+            hint="leave the renaming out, or use an .npz file",
+        )
+    labels = options.get("labels")
+    return Arrays({"": _read_file(Path(place))}, _read_file(Path(labels)) if labels else None)
+
+
+def _read_file(path: Path) -> np.ndarray[Any, Any]:
+    with opened(path) as (file, size_bytes):
+        return read_array(file, size_bytes, str(path))

@@ -1,0 +1,113 @@
+"""The kind `npz`: numpy's archive of named arrays, as np.savez writes it.
+
+`labels=ARRAY` says which array holds the labels; without it, one called "labels" does.
+"""
+
+from __future__ import annotations
+
+import lzma
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from edgeconv.data.arrays import LARGEST_BYTES, Arrays, opened, read_array, sha256_of
+from edgeconv.errors import InputRefused, unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
+OPTIONS = frozenset({"labels"})
+
+# Deflate packs zeros about 1000 to 1: real samples stay far below it.
+_MOST_RATIO = 500
+_RATIO_MATTERS_BYTES = 1 << 30
+
+# What zipfile raises on damage, on encryption (RuntimeError) and on unknown methods.
+_BAD_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    RuntimeError,
+    NotImplementedError,
+    ValueError,
+)
+
+
+def identity(place: str, options: Mapping[str, str]) -> str:  # noqa: ARG001
+    """The hash of the file. Raises `InputRefused`."""
+    return sha256_of(Path(place))
+
+
+def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
+    """The arrays called `wanted` (None: all but the labels), and the labels.
+
+    Raises `UsageError` for a name that is not in the file, `InputRefused` for a file
+    that is no archive of numeric arrays.
+    """
+    path = Path(place)
+    with opened(path) as (file, _size):
+        try:
+            with zipfile.ZipFile(file) as archive:
+                return _arrays(path, archive, options, wanted)
+        except _BAD_ZIP as error:
+            raise InputRefused(
+                f"{path} is no readable .npz archive: {error}", hint=_hint(path, file)
+            ) from error
+
+
+def _arrays(
+    path: Path,
+    archive: zipfile.ZipFile,
+    options: Mapping[str, str],
+    wanted: frozenset[str] | None,
+) -> Arrays:
+    members = {
+        member.filename.removesuffix(".npy"): member
+        for member in archive.infolist()
+        if member.filename.endswith(".npy")
+    }
+    if not members:
+        raise InputRefused(f"{path} holds no arrays", hint="write it with np.savez")
+    labels = options.get("labels", "labels" if "labels" in members else None)
+    names = list(members) if wanted is None else sorted(wanted)
+    names = [name for name in names if wanted is not None or name != labels]
+    needed = [*names, *([labels] if labels else [])]
+    for name in needed:
+        if name not in members:
+            raise unknown_name(f"array in {path}", name, members)
+    _refuse_bombs(path, [members[name] for name in needed])
+    arrays = {name: _member(path, archive, members[name], name) for name in dict.fromkeys(needed)}
+    return Arrays(
+        {name: arrays[name] for name in names},
+        arrays[labels] if labels else None,
+    )
+
+
+def _member(
+    path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str
+) -> np.ndarray[Any, Any]:
+    with archive.open(member) as stream:
+        return read_array(stream, member.file_size, f"{path}, array {name!r},")
+
+
+def _refuse_bombs(path: Path, members: list[zipfile.ZipInfo]) -> None:
+    unpacked = sum(member.file_size for member in members)
+    # The archive says itself how large its members are; the file cannot lie about it.
+    packed = min(sum(member.compress_size for member in members), path.stat().st_size)
+    too_dense = unpacked > _RATIO_MATTERS_BYTES and unpacked > _MOST_RATIO * packed
+    if unpacked > LARGEST_BYTES or too_dense:
+        raise InputRefused(
+            f"{path} has {packed:,} bytes and would unpack to {unpacked:,}: refused",
+            hint="samples for calibration seldom need more than a few hundred megabytes",
+        )
+
+
+def _hint(path: Path, file: IO[bytes]) -> str:
+    file.seek(0)
+    if file.read(6) == b"\x93NUMPY":
+        return f"it is a single array: use npy:{path}"
+    return "write it with np.savez; pickled files are never loaded"

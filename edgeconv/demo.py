@@ -1,0 +1,126 @@
+"""The whole job on an embedded example: train, convert, measure, judge, report."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.measure.bench import Measuring, bench
+from edgeconv.measure.budget import load_budget
+from edgeconv.measure.gate import check
+from edgeconv.nouns import RECIPE_NAMES, Conversion, Report
+from edgeconv.pipeline import convert
+from edgeconv.report.files import write_report
+from edgeconv.stages import Execution
+from edgeconv.store import publish_bytes, writable_directory
+from edgeconv.tf.train import TrainJob, train
+from edgeconv.workers import start_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edgeconv.nouns import TrainingRecord
+
+MODEL = "digits_cnn"
+BUDGET = """\
+# Every artifact of the demo is held to this; see `edgeconv check --help`.
+[budget]
+max-accuracy-drop = 0.01
+
+[budget.recipe.float16]
+max-size-ratio = 0.5
+
+[budget.recipe.int8]
+max-size-ratio = 0.4
+max-peak-memory-bytes = 16000000
+"""
+
+
+class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
+    """What the demo made: the conversion, and the report with its verdict."""
+
+    conversion: Conversion
+    report: Report
+    report_json: str
+    report_html: str
+
+
+def demonstrate(
+    directory: Path,
+    *,
+    execution: Execution = Execution(),
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Demonstration:
+    """Run the whole job on scikit-learn's handwritten digits; everything goes to `directory`.
+
+    A small CNN is trained under MirroredStrategy on two logical CPU devices, exported as
+    the next version of a SavedModel, converted by every recipe, measured and held to a
+    small budget. Raises an `EdgeconvError` where a step fails.
+    """
+    writable_directory(directory)
+    record = _train(directory, execution, on_progress)
+    train_set, test_set = _store_data(directory)
+    conversion = convert(
+        record.saved_model,
+        directory / "tflites",
+        RECIPE_NAMES,
+        calibration=train_set,
+        samples=200,
+        execution=execution,
+        on_progress=on_progress,
+    )
+    report = bench(
+        [directory / "tflites"],
+        data_source=test_set,
+        baseline=record.saved_model,
+        training=record,
+        measuring=Measuring(title="edgeconv demo: handwritten digits"),
+        execution=execution,
+        on_progress=on_progress,
+    )
+    budget = directory / "budget.toml"
+    publish_bytes(BUDGET.encode(), budget)
+    judged = msgspec.structs.replace(report, verdict=check(report, load_budget(budget)))
+    as_json, as_html = write_report(judged, directory)
+    return Demonstration(
+        conversion=conversion, report=judged, report_json=str(as_json), report_html=str(as_html)
+    )
+
+
+def _train(
+    directory: Path, execution: Execution, on_progress: Callable[[str], None]
+) -> TrainingRecord:
+    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
+        task = start_task(
+            train,
+            TrainJob(model=MODEL, directory=str(directory)),
+            label="training",
+            scratch=Path(scratch),
+            allowance=execution.allowance,
+        )
+        return task.result(on_progress)
+
+
+def _store_data(directory: Path) -> tuple[str, str]:
+    """The training and the test set as .npz, so that every step can be run again by hand."""
+    import io
+
+    import numpy as np
+
+    from edgeconv.plugins import baseline_model
+
+    data = baseline_model(MODEL).data()
+    sources = []
+    for name, inputs, labels in (
+        ("train", data.x_train, data.y_train),
+        ("test", data.x_test, data.y_test),
+    ):
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, labels=labels, **inputs)
+        target = directory / f"{name}.npz"
+        publish_bytes(buffer.getvalue(), target)
+        sources.append(str(target))
+    return sources[0], sources[1]

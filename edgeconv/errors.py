@@ -1,0 +1,94 @@
+"""Every way edgeconv refuses or fails, each with the exit code the CLI ends with.
+
+An error says what is wrong, where, and what to do next. A failed gate is not an
+error: it is a `Verdict`.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class EdgeconvError(Exception):
+    """The root. `str(error)` is the whole message; `hint` is the next step."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  next: {self.hint}" if self.hint else self.message
+
+
+class UsageError(EdgeconvError):
+    """A wrong option, name, config key or combination of them."""
+
+    exit_code = 2
+
+
+class InputRefused(EdgeconvError):
+    """A model, data set or file that edgeconv will not or cannot take."""
+
+    exit_code = 3
+
+
+class UnsupportedOperators(InputRefused):
+    """The model needs operators that the TFLite runtime does not have."""
+
+
+class OutputRefused(InputRefused):
+    """The place to write to cannot be written."""
+
+
+class ToolFailed(EdgeconvError):
+    """A tool crashed, failed or gave a result that cannot be published."""
+
+    exit_code = 4
+
+
+class WorkerCrashed(ToolFailed):
+    """A child process ended by a signal or without an answer."""
+
+
+class WorkerTimedOut(ToolFailed):
+    """A child process was stopped because its time was up."""
+
+
+class WorkerOutOfMemory(ToolFailed):
+    """A child process was stopped because it went over its memory limit."""
+
+
+class VerificationFailed(ToolFailed):
+    """The artifact was made, and is not what was asked for. It is not published."""
+
+
+WORKER_ERRORS: dict[str, type[EdgeconvError]] = {
+    kind.__name__: kind
+    for kind in (
+        EdgeconvError,
+        UsageError,
+        InputRefused,
+        UnsupportedOperators,
+        OutputRefused,
+        ToolFailed,
+        WorkerCrashed,
+        WorkerTimedOut,
+        WorkerOutOfMemory,
+        VerificationFailed,
+    )
+}
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """The error for a name that is none of `known`, with the closest as a suggestion."""
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1)
+    suggestion = f"did you mean {close[0]!r}? " if close else ""
+    return UsageError(f"unknown {kind} {name!r}", hint=f"{suggestion}known: {', '.join(names)}")

@@ -1,0 +1,122 @@
+"""What is measured: .tflite files with what their manifests say, and the trained baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv import source
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.nouns import Artifact, Signature, SourceModel, TensorSpec
+from edgeconv.store import read_noun, sha256_file
+from edgeconv.tflite import summarise
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """A .tflite to measure; `artifact` is None where it has no manifest."""
+
+    name: str
+    file: Path
+    sha256: str
+    signature: Signature
+    artifact: Artifact | None
+
+
+def find_subjects(paths: Sequence[str | Path], key: str | None) -> tuple[Subject, ...]:
+    """The .tflite files of `paths`: files, or directories that `convert` published in.
+
+    Raises `InputRefused` for a path without any, or a file that its manifest does not
+    describe, `UsageError` where two subjects would have one name.
+    """
+    files = [file for path in paths for file in _files(Path(path))]
+    subjects = [_subject(file, key) for file in files]
+    if len({s.artifact.name if s.artifact else None for s in subjects}) == 1:
+        # All of one model: the recipe's name says enough.
+        subjects = [
+            msgspec.structs.replace(s, name=s.artifact.recipe.name) if s.artifact else s
+            for s in subjects
+        ]
+    names = [subject.name for subject in subjects]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two models to measure are called {name!r}", hint="rename one")
+    return tuple(subjects)
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = [Path(path / a.file) for a in _manifests(path)] or sorted(path.glob("*.tflite"))
+    if not found:
+        raise InputRefused(
+            f"{path} has no .tflite to measure", hint="give what `edgeconv convert` published"
+        )
+    return found
+
+
+def _manifests(directory: Path) -> list[Artifact]:
+    from edgeconv.nouns import RECIPE_NAMES
+
+    manifests = []
+    for path in sorted(directory.glob("*.json")):
+        try:
+            manifests.append(read_noun(path, Artifact, what="manifest"))
+        except InputRefused:
+            continue  # Some other JSON file, such as a report.
+    return sorted(manifests, key=lambda a: (a.name, RECIPE_NAMES.index(a.recipe.name)))
+
+
+def _subject(file: Path, key: str | None) -> Subject:
+    model = source.load(file)
+    if model.kind != "tflite":
+        raise InputRefused(
+            f"{file} is no .tflite", hint="convert it first; a trained model goes to --baseline"
+        )
+    manifest = file.with_suffix(".json")
+    artifact = read_noun(manifest, Artifact, what="manifest") if manifest.is_file() else None
+    sha256 = sha256_file(file)
+    if artifact is not None and artifact.sha256 != sha256:
+        raise InputRefused(
+            f"{file} is not the file that {manifest.name} describes: its content changed",
+            hint="convert again, which repairs it, or remove the manifest",
+        )
+    chosen = artifact.signature.key if artifact else source.chosen_signature(model, key).key
+    summary = summarise(file.read_bytes(), where=str(file))
+    signature = next(s for s in summary.signatures if s.key == chosen)
+    return Subject(name=file.stem, file=file, sha256=sha256, signature=signature, artifact=artifact)
+
+
+def find_baseline(
+    subjects: Sequence[Subject], given: str | Path | None
+) -> tuple[SourceModel | None, tuple[str, ...]]:
+    """The trained model to measure beside, and notes on how it was found.
+
+    `given`, or the source that every manifest names, if it is still there unchanged.
+    """
+    if given is not None:
+        return source.load(given), ()
+    paths = {(s.artifact.source_path, s.artifact.source_sha256) for s in subjects if s.artifact}
+    if len(paths) != 1 or any(s.artifact is None for s in subjects):
+        return None, ("no baseline: none was given, and the manifests do not name one source",)
+    path, sha256 = paths.pop()
+    if not Path(path).exists():
+        return None, (f"no baseline: {path}, which the manifests name, is not there",)
+    model = source.load(path)
+    if model.sha256 != sha256:
+        return None, (f"no baseline: {path} has changed since it was converted",)
+    return model, ()
+
+
+def float_inputs(signature: Signature) -> tuple[TensorSpec, ...]:
+    """The inputs as samples are given for them: float32 where the model is quantised."""
+    return tuple(
+        msgspec.structs.replace(spec, dtype="float32", scale=(), zero_point=())
+        if spec.scale
+        else spec
+        for spec in signature.inputs
+    )

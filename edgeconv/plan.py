@@ -1,0 +1,139 @@
+"""What a conversion would make, under which keys, and what of it is there already.
+
+A key is the hash of everything that decides the bytes and the checks: the source's
+content, the signature, the recipe, the data, and the versions of the tools. Nothing
+here loads numpy or TensorFlow, so an unchanged conversion answers at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv import data, source
+from edgeconv.errors import UsageError
+from edgeconv.nouns import Artifact, Recipe, RecipeName, SourceModel
+from edgeconv.store import hash_of, sha256_file, tool_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One conversion, with everything named that it depends on.
+
+    `signature` is None for a Keras file, which gets its one signature when it is loaded.
+    `samples` is how many samples calibrate, None for all but the held-back ones.
+    """
+
+    model: SourceModel
+    directory: Path
+    recipes: tuple[Recipe, ...]
+    signature: str | None
+    batch: int | None
+    calibration: str | None
+    calibration_identity: str | None
+    samples: int | None
+
+    @property
+    def float_key(self) -> str:
+        """The key of the float32 graph."""
+        return hash_of("float", self.model.sha256, self.signature, self.batch, tool_versions())
+
+    def key(self, recipe: Recipe) -> str:
+        """The key of one artifact."""
+        return hash_of(
+            self.float_key, recipe, self.calibration_identity, self.calibration, self.samples
+        )
+
+    def target(self, recipe: RecipeName) -> Path:
+        """Where the .tflite of a recipe goes; its manifest is beside it, as .json."""
+        return self.directory / f"{self.model.name}.{recipe}.tflite"
+
+
+def make_plan(
+    model: str | Path,
+    directory: str | Path | None,
+    recipes: Sequence[Recipe],
+    *,
+    signature: str | None,
+    batch: int | None,
+    calibration: str | None,
+    samples: int | None,
+) -> Plan:
+    """The plan, once the model and the data are known to be there.
+
+    Raises `InputRefused` for a model or data that cannot be taken, `UsageError` for
+    options that do not go together.
+    """
+    loaded = source.load(model)
+    _refuse_options(loaded, recipes, batch, calibration, samples)
+    chosen = None
+    if loaded.kind in ("saved_model", "tflite"):
+        chosen = source.chosen_signature(loaded, signature).key
+    elif signature not in (None, "serving_default"):
+        raise UsageError(
+            f"--signature {signature}: a Keras file has one signature, serving_default",
+            hint="leave --signature away",
+        )
+    return Plan(
+        model=loaded,
+        directory=Path(directory or f"{loaded.name}.tflites").absolute(),
+        recipes=tuple(recipes),
+        signature=chosen,
+        batch=batch,
+        calibration=calibration,
+        calibration_identity=data.identity(calibration) if calibration else None,
+        samples=samples,
+    )
+
+
+def _refuse_options(
+    model: SourceModel,
+    recipes: Sequence[Recipe],
+    batch: int | None,
+    calibration: str | None,
+    samples: int | None,
+) -> None:
+    integer = [recipe.name for recipe in recipes if recipe.full_integer]
+    if integer and calibration is None:
+        raise UsageError(
+            f"{' and '.join(integer)} need calibration samples",
+            hint="--calibration samples.npz, with one array per input of the model",
+        )
+    if samples is not None and calibration is None:
+        raise UsageError("--samples without --calibration", hint="give --calibration SOURCE")
+    if samples is not None and samples < 1:
+        raise UsageError(f"--samples {samples}: at least one sample is needed")
+    if batch is not None and batch < 1:
+        raise UsageError(f"--batch {batch}: at least 1")
+    if model.kind == "tflite":
+        source.refuse_quantized(model)
+        if batch is not None:
+            raise UsageError(
+                "--batch: the batch of a .tflite cannot be fixed without the model it came from",
+                hint="convert the SavedModel or the Keras file",
+            )
+        if any(recipe.engine == "tflite" for recipe in recipes):
+            raise UsageError(
+                "--engine tflite: TFLiteConverter does not take a .tflite",
+                hint="leave --engine away, or convert the SavedModel or the Keras file",
+            )
+
+
+def published(plan: Plan, recipe: Recipe) -> Artifact | None:
+    """The artifact in the plan's directory, if it is whole and what the plan would make."""
+    target = plan.target(recipe.name)
+    manifest = target.with_suffix(".json")
+    if not (manifest.is_file() and target.is_file()):
+        return None
+    try:
+        artifact = msgspec.json.decode(manifest.read_bytes(), type=Artifact)
+    except msgspec.DecodeError:
+        return None
+    if artifact.key != plan.key(recipe) or artifact.sha256 != sha256_file(target):
+        return None
+    # The same bytes from a source that has moved: the manifest must say where it is now.
+    return artifact if artifact.source_path == plan.model.path else None

@@ -1,0 +1,40 @@
+"""The extensions, one line each: a name and the module that has it.
+
+An extension imports nouns and errors, never another extension, and is itself
+imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+SAMPLE_SOURCES = {
+    "npy": "edgeconv.data.npy",
+    "npz": "edgeconv.data.npz",
+    "sklearn": "edgeconv.data.sklearn_bundled",
+}
+BASELINE_MODELS = {
+    "digits_cnn": "edgeconv.models.digits_cnn",
+}
+
+
+def sample_source(kind: str) -> ModuleType:
+    """The module that reads samples of this kind. Raises `UsageError` for an unknown one."""
+    if kind not in SAMPLE_SOURCES:
+        from edgeconv.errors import unknown_name
+
+        raise unknown_name("data kind", kind, SAMPLE_SOURCES)
+    return import_module(SAMPLE_SOURCES[kind])
+
+
+def baseline_model(name: str) -> ModuleType:
+    """The module of a baseline model. Raises `UsageError` for an unknown name."""
+    if name not in BASELINE_MODELS:
+        from edgeconv.errors import unknown_name
+
+        raise unknown_name("baseline model", name, BASELINE_MODELS)
+    return import_module(BASELINE_MODELS[name])

@@ -1,0 +1,1 @@
+"""From the float graph to quantised ones: recipes, calibration, verification."""

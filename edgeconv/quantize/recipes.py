@@ -1,0 +1,148 @@
+"""Recipe names to `Recipe` values, and a `Recipe` to ai-edge-quantizer's configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.errors import UsageError, unknown_name
+from edgeconv.nouns import (
+    FULL_INTEGER,
+    RECIPE_NAMES,
+    CalibrationRange,
+    Engine,
+    IoType,
+    Recipe,
+    RecipeName,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# The lowest signal-to-noise ratio of an output, in decibels, that is published. Below
+# about 6 dB the error is half as large as what the output says; a float16 weight
+# carries 11 bits, so anything under 30 dB there is a fault and not rounding.
+MIN_SNR_DB: dict[RecipeName, float] = {
+    "float32": 60.0,
+    "float16": 30.0,
+    "dynamic": 6.0,
+    "weight-only-int8": 6.0,
+    "int8": 6.0,
+    "int16x8": 6.0,
+}
+_IO_TYPES: dict[RecipeName, tuple[IoType, ...]] = {
+    "int8": ("float32", "int8", "uint8"),
+    "int16x8": ("float32", "int16"),
+}
+_FLOAT16_OPERATORS = (
+    "FULLY_CONNECTED",
+    "CONV_2D",
+    "DEPTHWISE_CONV_2D",
+    "CONV_2D_TRANSPOSE",
+    "EMBEDDING_LOOKUP",
+)
+
+
+def recipe_names(names: Sequence[str]) -> tuple[RecipeName, ...]:
+    """The recipes asked for, each once, in the order of `RECIPE_NAMES`.
+
+    `all` stands for every one. Raises `UsageError` for an unknown name or none.
+    """
+    asked = {name.strip() for name in names if name.strip()}
+    for name in sorted(asked):
+        if name not in RECIPE_NAMES and name != "all":
+            raise unknown_name("recipe", name, (*RECIPE_NAMES, "all"))
+    if not asked:
+        raise UsageError("no recipe given", hint=f"--to {','.join(RECIPE_NAMES)} or all")
+    return tuple(name for name in RECIPE_NAMES if name in asked or "all" in asked)
+
+
+def make_recipes(
+    names: Sequence[str],
+    *,
+    engine: Engine = "auto",
+    calibration_range: CalibrationRange = "minmax",
+    input_type: IoType = "float32",
+    output_type: IoType = "float32",
+    allow_float: Sequence[str] = (),
+    min_snr_db: float | None = None,
+) -> tuple[Recipe, ...]:
+    """The recipes for what was asked. Raises `UsageError` where an option cannot be met.
+
+    `input_type`, `output_type` and `allow_float` are for the full-integer recipes; the
+    others have float inputs and outputs. `min_snr_db` of None takes `MIN_SNR_DB`.
+    """
+    chosen = recipe_names(names)
+    _refuse_io(chosen, input_type, output_type)
+    return tuple(
+        Recipe(
+            name=name,
+            engine=engine,
+            calibration_range=calibration_range if name in FULL_INTEGER else "minmax",
+            input_type=input_type if name in FULL_INTEGER else "float32",
+            output_type=output_type if name in FULL_INTEGER else "float32",
+            allow_float=tuple(sorted(allow_float)) if name in FULL_INTEGER else (),
+            min_snr_db=MIN_SNR_DB[name] if min_snr_db is None else min_snr_db,
+        )
+        for name in chosen
+    )
+
+
+def _refuse_io(names: Sequence[RecipeName], input_type: IoType, output_type: IoType) -> None:
+    integer = [name for name in names if name in FULL_INTEGER]
+    asked = {input_type, output_type} - {"float32"}
+    if asked and not integer:
+        raise UsageError(
+            f"--io {'/'.join(sorted(asked))} needs a full-integer recipe: {', '.join(names)} "
+            "have float inputs and outputs",
+            hint="add int8 to --to, or leave --io away",
+        )
+    for name in integer:
+        for io_type in (input_type, output_type):
+            if io_type not in _IO_TYPES[name]:
+                raise UsageError(
+                    f"recipe {name} cannot have {io_type} inputs or outputs",
+                    hint=f"--io for {name}: {', '.join(_IO_TYPES[name])}; convert recipes that "
+                    "need different types in two runs",
+                )
+
+
+def quantizer_recipe(recipe: Recipe) -> list[dict[str, Any]]:
+    """The configuration that makes ai-edge-quantizer follow `recipe`.
+
+    A full-integer recipe keeps the boundary integer where an integer type is asked for;
+    uint8 is made from int8 afterwards, since the quantiser does not know it.
+    """
+    from ai_edge_quantizer import algorithm_manager, qtyping, recipe_manager
+
+    everything = qtyping.TFLOperationName.ALL_SUPPORTED
+    manager = recipe_manager.RecipeManager()
+    if recipe.name == "float16":
+        _add_float16(manager)
+    elif recipe.name == "dynamic":
+        manager.add_dynamic_config(".*", everything, 8)
+    elif recipe.name == "weight-only-int8":
+        manager.add_weight_only_config(".*", everything, 8)
+    else:
+        bits = 8 if recipe.name == "int8" else 16
+        manager.add_static_config(".*", everything, activation_num_bits=bits, weight_num_bits=8)
+        unquantized = algorithm_manager.AlgorithmName.NO_QUANTIZE
+        for operation, io_type in (("INPUT", recipe.input_type), ("OUTPUT", recipe.output_type)):
+            if io_type == "float32":
+                manager.add_quantization_config(
+                    ".*", qtyping.TFLOperationName[operation], algorithm_key=unquantized
+                )
+    configuration: list[dict[str, Any]] = manager.get_quantization_recipe()
+    return configuration
+
+
+def _add_float16(manager: Any) -> None:
+    from ai_edge_quantizer import algorithm_manager, qtyping
+
+    for name in _FLOAT16_OPERATORS:
+        manager.add_weight_only_config(
+            ".*",
+            qtyping.TFLOperationName[name],
+            16,
+            granularity=qtyping.QuantGranularity.TENSORWISE,
+            algorithm_key=algorithm_manager.AlgorithmName.FLOAT_CASTING,
+        )

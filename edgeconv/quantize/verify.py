@@ -1,0 +1,175 @@
+"""Is it what was asked for? Every check between making a file and publishing it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import VerificationFailed
+from edgeconv.nouns import GraphSummary, OutputError, Recipe, Signature, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Outputs = Mapping[str, NDArray[np.generic]]
+
+# Beyond this a scale cannot come from real activations: calibration on 1e38 gives 4e35.
+_MAX_SCALE = 1e12
+# An error this small beside the output's own magnitude is rounding, however little the
+# output varies over the samples: 16 bits for a float model, 10 for a quantised one.
+_ROUNDING = {True: 2.0**-16, False: 2.0**-10}
+_COSINE_EPSILON = 1e-30
+MAX_SNR_DB = 200.0
+
+
+def check_graph(recipe: Recipe, summary: GraphSummary, signature: Signature) -> tuple[str, ...]:
+    """Hold the made graph against the recipe; returns warnings.
+
+    Raises `VerificationFailed` for other I/O types than asked, for operators left in
+    float in a full-integer model that the recipe does not allow, and for scales that
+    make no sense.
+    """
+    _check_io(recipe, signature)
+    _check_scales((*signature.inputs, *signature.outputs))
+    if recipe.full_integer:
+        _check_integer(recipe, summary)
+    return _nothing_quantized(recipe, summary)
+
+
+def _check_io(recipe: Recipe, signature: Signature) -> None:
+    for tensors, asked in (
+        (signature.inputs, recipe.input_type),
+        (signature.outputs, recipe.output_type),
+    ):
+        for tensor in tensors:
+            # Token ids and the like stay integers in every recipe: there is no float to keep.
+            is_value = tensor.dtype == "float32" or bool(tensor.scale)
+            if is_value and tensor.dtype != asked:
+                raise VerificationFailed(
+                    f"{recipe.name}: tensor {tensor.name!r} is {tensor.dtype}, asked was {asked}",
+                    hint="convert without --io, or try --engine tflite",
+                )
+
+
+def _check_scales(tensors: tuple[TensorSpec, ...]) -> None:
+    for tensor in tensors:
+        for scale in tensor.scale:
+            if not (math.isfinite(scale) and 0 < scale <= _MAX_SCALE):
+                raise VerificationFailed(
+                    f"tensor {tensor.name!r} has the scale {scale:g}, which makes no sense",
+                    hint="look at the calibration samples: are they scaled as in training?",
+                )
+
+
+def _check_integer(recipe: Recipe, summary: GraphSummary) -> None:
+    left = [name for name in summary.float_operators if name not in recipe.allow_float]
+    if left and "*" not in recipe.allow_float:
+        raise VerificationFailed(
+            f"{recipe.name} was asked for, and these operators compute in float: {', '.join(left)}",
+            hint=f"allow them with --allow-float {','.join(left)}, or convert to dynamic instead",
+        )
+
+
+def _nothing_quantized(recipe: Recipe, summary: GraphSummary) -> tuple[str, ...]:
+    if recipe.name in {"dynamic", "weight-only-int8"} and not summary.quantized_weight_share:
+        return (f"nothing was quantised: this {recipe.name} model is the float32 model",)
+    if recipe.name == "float16" and not summary.float16_weight_share:
+        return ("nothing became float16: this model is the float32 model",)
+    if recipe.full_integer and summary.weight_bytes and not summary.quantized_weight_share:
+        raise VerificationFailed(
+            f"{recipe.name} was asked for, and no weight was quantised",
+            hint="the model's operators are none that can be; convert to float32 or float16",
+        )
+    return ()
+
+
+def output_errors(reference: Outputs, actual: Outputs) -> tuple[OutputError, ...]:
+    """How far `actual` is from `reference`, output by output, both (n, …) over n samples.
+
+    Raises `VerificationFailed` where the outputs differ in names or shapes.
+    """
+    if set(reference) != set(actual):
+        raise VerificationFailed(f"outputs {sorted(actual)} instead of {sorted(reference)}")
+    return tuple(_output_error(name, reference[name], actual[name]) for name in sorted(reference))
+
+
+def _output_error(
+    name: str, expected: NDArray[np.generic], actual: NDArray[np.generic]
+) -> OutputError:
+    import numpy as np
+
+    if expected.shape != actual.shape:
+        raise VerificationFailed(
+            f"output {name!r} has shape {actual.shape}, the reference {expected.shape}"
+        )
+    want = np.asarray(expected, np.float64)
+    have = np.asarray(actual, np.float64)
+    error = have - want
+    power = float(np.mean(error**2)) if error.size else 0.0
+    norms = float(np.linalg.norm(want) * np.linalg.norm(have))
+    return OutputError(
+        output=name,
+        snr_db=_snr_db(float(np.var(want)) if want.size else 0.0, power),
+        max_abs_error=float(np.max(np.abs(error), initial=0.0)),
+        rms_error=math.sqrt(power),
+        rms_reference=math.sqrt(float(np.mean(want**2))) if want.size else 0.0,
+        cosine=float(np.vdot(want, have)) / norms if norms > _COSINE_EPSILON else float(power == 0),
+        argmax_agreement=_argmax_agreement(want, have),
+    )
+
+
+def _snr_db(signal: float, noise: float) -> float:
+    if noise == 0:
+        return MAX_SNR_DB
+    if not math.isfinite(noise) or signal <= 0:
+        return -MAX_SNR_DB
+    return max(-MAX_SNR_DB, min(MAX_SNR_DB, 10 * math.log10(signal / noise)))
+
+
+def _argmax_agreement(want: NDArray[np.float64], have: NDArray[np.float64]) -> float | None:
+    import numpy as np
+
+    if want.ndim != 2 or want.shape[1] < 2 or not len(want):
+        return None
+    return float(np.mean(want.argmax(axis=1) == have.argmax(axis=1)))
+
+
+def judge_outputs(
+    recipe: Recipe, errors: tuple[OutputError, ...], steps: Mapping[str, float]
+) -> tuple[str, ...]:
+    """Hold the outputs' errors against the recipe's limit; returns warnings.
+
+    An output passes if its signal-to-noise ratio reaches `recipe.min_snr_db`, if its
+    error is rounding beside its own magnitude, or if it is within one quantisation step
+    of the output (`steps`, by output name), which nothing can better.
+    Raises `VerificationFailed`.
+    """
+    warnings = []
+    for error in errors:
+        if not math.isfinite(error.rms_error):
+            raise VerificationFailed(
+                f"{recipe.name}: output {error.output!r} has values that are not finite"
+            )
+        rounding = _ROUNDING[recipe.name == "float32"] * error.rms_reference
+        if error.snr_db >= recipe.min_snr_db or error.rms_error <= rounding:
+            continue
+        step = steps.get(error.output, 0.0)
+        if error.rms_error > step:
+            raise _too_far(recipe, error)
+        warnings.append(
+            f"output {error.output!r} varies by less than its quantisation step of {step:.3g}"
+        )
+    return tuple(warnings)
+
+
+def _too_far(recipe: Recipe, error: OutputError) -> VerificationFailed:
+    return VerificationFailed(
+        f"{recipe.name}: output {error.output!r} is {error.snr_db:.1f} dB above its error "
+        f"(root mean square {error.rms_error:.3g} beside {error.rms_reference:.3g}); "
+        f"{recipe.min_snr_db:g} dB are asked for",
+        hint="give calibration samples like the real ones, choose another recipe, or accept it "
+        "with --min-snr-db",
+    )

@@ -1,0 +1,169 @@
+"""A table as text that loses nothing, at any width.
+
+rich's own table cuts or folds every column when it is short of room. Here a table that
+is too wide first moves its secondary columns under their neighbours, then becomes a list
+of cards; and a row may have details, which take the whole width.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from rich.cells import cell_len, chop_cells
+from rich.console import Console
+from rich.text import Text
+
+_GAP = 2
+_LEAST_WRAPPED = 14
+_DETAIL_INDENT = 4
+_MAY_BREAK = re.compile(r"\s+|(?<=[^\W_])[-_/](?=\w)")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading. When the table is too wide, a column that is `beneath` goes under the one
+    before it, and the one that `wraps` is made as narrow as is needed.
+    """
+
+    heading: str
+    right: bool = True
+    beneath: bool = False
+    wraps: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cell a column, and further lines about the row. No text in it is markup."""
+
+    cells: tuple[Text, ...]
+    details: tuple[Text, ...] = ()
+
+
+def to_text(lines: list[Text], *, width: int | None, color: bool) -> str:
+    """The lines, each wrapped at `width`, with a newline between them.
+
+    There are ANSI codes in it only if `color` is asked for and NO_COLOR is not set.
+    """
+    # rich takes NO_COLOR for colours only and would still write bold and dim.
+    color = color and not os.environ.get("NO_COLOR")
+    file = io.StringIO()
+    console = Console(
+        file=file,
+        width=width or 1,
+        force_terminal=color,
+        force_jupyter=False,
+        color_system="standard" if color else None,
+        legacy_windows=False,
+    )
+    for line in lines:
+        for part in _wrapped(line, width):
+            part.rstrip()
+            console.print(part, highlight=False, soft_wrap=True)
+    return file.getvalue().rstrip("\n")
+
+
+def table_lines(columns: tuple[Column, ...], rows: list[Row], width: int | None) -> list[Text]:
+    """The table in the first of its shapes that fits: wide, folded, cards."""
+    heading = Row(tuple(Text(column.heading, style="bold") for column in columns))
+    grid = [[[cell] for cell in row.cells] for row in (heading, *rows)]
+    shown = columns
+    if width is not None and _total(_widths(grid)) > width:
+        grid = [_folded(columns, line) for line in grid]
+        shown = tuple(column for column in columns if not column.beneath)
+        at = next(i for i, column in enumerate(shown) if column.wraps)
+        room = width - _total(_widths(grid)) + _widths(grid)[at]
+        if room < _LEAST_WRAPPED:
+            return _cards(columns, rows)
+        for line in grid:
+            line[at] = [part for cell in line[at] for part in _wrapped(cell, room)]
+    return _drawn(grid, [column.right for column in shown], rows)
+
+
+def _drawn(grid: list[list[list[Text]]], sides: list[bool], rows: list[Row]) -> list[Text]:
+    widths = _widths(grid)
+    drawn = _aligned(grid[0], widths, sides)
+    drawn.append(Text("─" * _total(widths), style="dim"))
+    for cells, row in zip(grid[1:], rows, strict=True):
+        drawn += _aligned(cells, widths, sides)
+        drawn += _indented(row.details)
+    return drawn
+
+
+def _aligned(cells: list[list[Text]], widths: list[int], sides: list[bool]) -> list[Text]:
+    lines = []
+    for parts in zip_longest(*cells, fillvalue=Text()):
+        padded = []
+        for part, width, right in zip(parts, widths, sides, strict=True):
+            space = Text(" " * (width - part.cell_len))
+            padded.append(space + part if right else part + space)
+        lines.append(Text(" " * _GAP).join(padded))
+    return [line for line in lines if line.plain.strip()]
+
+
+def _folded(columns: tuple[Column, ...], line: list[list[Text]]) -> list[list[Text]]:
+    folded: list[list[Text]] = []
+    for column, cell in zip(columns, line, strict=True):
+        if column.beneath:
+            inset = [part if column.right or not part else Text("  ") + part for part in cell]
+            folded[-1] = folded[-1] + inset
+        else:
+            folded.append(cell)
+    return folded
+
+
+def _cards(columns: tuple[Column, ...], rows: list[Row]) -> list[Text]:
+    lines = []
+    for row in rows:
+        lines.append(row.cells[0])
+        for column, cell in zip(columns[1:], row.cells[1:], strict=True):
+            if cell:
+                lines.append(Text(f"  {column.heading}: ", style="dim") + cell)
+        lines += _indented(row.details)
+    return lines
+
+
+def _indented(details: tuple[Text, ...]) -> list[Text]:
+    return [Text(" " * _DETAIL_INDENT) + detail for detail in details]
+
+
+def _widths(grid: list[list[list[Text]]]) -> list[int]:
+    return [
+        max(cell.cell_len for cells in column for cell in cells)
+        for column in zip(*grid, strict=True)
+    ]
+
+
+def _total(widths: list[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _wrapped(text: Text, width: int | None) -> list[Text]:
+    """The text in lines of at most `width` cells, the later ones indented as the first."""
+    if width is None or text.cell_len <= width:
+        return [text]
+    indent = len(text.plain) - len(text.plain.lstrip())
+    indent = indent if indent < width // 2 else 0
+    body = text[indent:] if indent else text
+    parts = body.divide(_breaks(body.plain, width - indent))
+    for part in parts:
+        part.rstrip()
+    return [Text(" " * indent) + part for part in parts]
+
+
+def _breaks(text: str, width: int) -> list[int]:
+    """Where to break `text`: after blanks or inside names, in a word only if it is too long."""
+    breaks: list[int] = []
+    start = last = 0
+    for stop in [*(match.end() for match in _MAY_BREAK.finditer(text)), len(text)]:
+        if last > start and cell_len(text[start:stop].rstrip()) > width:
+            breaks.append(last)
+            start = last
+        while cell_len(text[start:stop].rstrip()) > width:
+            start += max(1, len(chop_cells(text[start:stop], width)[0]))
+            breaks.append(start)
+        last = stop
+    return breaks

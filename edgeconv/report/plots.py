@@ -1,0 +1,177 @@
+"""The pictures of a report, as SVG made here: no script, no font, nothing from elsewhere.
+
+They are drawn 460 units wide, so that their text can be read on a phone, and take their
+colours from the page's style sheet by class.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from edgeconv.report import units
+from edgeconv.report.axes import Axis, drawable, linear_axis, log_axis
+from edgeconv.report.labels import Box, Label, place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+WIDTH = 460
+_HEIGHT = 320
+_AREA = Box(60, 14, WIDTH - 12, _HEIGHT - 44)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A model in a plot: what it costs (positive) and its accuracy, a fraction."""
+
+    label: str
+    cost: float
+    accuracy: float
+    is_baseline: bool
+
+
+def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
+    """Whether each (cost, value) is beaten by no other, which costs no more and is worth no less.
+
+    A point with NaN in it is never one of the best, and takes no other's place.
+    """
+
+    def beats(a: tuple[float, float], b: tuple[float, float]) -> bool:
+        return a[0] <= b[0] and a[1] >= b[1] and a != b
+
+    return [
+        not any(math.isnan(number) for number in point) and not any(beats(p, point) for p in points)
+        for point in points
+    ]
+
+
+def accuracy_plot(
+    points: Sequence[Point], *, key: str, heading: str, form: Callable[[float, int], str]
+) -> Markup | None:
+    """Accuracy against a cost on a logarithmic axis; None where there is nothing to show.
+
+    `key` makes the ids in the picture its own; `form` writes a cost at so many digits.
+    """
+    shown = [p for p in points if drawable(p.cost) and 0 <= p.accuracy <= 1]
+    if not shown:
+        return None
+    across = log_axis([p.cost for p in shown], _AREA.left, _AREA.right)
+    up = linear_axis([p.accuracy for p in shown], _AREA.bottom, _AREA.top, least=0, most=1)
+    made = [p for p in shown if not p.is_baseline]
+    best = [p for p, is_best in zip(made, pareto(_numbers(made)), strict=True) if is_best]
+    parts = [
+        _grid(across, up, form, heading),
+        _baseline_line(shown, up),
+        _front(best, across, up),
+        *_marks(shown, best, across, up, form),
+        *_labels(shown, across, up),
+    ]
+    said = "; ".join(f"{p.label}: {form(p.cost, 3)}, {units.percent(p.accuracy)}" for p in shown)
+    return picture(Markup().join(parts), _HEIGHT, key, f"Accuracy against {heading}", said)
+
+
+def picture(body: Markup, height: float, key: str, title: str, description: str) -> Markup:
+    """A whole SVG element, named and described for those who do not see it."""
+    return Markup(
+        '<svg viewBox="0 0 {w} {h}" role="img" aria-labelledby="{k}-title {k}-desc">'
+        '<title id="{k}-title">{t}</title><desc id="{k}-desc">{d}</desc>{body}</svg>'
+    ).format(w=WIDTH, h=height, k=key, t=title, d=description, body=body)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
+    """A straight line of a class of the style sheet."""
+    return Markup('<line class="{}" x1="{:g}" y1="{:g}" x2="{:g}" y2="{:g}"/>').format(
+        kind, x1, y1, x2, y2
+    )
+
+
+def words(x: float, y: float, text: str, kind: str = "tick", anchor: str = "middle") -> Markup:
+    """A line of text with its baseline at `y`."""
+    return Markup('<text class="{}" x="{:g}" y="{:g}" text-anchor="{}">{}</text>').format(
+        kind, x, y, anchor, text
+    )
+
+
+def verticals(across: Axis, top: float, bottom: float, form: Callable[[float, int], str]) -> Markup:
+    """The grid lines and tick labels of an axis that goes across."""
+    parts = []
+    for tick in across.ticks:
+        digits = 1 if float(f"{tick:.0e}") == float(f"{tick:.6e}") else 2
+        parts.append(line(across.at(tick), top, across.at(tick), bottom, "grid"))
+        parts.append(words(across.at(tick), bottom + 16, form(tick, digits)))
+    return Markup().join(parts)
+
+
+def _numbers(points: Sequence[Point]) -> list[tuple[float, float]]:
+    return [(point.cost, point.accuracy) for point in points]
+
+
+def _grid(across: Axis, up: Axis, form: Callable[[float, int], str], heading: str) -> Markup:
+    parts = [verticals(across, _AREA.top, _AREA.bottom, form)]
+    decimals = _decimals(up.ticks)
+    for tick in up.ticks:
+        parts.append(line(_AREA.left, up.at(tick), _AREA.right, up.at(tick), "grid"))
+        label = f"{tick * 100:.{decimals}f} %"
+        parts.append(words(_AREA.left - 7, up.at(tick) + 4, label, anchor="end"))
+    middle = (_AREA.left + _AREA.right) / 2
+    parts.append(words(middle, _HEIGHT - 6, f"{heading} →", "axis"))
+    return Markup().join(parts)
+
+
+def _decimals(ticks: Sequence[float]) -> int:
+    step = min((b - a for a, b in pairwise(ticks)), default=0.01) * 100
+    return max(0, -math.floor(math.log10(step) + 1e-9))
+
+
+def _baseline_line(points: Sequence[Point], up: Axis) -> Markup:
+    found = (up.at(p.accuracy) for p in points if p.is_baseline)
+    return Markup().join(line(_AREA.left, y, _AREA.right, y, "reference") for y in found)
+
+
+def _front(best: Sequence[Point], across: Axis, up: Axis) -> Markup:
+    if len(best) < 2:
+        return Markup()
+    steps: list[str] = []
+    for point in sorted(best, key=lambda p: (p.cost, p.accuracy)):
+        x, y = across.at(point.cost), up.at(point.accuracy)
+        steps.append(f"H{x:g}V{y:g}" if steps else f"M{x:g} {y:g}")
+    return Markup('<path class="front" d="{}"/>').format("".join(steps))
+
+
+def _marks(
+    points: Sequence[Point],
+    best: Sequence[Point],
+    across: Axis,
+    up: Axis,
+    form: Callable[[float, int], str],
+) -> list[Markup]:
+    marks = []
+    for p in sorted(points, key=lambda p: p in best):
+        x, y = across.at(p.cost), up.at(p.accuracy)
+        kind = "baseline" if p.is_baseline else "best" if p in best else "other"
+        title = f"{p.label}: {form(p.cost, 3)}, {units.percent(p.accuracy)}"
+        shape = Markup('<circle class="{}" cx="{:g}" cy="{:g}" r="5">{}</circle>')
+        if p.is_baseline:
+            shape = Markup(
+                '<path class="{}" d="M{:g} {:g}m0-6.5l6.5 6.5l-6.5 6.5l-6.5-6.5z">{}</path>'
+            )
+        marks.append(shape.format(kind, x, y, Markup("<title>{}</title>").format(title)))
+    return marks
+
+
+def _labels(points: Sequence[Point], across: Axis, up: Axis) -> list[Markup]:
+    places = [(across.at(p.cost), up.at(p.accuracy)) for p in points]
+    labels = place(places, [p.label for p in points], _AREA)
+    pairs = zip(places, labels, strict=True)
+    return [_label(at, label) for at, label in pairs if label is not None]
+
+
+def _label(at: tuple[float, float], label: Label) -> Markup:
+    x, y = (label.box.left + label.box.right) / 2, (label.box.top + label.box.bottom) / 2
+    leader = line(*at, x, y, "leader") if label.far else Markup()
+    return leader + words(round(x, 1), round(y + 4, 1), label.text, "label")

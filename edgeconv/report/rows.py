@@ -1,0 +1,92 @@
+"""What a table says of each model, as harmless text: the text and HTML reports share it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgeconv.report import units
+from edgeconv.report.limits import Mark, mark_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from edgeconv.nouns import Artifact, Measurement, OutputError, Report, Signature, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRow:
+    """One measured model. All strings can be shown as they are; `flips` is "+fixed −broken"."""
+
+    name: str
+    is_baseline: bool
+    runtime: str
+    size: str
+    size_ratio: str
+    p50: str
+    p90: str
+    speed_up: str
+    memory: str
+    accuracy: str
+    drop: str
+    flips: str
+    mark: Mark
+    error: str
+
+
+def model_rows(report: Report) -> tuple[ModelRow, ...]:
+    """The baseline, if there is one, and then the artifacts in their order."""
+    baseline = (report.baseline,) if report.baseline else ()
+    return tuple(_model_row(m, report.verdict) for m in (*baseline, *report.measurements))
+
+
+def worst_snr_db(outputs: Iterable[OutputError]) -> float | None:
+    """The lowest signal-to-noise ratio in decibels; NaN is worse than all; None of nothing."""
+    values = [output.snr_db for output in outputs]
+    return min(values, key=lambda v: (v)) if values else None
+
+
+def worst_agreement(outputs: Iterable[OutputError]) -> float | None:
+    """The lowest argmax agreement, a fraction; None where no output is a vector of classes."""
+    found = [o.argmax_agreement for o in outputs if o.argmax_agreement is not None]
+    return min(found, key=lambda v: (v)) if found else None
+
+
+def weights(artifact: Artifact) -> str:
+    """Which share of the weights is stored as small integers, and which as float16."""
+    shares = (artifact.quantized_weight_share, "int"), (artifact.float16_weight_share, "f16")
+    return ", ".join(f"{units.percent(s, 1)} {kind}" for s, kind in shares if s != 0) or "float"
+
+
+def io_types(signature: Signature) -> str:
+    """The types of inputs and outputs: "float32" where all are equal, else "int8 → float32"."""
+    sides = (signature.inputs, signature.outputs)
+    into, out = (", ".join(dict.fromkeys(units.plain(t.dtype) for t in side)) for side in sides)
+    return into if into == out else f"{into} → {out}"
+
+
+def _model_row(model: Measurement, verdict: Verdict | None) -> ModelRow:
+    latency, accuracy = model.latency, model.accuracy
+    return ModelRow(
+        name=units.plain(model.name),
+        is_baseline=model.role == "baseline",
+        runtime=units.plain(model.runtime),
+        size=units.size(model.size_bytes),
+        size_ratio=units.times(model.size_ratio),
+        p50=units.duration(latency.p50_us if latency else None),
+        p90=units.duration(latency.p90_us if latency else None),
+        speed_up=units.times(units.speed_up(model.latency_ratio)),
+        memory=units.size(model.peak_memory_bytes),
+        accuracy=units.percent(accuracy.value if accuracy else None),
+        drop=units.points(model.accuracy_drop),
+        flips=_flips(model.fixed, model.broken),
+        mark=mark_of(model.name, verdict),
+        error=units.first_line(model.error),
+    )
+
+
+def _flips(fixed: int | None, broken: int | None) -> str:
+    if fixed is None or broken is None:
+        return units.ABSENT
+    return f"+{fixed} −{broken}"

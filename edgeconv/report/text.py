@@ -1,0 +1,180 @@
+"""Conversions, reports and verdicts as text for a terminal or a log.
+
+Each function returns lines with newlines between them, at most `width` cells wide (None for
+no limit), and without any ANSI code unless `color` is asked for. Foreign names are shown
+literally: no markup, no control characters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from edgeconv.report import units
+from edgeconv.report.layout import Column, Row, table_lines, to_text
+from edgeconv.report.limits import closing_line, in_words
+from edgeconv.report.rows import (
+    ModelRow,
+    io_types,
+    model_rows,
+    weights,
+    worst_agreement,
+    worst_snr_db,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgeconv.nouns import Artifact, Conversion, Failure, Finding, Report, Verdict
+
+_STYLES = {"ok": "green", "over": "bold red", "PASS": "green", "FAIL": "bold red"}
+
+_CONVERSION = (
+    Column("recipe", right=False, wraps=True),
+    Column("file", right=False, beneath=True),
+    Column("size"),
+    Column("ratio", beneath=True),
+    Column("weights"),
+    Column("engine", beneath=True),
+    Column("SNR"),
+    Column("argmax", beneath=True),
+    Column("state", right=False),
+    Column("I/O", right=False, beneath=True),
+)
+
+_REPORT = (
+    Column("model", right=False, wraps=True),
+    Column("size"),
+    Column("ratio", beneath=True),
+    Column("p50"),
+    Column("p90", beneath=True),
+    Column("speed-up"),
+    Column("memory", beneath=True),
+    Column("accuracy"),
+    Column("drop", beneath=True),
+    Column("flips"),
+    Column("budget", right=False),
+)
+
+_VERDICT = (
+    Column("", right=False),
+    Column("model", right=False, wraps=True),
+    Column("limit", right=False),
+    Column("allowed"),
+    Column("actual"),
+)
+
+
+def conversion_table(
+    conversion: Conversion, *, width: int | None = None, color: bool = False
+) -> str:
+    """One row an artifact, then one a failure, then a line that counts them."""
+    base = next((a.size_bytes for a in conversion.artifacts if a.recipe.name == "float32"), None)
+    rows = [_artifact_row(a, base, conversion.reused) for a in conversion.artifacts]
+    rows += [_failure_row(failure) for failure in conversion.failures]
+    lines = table_lines(_CONVERSION, rows, width) if rows else []
+    return to_text([*lines, _conversion_summary(conversion)], width=width, color=color)
+
+
+def report_table(report: Report, *, width: int | None = None, color: bool = False) -> str:
+    """The title, what was measured on what, and one row a model, the baseline first."""
+    models = model_rows(report)
+    notes = [f"note: {units.plain(note)}" for note in report.notes]
+    if any(row.flips != units.ABSENT for row in models):
+        notes.insert(0, "flips: samples that became right (+) and wrong (−) beside the baseline")
+    lines = [
+        Text(units.plain(report.title), style="bold"),
+        *(Text(line, style="dim") for line in _circumstances(report)),
+        Text(),
+        *table_lines(_REPORT, [_measured_row(row) for row in models], width),
+        *(Text(note, style="dim") for note in notes),
+    ]
+    return to_text(lines, width=width, color=color)
+
+
+def verdict_lines(verdict: Verdict, *, width: int | None = None, color: bool = False) -> str:
+    """One row a finding, and a last line that says PASS or FAIL and why."""
+    rows = [_finding_row(finding) for finding in verdict.findings]
+    lines = table_lines(_VERDICT, rows, width) if rows else []
+    closing = Text.assemble(_passed(verdict.ok), " ", closing_line(verdict))
+    return to_text([*lines, closing], width=width, color=color)
+
+
+def _artifact_row(artifact: Artifact, base: int | None, reused: Sequence[str]) -> Row:
+    outputs = artifact.verification.outputs
+    cells = (
+        artifact.recipe.name,
+        units.plain(artifact.file),
+        units.size(artifact.size_bytes),
+        units.times(artifact.size_bytes / base if base else None),
+        weights(artifact),
+        artifact.engine,
+        units.decibels(worst_snr_db(outputs)),
+        units.percent(worst_agreement(outputs), 1),
+        "up to date" if artifact.recipe.name in reused else "new",
+        io_types(artifact.signature),
+    )
+    return Row(tuple(Text(cell) for cell in cells), _remarks(artifact))
+
+
+def _remarks(artifact: Artifact) -> tuple[Text, ...]:
+    warnings = (
+        Text(f"warning: {units.plain(w)}", "yellow") for w in artifact.verification.warnings
+    )
+    return (*warnings, *(Text(f"note: {units.plain(note)}", "dim") for note in artifact.notes))
+
+
+def _failure_row(failure: Failure) -> Row:
+    blank = [Text()] * (len(_CONVERSION) - 3)
+    message = f"{units.plain(failure.error)}: {units.first_line(failure.message)}"
+    cells = (Text(failure.recipe), *blank, Text("failed", style="bold red"), Text())
+    return Row(cells, (Text(message, style="red"),))
+
+
+def _conversion_summary(conversion: Conversion) -> Text:
+    made, failed = len(conversion.artifacts), len(conversion.failures)
+    parts = [f"{made} {'file' if made == 1 else 'files'} in {units.plain(conversion.directory)}"]
+    if conversion.reused:
+        parts.append(f"{len(conversion.reused)} up to date")
+    if failed:
+        parts.append(f"{failed} failed")
+    return Text(", ".join(parts))
+
+
+def _circumstances(report: Report) -> list[str]:
+    env, data = report.environment, report.data
+    lines = [units.plain(f"on {env.machine}: {env.cpu}, {env.cores} cores, {env.system}")]
+    if data:
+        lines.append(units.plain(f"data {data.source}: {data.samples} samples"))
+    return lines
+
+
+def _measured_row(row: ModelRow) -> Row:
+    name = Text(row.name)
+    if row.is_baseline:
+        name.append(" (baseline)", style="dim")
+    numbers = (
+        row.size,
+        row.size_ratio,
+        row.p50,
+        row.p90,
+        row.speed_up,
+        row.memory,
+        row.accuracy,
+        row.drop,
+        row.flips,
+    )
+    mark = Text(row.mark, style=_STYLES.get(row.mark, ""))
+    error = (Text(f"did not run: {row.error}", style="red"),) if row.error else ()
+    return Row((name, *(Text(number) for number in numbers), mark), error)
+
+
+def _finding_row(finding: Finding) -> Row:
+    words = (finding.model, finding.limit, *in_words(finding))
+    return Row((_passed(finding.ok), *(Text(units.plain(word)) for word in words)))
+
+
+def _passed(ok: bool) -> Text:
+    word = "PASS" if ok else "FAIL"
+    return Text(word, style=_STYLES[word])

@@ -1,0 +1,13 @@
+"""What a model file is, found without TensorFlow and without running it."""
+
+from edgeconv.source.loading import identify, inspect_model, load, refuse_quantized
+from edgeconv.source.signatures import chosen_signature, shape_text
+
+__all__ = [
+    "chosen_signature",
+    "identify",
+    "inspect_model",
+    "load",
+    "refuse_quantized",
+    "shape_text",
+]

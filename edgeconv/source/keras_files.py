@@ -1,0 +1,170 @@
+"""What a Keras file says of itself, read from its JSON config; no layer is made."""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edgeconv.errors import InputRefused, WorkerCrashed, WorkerTimedOut
+from edgeconv.nouns import OperatorCount
+from edgeconv.workers import Allowance, start_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MAX_CONFIG_BYTES = 2**27
+_ALLOWANCE = Allowance(timeout_s=20.0)
+# All that zipfile raises on a damaged, encrypted or oddly compressed member.
+_ZIP_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
+# All that h5py raised on damaged files, found by mutating one.
+_HDF5_ERRORS = (KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+# A Lambda layer's function is stored as Python bytecode, and loading the file runs it.
+_CODE_LAYER = "Lambda"
+
+
+class Hdf5Job(msgspec.Struct, frozen=True, kw_only=True):
+    """Which file to read."""
+
+    path: str
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """A Keras model's layers, counted by class, and what is worth saying."""
+
+    layers: tuple[OperatorCount, ...]
+    notes: tuple[str, ...]
+
+
+def read_keras(path: Path) -> Content:
+    """What a .keras archive holds. Raises `InputRefused` for one that holds no model."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            config = _member(archive, "config.json") if "config.json" in names else None
+            metadata = _member(archive, "metadata.json") if "metadata.json" in names else b"{}"
+    except _ZIP_ERRORS as error:
+        raise _damaged(path, "a zip archive", error) from error
+    if config is None:
+        raise InputRefused(
+            f"{path} is a zip archive without a config.json, so no Keras model",
+            hint="save the whole model with model.save('NAME.keras')",
+        )
+    version = _decoded(path, "metadata.json", metadata).get("keras_version")
+    return _content(_decoded(path, "config.json", config), version)
+
+
+def read_hdf5(path: Path) -> Content:
+    """What a Keras HDF5 file holds. Raises `InputRefused` for one that holds no model.
+
+    A child process reads it: on damaged files the HDF5 library can loop for ever, deaf
+    even to Ctrl-C.
+    """
+    job = Hdf5Job(path=str(path))
+    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
+        task = start_task(
+            read_hdf5_here, job, label="reading HDF5", scratch=Path(scratch), allowance=_ALLOWANCE
+        )
+        try:
+            with task:
+                return task.result()
+        except (WorkerCrashed, WorkerTimedOut) as error:
+            raise _damaged(path, "an HDF5 file", error) from error
+
+
+def read_hdf5_here(job: Hdf5Job) -> Content:
+    """What `read_hdf5` gives, read in this process."""
+    import h5py
+
+    path = Path(job.path)
+    try:
+        with h5py.File(path, "r") as file:
+            config, version = file.attrs.get("model_config"), file.attrs.get("keras_version")
+    except _HDF5_ERRORS as error:
+        raise _damaged(path, "an HDF5 file", error) from error
+    if config is None:
+        raise InputRefused(
+            f"{path} holds no model, only weights at most: it has no model_config",
+            hint="build the model in code, load_weights() this file into it, and save the whole "
+            "model with model.save('NAME.keras')",
+        )
+    return _content(_decoded(path, "model_config", config), version)
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    size_bytes = archive.getinfo(name).file_size
+    if size_bytes > _MAX_CONFIG_BYTES:
+        raise zipfile.BadZipFile(f"its {name} claims {size_bytes} bytes")
+    return archive.read(name)
+
+
+def _damaged(path: Path, what: str, error: BaseException) -> InputRefused:
+    return InputRefused(
+        f"{path} cannot be read as {what}: {error}",
+        hint="copy or save the model again; it may be truncated",
+    )
+
+
+def _decoded(path: Path, name: str, raw: Any) -> dict[str, Any]:
+    """The JSON object in `raw`, bytes or str."""
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Any])
+    # A TypeError is an HDF5 attribute of another type, a RecursionError hostile nesting.
+    except (msgspec.DecodeError, TypeError, RecursionError, UnicodeError) as error:
+        raise InputRefused(
+            f"{path} holds no Keras model: its {name} is no JSON object ({error})",
+            hint="save the model again",
+        ) from error
+
+
+def _content(config: dict[str, Any], version: Any) -> Content:
+    counts = Counter(_layer_classes(config))
+    layers = tuple(
+        OperatorCount(name=name, version=0, count=count) for name, count in sorted(counts.items())
+    )
+    return Content(layers=layers, notes=tuple(_notes(counts, version)))
+
+
+def _layer_classes(config: dict[str, Any]) -> Iterator[str]:
+    """The class of every layer, those of nested models and wrapped layers included."""
+    waiting: list[Any] = [config]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, dict):
+            continue
+        settings = node.get("config")
+        # A Sequential model of early Keras is its bare list of layers.
+        nested = settings if isinstance(settings, list) else _nested(settings)
+        if "class_name" in node and not isinstance(nested, list):
+            yield str(node["class_name"])
+            waiting.append(nested)
+        elif isinstance(nested, list):
+            waiting += nested
+
+
+def _nested(settings: Any) -> Any:
+    if not isinstance(settings, dict):
+        return None
+    return settings.get("layers", settings.get("layer"))
+
+
+def _notes(counts: Counter[str], version: Any) -> Iterator[str]:
+    if isinstance(version, bytes):
+        version = version.decode("utf-8", "replace")
+    if isinstance(version, str):
+        yield f"saved by Keras {version}"
+    if counts[_CODE_LAYER]:
+        yield "has Lambda layers: loading it runs code that is stored in the file"

@@ -1,0 +1,130 @@
+"""From a path to a `SourceModel`, and what is in it, without running anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import InputRefused
+from edgeconv.nouns import Inspection, SourceModel
+from edgeconv.source.kinds import find_model, unreadable
+from edgeconv.store.hashes import sha256_file, sha256_tree
+
+if TYPE_CHECKING:
+    from edgeconv.nouns import GraphSummary
+    from edgeconv.source.kinds import Found
+
+
+def identify(path: str | Path) -> SourceModel:
+    """The model at `path` by name, kind, size and content hash; its signatures are not read.
+
+    Raises `InputRefused` for anything that is no model by its name and first bytes.
+    """
+    return _identified(find_model(path))
+
+
+def load(path: str | Path) -> SourceModel:
+    """The model at `path`: what `identify` gives, and its signatures and notes.
+
+    Raises `InputRefused` also for a file whose content turns out not to be a model.
+    """
+    return inspect_model(path).model
+
+
+def inspect_model(path: str | Path) -> Inspection:
+    """All that can be said of the model at `path` without running it.
+
+    Raises `InputRefused`, see `load`.
+    """
+    found = find_model(path)
+    model = _identified(found)
+    if found.kind == "saved_model":
+        return _inspect_saved_model(found, model)
+    if found.kind == "tflite":
+        return _inspect_tflite(found, model)
+    return _inspect_keras(found, model)
+
+
+def refuse_quantized(model: SourceModel) -> None:
+    """Raise `InputRefused` for a .tflite that is quantised already.
+
+    Its rounding errors would be quantised once more, and be taken for the float model's.
+    """
+    from edgeconv.tflite import is_quantized
+
+    if model.kind == "tflite" and is_quantized(_summary(Path(model.path))):
+        raise InputRefused(
+            f"{model.path} is quantised already",
+            hint="give the float model that it was made from",
+        )
+
+
+def _identified(found: Found) -> SourceModel:
+    is_tree = found.kind == "saved_model"
+    try:
+        return SourceModel(
+            path=str(found.path),
+            kind=found.kind,
+            name=found.name,
+            sha256=sha256_tree(found.path) if is_tree else sha256_file(found.path),
+            size_bytes=_size_bytes(found.path),
+            notes=found.notes,
+        )
+    except OSError as error:
+        raise unreadable(found.path, error) from error
+
+
+def _size_bytes(path: Path) -> int:
+    if path.is_file():
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def _inspect_saved_model(found: Found, model: SourceModel) -> Inspection:
+    from msgspec.structs import replace
+
+    from edgeconv.source.saved_model import read_saved_model
+
+    content = read_saved_model(found.path)
+    notes = (*model.notes, *content.notes)
+    return Inspection(
+        model=replace(model, signatures=content.signatures, notes=notes),
+        operators=content.operators,
+    )
+
+
+def _inspect_keras(found: Found, model: SourceModel) -> Inspection:
+    from msgspec.structs import replace
+
+    from edgeconv.source.keras_files import read_hdf5, read_keras
+
+    content = read_keras(found.path) if found.kind == "keras" else read_hdf5(found.path)
+    return Inspection(
+        model=replace(model, notes=(*model.notes, *content.notes)), operators=content.layers
+    )
+
+
+def _inspect_tflite(found: Found, model: SourceModel) -> Inspection:
+    from msgspec.structs import replace
+
+    summary = _summary(found.path)
+    return Inspection(
+        model=replace(model, signatures=summary.signatures),
+        operators=summary.operators,
+        weight_bytes=summary.weight_bytes,
+        quantized_weight_share=summary.quantized_weight_share,
+        float16_weight_share=summary.float16_weight_share,
+        float_operators=summary.float_operators,
+        custom_operators=summary.custom_operators,
+        description=summary.description,
+    )
+
+
+def _summary(path: Path) -> GraphSummary:
+    from edgeconv.tflite import summarise
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return summarise(data, where=str(path))

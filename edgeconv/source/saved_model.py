@@ -1,0 +1,188 @@
+"""What a SavedModel says of itself, read from saved_model.pb without TensorFlow.
+
+Only the few messages and fields needed here are declared, with the numbers they have in
+TensorFlow's .proto files; protobuf skips the rest. Maps are read as the repeated
+key-value entries that they are on the wire.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edgeconv.errors import InputRefused
+from edgeconv.nouns import OperatorCount, Signature, TensorSpec
+from edgeconv.source.kinds import unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# Message to field to (number, type); "*" marks a repeated field.
+_MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
+    "SavedModel": {"meta_graphs": (2, "MetaGraph*")},
+    "MetaGraph": {
+        "info": (1, "Info"),
+        "graph": (2, "Graph"),
+        "signatures": (5, "SignatureEntry*"),
+    },
+    "Info": {"tags": (4, "string*"), "tensorflow_version": (5, "string")},
+    "SignatureEntry": {"key": (1, "string"), "value": (2, "SignatureDef")},
+    "SignatureDef": {"inputs": (1, "TensorEntry*"), "outputs": (2, "TensorEntry*")},
+    "TensorEntry": {"key": (1, "string"), "value": (2, "TensorInfo")},
+    "TensorInfo": {
+        "dtype": (2, "int32"),
+        "shape": (3, "Shape"),
+        "sparse": (4, "Empty"),
+        "composite": (5, "Empty"),
+    },
+    "Empty": {},
+    "Shape": {"dims": (2, "Dim*"), "unknown_rank": (3, "bool")},
+    "Dim": {"size": (1, "int64")},
+    "Graph": {"nodes": (1, "Node*"), "library": (2, "Library")},
+    "Node": {"op": (2, "string")},
+    "Library": {"functions": (1, "Function*")},
+    "Function": {"nodes": (3, "Node*")},
+}
+# By the numbers of TensorFlow's DataType; references to variables are 100 higher.
+_DTYPE_NAMES = (
+    "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 "
+    "bfloat16 qint16 quint16 uint16 complex128 float16 resource variant uint32 uint64 "
+    "float8_e5m2 float8_e4m3fn float8_e4m3fnuz float8_e4m3b11fnuz float8_e5m2fnuz int4 uint4 "
+    "int2 uint2 float4_e2m1fn"
+)
+_DTYPES = dict(enumerate(_DTYPE_NAMES.split(), start=1))
+_FIRST_REFERENCE = 100
+_SERVING_TAG = "serve"
+_INITIALISER = "__saved_model_init_op"
+
+
+class Content(NamedTuple):
+    """A SavedModel's signatures, the operators of its graph, and what is worth saying."""
+
+    signatures: tuple[Signature, ...]
+    operators: tuple[OperatorCount, ...]
+    notes: tuple[str, ...]
+
+
+def read_saved_model(directory: Path) -> Content:
+    """What `directory`/saved_model.pb says of the graph that is tagged for serving.
+
+    Signatures and their tensors are sorted by name; operators are counted in the graph and
+    in its functions. Raises `InputRefused` for a file that is no SavedModel.
+    """
+    path = directory / "saved_model.pb"
+    message = _parse(path)
+    if not message.meta_graphs:
+        raise _garbled(path, "it holds no graph")
+    chosen = _serving_graph(message.meta_graphs)
+    if chosen is None:
+        tags = "; ".join(", ".join(graph.info.tags) for graph in message.meta_graphs)
+        return Content((), (), (f"no graph is tagged {_SERVING_TAG!r}, only: {tags or 'no tag'}",))
+    return Content(_signatures(chosen), _operators(chosen), tuple(_notes(chosen)))
+
+
+def _parse(path: Path) -> Any:
+    from google.protobuf.message import DecodeError
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if not data:
+        raise _garbled(path, "it is empty (0 bytes)")
+    message = _message_class()()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise _garbled(path, str(error)) from error
+    return message
+
+
+def _garbled(path: Path, what: str) -> InputRefused:
+    return InputRefused(
+        f"{path} is no SavedModel that can be read: {what}",
+        hint="copy or export the model again; it may be truncated",
+    )
+
+
+@cache
+def _message_class() -> Any:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(
+        name="edgeconv/saved_model.proto", package="edgeconv", syntax="proto3"
+    )
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field_name, (number, kind) in fields.items():
+            message.field.append(_field(field_name, number, kind))
+    # A pool of its own: nothing here can clash with TensorFlow's real messages.
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("edgeconv.SavedModel"))
+
+
+def _field(name: str, number: int, kind: str) -> Any:
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
+
+    bare = kind.removesuffix("*")
+    field = Field(name=name, number=number)
+    field.label = Field.LABEL_REPEATED if kind.endswith("*") else Field.LABEL_OPTIONAL
+    if bare in _MESSAGES:
+        field.type, field.type_name = Field.TYPE_MESSAGE, f".edgeconv.{bare}"
+    else:
+        field.type = Field.Type.Value(f"TYPE_{bare.upper()}")
+    return field
+
+
+def _serving_graph(graphs: Any) -> Any:
+    """The graph tagged "serve" and nothing else, else the first with that among its tags."""
+    serving = [graph for graph in graphs if _SERVING_TAG in graph.info.tags]
+    return min(serving, key=lambda graph: len(graph.info.tags), default=None)
+
+
+def _signatures(graph: Any) -> tuple[Signature, ...]:
+    by_key = {entry.key: entry.value for entry in graph.signatures}
+    return tuple(
+        Signature(key=key, inputs=_specs(value.inputs), outputs=_specs(value.outputs))
+        for key, value in sorted(by_key.items())
+        if not key.startswith(_INITIALISER)
+    )
+
+
+def _specs(entries: Any) -> tuple[TensorSpec, ...]:
+    by_name = {entry.key: entry.value for entry in entries}
+    return tuple(
+        TensorSpec(
+            name=name,
+            shape=tuple(dim.size for dim in info.shape.dims),
+            dtype=_dtype(info),
+            rank_known=not info.shape.unknown_rank,
+        )
+        for name, info in sorted(by_name.items())
+    )
+
+
+def _dtype(info: Any) -> str:
+    for encoding in ("sparse", "composite"):
+        if info.HasField(encoding):
+            return encoding
+    return _DTYPES.get(info.dtype % _FIRST_REFERENCE, f"unknown type {info.dtype}")
+
+
+def _operators(graph: Any) -> tuple[OperatorCount, ...]:
+    counts = Counter(node.op for node in graph.graph.nodes)
+    for function in graph.graph.library.functions:
+        counts.update(node.op for node in function.nodes)
+    return tuple(
+        OperatorCount(name=name, version=0, count=count) for name, count in sorted(counts.items())
+    )
+
+
+def _notes(graph: Any) -> Iterator[str]:
+    if graph.info.tensorflow_version:
+        yield f"saved by TensorFlow {graph.info.tensorflow_version}"
+    if len(graph.info.tags) > 1:
+        yield f"tagged {', '.join(graph.info.tags)}"

@@ -1,0 +1,75 @@
+"""Choosing the one signature of a model that is converted or run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import InputRefused, UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from edgeconv.nouns import Signature, SourceModel, TensorSpec
+
+# The key that a .tflite without signatures gets once it needs one.
+_DEFAULT_KEY = "serving_default"
+# Keras exports a model's one endpoint under two keys.
+_KERAS_KEYS = frozenset({"serve", _DEFAULT_KEY})
+
+
+def chosen_signature(model: SourceModel, key: str | None) -> Signature:
+    """The signature `key` of a SavedModel or .tflite; for None, the only one it has.
+
+    The twins "serve" and "serving_default" that Keras exports, with equal inputs and
+    outputs, count as one.
+
+    Raises `UsageError` where there are several and none was named, or none of that name,
+    and `InputRefused` where there is none at all or its inputs have no known rank.
+    """
+    signature = _by_key(model, key)
+    for tensor in signature.inputs:
+        if not tensor.rank_known:
+            raise InputRefused(
+                f"{model.path}: input {tensor.name!r} of signature {signature.key!r} "
+                "leaves its number of dimensions open",
+                hint="export the model with an input_signature that gives its shape",
+            )
+    return signature
+
+
+def shape_text(tensor: TensorSpec) -> str:
+    """A tensor's shape as people read it: "[?, 224, 224, 3]", or "unknown"."""
+    if not tensor.rank_known:
+        return "unknown"
+    return "[" + ", ".join("?" if size < 0 else str(size) for size in tensor.shape) + "]"
+
+
+def _by_key(model: SourceModel, key: str | None) -> Signature:
+    signatures = {signature.key: signature for signature in model.signatures}
+    if not signatures:
+        raise InputRefused(
+            f"{model.path} has no signature to convert",
+            hint="export it with one: model.export('DIR') in Keras, or tf.saved_model.save(..., "
+            "signatures=...)",
+        )
+    if key in signatures:
+        return signatures[key]
+    if len(signatures) == 1 and (key is None or (key == _DEFAULT_KEY and "" in signatures)):
+        return model.signatures[0]
+    if key is None and _are_keras_twins(signatures):
+        return signatures[_DEFAULT_KEY]
+    if key is not None:
+        raise unknown_name("signature", key, signatures)
+    listed = "".join(f"\n  {_described(signature)}" for signature in model.signatures)
+    raise UsageError(
+        f"{model.path} has {len(signatures)} signatures:{listed}",
+        hint="choose one with --signature KEY",
+    )
+
+
+def _are_keras_twins(signatures: dict[str, Signature]) -> bool:
+    ends = [(signature.inputs, signature.outputs) for signature in signatures.values()]
+    return signatures.keys() == _KERAS_KEYS and ends[0] == ends[1]
+
+
+def _described(signature: Signature) -> str:
+    inputs = (f"{t.name}: {t.dtype} {shape_text(t)}" for t in signature.inputs)
+    return f"{signature.key}({', '.join(inputs)})"

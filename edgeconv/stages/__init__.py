@@ -1,0 +1,42 @@
+"""The stages of a conversion, between a plan and its published artifacts.
+
+    prepare ─► make ─► examine
+
+`prepare` has the float32 .tflite, the samples and the trained model's own outputs;
+`make` quantises by each recipe; `examine` runs what was made and compares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path  # noqa: TC003
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.workers import Allowance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edgeconv.plan import Plan
+    from edgeconv.store import Cache
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """How to run, which changes no result: threads, what a child may use, the cache."""
+
+    threads: int = 2
+    allowance: Allowance = Allowance()
+    use_cache: bool = True
+
+
+@dataclass(frozen=True)
+class Run:
+    """One conversion at work: its plan, where files on the way go, and whom to tell."""
+
+    plan: Plan
+    cache: Cache
+    execution: Execution
+    scratch: Path
+    on_progress: Callable[[str], None]

@@ -1,0 +1,96 @@
+"""The second stage: one candidate per recipe, from the one float32 graph."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import EdgeconvError, ToolFailed
+from edgeconv.quantize.candidate import Candidate
+from edgeconv.quantize.worker import Attempt, QuantizeJob, quantize
+from edgeconv.tf.second_engine import EngineJob, quantize_with_tflite
+from edgeconv.workers import start_task
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgeconv.nouns import Recipe
+    from edgeconv.stages import Run
+    from edgeconv.stages.prepare import Prepared
+
+Made = dict["Recipe", "Candidate | EdgeconvError"]
+
+
+def float_candidate(recipe: Recipe, prepared: Prepared) -> Candidate:
+    """The float32 graph as it is, judged by `recipe`."""
+    return Candidate(recipe=recipe, file=prepared.float_model, engine="litert")
+
+
+def first_engine(run: Run, prepared: Prepared, recipes: Sequence[Recipe]) -> Made:
+    """A candidate of ai-edge-quantizer, or its error, for each of `recipes`.
+
+    All come from one calibration pass in one child.
+    """
+    if not recipes:
+        return {}
+    directory = Path(tempfile.mkdtemp(prefix="made-", dir=run.scratch))
+    split = prepared.split
+    job = QuantizeJob(
+        float_model=str(prepared.float_model),
+        signature=prepared.signature.key,
+        samples=str(split.calibration) if split.calibration else None,
+        batch=split.batch,
+        calibration_range=split.record.range if split.record else "minmax",
+        recipes=tuple(recipes),
+        directory=str(directory),
+        threads=run.execution.threads,
+    )
+    task = start_task(
+        quantize,
+        job,
+        label="ai-edge-quantizer",
+        scratch=run.scratch,
+        allowance=run.execution.allowance,
+    )
+    try:
+        attempts = {a.recipe: a for a in task.result(run.on_progress).attempts}
+    except ToolFailed as error:
+        return dict.fromkeys(recipes, error)
+    return {recipe: _candidate(recipe, attempts[recipe.name], directory) for recipe in recipes}
+
+
+def _candidate(recipe: Recipe, attempt: Attempt, directory: Path) -> Candidate | EdgeconvError:
+    if attempt.error:
+        return ToolFailed(attempt.error)
+    file = directory / f"{recipe.name}.tflite"
+    return Candidate(recipe=recipe, file=file, engine="litert", notes=attempt.notes)
+
+
+def second_engine(run: Run, prepared: Prepared, recipe: Recipe, note: str) -> Candidate:
+    """TFLiteConverter's candidate for `recipe`, with `note` saying why it was asked.
+
+    Raises an `EdgeconvError` where it has none either.
+    """
+    if prepared.saved_model is None:
+        raise ToolFailed("TFLiteConverter does not take a .tflite")
+    run.on_progress(f"quantizing to {recipe.name} with TFLiteConverter")
+    directory = Path(tempfile.mkdtemp(prefix="made-", dir=run.scratch))
+    target = directory / f"{recipe.name}.tflite"
+    split = prepared.split
+    job = EngineJob(
+        saved_model=prepared.saved_model,
+        signature=prepared.saved_model_signature,
+        recipe=recipe,
+        samples=str(split.calibration) if split.calibration else None,
+        batch=split.batch,
+        target=str(target),
+    )
+    start_task(
+        quantize_with_tflite,
+        job,
+        label="TFLiteConverter",
+        scratch=run.scratch,
+        allowance=run.execution.allowance,
+    ).result(run.on_progress)
+    return Candidate(recipe=recipe, file=target, engine="tflite", notes=(note,) if note else ())

@@ -1,0 +1,20 @@
+"""Files to nouns and back: content hashes, atomic publishing, the stage cache, locks."""
+
+from edgeconv.store.cache import Cache, cache_directory
+from edgeconv.store.files import publish_bytes, publish_file, read_noun, writable_directory
+from edgeconv.store.hashes import hash_of, sha256_file, sha256_tree, tool_versions
+from edgeconv.store.locks import locked
+
+__all__ = [
+    "Cache",
+    "cache_directory",
+    "hash_of",
+    "locked",
+    "publish_bytes",
+    "publish_file",
+    "read_noun",
+    "sha256_file",
+    "sha256_tree",
+    "tool_versions",
+    "writable_directory",
+]

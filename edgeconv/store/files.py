@@ -1,0 +1,111 @@
+"""Atomic publishing: a reader sees the old file or the new one, never a part."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from edgeconv.errors import InputRefused, OutputRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Noun = TypeVar("Noun", bound=msgspec.Struct)
+
+
+def publish_bytes(data: bytes, target: Path) -> None:
+    """Write `data` to `target`, atomically and durably.
+
+    Raises `OutputRefused` where it cannot be written; `target` is then as it was.
+    """
+    with _temporary_beside(target) as temporary:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+
+
+def publish_file(source: Path, target: Path) -> None:
+    """Copy the file `source` to `target`, atomically and durably.
+
+    Raises `OutputRefused` where it cannot be written; `target` is then as it was.
+    """
+    with _temporary_beside(target) as temporary:
+        with source.open("rb") as read, temporary.open("wb") as write:
+            shutil.copyfileobj(read, write, 1 << 20)
+            write.flush()
+            os.fsync(write.fileno())
+        os.replace(temporary, target)
+
+
+def writable_directory(directory: Path) -> Path | None:
+    """Make `directory` and prove that files can be made in it.
+
+    Returns the topmost directory that had to be made, None if all were there, so that
+    a run that publishes nothing can take it away again. Raises `OutputRefused`.
+    """
+    made = next((p for p in (*reversed(directory.parents), directory) if not p.exists()), None)
+    with _refusals(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    return made
+
+
+def read_noun(path: Path, kind: type[Noun], *, what: str) -> Noun:
+    """The noun in the JSON file `path`. Raises `InputRefused`, saying what is wrong in it."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        raise InputRefused(f"{what} {path} does not exist") from None
+    except OSError as error:
+        raise InputRefused(f"{what} {path} cannot be read: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise InputRefused(f"{path} is no {what} of this version: {error}") from error
+
+
+@contextlib.contextmanager
+def _temporary_beside(target: Path) -> Iterator[Path]:
+    with _refusals(target):
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            # mkstemp makes private files; a published file is as readable as any other.
+            temporary.chmod(0o666 & ~_umask())
+            yield temporary
+            _sync_directory(target.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _refusals(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        hint = "free some space" if error.errno == errno.ENOSPC else "choose another place with -o"
+        raise OutputRefused(f"cannot write {target}: {error.strerror}", hint=hint) from error
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    # The umask can only be read by setting it.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

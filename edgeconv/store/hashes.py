@@ -1,0 +1,56 @@
+"""Content hashes: of files, of directory trees, and of values."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TOOLS = ("tensorflow", "tf-keras", "keras", "ai-edge-litert", "ai-edge-quantizer", "numpy")
+
+
+def sha256_file(path: Path) -> str:
+    """The sha256 of a file's bytes, as hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def sha256_tree(directory: Path) -> str:
+    """The sha256 of a directory: of the relative names and contents of all its files."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in directory.rglob("*") if p.is_file()):
+        digest.update(path.relative_to(directory).as_posix().encode() + b"\0")
+        digest.update(bytes.fromhex(sha256_file(path)))
+    return digest.hexdigest()
+
+
+def hash_of(*values: Any) -> str:
+    """The sha256 of JSON-able values and nouns: equal values, equal hash."""
+    return hashlib.sha256(msgspec.json.encode(values, order="deterministic")).hexdigest()
+
+
+@cache
+def tool_versions() -> dict[str, str]:
+    """The versions of edgeconv and of the tools whose output it publishes.
+
+    Read from the installed packages' metadata; nothing is imported. A tool that is
+    not installed is left out.
+    """
+    from edgeconv import __version__
+
+    versions = {"edgeconv": __version__}
+    for name in _TOOLS:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions

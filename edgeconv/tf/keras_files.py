@@ -1,0 +1,99 @@
+"""Keras files to SavedModels: the right loader for the file, and an inference-mode export."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.errors import InputRefused
+
+if TYPE_CHECKING:
+    from edgeconv.nouns import SourceKind
+
+
+def load(path: str, kind: SourceKind) -> tuple[Any, str]:
+    """The Keras model in a file, and the name of the loader that took it.
+
+    A .keras file is Keras 3's. An HDF5 file may be of either: many older ones load only
+    in tf_keras, which goes second because its HDF5 loader would also run Lambda code,
+    so a file with a Lambda layer is refused first. Raises `InputRefused`.
+    """
+    import keras
+
+    try:
+        return keras.models.load_model(path, compile=False, safe_mode=True), "keras"
+    except (ValueError, TypeError, AttributeError, KeyError, OSError, ImportError) as error:
+        if kind == "keras":
+            raise _refused(path, "Keras 3", error) from error
+        refuse_lambda(path)
+        return _load_legacy(path), "tf_keras"
+
+
+def _load_legacy(path: str) -> Any:
+    import tf_keras
+
+    try:
+        return tf_keras.models.load_model(path, compile=False)
+    except (ValueError, TypeError, AttributeError, KeyError, OSError, ImportError) as error:
+        raise _refused(path, "Keras 3 nor tf_keras", error) from error
+
+
+def refuse_lambda(path: str) -> None:
+    """Raise `InputRefused` if an HDF5 model has a Lambda layer, whose code would run."""
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        config = file.attrs.get("model_config", "")
+    text = config.decode("utf-8", "replace") if isinstance(config, bytes) else str(config)
+    if '"class_name": "Lambda"' in text or '"class_name":"Lambda"' in text:
+        raise InputRefused(
+            f"{path} has a Lambda layer: loading it would run code from the file",
+            hint="export the model as a SavedModel where you trust it, and convert that",
+        )
+
+
+def export(path: str, kind: SourceKind, target: str) -> str:
+    """Write the model of a Keras file to `target` as a SavedModel; returns the loader's name.
+
+    The SavedModel has one signature, `serving_default`, in inference mode.
+    """
+    model, loader = load(path, kind)
+    if not getattr(model, "inputs", None):
+        raise InputRefused(
+            f"{path}: the model has never been called, so its input shape is not known",
+            hint="call it on a batch before saving, or export a SavedModel with a signature",
+        )
+    if loader == "keras":
+        model.export(target, format="tf_saved_model", verbose=False)
+    else:
+        _export_legacy(model, target)
+    return loader
+
+
+def _export_legacy(model: Any, target: str) -> None:
+    import tensorflow as tf
+
+    specs = {
+        tensor.name.split(":")[0]: tf.TensorSpec(tensor.shape, tensor.dtype)
+        for tensor in model.inputs
+    }
+    names = list(specs)
+    output_names = list(model.output_names)
+
+    def serve(**inputs: Any) -> dict[str, Any]:
+        values = [inputs[name] for name in names]
+        outputs = model(values[0] if len(values) == 1 else values, training=False)
+        return dict(zip(output_names, tf.nest.flatten(outputs), strict=True))
+
+    function = tf.function(serve).get_concrete_function(
+        **{n: tf.TensorSpec(s.shape, s.dtype, name=n) for n, s in specs.items()}
+    )
+    tf.saved_model.save(model, target, signatures={"serving_default": function})
+
+
+def _refused(path: str, loaders: str, error: Exception) -> InputRefused:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    reason = lines[0].strip()[:300] if lines else type(error).__name__
+    return InputRefused(
+        f"{path} does not load in {loaders}: {reason}",
+        hint="export it as a SavedModel with the version of Keras that saved it",
+    )

@@ -1,0 +1,127 @@
+"""TensorFlow's MLIR converter without the rest of TensorFlow.
+
+`import tensorflow` runs the whole public API, Keras included, and
+`TFLiteConverter.from_saved_model` then loads the SavedModel twice in Python before
+the converter, which is C++, reads it a third time by itself. Only that third part is
+needed: with a package object that has TensorFlow's path but not its `__init__`, the
+shared library and the few protocol buffers load alone, in a quarter of the time and
+half the memory, and the bytes that come out are the same (tests/integration/
+test_tf_convert.py holds that against the public converter).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+from types import ModuleType
+from typing import Any
+
+from edgeconv.errors import InputRefused, ToolFailed, UnsupportedOperators
+
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
+
+
+def import_converter_only() -> None:
+    """Make `import tensorflow.…` find TensorFlow's modules without its `__init__`.
+
+    For a process that needs nothing else of TensorFlow; call it before the first import.
+    """
+    os.environ.update(_QUIET)
+    spec = importlib.util.find_spec("tensorflow")
+    if spec is None or spec.submodule_search_locations is None:
+        raise ToolFailed("tensorflow is not installed", hint="pip install tensorflow")
+    package = ModuleType("tensorflow")
+    package.__path__ = list(spec.submodule_search_locations)
+    package.__spec__ = spec
+    sys.modules["tensorflow"] = package
+
+
+def convert_saved_model(directory: str, *, signature: str, tags: tuple[str, ...]) -> bytes:
+    """The float32 .tflite of one signature of a SavedModel, as bytes.
+
+    Raises `UnsupportedOperators` for operators that only TensorFlow has, `InputRefused`
+    for a SavedModel that does not load or convert.
+    """
+    # The shared library comes first: the converter's module is a thin layer over it.
+    from tensorflow.python import pywrap_tensorflow  # noqa: F401, I001
+    from tensorflow.compiler.mlir.lite.python import _pywrap_converter_api
+    from tensorflow.compiler.mlir.quantization.tensorflow.python import pywrap_function_lib
+
+    with ConverterErrors():
+        converted: bytes = _pywrap_converter_api.Convert(
+            _model_flags(directory, signature, tags),
+            _converter_flags(),
+            None,
+            False,
+            None,
+            pywrap_function_lib.PyFunctionLibrary(),
+        )
+    return converted
+
+
+class ConverterErrors:
+    """A context that turns what the converter raises into a refusal.
+
+    It raises `Exception` itself from C++, and its Python layer a subclass of that.
+    """
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
+        if kind is None or error is None:
+            return
+        if kind in (Exception, RuntimeError, ValueError) or kind.__name__ == "ConverterError":
+            raise refusal(str(error)) from error
+
+
+def _model_flags(directory: str, signature: str, tags: tuple[str, ...]) -> bytes:
+    from tensorflow.compiler.mlir.lite import model_flags_pb2
+
+    flags: Any = model_flags_pb2.ModelFlags(
+        saved_model_dir=directory,
+        saved_model_version=1,
+        saved_model_tags=tags,
+        saved_model_exported_names=[signature],
+    )
+    serialized: bytes = flags.SerializeToString()
+    return serialized
+
+
+def _converter_flags() -> bytes:
+    """The flags that the public converter sets for a float32 model."""
+    from tensorflow.compiler.mlir.lite import converter_flags_pb2, types_pb2
+
+    flags: Any = converter_flags_pb2.ConverterFlags(
+        input_format=converter_flags_pb2.TENSORFLOW_GRAPHDEF,
+        output_format=converter_flags_pb2.TFLITE,
+        inference_type=types_pb2.FLOAT,
+        inference_input_type=types_pb2.FLOAT,
+        drop_control_dependency=True,
+        enable_tflite_resource_variables=True,
+        lower_tensor_list_ops=True,
+        enable_composite_direct_lowering=True,
+        canonicalizing_inf_as_min_max_float=True,
+    )
+    serialized: bytes = flags.SerializeToString()
+    return serialized
+
+
+def refusal(message: str) -> InputRefused:
+    """What a failed conversion means, from what the converter said."""
+    unsupported = re.search(r"(?:TF Select|Custom) ops: ([^\n]+)", message)
+    if unsupported:
+        return UnsupportedOperators(
+            f"the model needs operators that TFLite does not have: {unsupported[1].strip()}",
+            hint="replace them in the model; edgeconv publishes no Select-TF models, "
+            "which most device runtimes cannot load",
+        )
+    # The first error names the operator; the place that stands before it is a page long.
+    found = re.search(r"error: (?:loc\(.*\): )?([^\n]+)", message)
+    reason = found[1] if found else message.strip().split("\n")[0] or "it gave no reason"
+    return InputRefused(
+        f"TensorFlow's converter does not take this model: {reason.strip()[:400]}",
+        hint="if it has recurrent layers or tensor lists, fix the batch with --batch 1",
+    )

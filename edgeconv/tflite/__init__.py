@@ -1,0 +1,14 @@
+"""Reading and editing .tflite files without running them."""
+
+from edgeconv.tflite.bounds import activation_bounds
+from edgeconv.tflite.edit import ensure_signature, with_uint8_io
+from edgeconv.tflite.summary import is_quantized, output_steps, summarise
+
+__all__ = [
+    "activation_bounds",
+    "ensure_signature",
+    "is_quantized",
+    "output_steps",
+    "summarise",
+    "with_uint8_io",
+]

@@ -1,0 +1,122 @@
+"""What a .tflite holds, as a `GraphSummary`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeconv.nouns import GraphSummary, Signature, TensorSpec
+from edgeconv.tflite.flatbuffer import operator_name, parse, text, type_names
+from edgeconv.tflite.operators import count_operators, custom_operators, float_operators
+from edgeconv.tflite.weights import is_quantized_tensor, weigh
+
+if TYPE_CHECKING:
+    from ai_edge_litert.schema_py_generated import ModelT, SubGraphT, TensorT
+
+
+def summarise(data: bytes, *, where: str) -> GraphSummary:
+    """What the .tflite file in `data` holds; nothing of it is run.
+
+    Signatures and their tensors are in the file's own order. A file without signatures
+    gets one of key "", from the first subgraph's inputs, outputs and tensor names.
+    Raises `InputRefused`, which names the file as `where`, for bytes that are no model.
+    """
+    model = parse(data, where=where)
+    weights = weigh(model, where=where)
+    return GraphSummary(
+        signatures=_signatures(model),
+        operators=count_operators(model),
+        weight_bytes=weights.stored_bytes,
+        quantized_weight_share=weights.quantized_share,
+        float16_weight_share=weights.float16_share,
+        float_operators=float_operators(model),
+        custom_operators=custom_operators(model),
+        description=text(model.description),
+    )
+
+
+def is_quantized(summary: GraphSummary) -> bool:
+    """Whether any weight or activation is quantised. Float16 weights are not."""
+    if summary.quantized_weight_share > 0 or any(o.name == "QUANTIZE" for o in summary.operators):
+        return True
+    # A graph whose activations are quantised without a QUANTIZE has them at its ends.
+    tensors = (t for s in summary.signatures for t in (*s.inputs, *s.outputs))
+    return any(tensor.scale for tensor in tensors)
+
+
+def output_steps(data: bytes, key: str) -> dict[str, float]:
+    """The quantisation step of each output of signature `key`, by name, in the output's unit.
+
+    A float output made by a DEQUANTIZE has the step of the integers behind it; any other
+    float output has none and is left out. Raises `InputRefused` for bytes that are no model.
+    """
+    model = parse(data, where="the model")
+    steps = {}
+    for signature in model.signatureDefs or ():
+        if text(signature.signatureKey) == key:
+            graph = model.subgraphs[signature.subgraphIndex]
+            for output in signature.outputs:
+                tensor = _before_dequantize(model, graph, output.tensorIndex)
+                if scales := _spec("", tensor).scale:
+                    steps[text(output.name)] = max(scales)
+    return steps
+
+
+def _before_dequantize(model: ModelT, graph: SubGraphT, index: int) -> TensorT:
+    for operator in graph.operators:
+        made_here = index in operator.outputs and operator.inputs and operator.inputs[0] != -1
+        if made_here and operator_name(model, operator) == "DEQUANTIZE":
+            return graph.tensors[operator.inputs[0]]
+    return graph.tensors[index]
+
+
+def _signatures(model: ModelT) -> tuple[Signature, ...]:
+    if not model.signatureDefs:
+        return (_unnamed_signature(model.subgraphs[0]),)
+    return tuple(
+        Signature(
+            key=text(signature.signatureKey),
+            inputs=_mapped(model.subgraphs[signature.subgraphIndex], signature.inputs),
+            outputs=_mapped(model.subgraphs[signature.subgraphIndex], signature.outputs),
+        )
+        for signature in model.signatureDefs
+    )
+
+
+def _unnamed_signature(graph: SubGraphT) -> Signature:
+    def specs(indices: list[int]) -> tuple[TensorSpec, ...]:
+        tensors = (graph.tensors[index] for index in indices)
+        return tuple(_spec(text(tensor.name), tensor) for tensor in tensors)
+
+    return Signature(key="", inputs=specs(graph.inputs), outputs=specs(graph.outputs))
+
+
+def _mapped(graph: SubGraphT, maps: list[object]) -> tuple[TensorSpec, ...]:
+    named = ((text(m.name), graph.tensors[m.tensorIndex]) for m in maps)  # type: ignore[attr-defined]
+    return tuple(_spec(name, tensor) for name, tensor in named)
+
+
+def _spec(name: str, tensor: TensorT) -> TensorSpec:
+    scale: tuple[float, ...] = ()
+    zero_point: tuple[int, ...] = ()
+    if is_quantized_tensor(tensor):
+        quantization = tensor.quantization
+        scale = tuple(float(s) for s in _items(quantization.scale))
+        zero_point = tuple(int(z) for z in _items(quantization.zeroPoint))
+    return TensorSpec(
+        name=name,
+        shape=_shape(tensor),
+        dtype=type_names()[tensor.type],
+        scale=scale,
+        zero_point=zero_point,
+    )
+
+
+def _shape(tensor: TensorT) -> tuple[int, ...]:
+    shape = tuple(int(d) for d in _items(tensor.shape))
+    signature = tuple(int(d) for d in _items(tensor.shapeSignature))
+    # The shape has a 1 where the signature says that a dimension is dynamic.
+    return signature if len(signature) == len(shape) else shape
+
+
+def _items(vector: object) -> list[float]:
+    return [] if vector is None else list(vector)  # type: ignore[call-overload]

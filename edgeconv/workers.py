@@ -1,0 +1,364 @@
+"""Supervised child processes: timeout, memory limit, crash turned into a typed error.
+
+TensorFlow, the quantiser and every runtime run in a child, because each can abort
+the process it is in. `start` runs any command under supervision; `start_task` runs
+a function of this package in a child (`python -m edgeconv.workers MODULE:FUNCTION
+DIRECTORY`), its argument and its answer passed as JSON files in that directory.
+
+No child outlives its parent. Each is a session of its own, so that it goes with all
+that it started; the parent ends it on any exception, Ctrl-C included; and should the
+parent be killed, the kernel (on Linux) and a thread on the child's standard input
+(everywhere) end it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_type_hints
+
+import msgspec
+
+from edgeconv.errors import (
+    WORKER_ERRORS,
+    EdgeconvError,
+    ToolFailed,
+    WorkerCrashed,
+    WorkerOutOfMemory,
+    WorkerTimedOut,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import FrameType
+
+Answer = TypeVar("Answer")
+
+
+class HasChild(Protocol):
+    """Anything that stands for a running child."""
+
+    @property
+    def child(self) -> Child:
+        """The process."""
+
+
+Running = TypeVar("Running", bound=HasChild)
+
+DEFAULT_TIMEOUT_S = 3600.0
+_TAIL_LINES = 12
+_POLL_S = 0.05
+_PR_SET_PDEATHSIG = 1
+
+
+class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child may use: wall-clock seconds, and resident bytes (0: no limit)."""
+
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    memory_bytes: int = 0
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    kind: str
+    message: str
+    hint: str
+
+
+_running: set[Child] = set()
+
+
+class Child:
+    """A running child process. `wait` returns once it ended well, or raises why not.
+
+    A context manager: leaving it ends the process, with all that it started.
+    `peak_memory_bytes` is known once it ended.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        label: str,
+        cwd: Path,
+        allowance: Allowance,
+        environment: Mapping[str, str],
+    ) -> None:
+        self.label = label
+        self.log = cwd / "log.txt"
+        self.peak_memory_bytes = 0
+        self._allowance = allowance
+        self._started_s = time.monotonic()
+        self._ended = threading.Event()
+        self._stopped_for: EdgeconvError | None = None
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env={**os.environ, **environment},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        _running.add(self)
+        threading.Thread(target=self._reap, daemon=True).start()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def _reap(self) -> None:
+        # wait4 rather than Popen.wait: it also tells the peak memory of this one child.
+        _, status, usage = os.wait4(self._process.pid, 0)
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        unit = 1 if sys.platform == "darwin" else 1024
+        self.peak_memory_bytes = usage.ru_maxrss * unit
+        self._ended.set()
+
+    def kill(self) -> None:
+        """End the process and its whole session; nothing happens if it has ended."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._ended.wait()
+        _running.discard(self)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def tail(self) -> str:
+        """The last lines the child printed, for an error message."""
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()]
+        return "\n".join(f"  | {line[:240]}" for line in lines[-_TAIL_LINES:])
+
+    def wait(self, on_poll: Callable[[], None] = lambda: None) -> None:
+        """Block until the child ended with exit code 0.
+
+        Raises `WorkerTimedOut`, `WorkerOutOfMemory` or `WorkerCrashed`, with the last
+        lines of its log; the process is gone in every case. While one child is waited
+        for, every running one is held to its allowance.
+        """
+        try:
+            while not self._ended.wait(_POLL_S):
+                on_poll()
+                for child in tuple(_running):
+                    child._enforce_allowance()
+        finally:
+            self.kill()
+        on_poll()
+        if self._stopped_for is not None:
+            raise self._stopped_for
+        code = self._process.returncode
+        if code:
+            raise WorkerCrashed(f"{self.label} {_how_it_ended(code)}\n{self.tail()}".rstrip())
+
+    def _enforce_allowance(self) -> None:
+        timeout_s, memory_bytes = self._allowance.timeout_s, self._allowance.memory_bytes
+        if time.monotonic() - self._started_s > timeout_s:
+            self.kill()
+            self._stopped_for = WorkerTimedOut(
+                f"{self.label} did not end within {timeout_s:g} s\n{self.tail()}".rstrip(),
+                hint="raise --timeout-s if the model is that large",
+            )
+        elif memory_bytes and resident_bytes(self._process.pid) > memory_bytes:
+            self.kill()
+            self._stopped_for = WorkerOutOfMemory(
+                f"{self.label} used more than {memory_bytes / 2**20:.0f} MiB\n"
+                f"{self.tail()}".rstrip(),
+                hint="raise --memory-limit-mib, or give fewer or smaller samples",
+            )
+
+
+class Task(Generic[Answer]):
+    """A function of this package running in a child. `result` blocks for its answer."""
+
+    def __init__(self, child: Child, directory: Path, answer_type: type[Answer]) -> None:
+        self.child = child
+        self._directory = directory
+        self._answer_type = answer_type
+
+    def __enter__(self) -> Task[Answer]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.kill()
+
+    def result(self, on_progress: Callable[[str], None] = lambda _: None) -> Answer:
+        """The function's answer. Raises what it raised, or how the child died."""
+        seen = 0
+
+        def relay() -> None:
+            nonlocal seen
+            lines = _complete_lines(self._directory / "progress.txt")
+            for line in lines[seen:]:
+                on_progress(line)
+            seen = len(lines)
+
+        self.child.wait(relay)
+        failed = self._directory / "failure.json"
+        if failed.exists():
+            failure = msgspec.json.decode(failed.read_bytes(), type=_Failure)
+            raise WORKER_ERRORS.get(failure.kind, ToolFailed)(failure.message, hint=failure.hint)
+        answer = self._directory / "answer.json"
+        if not answer.exists():
+            raise WorkerCrashed(f"{self.child.label} ended without an answer\n{self.child.tail()}")
+        return msgspec.json.decode(answer.read_bytes(), type=self._answer_type)
+
+
+def start(
+    command: Sequence[str],
+    *,
+    label: str,
+    cwd: Path,
+    allowance: Allowance = Allowance(),
+    environment: Mapping[str, str] | None = None,
+) -> Child:
+    """Run `command` under supervision in `cwd`, where its log is kept as log.txt.
+
+    Call it from a thread that lives as long as the child: on Linux the child is tied
+    to the thread that started it.
+    """
+    return Child(command, label=label, cwd=cwd, allowance=allowance, environment=environment or {})
+
+
+def start_task(
+    function: Callable[[Any], Answer],
+    job: msgspec.Struct,
+    *,
+    label: str,
+    scratch: Path,
+    allowance: Allowance = Allowance(),
+    environment: Mapping[str, str] | None = None,
+) -> Task[Answer]:
+    """Run `function(job)` in a child; its files go into a new directory in `scratch`.
+
+    `function` must be at module level, and is only named here, never called: a module
+    of the folder tf/ can be imported by the parent as long as it imports TensorFlow
+    inside its functions.
+    """
+    directory = Path(tempfile.mkdtemp(prefix=function.__name__ + "-", dir=scratch))
+    (directory / "job.json").write_bytes(msgspec.json.encode(job))
+    name = f"{function.__module__}:{function.__qualname__}"
+    command = [sys.executable, "-m", "edgeconv.workers", name, str(directory)]
+    child = start(command, label=label, cwd=directory, allowance=allowance, environment=environment)
+    answer_type: type[Answer] = get_type_hints(inspect.unwrap(function))["return"]
+    return Task(child, directory, answer_type)
+
+
+def in_turn(starts: Iterable[Callable[[], Running]], *, width: int = 2) -> Iterator[Running]:
+    """Start things `width` at a time and yield them in order, each to be waited for.
+
+    The next is started when the one yielded before has been dealt with. Those still
+    running are ended when the caller stops early.
+    """
+    started: deque[Running] = deque()
+    pending = iter(starts)
+    try:
+        for start_one in pending:
+            started.append(start_one())
+            if len(started) == width:
+                yield started[0]
+                started.popleft().child.kill()
+        while started:
+            yield started[0]
+            started.popleft().child.kill()
+    finally:
+        for one in started:
+            one.child.kill()
+
+
+def report_progress(line: str) -> None:
+    """Called in a child: pass a line to the parent's `on_progress`. Elsewhere: nothing."""
+    if _child_directory is not None:
+        with (_child_directory / "progress.txt").open("a", encoding="utf-8") as file:
+            file.write(line.replace("\n", " ") + "\n")
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process and its descendants, in bytes; 0 once it has gone."""
+    import psutil
+
+    total = 0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                total += process.memory_info().rss
+    return total
+
+
+def end_on_sigterm() -> None:
+    """Make SIGTERM an exception, like Ctrl-C, so that no child is left behind."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def _complete_lines(path: Path) -> list[str]:
+    if not path.exists():
+        return []
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def _how_it_ended(code: int) -> str:
+    if code > 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"was ended by {name}"
+
+
+_child_directory: Path | None = None
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def watch() -> None:
+        os.read(0, 1)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _main(name: str, directory: str) -> None:
+    global _child_directory
+    _die_with_parent()
+    _child_directory = Path(directory)
+    module_name, function_name = name.split(":")
+    function = getattr(import_module(module_name), function_name)
+    job_type = next(iter(get_type_hints(function).values()))
+    job = msgspec.json.decode((_child_directory / "job.json").read_bytes(), type=job_type)
+    try:
+        answer = function(job)
+    except EdgeconvError as error:
+        failure = _Failure(type(error).__name__, error.message, error.hint)
+        (_child_directory / "failure.json").write_bytes(msgspec.json.encode(failure))
+    else:
+        (_child_directory / "answer.json").write_bytes(msgspec.json.encode(answer))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # TensorFlow's teardown can take seconds, and can crash after the work is done.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    # Run under its real name, so that `report_progress` sees the same module.
+    import_module("edgeconv.workers")._main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,282 @@
+"""A realistic report, fixed to the last digit: digits, six recipes, one limit broken."""
+
+from __future__ import annotations
+
+import math
+
+from edgeconv.nouns import (
+    Accuracy,
+    Artifact,
+    CalibrationRecord,
+    Conversion,
+    DataIdentity,
+    Environment,
+    Failure,
+    Finding,
+    Latency,
+    Measurement,
+    OperatorCount,
+    OutputError,
+    Recipe,
+    RecipeName,
+    Report,
+    Signature,
+    TensorSpec,
+    TrainingRecord,
+    Verdict,
+    Verification,
+)
+
+SAMPLES = 360
+FLOAT_RIGHT = 352
+TOOLS = {"ai-edge-litert": "2.3.0", "ai-edge-quantizer": "0.10.0", "tensorflow": "2.21.0"}
+
+# recipe: bytes, p50 in µs, samples right, fixed, broken, SNR in dB, share int, share float16
+_FIGURES: dict[RecipeName, tuple[int, float, int, int, int, float, float, float]] = {
+    "float32": (156_912, 61.4, 352, 0, 0, math.inf, 0.0, 0.0),
+    "float16": (80_140, 62.0, 352, 0, 0, 66.1, 0.0, 0.9996),
+    "dynamic": (45_288, 118.7, 351, 0, 1, 34.8, 0.9912, 0.0),
+    "weight-only-int8": (45_504, 63.2, 352, 1, 1, 37.5, 0.9912, 0.0),
+    "int8": (46_872, 29.8, 350, 1, 3, 27.3, 0.9958, 0.0),
+    "int16x8": (48_016, 88.5, 341, 2, 13, 9.4, 0.9958, 0.0),
+}
+
+
+def latency(p50_us: float, rounds: int = 3, count: int = 60) -> Latency:
+    """A skewed sample around `p50_us`: quick as a rule, now and then slow."""
+
+    def one(r: int, i: int) -> float:
+        wave = math.sin(1.7 * i + r) + math.sin(0.61 * i * (r + 1))
+        slow = 1.9 if (i * 7 + r * 3) % 29 == 0 else 1.0
+        return round(p50_us * slow * (1 + 0.035 * wave + 0.02 * r), 2)
+
+    raw = tuple(tuple(one(r, i) for i in range(count)) for r in range(rounds))
+    ordered = sorted(sample for samples in raw for sample in samples)
+    return Latency(
+        rounds_us=raw,
+        load_us=tuple(2100.0 + 40 * r for r in range(rounds)),
+        first_us=tuple(p50_us * 3 for _ in range(rounds)),
+        threads=1,
+        batch=1,
+        p50_us=ordered[len(ordered) // 2],
+        p90_us=ordered[len(ordered) * 9 // 10],
+    )
+
+
+def accuracy(right: int) -> Accuracy:
+    return Accuracy(
+        value=right / SAMPLES, samples=SAMPLES, correct="1" * right + "0" * (SAMPLES - right)
+    )
+
+
+def baseline() -> Measurement:
+    return Measurement(
+        name="digits_cnn",
+        role="baseline",
+        runtime="tensorflow 2.21.0",
+        sha256="b" * 64,
+        size_bytes=231_004,
+        gzip_size_bytes=151_200,
+        latency=latency(412.0),
+        peak_memory_bytes=612_000_000,
+        accuracy=accuracy(FLOAT_RIGHT),
+        size_ratio=1.0,
+        latency_ratio=6.71,
+    )
+
+
+def measurement(recipe: RecipeName) -> Measurement:
+    size, p50, right, fixed, broken, *_ = _FIGURES[recipe]
+    return Measurement(
+        name=f"digits_cnn-{recipe}",
+        role="artifact",
+        runtime="litert 2.3.0",
+        sha256=f"{size:064x}",
+        size_bytes=size,
+        gzip_size_bytes=size * 9 // 10,
+        recipe=recipe,
+        latency=latency(p50),
+        peak_memory_bytes=38_200_000 + size,
+        accuracy=accuracy(right),
+        size_ratio=size / 231_004,
+        latency_ratio=p50 / 61.4,
+        accuracy_drop=(FLOAT_RIGHT - right) / SAMPLES,
+        fixed=fixed,
+        broken=broken,
+    )
+
+
+def without_accuracy(recipe: RecipeName) -> Measurement:
+    full = measurement(recipe)
+    return Measurement(
+        name=full.name,
+        role="artifact",
+        runtime=full.runtime,
+        sha256=full.sha256,
+        size_bytes=full.size_bytes,
+        recipe=recipe,
+        latency=full.latency,
+        size_ratio=full.size_ratio,
+        latency_ratio=full.latency_ratio,
+    )
+
+
+def did_not_run(recipe: RecipeName) -> Measurement:
+    full = measurement(recipe)
+    return Measurement(
+        name=full.name,
+        role="artifact",
+        runtime="tflite-runtime 2.14.0",
+        sha256=full.sha256,
+        size_bytes=full.size_bytes,
+        recipe=recipe,
+        size_ratio=full.size_ratio,
+        error="Didn't find op for builtin opcode 'FULLY_CONNECTED' version '12'.\nIt failed.",
+    )
+
+
+def artifact(recipe: RecipeName) -> Artifact:
+    size, *_, snr_db, share_int, share_f16 = _FIGURES[recipe]
+    integer = recipe in ("int8", "int16x8")
+    return Artifact(
+        name=f"digits_cnn-{recipe}",
+        file=f"digits_cnn_{recipe}.tflite",
+        key=f"{size + 1:064x}",
+        sha256=f"{size:064x}",
+        size_bytes=size,
+        source_path="/models/digits_cnn/1",
+        source_kind="saved_model",
+        source_sha256="5" * 64,
+        recipe=Recipe(name=recipe, input_type="int8" if recipe == "int8" else "float32"),
+        engine="tflite" if recipe in ("float32", "float16") else "litert",
+        signature=_signature(recipe),
+        operators=(
+            OperatorCount(name="CONV_2D", version=3 if integer else 1, count=2),
+            OperatorCount(name="FULLY_CONNECTED", version=4 if integer else 1, count=2),
+            OperatorCount(name="MAX_POOL_2D", version=2, count=1),
+        ),
+        quantized_weight_share=share_int,
+        float16_weight_share=share_f16,
+        float_operators=() if integer else ("CONV_2D", "FULLY_CONNECTED"),
+        verification=Verification(
+            reference="digits_cnn_float32.tflite",
+            samples=64,
+            synthetic=False,
+            runtime="litert 2.3.0",
+            outputs=(_output_error(snr_db),),
+            warnings=("an output is far from the float model's",) if snr_db < 10 else (),
+        ),
+        calibration=CalibrationRecord(
+            source="sklearn:digits", samples=200, sha256="c" * 64, range="minmax"
+        )
+        if integer
+        else None,
+        notes=("one bias of 10 numbers stays float32",) if recipe == "dynamic" else (),
+        tools=TOOLS,
+    )
+
+
+def _signature(recipe: RecipeName) -> Signature:
+    image = TensorSpec(name="image", shape=(-1, 8, 8, 1), dtype="float32")
+    if recipe == "int8":
+        image = TensorSpec(
+            name="image", shape=(1, 8, 8, 1), dtype="int8", scale=(0.00392157,), zero_point=(-128,)
+        )
+    scores = TensorSpec(name="probabilities", shape=(-1, 10), dtype="float32")
+    return Signature(key="serving_default", inputs=(image,), outputs=(scores,))
+
+
+def _output_error(snr_db: float) -> OutputError:
+    noise = 10 ** (-snr_db / 20)
+    return OutputError(
+        output="probabilities",
+        snr_db=snr_db,
+        max_abs_error=0.9 * noise,
+        rms_error=0.3 * noise,
+        rms_reference=0.3,
+        cosine=1 - noise**2 / 2,
+        argmax_agreement=1.0 if snr_db > 30 else 0.9844 if snr_db > 20 else 0.9375,
+    )
+
+
+def training() -> TrainingRecord:
+    return TrainingRecord(
+        model="digits_cnn",
+        strategy="MirroredStrategy",
+        replicas=2,
+        global_batch=64,
+        epochs=4,
+        seed=7,
+        seconds=18.4,
+        train_samples=1437,
+        metrics=tuple(
+            {"loss": loss, "accuracy": right}
+            for loss, right in ((1.214, 0.6312), (0.342, 0.9018), (0.187, 0.9471), (0.121, 0.9687))
+        ),
+        test_samples=SAMPLES,
+        test_metrics={"loss": 0.1034, "accuracy": FLOAT_RIGHT / SAMPLES},
+        saved_model="/models/digits_cnn/1",
+    )
+
+
+def verdict() -> Verdict:
+    def found(recipe: str, limit: str, allowed: float, actual: float | None) -> Finding:
+        ok = actual is not None and actual <= allowed
+        return Finding(
+            model=f"digits_cnn-{recipe}", limit=limit, allowed=allowed, actual=actual, ok=ok
+        )
+
+    return Verdict(
+        findings=(
+            found("float16", "max-size-bytes", 100_000, 80_140),
+            found("float16", "max-accuracy-drop", 0.01, 0.0),
+            found("int8", "max-size-bytes", 100_000, 46_872),
+            found("int8", "max-latency-p50-us", 50.0, 29.8),
+            found("int8", "max-accuracy-drop", 0.01, 2 / 360),
+            found("int16x8", "max-size-bytes", 100_000, 48_016),
+            found("int16x8", "max-accuracy-drop", 0.01, 11 / 360),
+        )
+    )
+
+
+def report() -> Report:
+    return Report(
+        title="digits_cnn on LiteRT",
+        environment=Environment(
+            machine="build-7",
+            cpu="AMD EPYC 7B13",
+            cores=2,
+            system="Linux 6.1 x86_64",
+            python="3.11.9",
+            tools=TOOLS,
+        ),
+        data=DataIdentity(source="sklearn:digits", samples=SAMPLES, sha256="d" * 64),
+        baseline=baseline(),
+        measurements=(
+            measurement("float32"),
+            measurement("float16"),
+            without_accuracy("dynamic"),
+            did_not_run("weight-only-int8"),
+            measurement("int8"),
+            measurement("int16x8"),
+        ),
+        training=training(),
+        artifacts=tuple(artifact(recipe) for recipe in _FIGURES),
+        verdict=verdict(),
+        notes=("latency was measured on a shared machine",),
+    )
+
+
+def conversion() -> Conversion:
+    return Conversion(
+        directory="out/digits_cnn",
+        artifacts=tuple(artifact(recipe) for recipe in _FIGURES if recipe != "weight-only-int8"),
+        failures=(
+            Failure(
+                recipe="weight-only-int8",
+                error="VerificationFailed",
+                message="output 'probabilities' has an SNR of -3.1 dB, below 0.0 dB\nfull log: x",
+            ),
+        ),
+        reused=("float32", "float16"),
+    )

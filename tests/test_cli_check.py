@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from edgeconv.cli.check import command
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.nouns import Accuracy, Environment, Finding, Measurement, Report, Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    """A report with one int8 artifact of accuracy .9, and a budget still to be written."""
+    artifact = Measurement(
+        name="digits.int8",
+        role="artifact",
+        recipe="int8",
+        runtime="litert",
+        sha256="0" * 64,
+        size_bytes=1000,
+        accuracy=Accuracy(value=0.9, samples=10, correct="1111111110"),
+    )
+    report = Report(
+        title="digits",
+        environment=Environment(machine="m", cpu="c", cores=2, system="s", python="3", tools={}),
+        data=None,
+        baseline=None,
+        measurements=(artifact,),
+    )
+    (tmp_path / "report.json").write_bytes(msgspec.json.encode(report))
+    return str(tmp_path / "report.json"), str(tmp_path / "budget.toml")
+
+
+def write(budget: str, text: str) -> None:
+    with open(budget, "w") as file:  # noqa: PTH123
+        file.write(text)
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(command, arguments, standalone_mode=True)
+
+
+def test_a_budget_that_holds_ends_with_0_and_says_so(files: tuple[str, str]) -> None:
+    write(files[1], "[budget]\nmin-accuracy = 0.9\n")
+    done = run(files[0], "--budget", files[1])
+    assert done.exit_code == 0
+    assert "PASS" in done.stdout
+    assert "digits.int8" in done.stdout
+
+
+def test_a_broken_limit_ends_with_1_and_names_the_artifact(files: tuple[str, str]) -> None:
+    write(files[1], "[budget]\nmin-accuracy = 0.95\n")
+    done = run(files[0], "--budget", files[1])
+    assert done.exit_code == 1
+    assert "FAIL" in done.stdout
+    assert "digits.int8" in done.stdout
+
+
+def test_a_limit_on_what_was_not_measured_ends_with_1(files: tuple[str, str]) -> None:
+    write(files[1], "[budget]\nmax-latency-p50-us = 1e9\n")
+    assert run(files[0], "--budget", files[1]).exit_code == 1
+
+
+def test_json_prints_the_verdict_as_one_document(files: tuple[str, str]) -> None:
+    write(files[1], "[budget]\nmin-accuracy = 0.95\n")
+    done = run(files[0], "--budget", files[1], "--json")
+    assert done.exit_code == 1
+    assert msgspec.json.decode(done.stdout, type=Verdict) == Verdict(
+        findings=(
+            Finding(model="digits.int8", limit="min-accuracy", allowed=0.95, actual=0.9, ok=False),
+        )
+    )
+
+
+def test_a_budget_is_required(files: tuple[str, str]) -> None:
+    done = run(files[0])
+    assert done.exit_code == 2
+    assert "--budget" in done.stderr
+
+
+def test_a_report_that_is_none_is_refused(files: tuple[str, str]) -> None:
+    write(files[1], "[budget]\nmin-accuracy = 0.9\n")
+    assert isinstance(run(files[1], "--budget", files[1]).exception, InputRefused)
+    assert isinstance(run(files[0] + "x", "--budget", files[1]).exception, InputRefused)
+
+
+def test_a_typo_in_the_budget_is_an_error_and_no_verdict(files: tuple[str, str]) -> None:
+    write(files[1], "[budget]\nmin-acuracy = 0.9\n")
+    done = run(files[0], "--budget", files[1])
+    assert isinstance(done.exception, UsageError)
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("budget", "report", "code", "text"),
+    [
+        ("min-accuracy = 0.9", "", 0, "PASS"),
+        ("min-accuracy = 0.95", "", 1, "FAIL"),
+        ("min-acuracy = 0.9", "", 2, "did you mean 'min-accuracy'"),
+        ("min-accuracy = 0.9", ".gone", 3, "does not exist"),
+    ],
+)
+def test_the_program_ends_with_the_documented_exit_code_and_loads_no_tensorflow(
+    budget: str, report: str, code: int, text: str, files: tuple[str, str]
+) -> None:
+    write(files[1], f"[budget]\n{budget}\n")
+    program = (
+        "import sys\n"
+        "from edgeconv.cli import main\n"
+        "try: code = main()\n"
+        "except SystemExit as ended: code = ended.code\n"
+        "heavy = {'tensorflow', 'ai_edge_litert', 'numpy', 'sklearn'} & {*sys.modules}\n"
+        "assert not heavy, heavy\n"
+        "sys.exit(code)\n"
+    )
+    arguments = ["check", files[0] + report, "--budget", files[1]]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert text in (done.stderr if code > 1 else done.stdout)

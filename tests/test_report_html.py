@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import math
+import re
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+import report_example as example
+from golden_files import assert_golden
+
+from edgeconv.nouns import OutputError, Report, TensorSpec
+from edgeconv.report.html import render_html
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "{{7*7}}{% raw %}",
+    "\x1b\x00",
+]
+_VOID = {"meta", "br", "img", "link", "input"}
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page, and whether every tag was closed in order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def count(self, tag: str) -> int:
+        return sum(found == tag for found, _ in self.tags)
+
+
+def test_the_page_looks_as_it_did() -> None:
+    assert_golden("report.html", render_html(example.report()))
+
+
+def test_every_tag_is_closed_and_every_id_is_there_once() -> None:
+    page = Page(render_html(example.report()))
+    assert page.open == []
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    named = [a["aria-labelledby"] or "" for _, a in page.tags if "aria-labelledby" in a]
+    assert {name for names in named for name in names.split()} <= set(ids)
+
+
+def test_the_page_loads_nothing_and_runs_nothing() -> None:
+    html = render_html(example.report())
+    page = Page(html)
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe", "object", "base"}
+    assert not [a for _, attrs in page.tags for a in attrs if a in ("src", "style", "xlink:href")]
+    assert [attrs["href"] for _, attrs in page.tags if "href" in attrs] == ["#models"]
+    assert "url(" not in html
+    assert "@import" not in html
+    policy = next(a["content"] for _, a in page.tags if "http-equiv" in a)
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:;")
+
+
+def test_the_page_can_be_used_without_seeing_it() -> None:
+    page = Page(render_html(example.report()))
+    assert page.count("table") == page.count("caption") > 5
+    assert page.count("svg") == page.count("desc") == 4
+    assert all("scope" in attrs for tag, attrs in page.tags if tag == "th")
+    assert [page.count(tag) for tag in ("main", "header", "footer", "h1")] == [1, 1, 1, 1]
+
+
+def hostile_report(text: str) -> Report:
+    artifact = example.artifact("int8")
+    tensor = TensorSpec(name=text, shape=(1,), dtype=text)
+    signature = msgspec.structs.replace(
+        artifact.signature, key=text, inputs=(tensor,), outputs=(tensor,)
+    )
+    error = msgspec.structs.replace(artifact.verification.outputs[0], output=text)
+    verification = msgspec.structs.replace(
+        artifact.verification, outputs=(error,), warnings=(text,), runtime=text, reference=text
+    )
+    artifact = msgspec.structs.replace(
+        artifact,
+        name=text,
+        file=text,
+        source_path=text,
+        signature=signature,
+        verification=verification,
+        notes=(text,),
+        tools={text: text},
+    )
+    measured = [
+        msgspec.structs.replace(example.measurement("int8"), name=text + end, runtime=text)
+        for end in ("1", "2")
+    ]
+    failed = msgspec.structs.replace(measured[0], error=text)
+    findings = [msgspec.structs.replace(f, model=text) for f in example.verdict().findings]
+    return msgspec.structs.replace(
+        example.report(),
+        title=text,
+        measurements=(*measured, failed),
+        baseline=msgspec.structs.replace(example.baseline(), name=text),
+        artifacts=(artifact,),
+        training=msgspec.structs.replace(
+            example.training(), model=text, metrics=({text: 1.0},), test_metrics={text: 1.0}
+        ),
+        verdict=msgspec.structs.replace(example.verdict(), findings=tuple(findings)),
+        notes=(text,),
+    )
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_name_comes_out_live(text: str) -> None:
+    html = render_html(hostile_report(text))
+    page = Page(html)
+    assert page.open == []
+    assert page.count("script") == page.count("img") == 0
+    assert not [a for _, attrs in page.tags for a in attrs if a.startswith("on")]
+    assert "49" not in page.text.split("Notes")[1]
+    assert not re.search("[\x00-\x08\x0b-\x1f]", html)
+    if text.isprintable():
+        assert page.text.count(text) > 20
+
+
+def test_a_report_of_almost_nothing_is_still_a_page() -> None:
+    report = msgspec.structs.replace(
+        example.report(),
+        baseline=None,
+        measurements=(),
+        artifacts=(),
+        training=None,
+        verdict=None,
+        data=None,
+        notes=(),
+    )
+    page = Page(render_html(report))
+    assert page.open == []
+    assert page.count("svg") == 0
+    assert "Not judged" in page.text
+    assert "No budget was checked." in page.text
+
+
+def test_the_highlights_leave_out_what_is_over_budget_and_what_did_not_run() -> None:
+    highlights = render_html(example.report()).split('<dl class="highlights">')[1].split("</dl>")[0]
+    assert re.findall("<dd>(digits[^<]*)</dd>", highlights) == [
+        "digits_cnn-int8",
+        "digits_cnn-int8",
+        "digits_cnn-float16",
+    ]
+
+
+def test_numbers_that_are_none_or_not_numbers_are_shown_as_such() -> None:
+    error = OutputError(
+        output="o",
+        snr_db=math.nan,
+        max_abs_error=math.inf,
+        rms_error=1,
+        rms_reference=0,
+        cosine=math.nan,
+    )
+    artifact = example.artifact("int8")
+    verification = msgspec.structs.replace(artifact.verification, outputs=(error,))
+    artifact = msgspec.structs.replace(artifact, verification=verification)
+    report = msgspec.structs.replace(example.report(), artifacts=(artifact,))
+    row = next(line for line in render_html(report).splitlines() if ">o</td>" in line)
+    cells = re.findall("<td[^>]*>([^<]*)</td>", row)
+    assert cells[:7] == ["o", "NaN", "–", "∞", "1.00", "–", "NaN"]
+
+
+def test_a_tensor_of_many_channels_shows_a_few_and_how_many() -> None:
+    many = TensorSpec(name="w", shape=(-1, 9), dtype="int8", scale=(0.5,) * 9, zero_point=(0,) * 9)
+    unknown = TensorSpec(name="u", shape=(), dtype="float32", rank_known=False)
+    artifact = example.artifact("int8")
+    signature = msgspec.structs.replace(artifact.signature, inputs=(many,), outputs=(unknown,))
+    artifact = msgspec.structs.replace(artifact, signature=signature)
+    html = render_html(msgspec.structs.replace(example.report(), artifacts=(artifact,)))
+    assert "0.5, 0.5, 0.5, 0.5, … (9 channels)" in html
+    assert "? × 9" in html
+    assert ">any<" in html

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import math
+import re
+
+import msgspec
+import pytest
+import report_example as example
+from golden_files import assert_golden
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.text import Text
+
+from edgeconv.nouns import Conversion, Failure, Finding, Verdict
+from edgeconv.report.layout import Column, Row, table_lines
+from edgeconv.report.rows import io_types, weights, worst_agreement, worst_snr_db
+from edgeconv.report.text import conversion_table, report_table, verdict_lines
+
+HOSTILE = "[bold]x[/] \x1b[31m:smile:\n" + "n" * 200
+WIDTHS = [(None, "wide"), (80, "80"), (40, "40")]
+
+
+@pytest.mark.parametrize(("width", "name"), WIDTHS)
+def test_the_tables_look_as_they_did(width: int | None, name: str) -> None:
+    assert_golden(f"table_{name}.txt", conversion_table(example.conversion(), width=width) + "\n")
+    report = report_table(example.report(), width=width)
+    verdict = verdict_lines(example.verdict(), width=width)
+    assert_golden(f"report_{name}.txt", f"{report}\n\n{verdict}\n")
+
+
+@pytest.mark.parametrize("width", [16, 20, 40, 60, 80, 100, 200])
+def test_no_line_is_wider_than_asked_and_no_word_is_lost(width: int) -> None:
+    text = report_table(example.report(), width=width)
+    assert max(cell_len(line) for line in text.splitlines()) <= width
+    found = re.sub(r"\s", "", text)
+    for word in ("digits_cnn-weight-only-int8", "0.694×", "38.2MB", "FULLY_CONNECTED", "+2−13"):
+        # A folded name is broken by the cells of its row, so only its parts must be there.
+        assert all(part in found for part in re.split("[-_]", word))
+
+
+def test_a_table_is_cut_into_cards_only_where_it_must_be() -> None:
+    assert "speed-up: " in report_table(example.report(), width=40)
+    assert "speed-up: " not in report_table(example.report(), width=80)
+
+
+@given(st.lists(st.text("ab-1é漢", max_size=30), min_size=3, max_size=3), st.integers(12, 70))
+def test_a_folded_table_keeps_every_character_of_every_cell(cells: list[str], width: int) -> None:
+    columns = (Column("h", right=False, wraps=True), Column("i"), Column("j", beneath=True))
+    row = Row((Text("x"), Text(cells[1]), Text(cells[2])), (Text(cells[0]),))
+    text = "".join(line.plain for line in table_lines(columns, [row], width))
+    assert sorted(c for c in text if c in "ab1é漢") == sorted(
+        c for c in "".join(cells) if c in "ab1é漢"
+    )
+
+
+def test_names_break_after_their_separators_and_numbers_do_not_break() -> None:
+    columns = (Column("m", right=False, wraps=True), Column("n"), Column("o", beneath=True))
+    row = Row((Text("digits_cnn-weight-only-int8"), Text("-3.1 dB"), Text("1/2")))
+    lines = [line.plain.rstrip() for line in table_lines(columns, [row], 27)]
+    assert lines[-2:] == ["digits_cnn-weight-  -3.1 dB", "only-int8               1/2"]
+
+
+def test_a_hostile_name_is_shown_literally_and_harmlessly() -> None:
+    measured = msgspec.structs.replace(example.measurement("int8"), name=HOSTILE, error=HOSTILE)
+    report = msgspec.structs.replace(
+        example.report(), title=HOSTILE, measurements=(measured,), notes=(HOSTILE,)
+    )
+    finding = Finding(model=HOSTILE, limit=HOSTILE, allowed=1, actual=math.nan, ok=False)
+    failure = Failure(recipe="int8", error=HOSTILE, message=HOSTILE)
+    made = msgspec.structs.replace(example.artifact("int8"), file=HOSTILE, notes=(HOSTILE,))
+    conversion = Conversion(directory=HOSTILE, artifacts=(made,), failures=(failure,))
+    for width in (None, 80):
+        for text in (
+            report_table(report, width=width),
+            verdict_lines(Verdict(findings=(finding,)), width=width),
+            conversion_table(conversion, width=width),
+        ):
+            assert r"[bold]x[/]\x1b[31m:smile:\n" in re.sub(r"\s", "", text)
+            assert "\x1b" not in text
+            assert text.count("n") >= 200
+
+
+def test_without_color_there_is_no_escape_and_with_it_a_broken_limit_is_red() -> None:
+    assert "\x1b" not in verdict_lines(example.verdict())
+    assert "\x1b[1;31mFAIL" in verdict_lines(example.verdict(), color=True)
+
+
+def test_no_color_is_respected_even_when_color_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert verdict_lines(example.verdict(), color=True) == verdict_lines(example.verdict())
+
+
+def test_color_changes_no_letter() -> None:
+    colored = report_table(example.report(), width=80, color=True)
+    assert re.sub(r"\x1b\[[\d;]*m", "", colored) == report_table(example.report(), width=80)
+
+
+def test_an_empty_conversion_and_an_empty_verdict_are_one_line_each() -> None:
+    assert conversion_table(Conversion(directory="out", artifacts=())) == "0 files in out"
+    assert verdict_lines(Verdict(findings=())).startswith("FAIL The budget held no model")
+
+
+def test_the_worst_output_is_the_one_that_counts_and_nan_is_worse_than_all() -> None:
+    good, bad = example.artifact("int8"), example.artifact("int16x8")
+    outputs = (*good.verification.outputs, *bad.verification.outputs)
+    assert worst_snr_db(outputs) == 9.4
+    assert worst_agreement(outputs) == 0.9375
+    broken = msgspec.structs.replace(outputs[0], snr_db=math.nan, argmax_agreement=None)
+    assert math.isnan(worst_snr_db((*outputs, broken)) or 0)
+    assert worst_agreement((broken,)) is None
+    assert worst_snr_db(()) is None
+
+
+def test_weights_and_types_are_told_in_few_words() -> None:
+    assert weights(example.artifact("int8")) == "99.6 % int"
+    assert weights(example.artifact("float16")) == ">99.9 % f16"
+    assert weights(example.artifact("float32")) == "float"
+    assert io_types(example.artifact("int8").signature) == "int8 → float32"
+    assert io_types(example.artifact("float32").signature) == "float32"
+
+
+@given(st.text("a漢 -_", max_size=12), st.integers(1, 6))
+def test_even_an_absurd_width_ends_and_keeps_every_letter(text: str, width: int) -> None:
+    conversion = Conversion(directory=text, artifacts=())
+    shown = conversion_table(conversion, width=width)
+    assert sorted(re.sub(r"\s", "", shown)) == sorted(re.sub(r"\s", "", f"0 files in {text}"))
