@@ -25,6 +25,7 @@ RECIPE_NAMES: tuple[RecipeName, ...] = (
     "int8",
     "int16x8",
 )
+MAX_SNR_DB = 200.0
 FULL_INTEGER: frozenset[RecipeName] = frozenset({"int8", "int16x8"})
 
 

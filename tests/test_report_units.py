@@ -79,7 +79,8 @@ def test_no_number_breaks_any_unit(value: float) -> None:
     ):
         text = form(value)
         assert re.fullmatch(
-            r"NaN|exact|[<>]?−?(∞|\d+(\.\d+)?(e[+-]\d+)?)( ?(B|[kMGT]B|µs|ms|s|%|pp|dB|×))?", text
+            r"NaN|exact|none|[<>]?−?(∞|\d+(\.\d+)?(e[+-]\d+)?)( ?(B|[kMGT]B|µs|ms|s|%|pp|dB|×))?",
+            text,
         )
         assert ("NaN" in text) == math.isnan(value)
 
@@ -108,7 +109,8 @@ def test_very_large_and_very_small_numbers_have_an_exponent() -> None:
 
 
 def test_equal_outputs_are_exact_and_a_useless_one_is_negative() -> None:
-    assert units.decibels(math.inf) == "exact"
+    assert units.decibels(200.0) == "exact"
+    assert units.decibels(-200.0) == "none"
     assert units.decibels(-3.14) == "−3.1 dB"
 
 

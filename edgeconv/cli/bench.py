@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from edgeconv.cli.options import echo_json, execution, execution_options
+from edgeconv.cli.options import echo_json, execution, execution_options, terminal
 from edgeconv.cli.progress import progress
 
 
@@ -102,6 +102,6 @@ def _show(report: Any, directory: str | None, *, as_json: bool) -> None:
     if as_json:
         echo_json(report)
         return
-    click.echo(report_table(report))
+    click.echo(report_table(report, **terminal()))
     for path in written:
         click.echo(f"report: {path}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import msgspec
+
+from edgeconv.cli.options import echo_json, terminal
 
 
 @click.command("check")
@@ -27,11 +28,13 @@ def command(context: click.Context, report: Path, budget: Path, *, as_json: bool
     """
     from edgeconv.measure.budget import load_budget
     from edgeconv.measure.gate import check
-    from edgeconv.nouns import Report
+    from edgeconv.report.files import read_report
     from edgeconv.report.text import verdict_lines
-    from edgeconv.store.files import read_noun
 
-    verdict = check(read_noun(report, Report, what="report"), load_budget(budget))
-    click.echo(msgspec.json.encode(verdict).decode() if as_json else verdict_lines(verdict))
+    verdict = check(read_report(report), load_budget(budget))
+    if as_json:
+        echo_json(verdict)
+    else:
+        click.echo(verdict_lines(verdict, **terminal()))
     if not verdict.ok:
         context.exit(1)

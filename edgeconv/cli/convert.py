@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import click
 
-from edgeconv.cli.options import comma_list, echo_json, execution, execution_options
+from edgeconv.cli.options import comma_list, echo_json, execution, execution_options, terminal
 from edgeconv.cli.progress import progress
 from edgeconv.nouns import CalibrationRange, Engine, IoType
 
@@ -121,6 +121,6 @@ def _show(conversion: Any, *, as_json: bool) -> None:
         return
     from edgeconv.report.text import conversion_table
 
-    click.echo(conversion_table(conversion))
+    click.echo(conversion_table(conversion, **terminal()))
     for failure in conversion.failures:
         click.echo(f"error: {failure.message}", err=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from edgeconv.cli.options import echo_json, execution, execution_options
+from edgeconv.cli.options import echo_json, execution, execution_options, terminal
 from edgeconv.cli.progress import progress
 
 
@@ -37,9 +37,9 @@ def command(ctx: click.Context, /, directory: str, **options: Any) -> None:
     else:
         from edgeconv.report.text import report_table, verdict_lines
 
-        click.echo(report_table(report))
+        click.echo(report_table(report, **terminal()))
         if report.verdict is not None:
-            click.echo(verdict_lines(report.verdict))
+            click.echo(verdict_lines(report.verdict, **terminal()))
         click.echo(f"report: {done.report_html}\n        {done.report_json}")
     for failure in done.conversion.failures:
         click.echo(f"error: {failure.message}", err=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
@@ -10,6 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from edgeconv.stages import Execution
+
+
+class Terminal(TypedDict):
+    """The width in cells (None: no limit) and whether ANSI colours are understood."""
+
+    width: int | None
+    color: bool
+
 
 _EXECUTION = (
     click.option(
@@ -67,3 +75,13 @@ def echo_json(noun: Any) -> None:
 def comma_list(text: str) -> list[str]:
     """The parts of a comma-separated option."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def terminal() -> Terminal:
+    """How wide and colourful text on stdout may be; a file or a pipe has no limits."""
+    import shutil
+    import sys
+
+    if not sys.stdout.isatty():
+        return {"width": None, "color": False}
+    return {"width": shutil.get_terminal_size().columns, "color": True}

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import VerificationFailed
-from edgeconv.nouns import GraphSummary, OutputError, Recipe, Signature, TensorSpec
+from edgeconv.nouns import MAX_SNR_DB, GraphSummary, OutputError, Recipe, Signature, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,6 @@ _MAX_SCALE = 1e12
 # output varies over the samples: 16 bits for a float model, 10 for a quantised one.
 _ROUNDING = {True: 2.0**-16, False: 2.0**-10}
 _COSINE_EPSILON = 1e-30
-MAX_SNR_DB = 200.0
 
 
 def check_graph(recipe: Recipe, summary: GraphSummary, signature: Signature) -> tuple[str, ...]:

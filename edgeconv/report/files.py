@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.nouns import Report
-from edgeconv.report.html import render_html
 from edgeconv.store import publish_bytes, read_noun
 
 if TYPE_CHECKING:
@@ -19,6 +18,8 @@ def write_report(report: Report, directory: Path) -> tuple[Path, Path]:
 
     Raises `OutputRefused` where they cannot be written.
     """
+    from edgeconv.report.html import render_html
+
     as_json, as_html = directory / "report.json", directory / "report.html"
     publish_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n", as_json)
     publish_bytes(render_html(report).encode(), as_html)

@@ -44,13 +44,13 @@ def model_rows(report: Report) -> tuple[ModelRow, ...]:
 def worst_snr_db(outputs: Iterable[OutputError]) -> float | None:
     """The lowest signal-to-noise ratio in decibels; NaN is worse than all; None of nothing."""
     values = [output.snr_db for output in outputs]
-    return min(values, key=lambda v: (v)) if values else None
+    return min(values, key=lambda v: (not math.isnan(v), v)) if values else None
 
 
 def worst_agreement(outputs: Iterable[OutputError]) -> float | None:
     """The lowest argmax agreement, a fraction; None where no output is a vector of classes."""
     found = [o.argmax_agreement for o in outputs if o.argmax_agreement is not None]
-    return min(found, key=lambda v: (v)) if found else None
+    return min(found, key=lambda v: (not math.isnan(v), v)) if found else None
 
 
 def weights(artifact: Artifact) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from edgeconv.nouns import MAX_SNR_DB
 from edgeconv.report import units
 from edgeconv.report.axes import Axis, drawable, linear_axis, log_axis
 from edgeconv.report.labels import shortened
@@ -52,7 +53,7 @@ def snr_picture(rows: Sequence[tuple[str, float | None]], key: str) -> Markup | 
     """The worst output's signal-to-noise ratio of every artifact; None where there is none."""
     if not rows:
         return None
-    finite = [v for _, v in rows if v is not None and math.isfinite(v)]
+    finite = [v for _, v in rows if v is not None and abs(v) < MAX_SNR_DB]
     least, most = max(min([0, *finite]), -_MOST_DB), min(max([60, *finite]), _MOST_DB)
     axis = linear_axis([least, most], _LEFT, _RIGHT - 56, least=least, most=most)
     bottom = _TOP + _ROW * len(rows)
@@ -109,7 +110,7 @@ def _bar(value: float | None, axis: Axis, middle: float) -> Markup:
     if value is None or math.isnan(value):
         return words(_LEFT + 6, middle + 4, text, "label", "start")
     zero, end = axis.at(0), axis.at(value)
-    kind = "bar exact" if value == math.inf else "bar" if value >= 0 else "bar negative"
+    kind = "bar exact" if value >= MAX_SNR_DB else "bar" if value >= 0 else "bar negative"
     bar = Markup('<rect class="{}" x="{:g}" y="{:g}" width="{:g}" height="14" rx="2"/>').format(
         kind, min(zero, end), middle - 7, abs(end - zero)
     )

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import unicodedata
 
+from edgeconv.nouns import MAX_SNR_DB
+
 ABSENT = "–"
 _LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e15
 _NOT_SHOWN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -56,9 +58,16 @@ def times(ratio: float | None, digits: int = 3) -> str:
 
 
 def decibels(value_db: float | None) -> str:
-    """A signal-to-noise ratio: "34.2 dB", and "exact" where nothing differs."""
+    """A signal-to-noise ratio: "34.2 dB", and "exact" where nothing differs.
+
+    Ratios end at ±`MAX_SNR_DB`, so the highest is that of equal outputs.
+    """
     if value_db is None or not math.isfinite(value_db):
-        return "exact" if value_db == math.inf else _special(value_db, " dB")
+        return _special(value_db, " dB")
+    if value_db >= MAX_SNR_DB:
+        return "exact"
+    if value_db <= -MAX_SNR_DB:
+        return "none"
     return f"{_fixed(value_db, 1)} dB"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.errors import InputRefused, WorkerCrashed, WorkerTimedOut
+from edgeconv.errors import EdgeconvError, InputRefused, WorkerCrashed, WorkerTimedOut
 from edgeconv.nouns import OperatorCount
 from edgeconv.workers import Allowance, start_task
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MAX_CONFIG_BYTES = 2**27
-_ALLOWANCE = Allowance(timeout_s=20.0)
+_ALLOWANCE = Allowance(timeout_s=10.0)
 # All that zipfile raises on a damaged, encrypted or oddly compressed member.
 _ZIP_ERRORS = (
     zipfile.BadZipFile,
@@ -111,9 +111,10 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     return archive.read(name)
 
 
-def _damaged(path: Path, what: str, error: BaseException) -> InputRefused:
+def _damaged(path: Path, what: str, error: Exception) -> InputRefused:
+    reason = error.message if isinstance(error, EdgeconvError) else str(error)
     return InputRefused(
-        f"{path} cannot be read as {what}: {error}",
+        f"{path} cannot be read as {what}: {reason}",
         hint="copy or save the model again; it may be truncated",
     )
 

@@ -1,0 +1,1 @@
+"""Side-by-side measurements against peers. Each module is a command: python -m benchmarks.NAME."""

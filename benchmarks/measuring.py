@@ -1,0 +1,100 @@
+"""Whole processes in turn: wall seconds and the peak resident memory of all they start."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from edgeconv.measure.environment import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+RESULTS = Path(__file__).parent / "results"
+_SAMPLE_S = 0.01
+
+
+@dataclass
+class Contender:
+    """A command line to measure, and what to do before each run of it."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    before: Callable[[], None] = lambda: None
+    wall_s: list[float] = field(default_factory=list)
+    peak_bytes: list[int] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Run it once; a command that fails ends the benchmark."""
+        self.before()
+        started = time.perf_counter()
+        process = psutil.Popen(
+            self.command,
+            env=dict(self.environment),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        peak = 0
+        while process.poll() is None:
+            peak = max(peak, _resident_bytes(process))
+            time.sleep(_SAMPLE_S)
+        wall = time.perf_counter() - started
+        if process.returncode:
+            raise SystemExit(f"{self.name} ended with exit code {process.returncode}")
+        self.wall_s.append(wall)
+        self.peak_bytes.append(peak)
+
+    def record(self) -> dict[str, object]:
+        """Medians, and every single figure."""
+        return {
+            "median_wall_s": round(statistics.median(self.wall_s), 3),
+            "median_peak_mib": round(statistics.median(self.peak_bytes) / 2**20, 1),
+            "wall_s": [round(value, 3) for value in self.wall_s],
+            "peak_mib": [round(value / 2**20, 1) for value in self.peak_bytes],
+        }
+
+
+def _resident_bytes(process: psutil.Process) -> int:
+    """The resident memory of a process and all its descendants, shared pages counted twice."""
+    try:
+        tree = [process, *process.children(recursive=True)]
+        return sum(one.memory_info().rss for one in tree)
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def in_rounds(contenders: Sequence[Contender], repeats: int) -> None:
+    """Run all of them once per round, so that a drift of the machine hits all alike."""
+    for number in range(repeats):
+        for contender in contenders:
+            print(f"round {number + 1}/{repeats}: {contender.name}", flush=True)
+            contender.run()
+
+
+def median_wall(contender: Contender) -> float:
+    """The median wall time of a contender, in seconds."""
+    return statistics.median(contender.wall_s)
+
+
+def write_result(name: str, content: Mapping[str, object]) -> Path:
+    """Record a result with the machine and the versions it belongs to."""
+    made_by = environment()
+    record = {
+        "benchmark": name,
+        "cpu": made_by.cpu,
+        "cores": made_by.cores,
+        "python": made_by.python,
+        "tools": made_by.tools,
+        **content,
+    }
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return path
