@@ -260,8 +260,10 @@ class Measurement(Noun, kw_only=True, frozen=True):
     """What was measured of one model: an artifact, or the trained baseline.
 
     `accuracy_drop` is baseline minus this model, `latency_ratio` this model over the
-    float32 .tflite, `size_ratio` this model over the baseline on disk;
-    `fixed` and `broken` count the samples that changed from wrong to right and back.
+    float32 .tflite, `size_ratio` this model over the baseline on disk; `fixed` and `broken`
+    count the samples that changed from wrong to right and back. `peak_memory_bytes` is the
+    growth of the peak resident set over the bare runtime; of a baseline in TensorFlow it is
+    the whole process.
     None means that it was not measured, never that it was good. `error` is set, and
     the rest None, where the model did not run.
     """

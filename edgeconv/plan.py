@@ -14,18 +14,21 @@ import msgspec
 
 from edgeconv import data, source
 from edgeconv.errors import UsageError
-from edgeconv.nouns import Artifact, Recipe, RecipeName, SourceModel
+from edgeconv.nouns import Artifact, Recipe, RecipeName, Signature, SourceModel
 from edgeconv.store import hash_of, sha256_file, tool_versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+SERVING = "serving_default"
+
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One conversion, with everything named that it depends on.
 
-    `signature` is None for a Keras file, which gets its one signature when it is loaded.
-    `samples` is how many samples calibrate, None for all but the held-back ones.
+    `model` is identified, not loaded: its signatures are found by `resolve`. `signature`
+    is what the user asked for, None for the only one. `samples` is how many samples
+    calibrate, None for all but the held-back ones.
     """
 
     model: SourceModel
@@ -68,21 +71,13 @@ def make_plan(
     Raises `InputRefused` for a model or data that cannot be taken, `UsageError` for
     options that do not go together.
     """
-    loaded = source.load(model)
-    _refuse_options(loaded, recipes, batch, calibration, samples)
-    chosen = None
-    if loaded.kind in ("saved_model", "tflite"):
-        chosen = source.chosen_signature(loaded, signature).key
-    elif signature not in (None, "serving_default"):
-        raise UsageError(
-            f"--signature {signature}: a Keras file has one signature, serving_default",
-            hint="leave --signature away",
-        )
+    identified = source.identify(model)
+    _refuse_options(recipes, batch, calibration, samples)
     return Plan(
-        model=loaded,
-        directory=Path(directory or f"{loaded.name}.tflites").absolute(),
+        model=identified,
+        directory=Path(directory or f"{identified.name}.tflites").absolute(),
         recipes=tuple(recipes),
-        signature=chosen,
+        signature=signature,
         batch=batch,
         calibration=calibration,
         calibration_identity=data.identity(calibration) if calibration else None,
@@ -90,12 +85,41 @@ def make_plan(
     )
 
 
+def resolve(plan: Plan) -> Signature | None:
+    """The signature to convert; None for a Keras file, which has its one once it is loaded.
+
+    Raises `InputRefused` for a model that cannot be converted, `UsageError` where the
+    signature must be chosen, or for options that this kind of model does not have.
+    """
+    model = source.load(plan.model.path)
+    if model.kind == "tflite":
+        source.refuse_quantized(model)
+        _refuse_tflite_options(plan)
+    if model.kind in ("saved_model", "tflite"):
+        return source.chosen_signature(model, plan.signature)
+    if plan.signature not in (None, SERVING):
+        raise UsageError(
+            f"--signature {plan.signature}: a Keras file has one signature, {SERVING}",
+            hint="leave --signature away",
+        )
+    return None
+
+
+def _refuse_tflite_options(plan: Plan) -> None:
+    if plan.batch is not None:
+        raise UsageError(
+            "--batch: the batch of a .tflite cannot be fixed without the model it came from",
+            hint="convert the SavedModel or the Keras file",
+        )
+    if any(recipe.engine == "tflite" for recipe in plan.recipes):
+        raise UsageError(
+            "--engine tflite: TFLiteConverter does not take a .tflite",
+            hint="leave --engine away, or convert the SavedModel or the Keras file",
+        )
+
+
 def _refuse_options(
-    model: SourceModel,
-    recipes: Sequence[Recipe],
-    batch: int | None,
-    calibration: str | None,
-    samples: int | None,
+    recipes: Sequence[Recipe], batch: int | None, calibration: str | None, samples: int | None
 ) -> None:
     integer = [recipe.name for recipe in recipes if recipe.full_integer]
     if integer and calibration is None:
@@ -109,18 +133,6 @@ def _refuse_options(
         raise UsageError(f"--samples {samples}: at least one sample is needed")
     if batch is not None and batch < 1:
         raise UsageError(f"--batch {batch}: at least 1")
-    if model.kind == "tflite":
-        source.refuse_quantized(model)
-        if batch is not None:
-            raise UsageError(
-                "--batch: the batch of a .tflite cannot be fixed without the model it came from",
-                hint="convert the SavedModel or the Keras file",
-            )
-        if any(recipe.engine == "tflite" for recipe in recipes):
-            raise UsageError(
-                "--engine tflite: TFLiteConverter does not take a .tflite",
-                hint="leave --engine away, or convert the SavedModel or the Keras file",
-            )
 
 
 def published(plan: Plan, recipe: Recipe) -> Artifact | None:

@@ -7,16 +7,17 @@ DIRECTORY`), its argument and its answer passed as JSON files in that directory.
 
 No child outlives its parent. Each is a session of its own, so that it goes with all
 that it started; the parent ends it on any exception, Ctrl-C included; and should the
-parent be killed, the kernel (on Linux) and a thread on the child's standard input
-(everywhere) end it.
+parent be killed, the child's standard input closes, at which the kernel (on Linux)
+ends the session, and a thread (everywhere, in tasks) does.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import fcntl
 import inspect
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -58,8 +59,10 @@ Running = TypeVar("Running", bound=HasChild)
 
 DEFAULT_TIMEOUT_S = 3600.0
 _TAIL_LINES = 12
+_TAIL_BYTES = 2**16
 _POLL_S = 0.05
-_PR_SET_PDEATHSIG = 1
+# Without tab and what ends a line; a log's tail goes to the user's terminal.
+_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,18 +104,25 @@ class Child:
         self._started_s = time.monotonic()
         self._ended = threading.Event()
         self._stopped_for: EdgeconvError | None = None
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                command,
-                cwd=cwd,
-                env={**os.environ, **environment},
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        _running.add(self)
+        theirs, ours = os.pipe()
+        self._tether = os.fdopen(ours, "wb")
+        try:
+            with os.fdopen(theirs, "rb") as stdin, self.log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    cwd=cwd,
+                    env={**os.environ, **environment},
+                    stdin=stdin,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+                _end_session_when_closed(stdin.fileno(), self._process.pid)
+        except OSError:
+            self._tether.close()
+            raise
         threading.Thread(target=self._reap, daemon=True).start()
+        _running.add(self)
 
     def __enter__(self) -> Child:
         return self
@@ -129,19 +139,24 @@ class Child:
         self._ended.set()
 
     def kill(self) -> None:
-        """End the process and its whole session; nothing happens if it has ended."""
+        """End the process and its whole session; nothing happens the second time."""
+        # Once its end was seen, the number may belong to another process.
+        if self not in _running:
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._ended.wait()
         _running.discard(self)
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self._tether.close()
 
     def tail(self) -> str:
         """The last lines the child printed, for an error message."""
-        text = self.log.read_text(encoding="utf-8", errors="replace")
+        with self.log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = log.read(_TAIL_BYTES).decode("utf-8", "replace")
         lines = [line for line in text.splitlines() if line.strip()]
-        return "\n".join(f"  | {line[:240]}" for line in lines[-_TAIL_LINES:])
+        shown = (_CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", line) for line in lines)
+        return "\n".join(f"  | {line[:240]}" for line in [*shown][-_TAIL_LINES:])
 
     def wait(self, on_poll: Callable[[], None] = lambda: None) -> None:
         """Block until the child ended with exit code 0.
@@ -165,6 +180,9 @@ class Child:
             raise WorkerCrashed(f"{self.label} {_how_it_ended(code)}\n{self.tail()}".rstrip())
 
     def _enforce_allowance(self) -> None:
+        if self._ended.is_set():
+            # It did what it should in time; only nobody has asked for it yet.
+            return
         timeout_s, memory_bytes = self._allowance.timeout_s, self._allowance.memory_bytes
         if time.monotonic() - self._started_s > timeout_s:
             self.kill()
@@ -225,11 +243,7 @@ def start(
     allowance: Allowance = Allowance(),
     environment: Mapping[str, str] | None = None,
 ) -> Child:
-    """Run `command` under supervision in `cwd`, where its log is kept as log.txt.
-
-    Call it from a thread that lives as long as the child: on Linux the child is tied
-    to the thread that started it.
-    """
+    """Run `command` under supervision in `cwd`, where its log is kept as log.txt."""
     return Child(command, label=label, cwd=cwd, allowance=allowance, environment=environment or {})
 
 
@@ -248,12 +262,12 @@ def start_task(
     of the folder tf/ can be imported by the parent as long as it imports TensorFlow
     inside its functions.
     """
+    answer_type: type[Answer] = get_type_hints(inspect.unwrap(function))["return"]
     directory = Path(tempfile.mkdtemp(prefix=function.__name__ + "-", dir=scratch))
     (directory / "job.json").write_bytes(msgspec.json.encode(job))
     name = f"{function.__module__}:{function.__qualname__}"
     command = [sys.executable, "-m", "edgeconv.workers", name, str(directory)]
     child = start(command, label=label, cwd=directory, allowance=allowance, environment=environment)
-    answer_type: type[Answer] = get_type_hints(inspect.unwrap(function))["return"]
     return Task(child, directory, answer_type)
 
 
@@ -311,7 +325,8 @@ def end_on_sigterm() -> None:
 def _complete_lines(path: Path) -> list[str]:
     if not path.exists():
         return []
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
+    # As bytes: a line that is still being written may end within a character.
+    return [line.decode("utf-8") for line in path.read_bytes().split(b"\n")[:-1]]
 
 
 def _how_it_ended(code: int) -> str:
@@ -327,10 +342,18 @@ def _how_it_ended(code: int) -> str:
 _child_directory: Path | None = None
 
 
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def _end_session_when_closed(stdin: int, session: int) -> None:
+    """Have the kernel kill a session when the other end of its leader's input closes.
 
+    It works for any program and while native code holds Python's lock.
+    """
+    if sys.platform == "linux":
+        fcntl.fcntl(stdin, fcntl.F_SETOWN, -session)
+        fcntl.fcntl(stdin, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(stdin, fcntl.F_SETFL, fcntl.fcntl(stdin, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def _die_with_parent() -> None:
     def watch() -> None:
         os.read(0, 1)
         os.killpg(0, signal.SIGKILL)

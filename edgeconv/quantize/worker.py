@@ -13,7 +13,7 @@ from edgeconv.errors import ToolFailed
 from edgeconv.nouns import CalibrationRange, Recipe, RecipeName
 from edgeconv.quantize.calibrate import activation_ranges, widened
 from edgeconv.quantize.recipes import quantizer_recipe
-from edgeconv.tflite import activation_bounds, with_uint8_io
+from edgeconv.tflite import activation_bounds, with_uint8_io, without_shape_bridges
 from edgeconv.workers import report_progress
 
 
@@ -112,8 +112,9 @@ def quantize_bytes(float_model: bytes, recipe: Recipe, ranges: dict[str, Any] | 
     except (ValueError, RuntimeError, TypeError, KeyError, IndexError, AttributeError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ToolFailed(f"ai-edge-quantizer: {reason[0][:400]}") from error
+    data = without_shape_bridges(bytes(made)) if recipe.full_integer else bytes(made)
     uint8 = {"inputs": recipe.input_type == "uint8", "outputs": recipe.output_type == "uint8"}
-    return with_uint8_io(bytes(made), **uint8) if any(uint8.values()) else bytes(made)
+    return with_uint8_io(data, **uint8) if any(uint8.values()) else data
 
 
 def _silence() -> None:

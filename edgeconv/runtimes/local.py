@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import ToolFailed
+from edgeconv.errors import ToolFailed, WorkerCrashed
 from edgeconv.workers import Allowance, Child, start
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class Running:
         """What it measured. Raises `ToolFailed` where the model does not load or run."""
         self.child.wait()
         answer = self._directory / "answer.json"
+        if not answer.exists():
+            raise WorkerCrashed(f"{self.child.label} ended without an answer\n{self.child.tail()}")
         run = msgspec.json.decode(answer.read_bytes(), type=Run)
         if run.error:
             raise ToolFailed(f"{self.child.label} {run.version} failed: {run.error}")

@@ -63,10 +63,10 @@ def run(package: Any, job: dict[str, Any]) -> dict[str, Any]:
     model = Model(package, job["model"], job["signature"], job["threads"])
     answer: dict[str, Any] = {"load_us": (time.perf_counter_ns() - started) / 1e3}
     answer["output_names"] = model.output_names
-    if job["warmup"]:
-        answer["first_us"], answer["samples_us"] = timings(model, inputs, job)
     if job["outputs"] is not None:
         write_outputs(model, inputs, job["batch"], job["outputs"])
+    if job["warmup"]:
+        answer["first_us"], answer["samples_us"] = timings(model, inputs, job)
     after_bytes = peak_bytes()
     if before_bytes is not None and after_bytes is not None:
         answer["model_memory_bytes"] = max(0, after_bytes - before_bytes)
@@ -113,7 +113,12 @@ class Model:
         return [dequantize(raw[name], self.outputs[name]) for name in self.output_names]
 
     def settle(self, batch: Batch) -> Callable[[], None]:
-        """Give the inputs the shape of `batch`, set them, and return the bare invoke."""
+        """Give the inputs the shape of `batch`, set them, and return the bare invoke.
+
+        The model cannot be `run` any more: an interpreter whose signature is in use
+        refuses to be invoked by itself.
+        """
+        del self.runner
         for name, value in self.prepare(batch).items():
             index = self.inputs[name]["index"]
             self.interpreter.resize_tensor_input(index, value.shape, strict=False)

@@ -94,8 +94,8 @@ def _in_directory(path: Path) -> Found:
     if versions:
         chosen = max(versions, key=lambda version: (int(version.name), version.name))
         numbers = ", ".join(str(int(version.name)) for version in versions)
-        note = f"version {int(chosen.name)} of {numbers}"
-        return Found(chosen, "saved_model", _sanitised(path.name), (note,))
+        notes = (f"version {int(chosen.name)} of {numbers}",) if len(versions) > 1 else ()
+        return Found(chosen, "saved_model", _sanitised(path.name), notes)
     raise _no_model_in(path)
 
 

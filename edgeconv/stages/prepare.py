@@ -10,6 +10,7 @@ import msgspec
 
 from edgeconv import data
 from edgeconv.nouns import CalibrationRecord, Signature
+from edgeconv.plan import SERVING, resolve
 from edgeconv.store import hash_of
 from edgeconv.tf.convert import FloatGraph, FloatJob, to_float
 from edgeconv.tf.reference import ReferenceDone, ReferenceJob, run_reference
@@ -73,13 +74,14 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 def prepare(run: Run) -> Prepared:
     """Everything the recipes need. Raises an `EdgeconvError` where the model or data are bad."""
-    if run.plan.model.kind == "tflite":
-        return _from_tflite(run)
     plan = run.plan
+    chosen = resolve(plan)
+    if chosen is not None and plan.model.kind == "tflite":
+        return _from_tflite(run, chosen)
     key = hash_of(plan.float_key, plan.calibration, plan.calibration_identity, plan.samples)
     entry = run.cache.find(_STAGE, key)
     if entry is None:
-        return _from_tensorflow(run, key)
+        return _from_tensorflow(run, key, chosen)
     found = msgspec.json.decode((entry / "entry.json").read_bytes(), type=_Entry)
     exported = found.saved_model is None
     return _prepared(
@@ -92,14 +94,14 @@ def prepare(run: Run) -> Prepared:
     )
 
 
-def _from_tflite(run: Run) -> Prepared:
+def _from_tflite(run: Run, chosen: Signature) -> Prepared:
     run.on_progress("reading the float32 model")
     original = Path(run.plan.model.path).read_bytes()
     signed = ensure_signature(original)
     file = run.scratch / "float.tflite"
     file.write_bytes(signed)
     note = "the source has no signature; it was given serving_default"
-    signature = _signature(signed, run.plan.signature or "serving_default")
+    signature = _signature(signed, chosen.key or SERVING)
     return Prepared(
         float_model=file,
         signature=signature,
@@ -112,7 +114,7 @@ def _from_tflite(run: Run) -> Prepared:
     )
 
 
-def _from_tensorflow(run: Run, key: str) -> Prepared:
+def _from_tensorflow(run: Run, key: str, chosen: Signature | None) -> Prepared:
     plan = run.plan
     file, exported = run.scratch / "float.tflite", run.scratch / "saved_model"
     reference = run.scratch / "reference"
@@ -122,13 +124,11 @@ def _from_tensorflow(run: Run, key: str) -> Prepared:
     with contextlib.ExitStack() as children:
         run.on_progress("converting to float32 with TensorFlow")
         # TensorFlow goes first, since it takes longest; the samples are read meanwhile.
-        converting = children.enter_context(_start_float(run, file, exported))
-        if plan.model.signatures:
-            chosen = next(s for s in plan.model.signatures if s.key == plan.signature)
-            if plan.batch is None:
-                split = split_samples(run, chosen.inputs)
-                asking = _start_reference(run, plan.model.path, chosen.key, split, reference)
-                children.enter_context(asking)
+        converting = children.enter_context(_start_float(run, chosen, file, exported))
+        if chosen is not None and plan.batch is None:
+            split = split_samples(run, chosen.inputs)
+            asking = _start_reference(run, plan.model.path, chosen.key, split, reference)
+            children.enter_context(asking)
         graph = converting.result(run.on_progress)
         if split is None or asking is None:
             signature = _signature(file.read_bytes(), graph.signature)
@@ -172,12 +172,14 @@ def _prepared(
     )
 
 
-def _start_float(run: Run, file: Path, exported: Path) -> Task[FloatGraph]:
+def _start_float(
+    run: Run, chosen: Signature | None, file: Path, exported: Path
+) -> Task[FloatGraph]:
     plan = run.plan
     job = FloatJob(
         path=plan.model.path,
         kind=plan.model.kind,
-        signature=plan.signature,
+        signature=chosen.key if chosen else None,
         batch=plan.batch,
         target=str(file),
         saved_model=str(exported),

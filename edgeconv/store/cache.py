@@ -64,7 +64,7 @@ class Cache:
                 shutil.rmtree(temporary, ignore_errors=True)
         except OSError as error:
             raise OutputRefused(
-                f"cannot write the cache {self._root}: {error.strerror}",
+                f"cannot write the cache {self._root}: {error.strerror or error}",
                 hint="set EDGECONV_CACHE_DIR to a writable directory, or use --no-cache",
             ) from error
 

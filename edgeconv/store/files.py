@@ -23,7 +23,8 @@ Noun = TypeVar("Noun", bound=msgspec.Struct)
 def publish_bytes(data: bytes, target: Path) -> None:
     """Write `data` to `target`, atomically and durably.
 
-    Raises `OutputRefused` where it cannot be written; `target` is then as it was.
+    Raises `OutputRefused` where it cannot be written; `target` is then as it was, or all
+    new where only its directory could not be synced.
     """
     with _temporary_beside(target) as temporary:
         with temporary.open("wb") as file:
@@ -36,7 +37,7 @@ def publish_bytes(data: bytes, target: Path) -> None:
 def publish_file(source: Path, target: Path) -> None:
     """Copy the file `source` to `target`, atomically and durably.
 
-    Raises `OutputRefused` where it cannot be written; `target` is then as it was.
+    Raises `OutputRefused` as `publish_bytes` does.
     """
     with _temporary_beside(target) as temporary:
         with source.open("rb") as read, temporary.open("wb") as write:
@@ -52,8 +53,9 @@ def writable_directory(directory: Path) -> Path | None:
     Returns the topmost directory that had to be made, None if all were there, so that
     a run that publishes nothing can take it away again. Raises `OutputRefused`.
     """
-    made = next((p for p in (*reversed(directory.parents), directory) if not p.exists()), None)
     with _refusals(directory):
+        # Asking can fail too: for a name that is too long, or below a private directory.
+        made = next((p for p in (*reversed(directory.parents), directory) if not p.exists()), None)
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             pass
@@ -68,7 +70,7 @@ def read_noun(path: Path, kind: type[Noun], *, what: str) -> Noun:
         raise InputRefused(f"{what} {path} does not exist") from None
     except OSError as error:
         raise InputRefused(f"{what} {path} cannot be read: {error.strerror}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InputRefused(f"{path} is no {what} of this version: {error}") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _TOOLS = ("tensorflow", "tf-keras", "keras", "ai-edge-litert", "ai-edge-quantizer", "numpy")
@@ -25,12 +27,27 @@ def sha256_file(path: Path) -> str:
 
 
 def sha256_tree(directory: Path) -> str:
-    """The sha256 of a directory: of the relative names and contents of all its files."""
+    """The sha256 of a directory: of the relative names and contents of all its files.
+
+    Links are followed, so that content that lies elsewhere counts; a link back into a
+    directory above it is not.
+    """
     digest = hashlib.sha256()
-    for path in sorted(p for p in directory.rglob("*") if p.is_file()):
+    for path in sorted(_files_below(directory, frozenset())):
         digest.update(path.relative_to(directory).as_posix().encode() + b"\0")
         digest.update(bytes.fromhex(sha256_file(path)))
     return digest.hexdigest()
+
+
+def _files_below(directory: Path, above: frozenset[Path]) -> Iterator[Path]:
+    real = directory.resolve()
+    if real in above:
+        return
+    for path in directory.iterdir():
+        if path.is_dir():
+            yield from _files_below(path, above | {real})
+        elif path.is_file():
+            yield path
 
 
 def hash_of(*values: Any) -> str:

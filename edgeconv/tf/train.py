@@ -59,7 +59,7 @@ def train(job: TrainJob) -> TrainingRecord:
     data = module.data()
     replicas: int = strategy.num_replicas_in_sync
     report_progress(f"training {job.model}: {len(data.y_train)} samples, {replicas} replicas")
-    model, epochs, seconds = _fit(module, plan, data, strategy)
+    model, epochs, seconds = _fit(module, plan, data, strategy, job.seed)
     tested = _evaluate(model, data)
     report_progress(f"test: {_in_words(tested)}; saving")
     saved_model = export_version(_without_strategy(module, model), parent)
@@ -137,34 +137,45 @@ def _mirrored_strategy(devices: int, seed: int) -> Any:
     tf_keras.utils.set_random_seed(seed)
     # Without this the order of additions, and with it the weights, differ from run to run.
     tf.config.experimental.enable_op_determinism()
+    # tf.data tunes itself from a thread that sleeps for up to a minute, and the end of the
+    # training waits for it. Data in memory has nothing to tune; for the iterators of a
+    # strategy's devices, this is the only switch there is.
+    tf.data.experimental.enable_debug_mode()
     return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(devices)])
 
 
 def _fit(
-    module: ModelModule, plan: _Plan, data: Data, strategy: Any
+    module: ModelModule, plan: _Plan, data: Data, strategy: Any, seed: int
 ) -> tuple[Any, tuple[dict[str, float], ...], float]:
     """The trained model, its metrics of each epoch, and how many seconds the epochs took."""
     import tf_keras
 
-    steps = plan.epochs * math.ceil(len(data.y_train) / plan.global_batch)
+    steps = math.ceil(len(data.y_train) / plan.global_batch)
     with strategy.scope():
         model = module.build()
         # Decaying to nothing makes the result depend little on which epoch is the last.
-        rate = tf_keras.optimizers.schedules.CosineDecay(plan.learning_rate, steps)
+        rate = tf_keras.optimizers.schedules.CosineDecay(plan.learning_rate, plan.epochs * steps)
         optimizer = tf_keras.optimizers.Adam(rate)
         model.compile(optimizer=optimizer, loss=module.LOSS, metrics=[module.METRIC])
     epochs: list[dict[str, float]] = []
     watch = tf_keras.callbacks.LambdaCallback(on_epoch_end=_watch(plan.epochs, epochs))
     started_s = time.perf_counter()
     model.fit(
-        data.x_train,
-        data.y_train,
-        batch_size=plan.global_batch,
+        _batches(data, plan.global_batch, seed),
+        steps_per_epoch=steps,
         epochs=plan.epochs,
         callbacks=[watch],
         verbose=0,
     )
     return model, tuple(epochs), time.perf_counter() - started_s
+
+
+def _batches(data: Data, size: int, seed: int) -> Any:
+    """The training samples as a tf.data.Dataset without end, in a new order each epoch."""
+    import tensorflow as tf
+
+    samples = tf.data.Dataset.from_tensor_slices((data.x_train, data.y_train))
+    return samples.shuffle(len(data.y_train), seed=seed).batch(size).repeat()
 
 
 def _watch(

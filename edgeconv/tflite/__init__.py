@@ -1,6 +1,7 @@
 """Reading and editing .tflite files without running them."""
 
 from edgeconv.tflite.bounds import activation_bounds
+from edgeconv.tflite.bridges import without_shape_bridges
 from edgeconv.tflite.edit import ensure_signature, with_uint8_io
 from edgeconv.tflite.summary import is_quantized, output_steps, summarise
 
@@ -11,4 +12,5 @@ __all__ = [
     "output_steps",
     "summarise",
     "with_uint8_io",
+    "without_shape_bridges",
 ]

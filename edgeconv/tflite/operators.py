@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FLOAT_TYPES = frozenset({"float32", "float16", "bfloat16", "float64"})
 _BRIDGES = frozenset({"QUANTIZE", "DEQUANTIZE"})
 # These look at a tensor's dimensions, never at its values.
-_SHAPE_ONLY = frozenset({"SHAPE", "RANK"})
+SHAPE_ONLY = frozenset({"SHAPE", "RANK"})
 # These turn a stored constant into another form of the same constant.
 _UNPACKERS = frozenset({"DEQUANTIZE", "DENSIFY"})
 
@@ -66,7 +66,7 @@ def _float_operators_of(model: ModelT, graph: SubGraphT, *, is_entry: bool) -> I
     for operator in graph.operators:
         name = operator_name(model, operator)
         touched = floats.intersection((*operator.inputs, *operator.outputs))
-        if not touched or name in _SHAPE_ONLY:
+        if not touched or name in SHAPE_ONLY:
             continue
         if name in _BRIDGES:
             bridges.append((name, touched))

@@ -1,0 +1,291 @@
+"""Running the trained baseline in TensorFlow: what it answers, and how long it takes."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from edgeconv.errors import InputRefused, OutputRefused, UsageError, unknown_name
+from edgeconv.nouns import SourceKind, TensorSpec
+from edgeconv.tf import keras_files
+from edgeconv.tf.environment import use_cpu_only
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    Arrays = dict[str, NDArray[Any]]
+
+SERVING = "serving_default"
+
+
+class BaselineJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run, on what, and where its outputs go.
+
+    `path` is a SavedModel directory or a Keras file. `signature` is None for a Keras
+    file, which has only one. `inputs` is a directory that `edgeconv.data.write_samples`
+    wrote. `batch` is for the evaluation; a model with a fixed batch keeps that one.
+    """
+
+    path: str
+    kind: SourceKind
+    signature: str | None
+    inputs: str
+    outputs: str
+    batch: int = 64
+    warmup: int = 10
+    repeats: int = 100
+    threads: int = 1
+
+
+class BaselineRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What the baseline answered, and raw times in microseconds.
+
+    Output `names[i]` of all samples, (samples, *output_shape), is in `outputs`/i.npy.
+    `load_us` is the time until the signature could be called (with a Keras file, that
+    includes tracing it), `first_us` the first call, which plans the graph.
+    `samples_us` are calls of `latency_batch` samples (1, or the model's fixed batch),
+    `batch_samples_us` calls of `evaluation_batch` samples, both after warm-up, with the
+    inputs in tensors already and until all outputs are arrays. `loader` says what read
+    the model: "tf.saved_model", "keras" or "tf_keras".
+    """
+
+    loader: str
+    names: tuple[str, ...]
+    samples: int
+    load_us: float
+    first_us: float
+    latency_batch: int
+    samples_us: tuple[float, ...]
+    evaluation_batch: int
+    batch_samples_us: tuple[float, ...]
+    threads: int
+
+
+class Opened(NamedTuple):
+    """A model ready to be called: `call(**tensors)` gives the output tensors by name."""
+
+    call: Callable[..., Mapping[str, Any]]
+    inputs: tuple[TensorSpec, ...]
+    loader: str
+    owner: object  # A signature does not keep its own variables alive.
+
+
+def run_baseline(job: BaselineJob) -> BaselineRun:
+    """Run the baseline on all samples and time it. Runs in a child.
+
+    Raises `InputRefused` for a model that does not load or run, or samples it does not
+    take; `UsageError` for an unknown signature; `OutputRefused`.
+    """
+    use_cpu_only()
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(job.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(job.threads)
+    opened, load_us = _timed(partial(open_model, job))
+    arrays = fitting_samples(opened, Path(job.inputs))
+    small, large = batch_sizes(opened.inputs, job.batch, _count(arrays))
+    latency_feed = next(_feeds(arrays, small))
+    try:
+        _, first_us = _timed(partial(_answer, opened, latency_feed))
+        samples_us = _call_times_us(opened, latency_feed, job)
+        outputs, batch_samples_us = _evaluate(opened, arrays, large)
+    except tf.errors.OpError as error:
+        raise InputRefused(f"{job.path} fails in TensorFlow: {_last_line(error)}") from error
+    _write(outputs, Path(job.outputs))
+    return BaselineRun(
+        loader=opened.loader,
+        names=tuple(outputs),
+        samples=_count(arrays),
+        load_us=load_us,
+        first_us=first_us,
+        latency_batch=small,
+        samples_us=samples_us,
+        evaluation_batch=large,
+        batch_samples_us=batch_samples_us,
+        threads=job.threads,
+    )
+
+
+def open_model(job: BaselineJob) -> Opened:
+    """Load the model and choose its signature.
+
+    A Keras file is exported first, so that inputs and outputs have the names they have
+    in a .tflite converted from it. Raises `InputRefused`, `UsageError`.
+    """
+    if job.kind == "tflite":
+        raise UsageError(
+            f"{job.path} is a .tflite, not a trained baseline",
+            hint="name the SavedModel or Keras file that it was converted from",
+        )
+    if job.kind == "saved_model":
+        return _open_saved_model(job.path, job.signature or SERVING, "tf.saved_model")
+    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
+        exported = str(Path(scratch) / "model")
+        loader = keras_files.export(job.path, job.kind, exported)
+        return _open_saved_model(exported, SERVING, loader)
+
+
+def _open_saved_model(directory: str, key: str, loader: str) -> Opened:
+    import tensorflow as tf
+
+    # What a file that is no SavedModel, or one of another version, can make the loader do.
+    failures = (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError)
+    try:
+        loaded = tf.saved_model.load(directory)
+    except (*failures, tf.errors.OpError) as error:
+        raise InputRefused(
+            f"{directory} does not load in TensorFlow: {_last_line(error)}",
+            hint="export it again with the version of TensorFlow that is installed here",
+        ) from error
+    signatures = getattr(loaded, "signatures", {})
+    if not signatures:
+        raise InputRefused(f"{directory} has no signature", hint="export it with one")
+    if key not in signatures:
+        raise unknown_name("signature", key, signatures)
+    call = signatures[key]
+    for name, spec in call.structured_outputs.items():
+        _refuse_unstorable(name, spec.dtype)
+    # The second part is by keyword; a signature has no positional inputs.
+    specs = call.structured_input_signature[1]
+    inputs = tuple(_noun(name, spec) for name, spec in specs.items())
+    return Opened(call, inputs, loader, loaded)
+
+
+def _noun(name: str, spec: Any) -> TensorSpec:
+    if spec.shape.rank is None or spec.shape.rank == 0:
+        raise InputRefused(
+            f"input {name!r} has no batch dimension: its shape is {spec.shape}",
+            hint="export a signature whose inputs have the samples in their first dimension",
+        )
+    shape = tuple(-1 if size is None else size for size in spec.shape.as_list())
+    return TensorSpec(name=name, shape=shape, dtype=spec.dtype.name)
+
+
+def _refuse_unstorable(name: str, dtype: Any) -> None:
+    if not (dtype.is_bool or dtype.is_integer or dtype.is_floating) or dtype.name == "bfloat16":
+        raise InputRefused(
+            f"output {name!r} is {dtype.name}, which cannot be compared with a .tflite's",
+            hint="choose a signature with numeric outputs",
+        )
+
+
+def fitting_samples(opened: Opened, directory: Path) -> Arrays:
+    """The stored samples, by input, held against what the model takes. Raises `InputRefused`."""
+    from edgeconv.data import read_samples
+    from edgeconv.data.checks import check_input
+
+    samples = read_samples(directory)
+    names = [spec.name for spec in opened.inputs]
+    if set(names) != set(samples.arrays):
+        raise InputRefused(
+            f"{samples.source} has arrays for {_quoted(samples.arrays)}, "
+            f"the model takes {_quoted(names)}",
+            hint="name each array after the input it is for",
+        )
+    for spec in opened.inputs:
+        check_input(samples.source, samples.arrays[spec.name], spec)
+    return {name: samples.arrays[name] for name in names}
+
+
+def batch_sizes(inputs: tuple[TensorSpec, ...], asked: int, count: int) -> tuple[int, int]:
+    """How many samples a call takes for the latency, and for the evaluation.
+
+    1 and `asked` (no more than there are), or twice the model's fixed batch. Raises
+    `InputRefused` where `count` is no multiple of a fixed batch.
+    """
+    from edgeconv.data import batch_size
+
+    fixed = batch_size(inputs)
+    if all(spec.shape[0] == -1 for spec in inputs):
+        return 1, min(asked, count)
+    if count % fixed:
+        raise InputRefused(
+            f"the model takes {fixed} samples at once, and {count} is no multiple of that",
+            hint=f"give {count - count % fixed or fixed} samples",
+        )
+    return fixed, fixed
+
+
+def _count(arrays: Arrays) -> int:
+    return len(next(iter(arrays.values())))
+
+
+def _feeds(arrays: Arrays, batch: int) -> Iterator[dict[str, Any]]:
+    """The samples as tensors by input name, `batch` at a time; the last may be fewer."""
+    import tensorflow as tf
+
+    for start in range(0, _count(arrays), batch):
+        yield {name: tf.constant(array[start : start + batch]) for name, array in arrays.items()}
+
+
+def _answer(opened: Opened, feed: dict[str, Any]) -> Arrays:
+    return {name: value.numpy() for name, value in opened.call(**feed).items()}
+
+
+def _call_times_us(opened: Opened, feed: dict[str, Any], job: BaselineJob) -> tuple[float, ...]:
+    for _ in range(job.warmup):
+        _answer(opened, feed)
+    return tuple(_timed(partial(_answer, opened, feed))[1] for _ in range(job.repeats))
+
+
+def _evaluate(opened: Opened, arrays: Arrays, batch: int) -> tuple[Arrays, tuple[float, ...]]:
+    """The outputs of all samples, and the times of the calls with a whole batch."""
+    import numpy as np
+
+    _answer(opened, next(_feeds(arrays, batch)))
+    parts: list[Arrays] = []
+    times_us: list[float] = []
+    for feed in _feeds(arrays, batch):
+        part, time_us = _timed(partial(_answer, opened, feed))
+        size = min(batch, _count(arrays) - len(parts) * batch)
+        _refuse_unbatched(part, size)
+        parts.append(part)
+        if size == batch:
+            times_us.append(time_us)
+    outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return outputs, tuple(times_us)
+
+
+def _refuse_unbatched(outputs: Arrays, batch: int) -> None:
+    for name, array in outputs.items():
+        if array.shape[:1] != (batch,):
+            raise InputRefused(
+                f"output {name!r} has shape {array.shape} for {batch} samples: not one each",
+                hint="choose a signature whose outputs have the samples in their first dimension",
+            )
+
+
+def _write(outputs: Arrays, directory: Path) -> None:
+    import numpy as np
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for index, array in enumerate(outputs.values()):
+            np.save(directory / f"{index}.npy", array, allow_pickle=False)
+    except OSError as error:
+        raise OutputRefused(
+            f"cannot write outputs to {directory}: {error.strerror or error}",
+            hint="free some space, or choose another temporary directory with TMPDIR",
+        ) from error
+
+
+def _timed(function: Callable[[], Any]) -> tuple[Any, float]:
+    started_ns = time.perf_counter_ns()
+    answer = function()
+    return answer, (time.perf_counter_ns() - started_ns) / 1e3
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__
+
+
+def _quoted(names: Any) -> str:
+    return ", ".join(repr(name) for name in names)

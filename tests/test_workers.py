@@ -1,0 +1,441 @@
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+import worker_tasks
+from worker_tasks import HERE, Job, Sum
+
+from edgeconv import errors, workers
+from edgeconv.errors import (
+    EdgeconvError,
+    ToolFailed,
+    UsageError,
+    WorkerCrashed,
+    WorkerOutOfMemory,
+    WorkerTimedOut,
+)
+from edgeconv.nouns import OperatorCount
+from edgeconv.workers import Allowance, Child, in_turn, resident_bytes, start, start_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+DEADLINE_S = 10.0
+
+
+def task(function: Callable[[Job], Sum], scratch: Path, limit: Allowance | None = None, **job: Any):
+    return start_task(
+        function,
+        Job(**job),
+        label="the task",
+        scratch=scratch,
+        allowance=limit or Allowance(timeout_s=60),
+        environment=HERE,
+    )
+
+
+def sleeper(scratch: Path, seconds: float = 600, timeout_s: float = 60) -> Child:
+    scratch.mkdir(exist_ok=True)
+    command = ["sleep", str(seconds)]
+    return start(command, label="sleeper", cwd=scratch, allowance=Allowance(timeout_s=timeout_s))
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen within {DEADLINE_S:g} s"
+        time.sleep(0.01)
+
+
+def pids_in(directory: Path) -> list[int]:
+    file = directory / "pids"
+    wait_until(file.exists, "the start of the children")
+    return [int(pid) for pid in file.read_text().split()]
+
+
+def assert_all_end(pids: list[int]) -> None:
+    assert pids
+    wait_until(lambda: not any(alive(pid) for pid in pids), f"the end of {pids}")
+
+
+def parent_of(what: str, directory: Path) -> subprocess.Popen[bytes]:
+    """A process of its own that runs `worker_tasks.parent`."""
+    code = "import sys, worker_tasks; worker_tasks.parent(*sys.argv[1:])"
+    command = [sys.executable, "-c", code, what, str(directory)]
+    return subprocess.Popen(command, env={**os.environ, **HERE}, stderr=subprocess.DEVNULL)
+
+
+# What comes back
+
+
+def test_an_answer_comes_back_as_the_type_the_function_declares(tmp_path):
+    answer = task(worker_tasks.add_one, tmp_path, number=41, text="é\n€").result()
+    assert answer == Sum(42, (OperatorCount(name="é\n€", version=1, count=41),))
+
+
+def test_an_error_of_edgeconv_comes_back_with_its_type_message_and_hint(tmp_path):
+    with pytest.raises(UsageError) as caught:
+        task(worker_tasks.refuse, tmp_path, text="that").result()
+    assert type(caught.value) is UsageError
+    assert caught.value.message == "cannot do that"
+    assert caught.value.hint == "ask for something else"
+    assert caught.value.exit_code == 2
+
+
+def test_every_error_type_can_come_back_from_a_child():
+    defined = {
+        kind.__name__: kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, EdgeconvError)
+    }
+    assert defined == errors.WORKER_ERRORS
+
+
+def test_an_error_type_the_parent_does_not_know_is_a_failed_tool(tmp_path):
+    with pytest.raises(ToolFailed, match="a message") as caught:
+        task(worker_tasks.refuse_unlisted, tmp_path).result()
+    assert (type(caught.value), caught.value.hint) == (ToolFailed, "a hint")
+
+
+def test_progress_lines_arrive_in_order_and_complete(tmp_path):
+    seen: list[str] = []
+    # Longer than a write buffer, and of characters of several bytes.
+    text = "€" * 5000
+    task(worker_tasks.tell, tmp_path, number=50, text=text).result(seen.append)
+    assert seen == [f"step {index} {text}" for index in range(50)]
+
+
+def test_a_progress_line_with_line_ends_in_it_stays_one_line(tmp_path):
+    seen: list[str] = []
+    task(worker_tasks.tell, tmp_path, number=1, text="a\nb\rc\u2028d").result(seen.append)
+    assert seen == ["step 0 a b\rc\u2028d"]
+
+
+def test_progress_arrives_while_the_child_still_runs(tmp_path):
+    """The line is there before the task's end, and an exception of its receiver ends the task."""
+
+    class StopHereError(Exception):
+        pass
+
+    def stop(line: str) -> None:
+        raise StopHereError(line)
+
+    running = task(worker_tasks.tell_then_sleep, tmp_path)
+    with pytest.raises(StopHereError, match="about to sleep"):
+        running.result(stop)
+    assert not alive(running.child._process.pid)
+
+
+def test_reporting_progress_outside_a_child_does_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    workers.report_progress("nobody listens")
+    assert list(tmp_path.iterdir()) == []
+
+
+# How a child can die
+
+
+def test_an_unexpected_exception_is_a_crash_with_the_last_lines(tmp_path):
+    with pytest.raises(WorkerCrashed) as caught:
+        task(worker_tasks.fail, tmp_path, number=0).result()
+    message = str(caught.value)
+    assert message.startswith("the task ended with exit code 1\n")
+    assert message.endswith("| ZeroDivisionError: integer division or modulo by zero")
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGKILL", "SIGABRT"])
+def test_a_child_ended_by_a_signal_is_a_crash_that_names_it(name, tmp_path):
+    number = int(getattr(signal, name))
+    with pytest.raises(WorkerCrashed, match=f"the task was ended by {name}") as caught:
+        task(worker_tasks.die_by_signal, tmp_path, number=number).result()
+    assert "| the last words" in str(caught.value)
+
+
+def test_a_real_time_signal_without_a_name_is_told_by_number(tmp_path):
+    command = ["sh", "-c", "kill -40 $$"]
+    with pytest.raises(WorkerCrashed, match="sh was ended by signal 40"):
+        start(command, label="sh", cwd=tmp_path).wait()
+
+
+@pytest.mark.parametrize(
+    "function", [worker_tasks.leave_without_answer, worker_tasks.leave_by_sys_exit]
+)
+def test_a_child_that_leaves_without_an_answer_has_crashed(function, tmp_path):
+    with pytest.raises(WorkerCrashed, match="ended without an answer"):
+        task(function, tmp_path).result()
+
+
+def test_a_child_that_takes_too_long_is_stopped_in_about_that_time(tmp_path):
+    started_s = time.monotonic()
+    running = task(worker_tasks.sleep, tmp_path, Allowance(timeout_s=1.0), number=600)
+    with pytest.raises(WorkerTimedOut, match="the task did not end within 1 s") as caught:
+        running.result()
+    assert 1.0 <= time.monotonic() - started_s < 3.0
+    assert "| going to sleep" in str(caught.value)
+    assert "--timeout-s" in caught.value.hint
+    assert not alive(running.child._process.pid)
+
+
+def test_a_child_that_takes_too_much_memory_is_stopped(tmp_path):
+    limit = Allowance(timeout_s=60, memory_bytes=150 * 2**20)
+    running = task(worker_tasks.eat_memory, tmp_path, limit, number=600)
+    with pytest.raises(WorkerOutOfMemory, match="the task used more than 150 MiB") as caught:
+        running.result()
+    assert "--memory-limit-mib" in caught.value.hint
+    assert not alive(running.child._process.pid)
+
+
+def test_memory_within_the_limit_is_no_matter(tmp_path):
+    limit = Allowance(timeout_s=60, memory_bytes=2**30)
+    assert task(worker_tasks.add_one, tmp_path, limit, number=1).result().total == 2
+
+
+def test_the_peak_memory_of_an_ended_child_is_known(tmp_path):
+    code = "x = b'x' * 50_000_000"
+    child = start([sys.executable, "-c", code], label="python", cwd=tmp_path)
+    child.wait()
+    assert 50_000_000 < child.peak_memory_bytes < 150_000_000
+
+
+def test_hostile_log_content_is_shown_short_and_without_control_characters(tmp_path):
+    with pytest.raises(WorkerCrashed, match="ended with exit code 3") as caught:
+        task(worker_tasks.print_much, tmp_path).result()
+    message = str(caught.value)
+    first, *lines = message.split("\n")
+    assert 1 <= len(lines) <= 12
+    assert max(map(len, lines)) <= 250
+    assert lines[-1].endswith("the end \N{REPLACEMENT CHARACTER}")
+    assert all(character.isprintable() for line in [first, *lines] for character in line)
+
+
+def test_the_log_of_a_child_that_printed_nothing_adds_nothing(tmp_path):
+    with pytest.raises(WorkerCrashed) as caught:
+        start(["false"], label="false", cwd=tmp_path).wait()
+    assert str(caught.value) == "false ended with exit code 1"
+
+
+def test_the_input_of_a_child_stays_open_and_silent(tmp_path):
+    assert task(worker_tasks.read_input, tmp_path).result() == Sum(1, ())
+
+
+# Nothing is left behind
+
+
+def test_what_a_child_started_ends_with_it(tmp_path):
+    limit = Allowance(timeout_s=1.5)
+    running = task(worker_tasks.start_grandchild, tmp_path, limit, directory=str(tmp_path))
+    pids = pids_in(tmp_path)
+    with pytest.raises(WorkerTimedOut):
+        running.result()
+    assert_all_end(pids)
+
+
+def test_what_a_child_leaves_running_ends_when_the_child_has_ended_well(tmp_path):
+    command = ["sh", "-c", "sleep 600 & echo $! > pids"]
+    start(command, label="sh", cwd=tmp_path).wait()
+    assert_all_end(pids_in(tmp_path))
+
+
+def test_memory_is_counted_with_all_that_the_child_started(tmp_path):
+    code = (
+        "import subprocess, sys\n"
+        "inner = \"x = b'x' * 80_000_000; print('ready', flush=True); input()\"\n"
+        "child = subprocess.Popen([sys.executable, '-c', inner])\n"
+        "child.wait()\n"
+    )
+    with start([sys.executable, "-c", code], label="python", cwd=tmp_path) as child:
+        wait_until(lambda: "ready" in child.tail(), "the allocation")
+        assert resident_bytes(child._process.pid) > 80_000_000
+    assert resident_bytes(child._process.pid) == 0
+
+
+def test_leaving_the_with_block_ends_a_task(tmp_path):
+    with task(worker_tasks.start_grandchild, tmp_path, directory=str(tmp_path)):
+        pids = pids_in(tmp_path)
+        assert all(alive(pid) for pid in pids)
+    assert_all_end(pids)
+
+
+def test_an_exception_inside_the_with_block_ends_a_child(tmp_path):
+    with pytest.raises(ZeroDivisionError), sleeper(tmp_path) as child:
+        _ = 1 / 0
+    assert not alive(child._process.pid)
+
+
+def test_killing_twice_is_harmless_and_leaves_the_second_owner_of_the_number_alone(
+    tmp_path, monkeypatch
+):
+    child = sleeper(tmp_path)
+    child.kill()
+    killed: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda group, _: killed.append(group))
+    child.kill()
+    assert killed == []
+
+
+@pytest.mark.parametrize("what", ["start_grandchild", "command"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL", "SIGHUP"])
+def test_no_child_outlives_a_parent_that_is_ended_by(name, what, tmp_path):
+    """Not even a grandchild does; a task and a plain program alike."""
+    with parent_of(what, tmp_path) as parent:
+        pids = pids_in(tmp_path)
+        assert all(alive(pid) for pid in pids)
+        parent.send_signal(getattr(signal, name))
+        assert parent.wait(DEADLINE_S) != 0
+    assert_all_end(pids)
+
+
+def test_a_child_that_lets_no_thread_run_does_not_outlive_a_killed_parent(tmp_path):
+    with parent_of("hold_the_interpreter", tmp_path) as parent:
+        pids = pids_in(tmp_path)
+        parent.kill()
+    assert_all_end(pids)
+
+
+def test_a_child_outlives_the_thread_that_started_it(tmp_path):
+    started: list[Child] = []
+    thread = threading.Thread(target=lambda: started.append(sleeper(tmp_path, seconds=0.5)))
+    thread.start()
+    thread.join()
+    started[0].wait()
+
+
+def test_two_hundred_children_leak_no_file_descriptor_and_no_thread(tmp_path):
+    def run_one() -> None:
+        start(["true"], label="true", cwd=tmp_path).wait()
+
+    run_one()
+    files, threads = psutil.Process().num_fds(), threading.active_count()
+    for _ in range(200):
+        run_one()
+    assert psutil.Process().num_fds() == files
+    # The thread of the last child may be on its way out.
+    wait_until(lambda: threading.active_count() <= threads, "the end of the threads")
+    assert not workers._running
+
+
+def test_a_program_that_is_not_there_leaks_no_file_descriptor(tmp_path):
+    files = psutil.Process().num_fds()
+    with pytest.raises(FileNotFoundError):
+        start(["no-such-program-anywhere"], label="none", cwd=tmp_path)
+    assert psutil.Process().num_fds() == files
+
+
+# Several at once
+
+
+def test_a_child_that_nobody_waits_for_is_still_held_to_its_allowance(tmp_path):
+    with sleeper(tmp_path / "idle", timeout_s=0.3) as idle:
+        sleeper(tmp_path / "busy", seconds=1).wait()
+        assert not alive(idle._process.pid)
+        with pytest.raises(WorkerTimedOut, match="did not end within 0.3 s"):
+            idle.wait()
+
+
+def test_a_child_that_ended_in_time_is_not_blamed_for_being_waited_for_late(tmp_path):
+    with sleeper(tmp_path / "early", seconds=0, timeout_s=0.3) as early:
+        sleeper(tmp_path / "late", seconds=0.8).wait()
+        early.wait()
+
+
+class Started:
+    """Notes the order of things, for `in_turn`."""
+
+    def __init__(self, number: int, events: list[str], child: Child) -> None:
+        self.number, self.child = number, child
+        self._events = events
+        events.append(f"start {number}")
+
+
+@pytest.fixture
+def events() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def starts(tmp_path: Path, events: list[str]) -> Iterator[list[Callable[[], Started]]]:
+    def start_one(number: int) -> Started:
+        return Started(number, events, sleeper(tmp_path / str(number), seconds=0.05))
+
+    yield [functools.partial(start_one, number) for number in range(4)]
+    assert not workers._running
+
+
+def test_in_turn_starts_two_at_a_time_and_yields_in_order(starts, events):
+    for running in in_turn(starts):
+        running.child.wait()
+        events.append(f"done {running.number}")
+    assert events == [
+        *("start 0", "start 1", "done 0", "start 2", "done 1", "start 3", "done 2", "done 3")
+    ]
+
+
+@pytest.mark.parametrize(("width", "ahead"), [(1, 1), (3, 3), (9, 4)])
+def test_in_turn_starts_no_more_than_its_width_before_the_first_is_done(
+    width, ahead, starts, events
+):
+    turns = in_turn(starts, width=width)
+    next(turns)
+    assert events == [f"start {number}" for number in range(ahead)]
+    turns.close()
+
+
+def test_in_turn_of_nothing_yields_nothing():
+    assert list(in_turn([])) == []
+
+
+def test_in_turn_ends_the_rest_when_the_caller_stops_early(starts):
+    pids = []
+    for running in in_turn(starts, width=3):
+        pids = [child._process.pid for child in workers._running]
+        running.child.wait()
+        break
+    assert len(pids) == 3
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_in_turn_ends_the_rest_when_the_caller_raises(starts):
+    def consume() -> None:
+        for _name, running in zip("abcd", in_turn(starts), strict=True):
+            raise LookupError(running.number)
+
+    with pytest.raises(LookupError):
+        consume()
+    assert not workers._running
+
+
+def test_in_turn_ends_the_rest_when_one_cannot_be_started(starts, events):
+    def fail_to_start() -> Started:
+        raise OSError("no more processes")
+
+    with pytest.raises(OSError, match="no more processes"):
+        for _ in in_turn([starts[0], starts[1], fail_to_start], width=3):
+            pass
+    assert events == ["start 0", "start 1"]
+    assert not workers._running
+
+
+def test_in_turn_ends_one_that_its_caller_did_not_wait_for(tmp_path, events):
+    starts = [
+        functools.partial(Started, number, events, sleeper(tmp_path / str(number)))
+        for number in range(2)
+    ]
+    children = [running.child for running in in_turn([*starts])]
+    assert not any(alive(child._process.pid) for child in children)

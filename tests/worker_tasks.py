@@ -1,0 +1,153 @@
+"""Tasks that child processes run for test_workers.py, and a parent for them to lose."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from edgeconv.errors import EdgeconvError, UsageError
+from edgeconv.nouns import OperatorCount
+from edgeconv.workers import end_on_sigterm, report_progress, start, start_task
+
+HERE = {"PYTHONPATH": str(Path(__file__).parent)}
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    number: int = 0
+    text: str = ""
+    directory: str = ""
+
+
+class Sum(msgspec.Struct, frozen=True):
+    total: int
+    counts: tuple[OperatorCount, ...]
+
+
+class Unlisted(EdgeconvError):
+    """No error that the parent knows by name."""
+
+
+def add_one(job: Job) -> Sum:
+    count = OperatorCount(name=job.text, version=1, count=job.number)
+    return Sum(job.number + 1, (count,))
+
+
+def refuse(job: Job) -> Sum:
+    raise UsageError(f"cannot do {job.text}", hint="ask for something else")
+
+
+def refuse_unlisted(job: Job) -> Sum:
+    raise Unlisted("a message", hint="a hint")
+
+
+def fail(job: Job) -> Sum:
+    print("the last words", flush=True)
+    return Sum(1 // job.number, ())
+
+
+def die_by_signal(job: Job) -> Sum:
+    print("the last words", flush=True)
+    os.kill(os.getpid(), job.number)
+    time.sleep(60)
+    return Sum(0, ())
+
+
+def leave_without_answer(job: Job) -> Sum:
+    print("the last words", flush=True)
+    os._exit(0)
+
+
+def leave_by_sys_exit(job: Job) -> Sum:
+    sys.exit(0)
+
+
+def sleep(job: Job) -> Sum:
+    print("going to sleep", flush=True)
+    time.sleep(job.number)
+    return Sum(job.number, ())
+
+
+def eat_memory(job: Job) -> Sum:
+    """Take `number` MiB, 8 at a time, then hold them."""
+    held = []
+    for _ in range(job.number // 8):
+        held.append(b"x" * 2**23)  # noqa: PERF401 (it is to take time)
+        time.sleep(0.01)
+    time.sleep(60)
+    return Sum(len(held), ())
+
+
+def tell(job: Job) -> Sum:
+    for index in range(job.number):
+        report_progress(f"step {index} {job.text}")
+    return Sum(0, ())
+
+
+def tell_then_sleep(job: Job) -> Sum:
+    report_progress("about to sleep")
+    time.sleep(600)
+    return Sum(0, ())
+
+
+def read_input(job: Job) -> Sum:
+    """Whether standard input stays open and silent for half a second: 1, else 0."""
+    import select
+
+    readable, _, _ = select.select([0], [], [], 0.5)
+    return Sum(0 if readable else 1, ())
+
+
+def start_grandchild(job: Job) -> Sum:
+    """Start a process, write both numbers to `directory`, and sleep."""
+    grandchild = subprocess.Popen(["sleep", "600"])
+    _write(Path(job.directory), "pids", f"{os.getpid()} {grandchild.pid}")
+    time.sleep(600)
+    return Sum(0, ())
+
+
+def hold_the_interpreter(job: Job) -> Sum:
+    """Block in native code that lets no other thread of this process run."""
+    import ctypes
+
+    _write(Path(job.directory), "pids", f"{os.getpid()}")
+    ctypes.PyDLL(None).sleep(600)
+    return Sum(0, ())
+
+
+def print_much(job: Job) -> Sum:
+    """Write hostile things to the log and fail: megabytes, binary, one endless line."""
+    write = sys.stdout.buffer.write
+    write(b"\x1b[31mred\x00\x07\xff\xfe\n" * 200_000)
+    write(b"y" * 3_000_000)
+    write(b"\n\x1b]0;title\x07 \x9b the end \xe2\x82\n")
+    sys.stdout.flush()
+    os._exit(3)
+
+
+def parent(what: str, directory: str) -> None:
+    """Start a task (or, for "command", a plain program), and wait for it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    end_on_sigterm()
+    scratch = Path(directory)
+    if what == "command":
+        command = ["sh", "-c", 'sleep 600 & echo "$$ $!" > half && mv half pids && sleep 600']
+        with start(command, label="sh", cwd=scratch) as child:
+            child.wait()
+    else:
+        job = Job(directory=directory)
+        with start_task(
+            globals()[what], job, label="task", scratch=scratch, environment=HERE
+        ) as task:
+            task.result()
+
+
+def _write(directory: Path, name: str, text: str) -> None:
+    """Whole or not at all, for a reader that polls."""
+    (directory / "half").write_text(text)
+    (directory / "half").rename(directory / name)
