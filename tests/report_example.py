@@ -140,7 +140,7 @@ def artifact(recipe: RecipeName) -> Artifact:
     size, *_, snr_db, share_int, share_f16 = _FIGURES[recipe]
     integer = recipe in ("int8", "int16x8")
     return Artifact(
-        name=f"digits_cnn-{recipe}",
+        name="digits_cnn",
         file=f"digits_cnn_{recipe}.tflite",
         key=f"{size + 1:064x}",
         sha256=f"{size:064x}",

@@ -1,0 +1,102 @@
+"""convert, bench and check on real trained models and their labelled data."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeconv import bench, check, convert
+from edgeconv.measure.bench import Measuring
+from edgeconv.nouns import RECIPE_NAMES, Budget, Limits, Report
+from edgeconv.runtimes.local import Timing
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+GESTURES = SHARED / "hand_gesture"
+QUICK = Measuring(rounds=1, timing=Timing(repeats=20, seconds=0.1))
+
+pytestmark = pytest.mark.skipif(
+    not GESTURES.is_dir(), reason="the data sets are not beside the checkout"
+)
+
+
+def split_gestures(name: str, width: int, directory: Path) -> tuple[str, str]:
+    """The authors' split: a quarter for testing, by RandomState(42).
+
+    Of the other rows the first 500 calibrate; 8 more are there to be held back.
+    """
+    rows = np.loadtxt(GESTURES / f"{name}.csv", delimiter=",")
+    labels, values = rows[:, 0].astype(np.int64), rows[:, 1 : 1 + width].astype(np.float32)
+    order = np.random.RandomState(42).permutation(len(rows))
+    count = int(np.ceil(len(rows) / 4))
+    test, train = order[:count], order[count : count + 508]
+    np.savez(directory / "test.npz", input_1=values[test], labels=labels[test])
+    np.savez(directory / "train.npz", input_1=values[train], labels=labels[train])
+    return str(directory / "train.npz"), str(directory / "test.npz")
+
+
+def measure(model: Path, train: str, test: str, directory: Path) -> Report:
+    conversion = convert(model, directory / "out", RECIPE_NAMES, calibration=train, samples=500)
+    assert not conversion.failures
+    return bench([directory / "out"], data_source=test, measuring=QUICK)
+
+
+def accuracies(report: Report) -> dict[str, float]:
+    assert report.baseline is not None
+    rows = (report.baseline, *report.measurements)
+    return {row.name: row.accuracy.value for row in rows if row.accuracy is not None}
+
+
+def test_every_format_of_the_keypoint_classifier_keeps_its_accuracy(tmp_path: Path) -> None:
+    train, test = split_gestures("keypoint", 42, tmp_path)
+    report = measure(GESTURES / "keypoint_classifier.hdf5", train, test, tmp_path)
+    measured = accuracies(report)
+    assert measured.keys() == {"baseline", *RECIPE_NAMES}
+    assert min(measured.values()) >= 0.963 - 0.002
+
+
+def test_the_loss_of_point_history_in_int8_is_seen_and_stopped(tmp_path: Path) -> None:
+    train, test = split_gestures("point_history", 32, tmp_path)
+    report = measure(GESTURES / "point_history_classifier.hdf5", train, test, tmp_path)
+    measured = accuracies(report)
+    for name, least in (
+        ("baseline", 0.968),
+        ("float32", 0.968),
+        ("float16", 0.968),
+        ("int8", 0.942),
+        ("int16x8", 0.9675),
+    ):
+        assert measured[name] >= least - 0.002, name
+    by_name = {row.name: row for row in report.measurements}
+    int8 = by_name["int8"]
+    assert int8.broken is not None
+    assert int8.fixed is not None
+    assert report.data is not None
+    assert int8.accuracy_drop == pytest.approx((int8.broken - int8.fixed) / report.data.samples)
+    verdict = check(report, Budget(every=Limits(max_accuracy_drop=0.01)))
+    broken = [finding.model for finding in verdict.findings if not finding.ok]
+    assert broken == ["int8"]
+
+
+def test_a_cnn_on_mnist_keeps_its_accuracy_in_every_format(tmp_path: Path) -> None:
+    source = SHARED / "mnist" / "mnist.npz"
+    model = tmp_path / "mnist_cnn" / "1"
+    script = Path(__file__).with_name("train_mnist.py")
+    subprocess.run([sys.executable, script, source, model], check=True, capture_output=True)
+    with np.load(source) as archive:
+        for part, count in (("train", 600), ("test", 2000)):
+            images = (archive[f"x_{part}"][:count] / 255).astype(np.float32)[..., np.newaxis]
+            np.savez(
+                tmp_path / f"{part}.npz",
+                image=images,
+                labels=archive[f"y_{part}"][:count].astype(np.int64),
+            )
+    report = measure(model, str(tmp_path / "train.npz"), str(tmp_path / "test.npz"), tmp_path)
+    measured = accuracies(report)
+    assert measured["baseline"] > 0.93
+    assert min(measured.values()) > measured["baseline"] - 0.01
+    verdict = check(report, Budget(every=Limits(max_accuracy_drop=0.01, max_size_ratio=1.0)))
+    assert verdict.ok
