@@ -20,7 +20,7 @@ LOSS = "sparse_categorical_crossentropy"
 METRIC = "accuracy"
 EPOCHS = 15
 GLOBAL_BATCH = 32
-LEARNING_RATE = 3e-3
+LEARNING_RATE = 5e-3
 
 
 def build() -> Any:
@@ -34,7 +34,7 @@ def build() -> Any:
     x = layers.DepthwiseConv2D(3, padding="same", activation="relu")(x)
     x = layers.Conv2D(48, 1, activation="relu")(x)
     x = layers.Flatten()(x)
-    x = layers.Dropout(0.3)(x)
+    x = layers.Dropout(0.5)(x)
     x = layers.Dense(32, activation="relu")(x)
     return Model(image, layers.Dense(CLASSES, activation="softmax", name=OUTPUT_NAME)(x))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from edgeconv.cli.options import echo_json, execution, execution_options, terminal
 from edgeconv.cli.progress import progress
+from edgeconv.runtimes.local import Package
 
 
 @click.command()
@@ -40,6 +42,19 @@ from edgeconv.cli.progress import progress
     help="Timed seconds at most, per model and round.",
 )
 @click.option(
+    "--runtime",
+    "package",
+    type=click.Choice(get_args(Package)),
+    default="ai_edge_litert",
+    show_default=True,
+    help="The package whose interpreter is measured.",
+)
+@click.option(
+    "--python",
+    metavar="FILE",
+    help="The Python that has this package, in another environment. [default: this one]",
+)
+@click.option(
     "--interpreter-threads",
     type=click.IntRange(1),
     default=1,
@@ -58,7 +73,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], **options: Any) -> N
     """
     from edgeconv.measure.bench import Measuring, bench
     from edgeconv.nouns import TrainingRecord
-    from edgeconv.runtimes.local import Timing
+    from edgeconv.runtimes.local import Target, Timing
     from edgeconv.store import read_noun
 
     training = options["training"]
@@ -77,6 +92,9 @@ def command(ctx: click.Context, /, models: tuple[str, ...], **options: Any) -> N
                     warmup=options["warmup"],
                     repeats=options["repeats"],
                     seconds=options["seconds"],
+                ),
+                target=Target(
+                    package=options["package"], python=options["python"] or sys.executable
                 ),
                 threads=options["interpreter_threads"],
                 output=options["output"],

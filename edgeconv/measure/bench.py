@@ -19,7 +19,7 @@ from edgeconv.measure.subjects import Subject, find_baseline, find_subjects, flo
 from edgeconv.measure.timing import latency_of
 from edgeconv.measure.trained import measure_trained
 from edgeconv.nouns import DataIdentity, Measurement, Report, TrainingRecord
-from edgeconv.runtimes.local import Run, Running, Timing, start_run
+from edgeconv.runtimes.local import Run, Running, Target, Timing, start_run
 from edgeconv.stages import Execution
 from edgeconv.workers import in_turn
 
@@ -37,11 +37,12 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
     """How to measure: `rounds` processes per model in turn, each timed as `timing` says.
 
     `threads` is the interpreter's; `output` the output that labels are for, None for the
-    only one.
+    only one; `target` the runtime to measure on.
     """
 
     rounds: int = 3
     timing: Timing = Timing()
+    target: Target = Target()
     threads: int = 1
     output: str | None = None
     title: str = ""
@@ -171,6 +172,7 @@ def _start(run: Bench, subject: Subject, timing: Timing | None = None) -> Runnin
         keep_outputs=timing is None,
         timing=timing,
         threads=run.measuring.threads,
+        target=run.measuring.target,
         allowance=run.execution.allowance,
     )
 

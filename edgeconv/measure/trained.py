@@ -84,6 +84,7 @@ def _measure_tflite(run: Bench, model: SourceModel, signature: str) -> Measureme
             keep_outputs=timing is None,
             timing=timing,
             threads=run.measuring.threads,
+            target=run.measuring.target,
             allowance=run.execution.allowance,
         ) as running:
             runs.append(running.result())

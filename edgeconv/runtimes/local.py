@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 RUNNER = Path(__file__).with_name("runner.py")
 
 
+Package = Literal["ai_edge_litert", "tflite_runtime", "tensorflow"]
+
+
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """A runtime: the package that has the interpreter, and the Python that has the package."""
 
-    package: str = "ai_edge_litert"
+    package: Package = "ai_edge_litert"
     python: str = sys.executable
 
 
@@ -94,11 +97,10 @@ def start_run(
     keep_outputs: bool = False,
     timing: Timing | None = None,
     threads: int = 1,
-    target: Target | None = None,
+    target: Target = Target(),
     allowance: Allowance = Allowance(),
 ) -> Running:
     """Start running `model` on the stored samples in `samples` (see edgeconv.data)."""
-    target = target or Target()
     directory = Path(tempfile.mkdtemp(prefix="run-", dir=scratch))
     job = {
         "model": str(model.absolute()),

@@ -104,6 +104,8 @@ def _plan(job: TrainJob, module: ModelModule) -> _Plan:
         raise UsageError(f"cannot train on {job.devices} devices", hint="at least 1 is needed")
     if plan.epochs < 1:
         raise UsageError(f"cannot train for {plan.epochs} epochs", hint="at least 1 is needed")
+    if not plan.learning_rate > 0:
+        raise UsageError(f"cannot train at a learning rate of {plan.learning_rate:g}")
     if plan.global_batch < job.devices:
         raise UsageError(
             f"a global batch of {plan.global_batch} cannot be shared by {job.devices} devices",
