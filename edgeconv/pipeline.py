@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import EdgeconvError
+from edgeconv.errors import EdgeconvError, OutputRefused
 from edgeconv.nouns import Artifact, Conversion, Failure, Recipe
 from edgeconv.plan import Plan, make_plan, published
-from edgeconv.publish import kept, publish
+from edgeconv.publish import Ready, kept, publish, ready
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.stages import Execution, Run
 from edgeconv.store import Cache, cache_directory, locked, writable_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+_LOCK = ".edgeconv.lock"
 
 
 def convert(
@@ -55,41 +56,31 @@ def convert(
     )
     if len(found := _up_to_date(plan)) == len(plan.recipes):
         return _conversion(plan, found, found, ())
-    with (
-        _writable(plan.directory),
-        locked(
-            plan.directory / ".edgeconv.lock",
-            on_wait=lambda: on_progress(f"waiting for another run into {plan.directory}"),
-        ),
-    ):
-        return _convert_missing(plan, execution, on_progress)
+    with _own(plan.directory, on_progress), _scratch() as scratch:
+        cache = Cache(cache_directory() if execution.use_cache else None)
+        return _convert_missing(Run(plan, cache, execution, scratch, on_progress))
 
 
-def _convert_missing(
-    plan: Plan, execution: Execution, on_progress: Callable[[str], None]
-) -> Conversion:
+def _convert_missing(run: Run) -> Conversion:
+    plan = run.plan
     found = _up_to_date(plan)
-    cache = Cache(cache_directory() if execution.use_cache else None)
-    made, failures = dict(found), []
-    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
-        run = Run(plan, cache, execution, Path(scratch), on_progress)
-        missing = []
-        for recipe in (recipe for recipe in plan.recipes if recipe not in found):
-            artifact = kept(run, recipe)
-            if artifact is None:
-                missing.append(recipe)
-            else:
-                made[recipe] = artifact
-        for recipe, outcome in _make(run, missing) if missing else ():
-            if isinstance(outcome, EdgeconvError):
-                failures.append(_failure(recipe, outcome))
-            else:
-                made[recipe] = outcome
+    cached = {recipe: kept(run, recipe) for recipe in plan.recipes if recipe not in found}
+    done: dict[Recipe, Ready] = {r: one for r, one in cached.items() if one is not None}
+    missing = [recipe for recipe, one in cached.items() if one is None]
+    failures = []
+    for recipe, outcome in _make(run, missing) if missing else ():
+        if isinstance(outcome, EdgeconvError):
+            failures.append(_failure(recipe, outcome))
+        else:
+            done[recipe] = outcome
+    # Last and together: a run that ends early, however, has changed nothing.
+    publish(plan, done.values())
+    made = found | {recipe: one.artifact for recipe, one in done.items()}
     return _conversion(plan, made, found, failures)
 
 
-def _make(run: Run, recipes: Sequence[Recipe]) -> Iterator[tuple[Recipe, Artifact | EdgeconvError]]:
-    """Make, verify and publish each recipe; yields its artifact, or the error it ended in."""
+def _make(run: Run, recipes: Sequence[Recipe]) -> Iterator[tuple[Recipe, Ready | EdgeconvError]]:
+    """Make and verify each recipe; yields what is to be published, or the error it ended in."""
     from edgeconv.stages.judge import judge_all, judge_float, second_opinion
     from edgeconv.stages.make import first_engine
     from edgeconv.stages.prepare import prepare
@@ -97,10 +88,11 @@ def _make(run: Run, recipes: Sequence[Recipe]) -> Iterator[tuple[Recipe, Artifac
     prepared = prepare(run)
     floating = next((recipe for recipe in recipes if recipe.name == "float32"), None)
     quantized = [recipe for recipe in recipes if recipe.name != "float32"]
-    made = first_engine(run, prepared, [r for r in quantized if r.engine != "tflite"])
+    # First of all: nothing can be made of a float32 model that is not the trained one.
     float_model, outputs = judge_float(run, prepared, floating)
     if floating is not None:
-        yield floating, publish(run, prepared, float_model)
+        yield floating, ready(run, prepared, float_model)
+    made = first_engine(run, prepared, [r for r in quantized if r.engine != "tflite"])
     settled = judge_all(run, prepared, made, outputs)
     for recipe in quantized:
         outcome = settled.get(recipe)
@@ -109,7 +101,7 @@ def _make(run: Run, recipes: Sequence[Recipe]) -> Iterator[tuple[Recipe, Artifac
         if isinstance(outcome, EdgeconvError):
             yield recipe, outcome
         else:
-            yield recipe, publish(run, prepared, outcome)
+            yield recipe, ready(run, prepared, outcome)
 
 
 def _recipes(to: Sequence[str | Recipe]) -> tuple[Recipe, ...]:
@@ -144,11 +136,42 @@ def _failure(recipe: Recipe, error: EdgeconvError) -> Failure:
 
 
 @contextlib.contextmanager
-def _writable(directory: Path) -> Iterator[None]:
-    """Make `directory`; if it was not there and nothing came into it, take it away again."""
+def _own(directory: Path, on_progress: Callable[[str], None]) -> Iterator[None]:
+    """Make `directory`, and hold it against other runs.
+
+    If it was not there and nothing came into it, it is taken away again, while the lock
+    still holds: a run that waits for it makes it anew.
+    """
     made = writable_directory(directory)
+    waiting = f"waiting for another run into {directory}"
+    with locked(directory / _LOCK, on_wait=lambda: on_progress(waiting)):
+        try:
+            yield
+        finally:
+            if made is not None:
+                _remove_unused(directory, made)
+
+
+def _remove_unused(directory: Path, topmost: Path) -> None:
+    """Remove `directory` and those above it up to `topmost`, if there is only the lock in it."""
+    with contextlib.suppress(OSError):
+        if [path.name for path in directory.iterdir()] != [_LOCK]:
+            return
+        (directory / _LOCK).unlink()
+        directory.rmdir()
+        while directory != topmost:
+            directory = directory.parent
+            directory.rmdir()
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """A temporary directory for what is made on the way; it goes when the run ends."""
     try:
-        yield
-    finally:
-        if made is not None and all(p.name == ".edgeconv.lock" for p in directory.iterdir()):
-            shutil.rmtree(made)
+        with tempfile.TemporaryDirectory(prefix="edgeconv-", ignore_cleanup_errors=True) as name:
+            yield Path(name)
+    except OSError as error:
+        raise OutputRefused(
+            f"cannot write the files on the way: {error}",
+            hint="free some space, or choose another place for temporary files with TMPDIR",
+        ) from error

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv import data, source
-from edgeconv.errors import UsageError
+from edgeconv.errors import InputRefused, UsageError
 from edgeconv.nouns import Artifact, Recipe, RecipeName, Signature, SourceModel
-from edgeconv.store import hash_of, sha256_file, tool_versions
+from edgeconv.store import hash_of, read_noun, sha256_file, tool_versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,9 +73,12 @@ def make_plan(
     """
     identified = source.identify(model)
     _refuse_options(recipes, batch, calibration, samples)
+    _refuse_recipes(recipes)
+    target = Path(directory or f"{identified.name}.tflites").absolute()
+    _refuse_inside(target, Path(identified.path))
     return Plan(
         model=identified,
-        directory=Path(directory or f"{identified.name}.tflites").absolute(),
+        directory=target,
         recipes=tuple(recipes),
         signature=signature,
         batch=batch,
@@ -135,6 +138,29 @@ def _refuse_options(
         raise UsageError(f"--batch {batch}: at least 1")
 
 
+def _refuse_recipes(recipes: Sequence[Recipe]) -> None:
+    names = [recipe.name for recipe in recipes]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(
+            f"two recipes are called {' and '.join(twice)}, and would have the same file",
+            hint="convert them in two runs, into two directories",
+        )
+    if len({recipe.calibration_range for recipe in recipes if recipe.full_integer}) > 1:
+        raise UsageError(
+            "the recipes ask for different calibration ranges, and there is one calibration",
+            hint="convert them in two runs",
+        )
+
+
+def _refuse_inside(directory: Path, model: Path) -> None:
+    if model.is_dir() and model.resolve() in (directory.resolve(), *directory.resolve().parents):
+        raise UsageError(
+            f"{directory} is inside the model {model}, which publishing there would change",
+            hint="choose another directory with -o",
+        )
+
+
 def published(plan: Plan, recipe: Recipe) -> Artifact | None:
     """The artifact in the plan's directory, if it is whole and what the plan would make."""
     target = plan.target(recipe.name)
@@ -142,8 +168,8 @@ def published(plan: Plan, recipe: Recipe) -> Artifact | None:
     if not (manifest.is_file() and target.is_file()):
         return None
     try:
-        artifact = msgspec.json.decode(manifest.read_bytes(), type=Artifact)
-    except msgspec.DecodeError:
+        artifact = read_noun(manifest, Artifact, what="manifest")
+    except InputRefused:
         return None
     if artifact.key != plan.key(recipe) or artifact.sha256 != sha256_file(target):
         return None

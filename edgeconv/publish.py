@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from edgeconv.errors import InputRefused
 from edgeconv.nouns import Artifact, Recipe
-from edgeconv.store import publish_bytes, publish_file, read_noun, sha256_file, tool_versions
+from edgeconv.store import publish_all, read_noun, sha256_file, tool_versions
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterable
 
     from edgeconv.plan import Plan
     from edgeconv.quantize.candidate import Examined
@@ -22,23 +23,31 @@ _STAGE = "artifact"
 _MODEL, _MANIFEST = "model.tflite", "manifest.json"
 
 
-def publish(run: Run, prepared: Prepared, examined: Examined) -> Artifact:
-    """Publish an examined candidate, and keep it in the cache; returns its manifest."""
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """An artifact that passed, and the file that is to be published under its name."""
+
+    artifact: Artifact
+    file: Path
+
+
+def ready(run: Run, prepared: Prepared, examined: Examined) -> Ready:
+    """The artifact of an examined candidate, which is also kept in the cache."""
     artifact = _manifest(run.plan, prepared, examined)
-    return _put(run, artifact, examined.candidate.file)
+    file = examined.candidate.file
+    manifest = run.scratch / f"{artifact.recipe.name}.manifest.json"
+    manifest.write_bytes(_text(artifact))
+    run.cache.keep(_STAGE, artifact.key, {_MODEL: file, _MANIFEST: manifest})
+    return Ready(artifact=artifact, file=file)
 
 
-def kept(run: Run, recipe: Recipe) -> Artifact | None:
-    """Publish an artifact from the cache; None if it is not there whole."""
+def kept(run: Run, recipe: Recipe) -> Ready | None:
+    """The artifact of a recipe from the cache; None if it is not there whole."""
     entry = run.cache.find(_STAGE, run.plan.key(recipe))
     if entry is None:
         return None
-    file = entry / _MODEL
     try:
         artifact = read_noun(entry / _MANIFEST, Artifact, what="cached manifest")
     except InputRefused:
-        return None
-    if not file.is_file() or sha256_file(file) != artifact.sha256:
         return None
     # The same content may have stood elsewhere, under another name, when it was converted.
     here = msgspec.structs.replace(
@@ -47,7 +56,20 @@ def kept(run: Run, recipe: Recipe) -> Artifact | None:
         file=run.plan.target(recipe.name).name,
         source_path=run.plan.model.path,
     )
-    return _put(run, here, file)
+    return Ready(artifact=here, file=entry / _MODEL)
+
+
+def publish(plan: Plan, artifacts: Iterable[Ready]) -> None:
+    """Put all the files and manifests in place, or where the disk is full none of them.
+
+    A manifest goes after its file and is the commit: it has the hash of the file that
+    belongs to it, so a reader can tell a pair that was torn by a crash.
+    """
+    contents: dict[Path, bytes | Path] = {}
+    for one in artifacts:
+        target = plan.target(one.artifact.recipe.name)
+        contents |= {target: one.file, target.with_suffix(".json"): _text(one.artifact)}
+    publish_all(contents)
 
 
 def _manifest(plan: Plan, prepared: Prepared, examined: Examined) -> Artifact:
@@ -76,17 +98,5 @@ def _manifest(plan: Plan, prepared: Prepared, examined: Examined) -> Artifact:
     )
 
 
-def _put(run: Run, artifact: Artifact, file: Path) -> Artifact:
-    """Put the file and its manifest in place, and into the cache.
-
-    The manifest goes last and is the commit: it has the hash of the file that belongs to
-    it, so a reader can tell a pair that was torn by a crash.
-    """
-    text = msgspec.json.format(msgspec.json.encode(artifact), indent=2) + b"\n"
-    manifest = run.scratch / f"{artifact.recipe.name}.manifest.json"
-    manifest.write_bytes(text)
-    run.cache.keep(_STAGE, artifact.key, {_MODEL: file, _MANIFEST: manifest})
-    target = run.plan.target(artifact.recipe.name)
-    publish_file(file, target)
-    publish_bytes(text, target.with_suffix(".json"))
-    return artifact
+def _text(artifact: Artifact) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(artifact), indent=2) + b"\n"

@@ -7,8 +7,8 @@ DIRECTORY`), its argument and its answer passed as JSON files in that directory.
 
 No child outlives its parent. Each is a session of its own, so that it goes with all
 that it started; the parent ends it on any exception, Ctrl-C included; and should the
-parent be killed, the child's standard input closes, at which the kernel (on Linux)
-ends the session, and a thread (everywhere, in tasks) does.
+parent be killed, pipes to the child close, at which the kernel (on Linux) ends the
+session, and a thread on standard input (everywhere, in tasks) does.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import fcntl
 import inspect
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -61,6 +62,8 @@ DEFAULT_TIMEOUT_S = 3600.0
 _TAIL_LINES = 12
 _TAIL_BYTES = 2**16
 _POLL_S = 0.05
+# A program does nothing before it is tied to its parent, of which this line tells it.
+_WAIT_FOR_A_LINE = ("/bin/sh", "-c", 'read -r _ && exec "$@"', "sh")
 # Without tab and what ends a line; a log's tail goes to the user's terminal.
 _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 
@@ -85,7 +88,6 @@ class Child:
     """A running child process. `wait` returns once it ended well, or raises why not.
 
     A context manager: leaving it ends the process, with all that it started.
-    `peak_memory_bytes` is known once it ended.
     """
 
     def __init__(
@@ -99,7 +101,6 @@ class Child:
     ) -> None:
         self.label = label
         self.log = cwd / "log.txt"
-        self.peak_memory_bytes = 0
         self._allowance = allowance
         self._started_s = time.monotonic()
         self._ended = threading.Event()
@@ -107,22 +108,25 @@ class Child:
         theirs, ours = os.pipe()
         self._tether = os.fdopen(ours, "wb")
         try:
-            with os.fdopen(theirs, "rb") as stdin, self.log.open("wb") as log:
+            with os.fdopen(theirs) as end, self.log.open("wb") as log:
                 self._process = subprocess.Popen(
-                    command,
+                    [*_WAIT_FOR_A_LINE, *command],
                     cwd=cwd,
                     env={**os.environ, **environment},
-                    stdin=stdin,
+                    stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    pass_fds=[end.fileno()],
+                    bufsize=0,
                 )
-                _end_session_when_closed(stdin.fileno(), self._process.pid)
+                _end_session_when_closed(end.fileno(), self._process.pid)
         except OSError:
             self._tether.close()
             raise
         threading.Thread(target=self._reap, daemon=True).start()
         _running.add(self)
+        self._let_go()
 
     def __enter__(self) -> Child:
         return self
@@ -130,12 +134,15 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
+    def _let_go(self) -> None:
+        """Let the command begin, now that it is tied to this process."""
+        assert self._process.stdin is not None
+        # It may have been killed already.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(b"\n")
+
     def _reap(self) -> None:
-        # wait4 rather than Popen.wait: it also tells the peak memory of this one child.
-        _, status, usage = os.wait4(self._process.pid, 0)
-        self._process.returncode = os.waitstatus_to_exitcode(status)
-        unit = 1 if sys.platform == "darwin" else 1024
-        self.peak_memory_bytes = usage.ru_maxrss * unit
+        self._process.wait()
         self._ended.set()
 
     def kill(self) -> None:
@@ -148,6 +155,8 @@ class Child:
         self._ended.wait()
         _running.discard(self)
         self._tether.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
 
     def tail(self) -> str:
         """The last lines the child printed, for an error message."""
@@ -200,10 +209,14 @@ class Child:
 
 
 class Task(Generic[Answer]):
-    """A function of this package running in a child. `result` blocks for its answer."""
+    """A function of this package running in a child. `result` blocks for its answer.
+
+    `peak_memory_bytes`, of resident memory, is known once there is one.
+    """
 
     def __init__(self, child: Child, directory: Path, answer_type: type[Answer]) -> None:
         self.child = child
+        self.peak_memory_bytes = 0
         self._directory = directory
         self._answer_type = answer_type
 
@@ -232,6 +245,7 @@ class Task(Generic[Answer]):
         answer = self._directory / "answer.json"
         if not answer.exists():
             raise WorkerCrashed(f"{self.child.label} ended without an answer\n{self.child.tail()}")
+        self.peak_memory_bytes = int((self._directory / "peak.txt").read_bytes())
         return msgspec.json.decode(answer.read_bytes(), type=self._answer_type)
 
 
@@ -342,15 +356,15 @@ def _how_it_ended(code: int) -> str:
 _child_directory: Path | None = None
 
 
-def _end_session_when_closed(stdin: int, session: int) -> None:
-    """Have the kernel kill a session when the other end of its leader's input closes.
+def _end_session_when_closed(pipe: int, session: int) -> None:
+    """Have the kernel kill a session when the writing end of a pipe it inherited closes.
 
-    It works for any program and while native code holds Python's lock.
+    It works for any program, and while native code holds Python's lock.
     """
     if sys.platform == "linux":
-        fcntl.fcntl(stdin, fcntl.F_SETOWN, -session)
-        fcntl.fcntl(stdin, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(stdin, fcntl.F_SETFL, fcntl.fcntl(stdin, fcntl.F_GETFL) | os.O_ASYNC)
+        fcntl.fcntl(pipe, fcntl.F_SETOWN, -session)
+        fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _die_with_parent() -> None:
@@ -359,6 +373,17 @@ def _die_with_parent() -> None:
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _peak_bytes() -> int:
+    """The peak of this process's resident memory.
+
+    What `getrusage` and `wait4` tell begins, on Linux, with the peak of the parent.
+    """
+    if sys.platform == "linux":
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _main(name: str, directory: str) -> None:
@@ -375,6 +400,7 @@ def _main(name: str, directory: str) -> None:
         failure = _Failure(type(error).__name__, error.message, error.hint)
         (_child_directory / "failure.json").write_bytes(msgspec.json.encode(failure))
     else:
+        (_child_directory / "peak.txt").write_text(str(_peak_bytes()), encoding="ascii")
         (_child_directory / "answer.json").write_bytes(msgspec.json.encode(answer))
     sys.stdout.flush()
     sys.stderr.flush()

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner
+from golden_files import assert_golden
 from tiny_saved_model import meta_graph, signature, tensor, write_saved_model
 from tiny_tflite import Graph, float_model, int8_model, packed
 
@@ -13,8 +14,6 @@ from edgeconv.cli.inspect import command
 from edgeconv.errors import InputRefused
 from edgeconv.nouns import Inspection
 from edgeconv.source import inspect_model
-
-GOLDEN = Path(__file__).parent / "golden"
 
 
 def inspect(*arguments: object) -> str:
@@ -37,7 +36,7 @@ def test_a_quantised_tflite_is_shown_whole(tmp_path):
     file = tmp_path / "tiny.tflite"
     file.write_bytes(packed(int8_model()))
     shown = without_place(inspect(file), tmp_path)
-    assert shown == (GOLDEN / "inspect_int8_tflite.txt").read_text()
+    assert_golden("inspect_int8_tflite.txt", shown)
 
 
 def test_a_saved_model_is_shown_whole(tmp_path):
@@ -46,9 +45,10 @@ def test_a_saved_model_is_shown_whole(tmp_path):
         operators=("Placeholder",),
         function_operators=("MatMul", "MatMul"),
     )
-    write_saved_model(tmp_path / "net" / "3", graph)
+    for version in ("2", "3"):
+        write_saved_model(tmp_path / "net" / version, graph)
     shown = without_place(inspect(tmp_path / "net"), tmp_path)
-    assert shown == (GOLDEN / "inspect_saved_model.txt").read_text()
+    assert_golden("inspect_saved_model.txt", shown)
 
 
 def test_json_is_one_document_that_decodes_to_the_noun(tmp_path):

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -29,6 +28,7 @@ from edgeconv.workers import Allowance, Child, in_turn, resident_bytes, start, s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 DEADLINE_S = 10.0
 
@@ -207,11 +207,12 @@ def test_memory_within_the_limit_is_no_matter(tmp_path):
     assert task(worker_tasks.add_one, tmp_path, limit, number=1).result().total == 2
 
 
-def test_the_peak_memory_of_an_ended_child_is_known(tmp_path):
-    code = "x = b'x' * 50_000_000"
-    child = start([sys.executable, "-c", code], label="python", cwd=tmp_path)
-    child.wait()
-    assert 50_000_000 < child.peak_memory_bytes < 150_000_000
+def test_the_peak_memory_of_a_task_is_its_own_and_not_that_of_its_parent(tmp_path):
+    """The parent holds more than the child ever did, and the child let go of its peak."""
+    held = b"x" * 300_000_000
+    running = task(worker_tasks.take_and_give_back, tmp_path, number=100_000_000)
+    assert running.result() == Sum(100_000_000, ())
+    assert 100_000_000 < running.peak_memory_bytes < 200_000_000 < len(held)
 
 
 def test_hostile_log_content_is_shown_short_and_without_control_characters(tmp_path):
@@ -331,11 +332,51 @@ def test_two_hundred_children_leak_no_file_descriptor_and_no_thread(tmp_path):
     assert not workers._running
 
 
-def test_a_program_that_is_not_there_leaks_no_file_descriptor(tmp_path):
+def test_a_program_that_is_not_there_has_crashed_and_leaks_no_file_descriptor(tmp_path):
     files = psutil.Process().num_fds()
+    with pytest.raises(WorkerCrashed, match="no-such-program-anywhere: not found"):
+        start(["no-such-program-anywhere"], label="none", cwd=tmp_path).wait()
     with pytest.raises(FileNotFoundError):
-        start(["no-such-program-anywhere"], label="none", cwd=tmp_path)
+        start(["true"], label="true", cwd=tmp_path / "no such directory")
     assert psutil.Process().num_fds() == files
+
+
+def test_a_program_gets_its_arguments_as_they_are_and_an_empty_input(tmp_path):
+    code = "import os, sys; os.set_blocking(0, False); print(sys.argv[1:], os.read(0, 9))"
+    arguments = ["", "a b", "$HOME", "*", '"', "\\", "\n"]
+    with (
+        pytest.raises(WorkerCrashed) as caught,
+        start([sys.executable, "-c", code, *arguments], label="it", cwd=tmp_path) as child,
+    ):
+        child.wait()
+    assert "BlockingIOError" in str(caught.value)
+    code = "import sys; print(sys.argv[1:])"
+    start([sys.executable, "-c", code, *arguments], label="it", cwd=tmp_path).wait()
+    assert (tmp_path / "log.txt").read_text() == f"{arguments}\n"
+
+
+def test_a_child_killed_before_it_began_has_crashed(tmp_path, monkeypatch):
+    def kill_it(_pipe: int, session: int) -> None:
+        os.kill(session, signal.SIGKILL)
+        os.waitid(os.P_PID, session, os.WEXITED | os.WNOWAIT)
+
+    monkeypatch.setattr(workers, "_end_session_when_closed", kill_it)
+    with pytest.raises(WorkerCrashed, match="true was ended by SIGKILL"):
+        start(["true"], label="true", cwd=tmp_path).wait()
+
+
+def test_a_parent_killed_before_the_child_is_tied_to_it_leaves_none(tmp_path):
+    """At the worst moment: once the process is there, before anything else is done."""
+    code = (
+        "import os, pathlib, signal, sys, edgeconv.workers as w\n"
+        "def die(stdin, session):\n"
+        "    pathlib.Path('pids').write_text(str(session))\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "w._end_session_when_closed = die\n"
+        "w.start(['sleep', '600'], label='sleeper', cwd=pathlib.Path())\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
+    assert_all_end(pids_in(tmp_path))
 
 
 # Several at once
@@ -345,7 +386,7 @@ def test_a_child_that_nobody_waits_for_is_still_held_to_its_allowance(tmp_path):
     with sleeper(tmp_path / "idle", timeout_s=0.3) as idle:
         sleeper(tmp_path / "busy", seconds=1).wait()
         assert not alive(idle._process.pid)
-        with pytest.raises(WorkerTimedOut, match="did not end within 0.3 s"):
+        with pytest.raises(WorkerTimedOut, match=r"did not end within 0\.3 s"):
             idle.wait()
 
 

@@ -77,10 +77,17 @@ def eat_memory(job: Job) -> Sum:
     """Take `number` MiB, 8 at a time, then hold them."""
     held = []
     for _ in range(job.number // 8):
-        held.append(b"x" * 2**23)  # noqa: PERF401 (it is to take time)
+        held.append(b"x" * 2**23)
         time.sleep(0.01)
     time.sleep(60)
     return Sum(len(held), ())
+
+
+def take_and_give_back(job: Job) -> Sum:
+    held = b"x" * job.number
+    taken = len(held)
+    del held
+    return Sum(taken, ())
 
 
 def tell(job: Job) -> Sum:

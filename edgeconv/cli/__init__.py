@@ -21,6 +21,10 @@ _COMMANDS = {
     "inspect": "Show what is in a model file, without running it.",
 }
 INTERRUPTED = 130
+# As the shell says of a program that wrote to a pipe nobody reads. Not 0: the verdict of
+# `check` must not turn into a pass because nobody read it.
+READER_GONE = 141
+FAULT = 4
 
 
 class _Commands(click.Group):
@@ -80,12 +84,19 @@ def cli() -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     """The console script. Every error ends in one message on stderr and its exit code."""
+    sys.excepthook = _report_fault
     sys.exit(run(args))
+
+
+def _report_fault(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """For a fault in edgeconv itself: Python's own exit code would say that a limit was broken."""
+    sys.__excepthook__(kind, error, trace)
+    sys.exit(FAULT)
 
 
 def run(args: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code."""
-    from edgeconv.errors import EdgeconvError
+    from edgeconv.errors import EdgeconvError, ToolFailed
     from edgeconv.workers import end_on_sigterm
 
     end_on_sigterm()
@@ -100,8 +111,18 @@ def run(args: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader, `head` for one, has what it wanted.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit as ended:
+        # So click ends when the reader, `head` for one, has gone (and, with 0, when it
+        # has completed a line for the shell).
+        return READER_GONE if ended.code else 0
+    except OSError as error:
+        # A full disk for temporary files or for this output, for one.
+        click.echo(f"error: {error}", err=True)
+        _discard_output()
+        return ToolFailed.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _discard_output() -> None:
+    # What could not be written is tried once more at the end, and would fail once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

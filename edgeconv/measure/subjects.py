@@ -113,10 +113,17 @@ def find_baseline(
 
 
 def float_inputs(signature: Signature) -> tuple[TensorSpec, ...]:
-    """The inputs as samples are given for them: float32 where the model is quantised."""
+    """The inputs as samples are given for them.
+
+    float32 where the model is quantised, and one sample at a time where its batch is dynamic.
+    """
     return tuple(
-        msgspec.structs.replace(spec, dtype="float32", scale=(), zero_point=())
-        if spec.scale
-        else spec
+        msgspec.structs.replace(
+            spec,
+            dtype="float32" if spec.scale else spec.dtype,
+            shape=(abs(spec.shape[0]), *spec.shape[1:]) if spec.shape else (),
+            scale=(),
+            zero_point=(),
+        )
         for spec in signature.inputs
     )

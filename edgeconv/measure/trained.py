@@ -58,7 +58,7 @@ def measure_trained(run: Bench, model: SourceModel, signature: str) -> Measureme
     answers = {name: np.load(outputs / f"{i}.npy") for i, name in enumerate(done.names)}
     latency = _latency(done)
     runtime = f"tensorflow {tool_versions()['tensorflow']}"
-    return _row(run, model, runtime, latency, task.child.peak_memory_bytes, answers)
+    return _row(run, model, runtime, latency, task.peak_memory_bytes, answers)
 
 
 def _latency(done: BaselineRun) -> Latency:

@@ -9,7 +9,12 @@ import msgspec
 
 from edgeconv.errors import VerificationFailed
 from edgeconv.nouns import GraphSummary, Recipe, Signature, Verification
-from edgeconv.quantize.verify import check_graph, judge_outputs, output_errors
+from edgeconv.quantize.verify import (
+    check_graph,
+    judge_outputs,
+    output_errors,
+    refuse_not_finite,
+)
 from edgeconv.tflite import output_steps, summarise
 
 if TYPE_CHECKING:
@@ -69,6 +74,7 @@ def examine(
     a .tflite source is that source. Raises `VerificationFailed`.
     """
     summary, signature, warnings = examine_graph(candidate, key)
+    refuse_not_finite(candidate.recipe, actual)
     errors = output_errors(expected, actual) if expected is not None else ()
     steps = output_steps(candidate.file.read_bytes(), key)
     doubts = judge_outputs(candidate.recipe, errors, steps)

@@ -22,6 +22,18 @@ _MAX_SCALE = 1e12
 # output varies over the samples: 16 bits for a float model, 10 for a quantised one.
 _ROUNDING = {True: 2.0**-16, False: 2.0**-10}
 _COSINE_EPSILON = 1e-30
+# The fused recurrent operators keep their state from one invoke to the next.
+_STATEFUL = frozenset(
+    {
+        "BIDIRECTIONAL_SEQUENCE_LSTM",
+        "BIDIRECTIONAL_SEQUENCE_RNN",
+        "LSTM",
+        "RNN",
+        "SVDF",
+        "UNIDIRECTIONAL_SEQUENCE_LSTM",
+        "UNIDIRECTIONAL_SEQUENCE_RNN",
+    }
+)
 
 
 def check_graph(recipe: Recipe, summary: GraphSummary, signature: Signature) -> tuple[str, ...]:
@@ -35,7 +47,7 @@ def check_graph(recipe: Recipe, summary: GraphSummary, signature: Signature) -> 
     _check_scales((*signature.inputs, *signature.outputs))
     if recipe.full_integer:
         _check_integer(recipe, summary)
-    return _nothing_quantized(recipe, summary)
+    return (*_nothing_quantized(recipe, summary), *_keeps_state(summary))
 
 
 def _check_io(recipe: Recipe, signature: Signature) -> None:
@@ -85,13 +97,39 @@ def _nothing_quantized(recipe: Recipe, summary: GraphSummary) -> tuple[str, ...]
     return ()
 
 
+def _keeps_state(summary: GraphSummary) -> tuple[str, ...]:
+    stateful = sorted({operator.name for operator in summary.operators} & _STATEFUL)
+    if not stateful:
+        return ()
+    return (
+        f"{', '.join(stateful)} keeps its state between invokes: reset the interpreter's "
+        "variables before each new input",
+    )
+
+
+def refuse_not_finite(recipe: Recipe, outputs: Outputs) -> None:
+    """Raise `VerificationFailed` where an output has NaN or infinite values."""
+    import numpy as np
+
+    for name, values in outputs.items():
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise VerificationFailed(
+                f"{recipe.name}: output {name!r} has values that are not finite",
+                hint="look at the model's weights, and at the samples: are they scaled as in "
+                "training?",
+            )
+
+
 def output_errors(reference: Outputs, actual: Outputs) -> tuple[OutputError, ...]:
     """How far `actual` is from `reference`, output by output, both (n, …) over n samples.
 
     Raises `VerificationFailed` where the outputs differ in names or shapes.
     """
     if set(reference) != set(actual):
-        raise VerificationFailed(f"outputs {sorted(actual)} instead of {sorted(reference)}")
+        raise VerificationFailed(
+            f"the model has the outputs {', '.join(sorted(actual))} instead of "
+            f"{', '.join(sorted(reference))}"
+        )
     return tuple(_output_error(name, reference[name], actual[name]) for name in sorted(reference))
 
 
@@ -102,16 +140,20 @@ def _output_error(
 
     if expected.shape != actual.shape:
         raise VerificationFailed(
-            f"output {name!r} has shape {actual.shape}, the reference {expected.shape}"
+            f"output {name!r} has shape {actual.shape}, the reference {expected.shape}",
+            hint="the converter or the runtime has a fault here; look at the operators before it",
         )
     want = np.asarray(expected, np.float64)
     have = np.asarray(actual, np.float64)
-    error = have - want
-    power = float(np.mean(error**2)) if error.size else 0.0
-    norms = float(np.linalg.norm(want) * np.linalg.norm(have))
+    # What is not finite gives an error that is not, and no warning on the terminal.
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = have - want
+        power = float(np.mean(error**2)) if error.size else 0.0
+        signal = float(np.var(want)) if want.size else 0.0
+        norms = float(np.linalg.norm(want) * np.linalg.norm(have))
     return OutputError(
         output=name,
-        snr_db=_snr_db(float(np.var(want)) if want.size else 0.0, power),
+        snr_db=_snr_db(signal, power),
         max_abs_error=float(np.max(np.abs(error), initial=0.0)),
         rms_error=math.sqrt(power),
         rms_reference=math.sqrt(float(np.mean(want**2))) if want.size else 0.0,
@@ -150,7 +192,7 @@ def judge_outputs(
     for error in errors:
         if not math.isfinite(error.rms_error):
             raise VerificationFailed(
-                f"{recipe.name}: output {error.output!r} has values that are not finite"
+                f"{recipe.name}: output {error.output!r} has no finite distance to its reference"
             )
         rounding = _ROUNDING[recipe.name == "float32"] * error.rms_reference
         if error.snr_db >= recipe.min_snr_db or error.rms_error <= rounding:
@@ -159,16 +201,20 @@ def judge_outputs(
         if error.rms_error > step:
             raise _too_far(recipe, error)
         warnings.append(
-            f"output {error.output!r} varies by less than its quantisation step of {step:.3g}"
+            f"output {error.output!r} is {error.snr_db:.1f} dB above its error, which its "
+            f"quantisation step of {step:.3g} does not let be smaller"
         )
     return tuple(warnings)
 
 
 def _too_far(recipe: Recipe, error: OutputError) -> VerificationFailed:
+    other = "accept it with --min-snr-db"
+    hint = f"give calibration samples like the real ones, choose another recipe, or {other}"
+    if recipe.name == "float32":
+        hint = f"look for random or stateful operators in the model, or {other}"
     return VerificationFailed(
         f"{recipe.name}: output {error.output!r} is {error.snr_db:.1f} dB above its error "
         f"(root mean square {error.rms_error:.3g} beside {error.rms_reference:.3g}); "
         f"{recipe.min_snr_db:g} dB are asked for",
-        hint="give calibration samples like the real ones, choose another recipe, or accept it "
-        "with --min-snr-db",
+        hint=hint,
     )

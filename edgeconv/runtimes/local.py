@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from edgeconv.errors import ToolFailed, WorkerCrashed
+from edgeconv.errors import ToolFailed, UsageError, WorkerCrashed
 from edgeconv.workers import Allowance, Child, start
 
 if TYPE_CHECKING:
@@ -100,7 +101,12 @@ def start_run(
     target: Target = Target(),
     allowance: Allowance = Allowance(),
 ) -> Running:
-    """Start running `model` on the stored samples in `samples` (see edgeconv.data)."""
+    """Start running `model` on the stored samples in `samples` (see edgeconv.data).
+
+    Raises `UsageError` where the target's Python is not there.
+    """
+    if shutil.which(target.python) is None:
+        raise UsageError(f"there is no Python at {target.python}", hint="--python FILE")
     directory = Path(tempfile.mkdtemp(prefix="run-", dir=scratch))
     job = {
         "model": str(model.absolute()),

@@ -8,7 +8,8 @@ works with ai_edge_litert, tflite_runtime or tensorflow, whichever is asked for.
 The job is a JSON object:
   model      path of the .tflite
   runtime    "ai_edge_litert", "tflite_runtime" or "tensorflow": the package to use
-  signature  the signature to run; null takes the only one
+  signature  the signature to run; null takes the only one, and in a model without any
+             the tensors' own names
   inputs     {input name: path of a .npy of shape (n, *sample)}
   batch      how many samples make one invoke (the model's leading dimension)
   outputs    directory to write each output to, as 0.npy, 1.npy …; null: do not
@@ -98,7 +99,10 @@ class Model:
 
     def __init__(self, package: Any, path: str, signature: str | None, threads: int) -> None:
         self.interpreter = package.Interpreter(model_path=path, num_threads=threads)
-        self.runner = self.interpreter.get_signature_runner(signature)
+        if self.interpreter.get_signature_list():
+            self.runner = self.interpreter.get_signature_runner(signature)
+        else:
+            self.runner = Unsigned(self.interpreter)
         self.inputs = self.runner.get_input_details()
         self.outputs = self.runner.get_output_details()
         self.output_names = sorted(self.outputs)
@@ -108,8 +112,13 @@ class Model:
         return {name: quantize(value, self.inputs[name]) for name, value in batch.items()}
 
     def run(self, batch: Batch) -> list[Any]:
-        """The outputs in the order of `output_names`."""
+        """The outputs in the order of `output_names`.
+
+        Fused recurrent operators keep their state after an invoke, which would make the
+        answer to one sample depend on the samples before it.
+        """
         raw = self.runner(**self.prepare(batch))
+        self.interpreter.reset_all_variables()
         return [dequantize(raw[name], self.outputs[name]) for name in self.output_names]
 
     def settle(self, batch: Batch) -> Callable[[], None]:
@@ -127,6 +136,33 @@ class Model:
             self.interpreter.set_tensor(self.inputs[name]["index"], value)
         invoke: Callable[[], None] = self.interpreter.invoke
         return invoke
+
+
+class Unsigned:
+    """What a signature's runner is, for a model without signatures."""
+
+    def __init__(self, interpreter: Any) -> None:
+        self.interpreter = interpreter
+
+    def get_input_details(self) -> dict[str, Any]:
+        """The inputs by tensor name."""
+        return {details["name"]: details for details in self.interpreter.get_input_details()}
+
+    def get_output_details(self) -> dict[str, Any]:
+        """The outputs by tensor name."""
+        return {details["name"]: details for details in self.interpreter.get_output_details()}
+
+    def __call__(self, **batch: Any) -> Batch:
+        """The outputs by name."""
+        inputs = self.get_input_details()
+        for name, value in batch.items():
+            self.interpreter.resize_tensor_input(inputs[name]["index"], value.shape, strict=False)
+        self.interpreter.allocate_tensors()
+        for name, value in batch.items():
+            self.interpreter.set_tensor(inputs[name]["index"], value)
+        self.interpreter.invoke()
+        outputs = self.get_output_details()
+        return {name: self.interpreter.get_tensor(outputs[name]["index"]) for name in outputs}
 
 
 def quantize(value: Any, details: dict[str, Any]) -> Any:

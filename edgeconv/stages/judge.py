@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeconv.errors import EdgeconvError, VerificationFailed
+from edgeconv.errors import EdgeconvError, WorkerOutOfMemory, WorkerTimedOut
 from edgeconv.quantize.candidate import Candidate, Examined, examine, examine_graph
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.runtimes.local import Running, start_run
@@ -66,7 +66,7 @@ def judge_all(run: Run, prepared: Prepared, made: Made, float_outputs: Outputs) 
         # What can be read from the file is checked before the file is run.
         try:
             examine_graph(candidate, prepared.signature.key)
-        except VerificationFailed as error:
+        except EdgeconvError as error:
             settled[recipe] = error
         else:
             sound.append(candidate)
@@ -82,8 +82,11 @@ def second_opinion(
 ) -> Examined | EdgeconvError:
     """What TFLiteConverter makes of a recipe, judged like any other.
 
-    `first` is why ai-edge-quantizer's result was not good, None where it was not asked.
+    `first` is why ai-edge-quantizer's result was not good, None where it was not asked. It
+    is the answer where the user's own limits stopped it: they would be spent once more.
     """
+    if isinstance(first, WorkerTimedOut | WorkerOutOfMemory):
+        return first
     note = (
         f"made with TFLiteConverter, because with ai-edge-quantizer: {first.message}"
         if first
@@ -136,6 +139,6 @@ def _reference(prepared: Prepared) -> Outputs | None:
     if prepared.reference is None:
         return None
     return {
-        name: np.load(prepared.reference / f"{index}.npy")
-        for index, name in enumerate(prepared.reference_outputs)
+        name: np.load(prepared.reference.directory / f"{index}.npy")
+        for index, name in enumerate(prepared.reference.outputs)
     }

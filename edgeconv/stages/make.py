@@ -46,15 +46,15 @@ def first_engine(run: Run, prepared: Prepared, recipes: Sequence[Recipe]) -> Mad
         directory=str(directory),
         threads=run.execution.threads,
     )
-    task = start_task(
-        quantize,
-        job,
-        label="ai-edge-quantizer",
-        scratch=run.scratch,
-        allowance=run.execution.allowance,
-    )
     try:
-        attempts = {a.recipe: a for a in task.result(run.on_progress).attempts}
+        with start_task(
+            quantize,
+            job,
+            label="ai-edge-quantizer",
+            scratch=run.scratch,
+            allowance=run.execution.allowance,
+        ) as task:
+            attempts = {a.recipe: a for a in task.result(run.on_progress).attempts}
     except ToolFailed as error:
         return dict.fromkeys(recipes, error)
     return {recipe: _candidate(recipe, attempts[recipe.name], directory) for recipe in recipes}
@@ -86,11 +86,12 @@ def second_engine(run: Run, prepared: Prepared, recipe: Recipe, note: str) -> Ca
         batch=split.batch,
         target=str(target),
     )
-    start_task(
+    with start_task(
         quantize_with_tflite,
         job,
         label="TFLiteConverter",
         scratch=run.scratch,
         allowance=run.execution.allowance,
-    ).result(run.on_progress)
+    ) as task:
+        task.result(run.on_progress)
     return Candidate(recipe=recipe, file=target, engine="tflite", notes=(note,) if note else ())

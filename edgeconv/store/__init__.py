@@ -1,7 +1,13 @@
 """Files to nouns and back: content hashes, atomic publishing, the stage cache, locks."""
 
 from edgeconv.store.cache import Cache, cache_directory
-from edgeconv.store.files import publish_bytes, publish_file, read_noun, writable_directory
+from edgeconv.store.files import (
+    publish_all,
+    publish_bytes,
+    publish_file,
+    read_noun,
+    writable_directory,
+)
 from edgeconv.store.hashes import hash_of, sha256_file, sha256_tree, tool_versions
 from edgeconv.store.locks import locked
 
@@ -10,6 +16,7 @@ __all__ = [
     "cache_directory",
     "hash_of",
     "locked",
+    "publish_all",
     "publish_bytes",
     "publish_file",
     "read_noun",

@@ -2,11 +2,13 @@
 
 An entry is a directory; it appears whole or not at all, and is never changed. So any
 number of processes may share a cache without a lock: who loses the race to make an
-entry finds the same bytes there.
+entry finds the same bytes there. Beside the content stands its hash: an entry that was
+damaged later is thrown away when it is asked for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -14,9 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import OutputRefused
+from edgeconv.store.hashes import sha256_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+
+_CONTENT, _SEAL = "content", "sha256"
 
 
 def cache_directory() -> Path:
@@ -36,11 +42,20 @@ class Cache:
         self._root = root
 
     def find(self, stage: str, key: str) -> Path | None:
-        """The directory of a cached entry, or None."""
+        """The directory of a cached entry's files, or None.
+
+        Raises `OutputRefused` where the cache cannot be looked into.
+        """
         if self._root is None:
             return None
         entry = self._root / stage / key
-        return entry if entry.is_dir() else None
+        with self._refusals():
+            if not entry.is_dir():
+                return None
+        if _is_whole(entry):
+            return entry / _CONTENT
+        _discard(entry)
+        return None
 
     def keep(self, stage: str, key: str, files: Mapping[str, Path]) -> None:
         """Copy files and directories into a new entry, by name; one that is there is left alone.
@@ -50,23 +65,47 @@ class Cache:
         if self._root is None:
             return
         entry = self._root / stage / key
-        if entry.is_dir():
-            return
-        try:
+        with self._refusals():
+            if entry.is_dir():
+                return
             entry.parent.mkdir(parents=True, exist_ok=True)
             temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=entry.parent))
             try:
+                content = temporary / _CONTENT
+                content.mkdir()
                 for name, path in files.items():
                     copy = shutil.copytree if path.is_dir() else shutil.copyfile
-                    copy(path, temporary / name)
+                    copy(path, content / name)
+                (temporary / _SEAL).write_text(sha256_tree(content), encoding="ascii")
                 _rename_new(temporary, entry)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise OutputRefused(
-                f"cannot write the cache {self._root}: {error.strerror or error}",
+                f"cannot use the cache {self._root}: {error.strerror or error}",
                 hint="set EDGECONV_CACHE_DIR to a writable directory, or use --no-cache",
             ) from error
+
+
+def _is_whole(entry: Path) -> bool:
+    try:
+        return (entry / _SEAL).read_bytes() == sha256_tree(entry / _CONTENT).encode()
+    except OSError:
+        return False
+
+
+def _discard(entry: Path) -> None:
+    # Renamed first, so that nobody finds it half removed. Where neither can be done, it
+    # stays, and is passed over the next time as well.
+    with contextlib.suppress(OSError):
+        aside = Path(tempfile.mkdtemp(prefix=".bad-", dir=entry.parent))
+        entry.rename(aside / "entry")
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _rename_new(temporary: Path, entry: Path) -> None:

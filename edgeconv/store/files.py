@@ -15,7 +15,7 @@ import msgspec
 from edgeconv.errors import InputRefused, OutputRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 Noun = TypeVar("Noun", bound=msgspec.Struct)
 
@@ -26,12 +26,7 @@ def publish_bytes(data: bytes, target: Path) -> None:
     Raises `OutputRefused` where it cannot be written; `target` is then as it was, or all
     new where only its directory could not be synced.
     """
-    with _temporary_beside(target) as temporary:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
+    publish_all({target: data})
 
 
 def publish_file(source: Path, target: Path) -> None:
@@ -39,12 +34,22 @@ def publish_file(source: Path, target: Path) -> None:
 
     Raises `OutputRefused` as `publish_bytes` does.
     """
-    with _temporary_beside(target) as temporary:
-        with source.open("rb") as read, temporary.open("wb") as write:
-            shutil.copyfileobj(read, write, 1 << 20)
-            write.flush()
-            os.fsync(write.fileno())
-        os.replace(temporary, target)
+    publish_all({target: source})
+
+
+def publish_all(contents: Mapping[Path, bytes | Path]) -> None:
+    """Put each content, bytes or a file to copy, in place under its target, in this order.
+
+    All are written out beside their targets before the first takes its place, so a disk
+    that is full changes nothing. Raises `OutputRefused` as `publish_bytes` does.
+    """
+    with contextlib.ExitStack() as stack:
+        temporaries = {}
+        for target, content in contents.items():
+            temporaries[target] = stack.enter_context(_temporary_beside(target))
+            _write(content, temporaries[target])
+        for target, temporary in temporaries.items():
+            os.replace(temporary, target)
 
 
 def writable_directory(directory: Path) -> Path | None:
@@ -74,13 +79,24 @@ def read_noun(path: Path, kind: type[Noun], *, what: str) -> Noun:
         raise InputRefused(f"{path} is no {what} of this version: {error}") from error
 
 
+def _write(content: bytes | Path, target: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        write = stack.enter_context(target.open("wb"))
+        if isinstance(content, bytes):
+            write.write(content)
+        else:
+            shutil.copyfileobj(stack.enter_context(content.open("rb")), write, 1 << 20)
+        write.flush()
+        os.fsync(write.fileno())
+
+
 @contextlib.contextmanager
 def _temporary_beside(target: Path) -> Iterator[Path]:
     with _refusals(target):
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        os.close(handle)
         temporary = Path(name)
         try:
+            os.close(handle)
             # mkstemp makes private files; a published file is as readable as any other.
             temporary.chmod(0o666 & ~_umask())
             yield temporary

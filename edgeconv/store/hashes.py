@@ -34,7 +34,8 @@ def sha256_tree(directory: Path) -> str:
     """
     digest = hashlib.sha256()
     for path in sorted(_files_below(directory, frozenset())):
-        digest.update(path.relative_to(directory).as_posix().encode() + b"\0")
+        # A name is bytes to the system, and not always UTF-8.
+        digest.update(os.fsencode(path.relative_to(directory).as_posix()) + b"\0")
         digest.update(bytes.fromhex(sha256_file(path)))
     return digest.hexdigest()
 

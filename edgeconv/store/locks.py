@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from filelock import FileLock
+
 
 @contextlib.contextmanager
 def locked(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
@@ -27,10 +29,21 @@ def locked(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterato
             lock.acquire(timeout=0)
         except Timeout:
             on_wait()
-            lock.acquire()
+            _wait_for(lock, path)
     except OSError as error:
         raise OutputRefused(f"cannot lock {path}: {error.strerror}") from error
     try:
         yield
     finally:
         lock.release()
+
+
+def _wait_for(lock: FileLock, path: Path) -> None:
+    while True:
+        try:
+            lock.acquire()
+        except FileNotFoundError:
+            # Who held it took the directory away, having made it for nothing.
+            path.parent.mkdir(parents=True, exist_ok=True)
+        else:
+            return

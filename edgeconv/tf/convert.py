@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from edgeconv.errors import InputRefused
 from edgeconv.nouns import SourceKind
 from edgeconv.tf import keras_files, lean
+from edgeconv.tf.batch import fix_batch
 
 SERVING = "serving_default"
 
@@ -62,46 +60,7 @@ def _saved_model(job: FloatJob) -> FloatGraph:
             signature=job.signature,
             notes=(f"the batch was fixed to {job.batch}",),
         )
-    exported = job.saved_model
-    with tempfile.TemporaryDirectory(dir=Path(exported).parent) as scratch:
-        first = exported if job.batch is None else str(Path(scratch, "dynamic"))
-        loader = keras_files.export(job.path, job.kind, first)
-        if job.batch is not None:
-            fix_batch(first, SERVING, job.batch, exported)
+    loader = keras_files.export(job.path, job.kind, job.saved_model, batch=job.batch)
     fixed = () if job.batch is None else (f"the batch was fixed to {job.batch}",)
     notes = (f"loaded with {loader}", *fixed)
-    return FloatGraph(saved_model=exported, signature=SERVING, notes=notes)
-
-
-def fix_batch(directory: str, signature: str, batch: int, target: str) -> None:
-    """Save one signature again in `target`, with the leading dimension of its inputs fixed.
-
-    Raises `InputRefused` where an input's leading dimension is fixed to another number.
-    """
-    import tensorflow as tf
-
-    loaded = tf.saved_model.load(directory)
-    function = loaded.signatures[signature]
-    specs = {
-        name: tf.TensorSpec(_with_batch(name, spec.shape, batch), spec.dtype, name=name)
-        for name, spec in function.structured_input_signature[1].items()
-    }
-
-    def call(**inputs: Any) -> Any:
-        return function(**inputs)
-
-    module = tf.Module()
-    module.model = loaded  # keeps the variables that the function reads
-    fixed = tf.function(call).get_concrete_function(**specs)
-    tf.saved_model.save(module, target, signatures={signature: fixed})
-
-
-def _with_batch(name: str, shape: Any, batch: int) -> list[int | None]:
-    dimensions = shape.as_list()
-    if not dimensions or dimensions[0] not in (None, batch):
-        raise InputRefused(
-            f"--batch {batch}: input {name!r} has shape {dimensions}, whose leading dimension "
-            "is not dynamic",
-            hint="leave --batch away: the model's batch is fixed already",
-        )
-    return [batch, *dimensions[1:]]
+    return FloatGraph(saved_model=job.saved_model, signature=SERVING, notes=notes)

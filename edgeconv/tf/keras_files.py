@@ -2,39 +2,54 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused
+from edgeconv.tf.batch import with_batch
 
 if TYPE_CHECKING:
     from edgeconv.nouns import SourceKind
+
+# All that the loaders raise for a model they cannot build.
+_LOAD_ERRORS = (ValueError, TypeError, AttributeError, KeyError, OSError, ImportError)
 
 
 def load(path: str, kind: SourceKind) -> tuple[Any, str]:
     """The Keras model in a file, and the name of the loader that took it.
 
-    A .keras file is Keras 3's. An HDF5 file may be of either: many older ones load only
-    in tf_keras, which goes second because its HDF5 loader would also run Lambda code,
-    so a file with a Lambda layer is refused first. Raises `InputRefused`.
+    A .keras file says which Keras it is of. An HDF5 file may be of either: many older ones
+    load only in tf_keras, which goes second because its HDF5 loader would also run Lambda
+    code, so a file with a Lambda layer is refused first. Raises `InputRefused`.
     """
+    if kind == "keras" and _is_legacy(path):
+        return _load_legacy(path), "tf_keras"
     import keras
 
     try:
         return keras.models.load_model(path, compile=False, safe_mode=True), "keras"
-    except (ValueError, TypeError, AttributeError, KeyError, OSError, ImportError) as error:
+    except _LOAD_ERRORS as error:
         if kind == "keras":
             raise _refused(path, "Keras 3", error) from error
         refuse_lambda(path)
         return _load_legacy(path), "tf_keras"
 
 
+def _is_legacy(path: str) -> bool:
+    with zipfile.ZipFile(path) as archive:
+        module = json.loads(archive.read("config.json")).get("module")
+    # Keras 2 wrote its own inner modules, which tf_keras still knows and Keras 3 does not.
+    return str(module).startswith(("tf_keras", "keras.src.engine"))
+
+
 def _load_legacy(path: str) -> Any:
     import tf_keras
 
     try:
-        return tf_keras.models.load_model(path, compile=False)
-    except (ValueError, TypeError, AttributeError, KeyError, OSError, ImportError) as error:
-        raise _refused(path, "Keras 3 nor tf_keras", error) from error
+        return tf_keras.models.load_model(path, compile=False, safe_mode=True)
+    except _LOAD_ERRORS as error:
+        raise _refused(path, "tf_keras", error) from error
 
 
 def refuse_lambda(path: str) -> None:
@@ -51,10 +66,12 @@ def refuse_lambda(path: str) -> None:
         )
 
 
-def export(path: str, kind: SourceKind, target: str) -> str:
+def export(path: str, kind: SourceKind, target: str, *, batch: int | None = None) -> str:
     """Write the model of a Keras file to `target` as a SavedModel; returns the loader's name.
 
-    The SavedModel has one signature, `serving_default`, in inference mode.
+    The SavedModel has one signature, `serving_default`, in inference mode. It is traced
+    with the leading dimension `batch`, or a dynamic one: only so do the loops of recurrent
+    layers get to know it. Raises `InputRefused`.
     """
     model, loader = load(path, kind)
     if not getattr(model, "inputs", None):
@@ -63,19 +80,32 @@ def export(path: str, kind: SourceKind, target: str) -> str:
             hint="call it on a batch before saving, or export a SavedModel with a signature",
         )
     if loader == "keras":
-        model.export(target, format="tf_saved_model", verbose=False)
+        signature = None if batch is None else [_input_specs(model, batch)]
+        model.export(target, format="tf_saved_model", verbose=False, input_signature=signature)
     else:
-        _export_legacy(model, target)
+        _export_legacy(model, target, batch)
     return loader
 
 
-def _export_legacy(model: Any, target: str) -> None:
+def _input_specs(model: Any, batch: int) -> Any:
+    """The specs of a Keras 3 model's inputs, in the structure that it is called with."""
+    import keras
+
+    def spec(tensor: Any) -> Any:
+        shape = tuple(with_batch(tensor.name, tensor.shape, batch))
+        return keras.InputSpec(dtype=tensor.dtype, shape=shape, name=tensor.name)
+
+    return keras.tree.map_structure(spec, model.input)
+
+
+def _export_legacy(model: Any, target: str, batch: int | None) -> None:
     import tensorflow as tf
 
-    specs = {
-        tensor.name.split(":")[0]: tf.TensorSpec(tensor.shape, tensor.dtype)
-        for tensor in model.inputs
-    }
+    def spec(name: str, tensor: Any) -> Any:
+        shape = tensor.shape if batch is None else with_batch(name, tensor.shape, batch)
+        return tf.TensorSpec(shape, tensor.dtype)
+
+    specs = {(name := tensor.name.split(":")[0]): spec(name, tensor) for tensor in model.inputs}
     names = list(specs)
     output_names = list(model.output_names)
 

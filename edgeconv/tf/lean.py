@@ -123,5 +123,6 @@ def refusal(message: str) -> InputRefused:
     reason = found[1] if found else message.strip().split("\n")[0] or "it gave no reason"
     return InputRefused(
         f"TensorFlow's converter does not take this model: {reason.strip()[:400]}",
-        hint="if it has recurrent layers or tensor lists, fix the batch with --batch 1",
+        hint="if it has recurrent layers or tensor lists, fix the batch with --batch 1; where "
+        "that does not help, give the .keras file, or a SavedModel exported with a fixed batch",
     )

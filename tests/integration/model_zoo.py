@@ -3,13 +3,13 @@
     python model_zoo.py DIRECTORY
 
 Runs in one process of its own, since it imports TensorFlow and both Keras. Expects
-DIRECTORY/images.npz, writes each model under its name, the outputs of the trained models
+DIRECTORY/images.npz and
+DIRECTORY/calibration.npy, writes each model under its name, the outputs of the trained models
 under outputs/NAME.npy, and what TFLiteConverter makes by hand under by_hand/NAME.tflite.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -72,6 +72,7 @@ def cnns(root: Path, images: np.ndarray, tf_keras: Any, keras: Any) -> None:
     modern.save(root / "modern.keras")
     modern.save(root / "modern.h5")
     np.save(root / "outputs" / "modern.npy", modern.predict(images, verbose=0))
+    # A layer whose training diverged.
     for weight in modern.trainable_weights[-2:]:
         weight.assign(np.full(weight.shape, np.nan, np.float32))
     modern.export(str(root / "nan_weights"), verbose=False)
@@ -96,9 +97,7 @@ def keras_models(root: Path, keras: Any) -> None:
     )
 
     steps = layers.Input((5, 8), name="steps")
-    keras.Model(steps, layers.Dense(3)(layers.LSTM(8)(steps))).export(
-        str(root / "lstm_modern"), verbose=False
-    )
+    keras.Model(steps, layers.Dense(3)(layers.LSTM(8)(steps))).save(root / "lstm.keras")
 
 
 def recurrent_models(root: Path, tf_keras: Any) -> None:
@@ -111,8 +110,7 @@ def recurrent_models(root: Path, tf_keras: Any) -> None:
 
 def save(tf: Any, module: Any, path: Path, **signatures: Any) -> None:
     concrete = {
-        key: function.get_concrete_function(*specs)
-        for key, (function, specs) in signatures.items()
+        key: function.get_concrete_function(*specs) for key, (function, specs) in signatures.items()
     }
     tf.saved_model.save(module, str(path), signatures=concrete)
 
@@ -168,8 +166,8 @@ def refused_modules(root: Path, tf: Any) -> None:
         tf.Module(),
         root / "select_tf",
         serving_default=(
-            tf.function(lambda x: {"y": tf.math.lgamma(x)}),
-            [spec([None, 4], tf.float32, name="x")],
+            tf.function(lambda x: {"y": tf.linalg.inv(x)}),
+            [spec([None, 3, 3], tf.float32, name="x")],
         ),
     )
     save(
@@ -183,10 +181,26 @@ def refused_modules(root: Path, tf: Any) -> None:
     )
 
 
+def record_raw(path: Path) -> None:
+    """Keep in `path` what the C++ converter last gave, before Python adds metadata to it."""
+    from tensorflow.lite.python import convert
+
+    original = convert.wrap_converter.wrapped_convert
+
+    def recording(*arguments: Any) -> bytes:
+        data: bytes = original(*arguments)
+        path.write_bytes(data)
+        return data
+
+    convert.wrap_converter.wrapped_convert = recording
+
+
 def tflites(root: Path, tf: Any) -> None:
     """What TFLiteConverter makes by hand, from the samples that edgeconv calibrates with."""
     calibration = np.load(root / "calibration.npy")
     lite = tf.lite
+    raw = root / "raw.tflite"
+    record_raw(raw)
 
     def made(model: str, name: str, **settings: Any) -> None:
         converter = lite.TFLiteConverter.from_saved_model(
@@ -209,6 +223,7 @@ def tflites(root: Path, tf: Any) -> None:
 
     quantized = {"optimizations": [lite.Optimize.DEFAULT]}
     made("legacy", "float32")
+    raw.replace(root / "by_hand" / "float32_raw.tflite")
     made("legacy", "float16", **quantized, supported_types=[tf.float16])
     made("legacy", "dynamic", **quantized)
     made(
@@ -231,4 +246,3 @@ def tflites(root: Path, tf: Any) -> None:
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     main(Path(sys.argv[1]))
-    print(json.dumps({"done": True}))

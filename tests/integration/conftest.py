@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from edge_models import Workshop, images
+
+from edgeconv.data import Samples, split_calibration
+
+ZOO = Path(__file__).with_name("model_zoo.py")
+
+
+@pytest.fixture(scope="session")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the models of model_zoo.py, and samples for them."""
+    root = tmp_path_factory.mktemp("zoo")
+    np.savez(root / "images.npz", image=images())
+    calibration, _ = split_calibration(Samples({"image": images()}, None, ""), None)
+    np.save(root / "calibration.npy", calibration.arrays["image"])
+    rng = np.random.default_rng(2)
+    np.savez(root / "steps.npz", steps=rng.standard_normal((20, 5, 8), np.float32))
+    np.savez(root / "tokens.npz", tokens=rng.integers(0, 20, (20, 6), np.int32))
+    np.savez(
+        root / "pairs.npz",
+        left=rng.standard_normal((20, 6), np.float32),
+        right=rng.standard_normal((20, 4), np.float32),
+    )
+    np.savez(root / "rows.npz", x=rng.standard_normal((21, 4), np.float32))
+    with (root / "log.txt").open("wb") as log:
+        made = subprocess.run(
+            [sys.executable, ZOO, root], stdout=log, stderr=subprocess.STDOUT, check=False
+        )
+    assert made.returncode == 0, (root / "log.txt").read_text(errors="replace")[-3000:]
+    return root
+
+
+@pytest.fixture(scope="session")
+def workshop(zoo: Path, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """Conversions that several tests look at; each is made once."""
+    return Workshop(zoo, tmp_path_factory.mktemp("workshop"))
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Any:
+    """Runs `edgeconv …` as a process in `tmp_path`; temporary files go to tmp_path/tmp."""
+    (tmp_path / "tmp").mkdir(exist_ok=True)
+
+    def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "edgeconv", *map(str, arguments)]
+        environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), **variables}
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+
+    return run

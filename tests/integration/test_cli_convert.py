@@ -1,0 +1,178 @@
+"""What `edgeconv convert` prints, and where."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from edgeconv.nouns import Conversion
+
+Done = subprocess.CompletedProcess[str]
+PROGRESS = ("converting to float32 with TensorFlow", "calibrating", "verifying int8")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cli")
+
+
+def edgeconv(place: Path, *arguments: object, **options: Any) -> Done:
+    variables = {"EDGECONV_CACHE_DIR": str(place / "cache"), **options.pop("variables", {})}
+    command = [sys.executable, "-m", "edgeconv", "convert", *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.run(
+        command, cwd=place, env={**os.environ, **variables}, text=True, check=False, **pipes
+    )
+
+
+@pytest.fixture(scope="module")
+def arguments(zoo: Path) -> list[object]:
+    recipes = "float32,dynamic,int8"
+    return [zoo / "legacy", "-o", "out", "--to", recipes, "--calibration", zoo / "images.npz"]
+
+
+@pytest.fixture(scope="module")
+def first(place: Path, arguments: list[object]) -> Done:
+    done = edgeconv(place, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def again(first: Done, place: Path, arguments: list[object]) -> Done:
+    return edgeconv(place, *arguments)
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    lines = [line.split() for line in text.splitlines() if not line.startswith((" ", "─"))]
+    return {cells[0]: cells for cells in lines}
+
+
+def test_the_table_has_one_row_an_artifact(first: Done, place: Path) -> None:
+    table = rows(first.stdout)
+    assert table.keys() == {"recipe", "float32", "dynamic", "int8", "3"}
+    assert table["int8"][1] == "legacy.int8.tflite"
+    assert {"litert", "new", "float32"} <= set(table["int8"])
+    assert first.stdout.splitlines()[-1] == f"3 files in {place / 'out'}"
+
+
+def test_progress_goes_to_stderr_and_nothing_else_does(first: Done) -> None:
+    lines = first.stderr.splitlines()
+    for line in PROGRESS:
+        assert line in lines
+        assert line not in first.stdout
+    assert "\x1b" not in first.stderr + first.stdout
+
+
+def test_once_more_the_table_says_that_all_is_up_to_date(again: Done, place: Path) -> None:
+    assert again.returncode == 0
+    assert again.stderr == ""
+    assert again.stdout.count("up to date") == 4
+    assert again.stdout.splitlines()[-1] == f"3 files in {place / 'out'}, 3 up to date"
+
+
+def test_quiet_prints_the_table_and_no_progress(
+    first: Done, place: Path, arguments: list[object]
+) -> None:
+    done = edgeconv(place, *arguments, "-q", "-o", "quiet", "--no-cache")
+    assert done.stderr == ""
+    assert rows(done.stdout).keys() == rows(first.stdout).keys()
+
+
+def test_json_is_the_conversion_alone_on_stdout(
+    first: Done, place: Path, arguments: list[object]
+) -> None:
+    done = edgeconv(place, *arguments, "--json")
+    conversion = msgspec.json.decode(done.stdout, type=Conversion)
+    assert [a.recipe.name for a in conversion.artifacts] == ["float32", "dynamic", "int8"]
+    assert conversion.reused == ("float32", "dynamic", "int8")
+    assert conversion.directory == str(place / "out")
+
+
+def test_json_of_a_failure_names_it_and_the_exit_code_is_4(zoo: Path, place: Path) -> None:
+    done = edgeconv(
+        place,
+        zoo / "legacy",
+        "-o",
+        "failed",
+        "--to",
+        "weight-only-int8",
+        "--engine",
+        "tflite",
+        "--json",
+    )
+    assert done.returncode == 4
+    conversion = msgspec.json.decode(done.stdout, type=Conversion)
+    assert conversion.artifacts == ()
+    (failure,) = conversion.failures
+    assert (failure.recipe, failure.error) == ("weight-only-int8", "ToolFailed")
+
+
+def test_a_failure_is_a_row_of_the_table_and_an_error_on_stderr(zoo: Path, place: Path) -> None:
+    done = edgeconv(
+        place, zoo / "legacy", "-o", "failed", "--to", "weight-only-int8", "--engine", "tflite"
+    )
+    assert done.returncode == 4
+    assert rows(done.stdout)["weight-only-int8"][-1] == "failed"
+    assert "error: TFLiteConverter has no weight-only int8" in done.stderr.splitlines()
+    assert "  next: leave --engine away, or use the recipe dynamic" in done.stderr.splitlines()
+    assert not (place / "failed").exists()
+
+
+def on_a_terminal(place: Path, *arguments: object, **variables: str) -> tuple[str, str]:
+    """stdout and stderr, each a terminal of its own."""
+    ours, theirs = zip(*(pty.openpty() for _ in range(2)), strict=True)
+    # Read meanwhile: a terminal that nobody reads soon takes no more.
+    with ThreadPoolExecutor() as pool:
+        out, err = (pool.submit(read_all, descriptor) for descriptor in ours)
+        edgeconv(
+            place,
+            *arguments,
+            stdout=theirs[0],
+            stderr=theirs[1],
+            variables={"TERM": "xterm-256color", "COLUMNS": "200", **variables},
+        )
+        for descriptor in theirs:
+            os.close(descriptor)
+        return out.result(), err.result()
+
+
+def read_all(descriptor: int) -> str:
+    data = b""
+    # A terminal whose other end is closed ends in an error, not in an end of file.
+    while True:
+        try:
+            part = os.read(descriptor, 1 << 16)
+        except OSError:
+            break
+        if not part:
+            break
+        data += part
+    os.close(descriptor)
+    return data.decode()
+
+
+def test_a_terminal_gets_colours_and_one_live_line(zoo: Path, place: Path) -> None:
+    out, err = on_a_terminal(
+        place, zoo / "weightless", "-o", "live", "--to", "float32,dynamic", NO_COLOR=""
+    )
+    assert "\x1b[33m" in out
+    assert "warning: nothing was quantised" in out
+    assert "converting to float32 with TensorFlow" in err
+    assert "\x1b[" in err
+
+
+def test_no_color_is_respected_on_a_terminal(zoo: Path, place: Path) -> None:
+    out, _ = on_a_terminal(
+        place, zoo / "weightless", "-o", "plain", "--to", "float32,dynamic", NO_COLOR="1"
+    )
+    assert "warning: nothing was quantised" in out
+    assert "\x1b" not in out

@@ -1,0 +1,404 @@
+"""`convert` on real models: what comes out is what was asked for, and computes what it should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pytest
+from edge_models import Lite, Workshop, images, only, operators, weight_elements
+
+from edgeconv.data import Samples, split_calibration
+from edgeconv.nouns import RECIPE_NAMES, Artifact, RecipeName
+from edgeconv.store import sha256_file, sha256_tree
+
+if TYPE_CHECKING:
+    from edge_models import Made
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*experimental_preserve_all_tensors.*")
+
+SOURCES = {
+    "legacy": "legacy",
+    "legacy.h5": "legacy",
+    "legacy.keras": "legacy",
+    "modern": "modern",
+    "modern.h5": "modern",
+    "modern.keras": "modern",
+    "by_hand/float32.tflite": "legacy",
+}
+# The largest error of a probability, by recipe: float32 and float16 rounding, then 8 bits.
+TOLERANCES: dict[RecipeName, float] = {
+    "float32": 1e-6,
+    "float16": 2e-3,
+    "dynamic": 0.05,
+    "weight-only-int8": 0.05,
+    "int8": 0.08,
+    "int16x8": 0.05,
+}
+
+
+@pytest.fixture(params=SOURCES)
+def made(request: pytest.FixtureRequest, workshop: Workshop) -> Made:
+    return workshop.convert(request.param)
+
+
+@pytest.fixture
+def legacy(workshop: Workshop) -> Made:
+    return workshop.convert("legacy")
+
+
+@pytest.fixture
+def held_back() -> np.ndarray:
+    return split_calibration(Samples({"image": images()}, None, ""), None)[1].arrays["image"]
+
+
+def test_every_kind_of_source_gives_all_six_recipes_from_the_first_engine(made: Made) -> None:
+    assert made.conversion.failures == ()
+    assert tuple(a.recipe.name for a in made.conversion.artifacts) == RECIPE_NAMES
+    assert {a.engine for a in made.conversion.artifacts} == {"litert"}
+    files = {path.name for path in made.directory.iterdir()}
+    stems = {Path(a.file).stem for a in made.conversion.artifacts}
+    assert files == {f"{s}{e}" for s in stems for e in (".tflite", ".json")} | {".edgeconv.lock"}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_artifact_answers_as_the_trained_model_does(
+    source: str, workshop: Workshop, zoo: Path
+) -> None:
+    made = workshop.convert(source)
+    trained = np.load(zoo / "outputs" / f"{SOURCES[source]}.npy")
+    for recipe, tolerance in TOLERANCES.items():
+        answers = only(Lite(made.file(recipe)).run(image=images()))
+        assert np.abs(answers - trained).max() <= tolerance, recipe
+        assert np.mean(answers.argmax(1) == trained.argmax(1)) >= 0.95, recipe
+
+
+def test_the_float32_model_is_byte_for_byte_what_the_public_converter_makes_inside(
+    legacy: Made, zoo: Path
+) -> None:
+    assert (
+        legacy.file("float32").read_bytes() == (zoo / "by_hand" / "float32_raw.tflite").read_bytes()
+    )
+
+
+def test_the_float32_model_has_the_operators_and_answers_of_the_public_converters(
+    legacy: Made, zoo: Path
+) -> None:
+    by_hand = zoo / "by_hand" / "float32.tflite"
+    assert operators(legacy.file("float32")) == operators(by_hand)
+    ours, theirs = (only(Lite(f).run(image=images())) for f in (legacy.file("float32"), by_hand))
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
+
+
+def test_the_manifest_on_disk_is_what_convert_returned(made: Made) -> None:
+    for artifact in made.conversion.artifacts:
+        manifest = (made.directory / artifact.file).with_suffix(".json")
+        assert msgspec.json.decode(manifest.read_bytes(), type=Artifact) == artifact
+
+
+def test_the_manifest_has_the_hashes_of_the_source_and_of_the_file(
+    made: Made, zoo: Path, request: pytest.FixtureRequest
+) -> None:
+    source = zoo / request.node.callspec.params["made"]
+    expected = sha256_tree(source) if source.is_dir() else sha256_file(source)
+    for artifact in made.conversion.artifacts:
+        file = made.directory / artifact.file
+        assert artifact.sha256 == sha256_file(file)
+        assert artifact.size_bytes == file.stat().st_size
+        assert (artifact.source_sha256, artifact.source_path) == (expected, str(source))
+
+
+def test_the_manifest_has_the_operators_that_are_in_the_file(made: Made) -> None:
+    for artifact in made.conversion.artifacts:
+        listed = {(o.name, o.version): o.count for o in artifact.operators}
+        assert listed == dict(operators(made.directory / artifact.file)), artifact.recipe.name
+
+
+@pytest.mark.parametrize("io", [("float32", "float32"), ("int8", "int8"), ("int8", "uint8")])
+def test_the_manifest_has_the_tensors_as_the_interpreter_reports_them(
+    io: tuple[str, str], workshop: Workshop
+) -> None:
+    made = workshop.convert("legacy", "int8", input_type=io[0], output_type=io[1])
+    lite, signature = Lite(made.file("int8")), made["int8"].signature
+    for specs, details in ((signature.inputs, lite.inputs), (signature.outputs, lite.outputs)):
+        assert {spec.name for spec in specs} == details.keys()
+        for spec in specs:
+            found = details[spec.name]
+            assert spec.dtype == np.dtype(found["dtype"]).name
+            assert list(spec.shape) == list(found["shape_signature"])
+            np.testing.assert_array_equal(
+                spec.scale, found["quantization_parameters"]["scales"].astype(float)
+            )
+            assert list(spec.zero_point) == list(found["quantization_parameters"]["zero_points"])
+
+
+@pytest.mark.parametrize("recipe", ["float32", "dynamic", "weight-only-int8", "int8"])
+def test_the_manifest_has_the_share_of_weights_that_is_really_quantised(
+    recipe: str, legacy: Made
+) -> None:
+    counts = weight_elements(legacy.file(recipe))
+    share = counts["int8"] / counts.total()
+    assert legacy[recipe].quantized_weight_share == pytest.approx(share, rel=1e-6)
+
+
+def test_the_manifest_has_the_error_on_the_samples_that_were_held_back(
+    legacy: Made, held_back: np.ndarray
+) -> None:
+    ours = only(Lite(legacy.file("int8")).run(image=held_back))
+    reference = only(Lite(legacy.file("float32")).run(image=held_back)).astype(np.float64)
+    error = ours - reference
+    (stated,) = legacy["int8"].verification.outputs
+    assert legacy["int8"].verification.samples == len(held_back)
+    assert stated.max_abs_error == pytest.approx(np.abs(error).max(), rel=1e-3)
+    assert stated.snr_db == pytest.approx(
+        10 * np.log10(reference.var() / (error**2).mean()), abs=0.1
+    )
+    assert legacy["float32"].verification.reference == "trained model in TensorFlow"
+    assert legacy["int8"].verification.reference == "float32 .tflite"
+    assert legacy["int8"].verification.runtime.startswith("ai_edge_litert ")
+
+
+def test_the_manifest_says_which_samples_calibrated(legacy: Made, zoo: Path) -> None:
+    record = legacy["int8"].calibration
+    assert record is not None
+    assert (record.source, record.samples) == (str(zoo / "images.npz"), 36)
+    assert record.range == "minmax"
+    assert legacy["dynamic"].calibration is None
+
+
+@pytest.mark.parametrize(
+    ("recipe", "io"),
+    [
+        ("int8", ("int8", "int8")),
+        ("int8", ("uint8", "uint8")),
+        ("int8", ("int8", "uint8")),
+        ("int8", ("float32", "int8")),
+        ("int16x8", ("int16", "float32")),
+        ("int16x8", ("int16", "int16")),
+    ],
+)
+def test_inputs_and_outputs_have_the_types_that_were_asked_for_and_compute_the_same(
+    recipe: str, io: tuple[str, str], workshop: Workshop, legacy: Made
+) -> None:
+    made = workshop.convert("legacy", recipe, input_type=io[0], output_type=io[1])
+    lite = Lite(made.file(recipe))
+    (taken,), (given,) = lite.inputs.values(), lite.outputs.values()
+    assert (np.dtype(taken["dtype"]).name, np.dtype(given["dtype"]).name) == io
+    with_float = only(Lite(legacy.file(recipe)).run(image=images()))
+    np.testing.assert_allclose(only(lite.run(image=images())), with_float, rtol=0, atol=1e-6)
+
+
+def test_nothing_but_the_ends_of_an_integer_model_is_float(made: Made) -> None:
+    for recipe in ("int8", "int16x8"):
+        assert made[recipe].float_operators == ()
+        counts = operators(made.file(recipe))
+        bridges = {name: n for (name, _), n in counts.items() if name in ("QUANTIZE", "DEQUANTIZE")}
+        assert bridges == {"QUANTIZE": 1, "DEQUANTIZE": 1}
+
+
+def test_one_of_several_signatures_is_converted_by_its_name(workshop: Workshop) -> None:
+    made = workshop.convert("many", "float32", calibration=None, signature="double")
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    np.testing.assert_array_equal(Lite(made.file("float32")).run(x=rows)["y"], 2 * rows)
+    assert made["float32"].signature.key == "double"
+
+
+def test_the_twin_signatures_of_a_keras_export_count_as_one(workshop: Workshop) -> None:
+    assert workshop.convert("modern")["float32"].signature.key == "serving_default"
+
+
+def test_of_numbered_versions_the_highest_is_converted_under_the_parents_name(
+    workshop: Workshop, zoo: Path
+) -> None:
+    artifact = workshop.convert("versions", "float32", calibration=None)["float32"]
+    assert artifact.source_path == str(zoo / "versions" / "10")
+    assert artifact.file == "versions.float32.tflite"
+    assert "version 10 of 1, 2, 10" in artifact.notes
+
+
+@pytest.mark.parametrize("source", ["modern", "modern.keras", "legacy.h5"])
+def test_batch_fixes_the_leading_dimension(source: str, workshop: Workshop, zoo: Path) -> None:
+    made = workshop.convert(source, "float32,int8", batch=4)
+    trained = np.load(zoo / "outputs" / f"{SOURCES[source]}.npy")
+    for recipe, tolerance in (("float32", 1e-6), ("int8", TOLERANCES["int8"])):
+        lite = Lite(made.file(recipe))
+        assert list(lite.inputs["image"]["shape_signature"]) == [4, 8, 8, 1]
+        answers = only(lite.runner(image=images()[:4]))
+        assert np.abs(answers - trained[:4]).max() <= tolerance
+    assert "the batch was fixed to 4" in made["int8"].notes
+
+
+def test_a_model_with_a_fixed_batch_is_verified_in_whole_batches(workshop: Workshop) -> None:
+    made = workshop.convert("fixed", "all", calibration="rows.npz")
+    assert made.conversion.failures == ()
+    assert {a.verification.samples for a in made.conversion.artifacts} == {3}
+    assert {a.signature.inputs[0].shape for a in made.conversion.artifacts} == {(3, 4)}
+
+
+def test_a_model_of_two_inputs_and_two_outputs_is_calibrated_and_judged_by_name(
+    workshop: Workshop, zoo: Path
+) -> None:
+    made = workshop.convert("two_inputs", calibration="pairs.npz")
+    assert made.conversion.failures == ()
+    pairs = dict(np.load(zoo / "pairs.npz"))
+    exact = Lite(made.file("float32")).run(**pairs)
+    assert len(exact) == 2
+    for name, values in Lite(made.file("int8")).run(**pairs).items():
+        assert np.abs(values - exact[name]).max() < 0.2 * exact[name].std()
+    stated = made["int8"].verification.outputs
+    assert {error.output for error in stated} == exact.keys()
+
+
+def test_token_ids_stay_integers_in_every_recipe(workshop: Workshop, zoo: Path) -> None:
+    made = workshop.convert("embedding", calibration="tokens.npz")
+    assert made.conversion.failures == ()
+    tokens = np.load(zoo / "tokens.npz")["tokens"]
+    exact = only(Lite(made.file("float32")).run(tokens=tokens))
+    for recipe in RECIPE_NAMES:
+        lite = Lite(made.file(recipe))
+        assert lite.inputs["tokens"]["dtype"] is np.int32
+        assert np.abs(only(lite.run(tokens=tokens)) - exact).max() < 0.1 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("source", ["lstm", "lstm.keras"])
+def test_a_recurrent_model_is_converted_at_a_fixed_batch(source: str, workshop: Workshop) -> None:
+    made = workshop.convert(source, "float32,dynamic", calibration="steps.npz", batch=1)
+    assert made.conversion.failures == ()
+    assert made["float32"].verification.outputs[0].snr_db > 100
+
+
+def test_a_fused_recurrent_layer_is_said_to_keep_its_state(workshop: Workshop) -> None:
+    made = workshop.convert("lstm", "float32,dynamic", calibration="steps.npz", batch=1)
+    (warning,) = made["float32"].verification.warnings
+    assert warning.startswith("UNIDIRECTIONAL_SEQUENCE_LSTM keeps its state between invokes")
+
+
+def test_what_the_first_engine_leaves_in_float_the_second_makes_and_that_is_said(
+    workshop: Workshop,
+) -> None:
+    made = workshop.convert("lstm", "int8", calibration="steps.npz", batch=1)
+    artifact = made["int8"]
+    assert artifact.engine == "tflite"
+    assert artifact.float_operators == ()
+    assert artifact.notes[-1] == (
+        "made with TFLiteConverter, because with ai-edge-quantizer: int8 was asked for, and "
+        "these operators compute in float: UNIDIRECTIONAL_SEQUENCE_LSTM"
+    )
+
+
+@pytest.mark.parametrize("recipe", ["float16", "dynamic", "int8"])
+def test_the_second_engine_gives_the_bytes_of_a_hand_written_script(
+    recipe: str, workshop: Workshop, zoo: Path
+) -> None:
+    io = {"input_type": "int8", "output_type": "uint8"} if recipe == "int8" else {}
+    made = workshop.convert("legacy", recipe, engine="tflite", **io)
+    assert made[recipe].engine == "tflite"
+    by_hand = zoo / "by_hand" / f"{recipe}.tflite"
+    assert made.file(recipe).read_bytes() == by_hand.read_bytes()
+
+
+def test_the_second_engine_has_no_weight_only_recipe_and_says_so(workshop: Workshop) -> None:
+    made = workshop.convert(
+        "many", "float32,weight-only-int8", calibration=None, signature="project", engine="tflite"
+    )
+    assert [failure.recipe for failure in made.conversion.failures] == ["weight-only-int8"]
+    assert "has no weight-only int8" in made.conversion.failures[0].message
+    assert [a.recipe.name for a in made.conversion.artifacts] == ["float32"]
+
+
+def test_an_integer_model_with_an_operator_left_in_float_is_refused_by_its_name(
+    workshop: Workshop,
+) -> None:
+    made = workshop.convert("elu", "dynamic,int8")
+    (failure,) = made.conversion.failures
+    assert (failure.recipe, failure.error) == ("int8", "VerificationFailed")
+    assert "these operators compute in float: ELU" in failure.message
+    assert "--allow-float ELU" in failure.message
+    assert not list(made.directory.glob("*int8*"))
+    assert made.file("dynamic").is_file()
+
+
+@pytest.mark.parametrize("allowed", ["ELU", "*"])
+def test_an_integer_model_keeps_the_operators_in_float_that_the_user_allows(
+    allowed: str, workshop: Workshop
+) -> None:
+    made = workshop.convert("elu", "int8", allow_float=[allowed])
+    assert made.conversion.failures == ()
+    assert made["int8"].float_operators == ("ELU",)
+    assert made["int8"].quantized_weight_share == 1
+
+
+@pytest.mark.parametrize("recipe", ["float16", "dynamic", "weight-only-int8"])
+def test_a_model_in_which_nothing_was_quantised_says_so(recipe: str, workshop: Workshop) -> None:
+    made = workshop.convert(
+        "weightless", "float32,float16,dynamic,weight-only-int8", calibration=None
+    )
+    what = "became float16" if recipe == "float16" else "was quantised"
+    model = "model" if recipe == "float16" else f"{recipe} model"
+    says = f"nothing {what}: this {model} is the float32 model"
+    assert made[recipe].verification.warnings == (says,)
+    assert made["float32"].verification.warnings == ()
+
+
+def test_without_samples_the_verification_says_that_it_made_them_up(workshop: Workshop) -> None:
+    made = workshop.convert(
+        "weightless", "float32,float16,dynamic,weight-only-int8", calibration=None
+    )
+    assert made["float32"].verification.synthetic
+    assert not workshop.convert("legacy")["float32"].verification.synthetic
+
+
+def true_ranges(model: Path, samples: np.ndarray) -> dict[str, tuple[float, float]]:
+    """The smallest and largest value of every activation, from the interpreter's own tensors."""
+    lite = Lite(model, preserve=True)
+    ranges: dict[str, tuple[float, float]] = {}
+    for sample in samples:
+        lite.runner(image=sample[None])
+        for tensor in lite.interpreter.get_tensor_details():
+            if tensor["dtype"] is np.float32 and tensor["name"]:
+                try:
+                    values = lite.interpreter.get_tensor(tensor["index"])
+                except ValueError:
+                    continue
+                low, high = ranges.get(tensor["name"], (np.inf, -np.inf))
+                ranges[tensor["name"]] = (
+                    min(low, float(values.min())),
+                    max(high, float(values.max())),
+                )
+    return ranges
+
+
+def test_minmax_ranges_are_the_true_minima_and_maxima_and_ema_ranges_are_not(
+    legacy: Made, zoo: Path
+) -> None:
+    from edgeconv.quantize.calibrate import activation_ranges
+
+    samples = np.load(zoo / "calibration.npy")
+    expected = true_ranges(legacy.file("float32"), samples)
+    arguments = {"signature": "serving_default", "batch": 1, "threads": 1}
+    model = legacy.file("float32").read_bytes()
+    minmax, ema = (
+        activation_ranges(model, {"image": samples}, calibration_range=kind, **arguments)
+        for kind in ("minmax", "ema")
+    )
+    assert len(minmax) >= 6
+    for name, limits in minmax.items():
+        found = (float(np.min(limits["min"])), float(np.max(limits["max"])))
+        assert found == pytest.approx(expected[name], rel=1e-5, abs=1e-6), name
+    clipped = [n for n in minmax if np.max(ema[n]["max"]) < 0.99 * np.max(minmax[n]["max"])]
+    assert len(clipped) >= 3
+
+
+def test_the_moving_average_gives_other_scales_than_minima_and_maxima(
+    workshop: Workshop,
+) -> None:
+    minmax = workshop.convert("legacy", "int8", input_type="int8", output_type="int8")["int8"]
+    ema = workshop.convert(
+        "legacy", "int8", input_type="int8", output_type="int8", calibration_range="ema"
+    )["int8"]
+    scale_of = {a.recipe.calibration_range: a.signature.inputs[0].scale[0] for a in (minmax, ema)}
+    assert scale_of["minmax"] == pytest.approx(1 / 255, rel=1e-4)
+    assert scale_of["ema"] < 0.98 * scale_of["minmax"]
+    assert (minmax.calibration.range, ema.calibration.range) == ("minmax", "ema")

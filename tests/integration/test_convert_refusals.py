@@ -1,0 +1,558 @@
+"""Bad input to `convert`: what is said, which exit code it has, and that nothing is written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import psutil
+import pytest
+from edge_models import COUNT, images
+
+from edgeconv.cli import run
+from edgeconv.nouns import Artifact
+from edgeconv.store import locked, sha256_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+USAGE, REFUSED, FAILED, INTERRUPTED = 2, 3, 4, 130
+Refusal = tuple[int, str]
+
+
+@pytest.fixture
+def convert(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Refusal]:
+    """Runs `edgeconv convert … -o out` and returns its exit code and what it says on stderr.
+
+    Whatever that is, nothing may be left behind: no output, temporary file or process.
+    """
+    work, temporary = tmp_path / "work", tmp_path / "tmp"
+    work.mkdir()
+    temporary.mkdir(exist_ok=True)
+    monkeypatch.chdir(work)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+    def refuse(*arguments: object, out: object = "deep/out") -> Refusal:
+        before = sorted(work.rglob("*"))
+        code = run(["convert", "-q", *map(str, arguments), "-o", str(out)])
+        printed = capsys.readouterr()
+        assert sorted(work.rglob("*")) == before
+        assert list(temporary.iterdir()) == []
+        assert psutil.Process().children() == []
+        if code != FAILED:
+            assert printed.out == ""
+        return code, printed.err
+
+    return refuse
+
+
+def assert_says(refusal: Refusal, code: int, *parts: object) -> None:
+    assert refusal[0] == code, refusal[1]
+    assert refusal[1].startswith("error: ")
+    for part in parts:
+        assert str(part) in refusal[1]
+
+
+# The model
+
+
+def test_a_model_that_does_not_exist(convert: Any) -> None:
+    said = convert("nowhere", "--to", "float32")
+    assert_says(
+        said, REFUSED, Path("nowhere").absolute(), "does not exist", "next: give a SavedModel"
+    )
+
+
+def test_an_empty_model_directory(convert: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    said = convert(tmp_path / "empty", "--to", "float32")
+    assert_says(said, REFUSED, tmp_path / "empty", "is an empty directory", "next: give")
+
+
+def test_a_directory_that_holds_no_model(convert: Any, zoo: Path) -> None:
+    said = convert(zoo / "outputs", "--to", "float32")
+    assert_says(said, REFUSED, "holds no model: it has no saved_model.pb", "next: ")
+
+
+def zip_without_a_model(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("readme.txt", "nothing here")
+
+
+NO_MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "empty.keras": (lambda path: path.touch(), "is empty (0 bytes)"),
+    "text.tflite": (lambda path: path.write_text("what a model"), "its content is nothing that"),
+    "garbled.tflite": (lambda p: p.write_bytes(b"\x08\0\0\0TFL3" + b"\xff" * 99), "malformed"),
+    "text.h5": (lambda path: path.write_text("what a model"), "its content is nothing that"),
+    "garbled.h5": (lambda p: p.write_bytes(b"\x89HDF\r\n\x1a\n" + b"\xff" * 99), "cannot be read"),
+    "zip.keras": (zip_without_a_model, "without a config.json"),
+    "photo.png": (lambda path: path.write_bytes(b"\x89PNG"), "not a kind of model"),
+}
+
+
+@pytest.mark.parametrize("name", NO_MODELS)
+def test_a_file_that_is_no_model(name: str, convert: Any, tmp_path: Path) -> None:
+    write, reason = NO_MODELS[name]
+    write(tmp_path / name)
+    assert_says(convert(tmp_path / name, "--to", "float32"), REFUSED, name, reason, "next: ")
+
+
+def test_a_saved_model_that_is_cut_short(convert: Any, zoo: Path, tmp_path: Path) -> None:
+    (tmp_path / "cut").mkdir()
+    whole = (zoo / "legacy" / "saved_model.pb").read_bytes()
+    (tmp_path / "cut" / "saved_model.pb").write_bytes(whole[: len(whole) // 2])
+    said = convert(tmp_path / "cut", "--to", "float32")
+    assert_says(said, REFUSED, "is no SavedModel that can be read", "next: ")
+
+
+def test_a_saved_model_whose_weights_are_missing(convert: Any, zoo: Path, tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "saved_model.pb").write_bytes(
+        (zoo / "legacy" / "saved_model.pb").read_bytes()
+    )
+    assert_says(convert(tmp_path / "bare", "--to", "float32"), REFUSED, "next: ")
+
+
+def test_a_model_that_needs_select_tf(convert: Any, zoo: Path) -> None:
+    said = convert(zoo / "select_tf", "--to", "float32,dynamic")
+    assert_says(
+        said, REFUSED, "operators that TFLite does not have: MatrixInverse", "next: replace"
+    )
+
+
+def test_a_tflite_that_needs_select_tf(convert: Any, zoo: Path) -> None:
+    said = convert(zoo / "by_hand" / "select_tf.tflite", "--to", "float32")
+    assert_says(said, REFUSED, "operators that TFLite does not have: FlexMatrixInverse", "next: ")
+
+
+def test_a_tflite_that_is_quantised_already(convert: Any, zoo: Path) -> None:
+    said = convert(zoo / "by_hand" / "int8.tflite", "--to", "float16")
+    assert_says(said, REFUSED, "int8.tflite is quantised already", "next: give the float model")
+
+
+def test_several_signatures_and_none_chosen(convert: Any, zoo: Path) -> None:
+    said = convert(zoo / "many", "--to", "float32")
+    signatures = ("double(x: float32 [?, 4])", "project(x: float32 [?, 4])")
+    assert_says(said, USAGE, "has 2 signatures:", *signatures, "next: choose one with --signature")
+
+
+def test_a_signature_that_the_model_does_not_have(convert: Any, zoo: Path) -> None:
+    said = convert(zoo / "many", "--to", "float32", "--signature", "projekt")
+    assert_says(said, USAGE, "unknown signature 'projekt'", "did you mean 'project'?")
+
+
+def test_a_recurrent_model_of_dynamic_batch_says_what_helps(convert: Any, zoo: Path) -> None:
+    said = convert(zoo / "lstm", "--to", "float32")
+    assert_says(said, REFUSED, "TensorListReserve", "next: ", "--batch 1")
+
+
+# The recipes and options
+
+
+def test_an_unknown_recipe_is_told_with_the_likely_one(convert: Any, zoo: Path) -> None:
+    said = convert(zoo / "legacy", "--to", "float32,int-8")
+    assert_says(said, USAGE, "unknown recipe 'int-8'", "did you mean 'int8'?", "weight-only-int8")
+
+
+OPTIONS: list[tuple[list[str], str, str]] = [
+    (["legacy", "--to", ","], "no recipe given", "--to float32"),
+    (["legacy", "--to", "float32", "--io", "int8"], "needs a full-integer recipe", "add int8"),
+    (["legacy", "--to", "float32", "--io", "int9"], "unknown --io type 'int9'", "int8"),
+    (["legacy", "--to", "float32", "--samples", "3"], "--samples without", "--calibration SOURCE"),
+    (["legacy", "--to", "float32", "--batch", "0"], "--batch 0", ""),
+    (["legacy.h5", "--to", "float32", "--signature", "x"], "a Keras file has one", "leave"),
+    (["by_hand/float32.tflite", "--to", "float32", "--batch", "2"], "cannot be fixed", "convert"),
+    (
+        ["by_hand/float32.tflite", "--to", "float32", "--engine", "tflite"],
+        "does not take a .tflite",
+        "leave --engine away",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message", "hint"), OPTIONS, ids=lambda v: str(v)[:40])
+def test_options_that_cannot_be_met(
+    arguments: list[str], message: str, hint: str, convert: Any, zoo: Path
+) -> None:
+    said = convert(zoo / arguments[0], *arguments[1:])
+    assert_says(said, USAGE, message, *([f"next: {hint}"] if hint == "leave" else [hint]))
+
+
+def test_a_batch_for_a_model_whose_batch_is_fixed(convert: Any, zoo: Path) -> None:
+    said = convert(zoo / "fixed", "--to", "float32", "--batch", "4")
+    assert_says(said, REFUSED, "--batch 4: input 'x' has shape [3, 4]", "next: leave --batch away")
+
+
+def test_an_output_inside_the_model(convert: Any, zoo: Path) -> None:
+    said = convert(zoo / "legacy", "--to", "float32", out=zoo / "legacy" / "out")
+    assert_says(said, USAGE, "is inside the model", "next: choose another directory with -o")
+    assert not (zoo / "legacy" / "out").exists()
+
+
+# The calibration samples
+
+
+def test_int8_without_calibration(convert: Any, zoo: Path) -> None:
+    said = convert(zoo / "legacy", "--to", "float32,int8,int16x8")
+    assert_says(said, USAGE, "int8 and int16x8 need calibration samples", "next: --calibration")
+
+
+class Payload:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def with_value(value: float) -> np.ndarray:
+    bad = images()
+    bad[3, 2, 1, 0] = value
+    return bad
+
+
+SAMPLES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "empty": ({"image": images()[:0]}, ("'image' has no samples", "next: give at least one")),
+    "nan": ({"image": with_value(np.nan)}, ("1 NaN and 0 infinite values", "[3, 2, 1, 0]")),
+    "inf": ({"image": with_value(np.inf)}, ("0 NaN and 1 infinite values", "[3, 2, 1, 0]")),
+    "huge": ({"image": with_value(1e38)}, ("has the value 1e+38", "next: check how")),
+    "shape": (
+        {"image": images()[:, :7]},
+        (f"has shape ({COUNT}, 7, 8, 1), the model takes (n, 8, 8, 1)", "next: "),
+    ),
+    "channel": ({"image": images()[..., 0]}, ("the model takes (n, 8, 8, 1)", "x[..., None]")),
+    "dtype": (
+        {"image": (images() * 255).astype(np.uint8)},
+        ("is uint8, the model takes float32", "next: convert it: x.astype(np.float32)"),
+    ),
+    "float64": ({"image": images().astype(np.float64)}, ("is float64, the model takes float32",)),
+    "name": (
+        {"images": images()},
+        ("input 'image' has no array", "'images' is no input", "?image=images"),
+    ),
+    "two": ({"image": images(), "more": images()}, ("the array 'more' is no input", "next: ")),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_samples_that_the_model_cannot_take(
+    name: str, convert: Any, zoo: Path, tmp_path: Path
+) -> None:
+    arrays, parts = SAMPLES[name]
+    np.savez(tmp_path / "bad.npz", **arrays)
+    said = convert(zoo / "legacy", "--to", "int8", "--calibration", tmp_path / "bad.npz")
+    assert_says(said, REFUSED, tmp_path / "bad.npz", *parts)
+
+
+def test_samples_for_a_keras_file_are_checked_likewise(
+    convert: Any, zoo: Path, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "bad.npz", image=with_value(np.nan))
+    said = convert(zoo / "modern.keras", "--to", "int8", "--calibration", tmp_path / "bad.npz")
+    assert_says(said, REFUSED, "1 NaN and 0 infinite values")
+
+
+def test_pickled_samples_are_refused_and_never_unpickled(
+    convert: Any, zoo: Path, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    np.savez(tmp_path / "bad.npz", image=np.array([Payload(ran)] * 9, dtype=object))
+    said = convert(zoo / "legacy", "--to", "int8", "--calibration", tmp_path / "bad.npz")
+    assert_says(said, REFUSED, "holds pickled Python objects", "next: save it again")
+    assert not ran.exists()
+    # The payload works: the test would notice.
+    np.load(tmp_path / "bad.npz", allow_pickle=True)["image"]
+    assert ran.exists()
+
+
+def test_samples_that_do_not_exist(convert: Any, zoo: Path) -> None:
+    said = convert(zoo / "legacy", "--to", "int8", "--calibration", "none.npz")
+    assert_says(said, REFUSED, "none.npz does not exist", "next: check the path")
+
+
+def test_more_samples_asked_for_than_there_are(convert: Any, zoo: Path) -> None:
+    calibration = ("--calibration", zoo / "images.npz", "--samples", "41")
+    said = convert(zoo / "legacy", "--to", "int8", *calibration)
+    assert_says(said, REFUSED, "asked for 41 samples, the source has 40", "next: at most 40")
+
+
+# The output
+
+
+@pytest.mark.parametrize("place", ["file/out", "/proc/edgeconv/out"])
+def test_an_output_directory_that_cannot_be_made(place: str, convert: Any, zoo: Path) -> None:
+    Path("file").touch()
+    said = convert(zoo / "fixed", "--to", "float32", out=place)
+    assert_says(said, REFUSED, "cannot write", place, "next: choose another place with -o")
+
+
+def test_a_cache_that_cannot_be_written(
+    convert: Any, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    said = convert(zoo / "fixed", "--to", "float32")
+    assert_says(said, REFUSED, "the cache", "next: set EDGECONV_CACHE_DIR")
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB, too small for the six files of the CNN."""
+    place = tmp_path / "tiny"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small tmpfs is not permitted here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_disk_that_is_full_gets_none_of_the_files(
+    convert: Any, zoo: Path, tiny_disk: Path
+) -> None:
+    arguments = (zoo / "legacy", "--to", "all", "--calibration", zoo / "images.npz")
+    said = convert(*arguments, out=tiny_disk / "out")
+    assert_says(said, REFUSED, f"cannot write {tiny_disk / 'out'}", "No space left", "next: free")
+    assert list(tiny_disk.iterdir()) == []
+
+
+def test_a_disk_that_is_full_keeps_the_files_of_the_run_before(
+    convert: Any, cli: Any, zoo: Path, tiny_disk: Path
+) -> None:
+    out = tiny_disk / "out"
+    assert cli("convert", zoo / "legacy", "-o", out, "--to", "float16").returncode == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    said = convert(zoo / "legacy", "--to", "all", "--calibration", zoo / "images.npz", out=out)
+    assert_says(said, REFUSED, "No space left")
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_no_space_for_temporary_files(cli: Any, zoo: Path, tmp_path: Path, tiny_disk: Path) -> None:
+    done = cli(
+        "convert",
+        zoo / "legacy",
+        "-o",
+        "out",
+        "--to",
+        "all",
+        "--calibration",
+        zoo / "images.npz",
+        TMPDIR=str(tiny_disk),
+    )
+    assert done.returncode in (REFUSED, FAILED)
+    assert "Traceback" not in done.stderr.splitlines()[0]
+    assert "No space left on device" in done.stderr
+    assert not (tmp_path / "out").exists()
+    assert list(tiny_disk.iterdir()) == []
+
+
+def test_a_temporary_directory_that_is_not_there(cli: Any, zoo: Path, tmp_path: Path) -> None:
+    """Python falls back to another, so it is only held that the run does not end in a crash."""
+    done = cli("convert", zoo / "fixed", "-o", "out", "--to", "float32", TMPDIR="/nowhere")
+    assert done.returncode == 0, done.stderr
+
+
+# The result
+
+
+def test_a_model_with_nan_weights_is_not_published(convert: Any, zoo: Path) -> None:
+    said = convert(zoo / "nan_weights", "--to", "float32,int8", "--calibration", zoo / "images.npz")
+    assert_says(said, FAILED, "float32: output 'output_0' has values that are not finite", "next: ")
+
+
+def test_a_tflite_with_nan_weights_is_not_published(convert: Any, zoo: Path) -> None:
+    said = convert(zoo / "by_hand" / "nan_weights.tflite", "--to", "float32,dynamic")
+    assert_says(said, FAILED, "float32: output 'output_0' has values that are not finite")
+
+
+def test_a_float32_model_that_does_not_answer_as_the_trained_one_is_not_published(
+    convert: Any, zoo: Path
+) -> None:
+    said = convert(zoo / "random", "--to", "float32,dynamic")
+    assert_says(
+        said, FAILED, "float32: output 'y' is", "60 dB are asked for", "next: look for random"
+    )
+
+
+def test_a_recipe_that_fails_is_not_published_and_the_others_are(
+    cli: Any, zoo: Path, tmp_path: Path
+) -> None:
+    done = cli(
+        "convert",
+        zoo / "legacy",
+        "-o",
+        "out",
+        "--to",
+        "float32,dynamic",
+        "--min-snr-db",
+        "90",
+        "--engine",
+        "litert",
+    )
+    assert done.returncode == FAILED
+    assert "error: dynamic: output " in done.stderr
+    assert "90 dB are asked for" in done.stderr
+    published = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert published == [".edgeconv.lock", "legacy.float32.json", "legacy.float32.tflite"]
+
+
+# The processes
+
+
+def test_a_child_that_takes_too_long(convert: Any, zoo: Path) -> None:
+    said = convert(zoo / "legacy", "--to", "float32", "--timeout-s", "0.2")
+    assert_says(said, FAILED, "did not end within 0.2 s", "next: raise --timeout-s")
+
+
+def test_a_child_that_takes_too_much_memory(convert: Any, zoo: Path) -> None:
+    said = convert(zoo / "legacy", "--to", "float32", "--memory-limit-mib", "30")
+    assert_says(said, FAILED, "used more than 30 MiB", "next: raise --memory-limit-mib")
+
+
+class Started:
+    """`edgeconv convert` running; ended when the test ends."""
+
+    def __init__(self, tmp_path: Path, *arguments: object) -> None:
+        self.log = tmp_path / f"stderr-{len(list(tmp_path.glob('stderr-*')))}.txt"
+        environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+        (tmp_path / "tmp").mkdir(exist_ok=True)
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "edgeconv", "convert", *map(str, arguments)],
+                cwd=tmp_path,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+
+    def stderr(self) -> str:
+        return self.log.read_text(encoding="utf-8")
+
+    def wait_for_child(self, name: str) -> psutil.Process:
+        """The child that runs the function `name`."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            for child in psutil.Process(self.process.pid).children():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if any(name in part for part in child.cmdline()):
+                        return child
+            time.sleep(0.01)
+        raise AssertionError(f"no child ran {name}: {self.stderr()}")
+
+    def wait_for_text(self, text: str) -> None:
+        deadline = time.monotonic() + 60
+        while text not in self.stderr():
+            assert time.monotonic() < deadline, self.stderr()
+            time.sleep(0.02)
+
+    def end(self) -> int:
+        self.process.communicate(timeout=120)
+        return self.process.returncode
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
+    started: list[Started] = []
+
+    def begin(*arguments: object) -> Started:
+        started.append(Started(tmp_path, *arguments))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        if one.process.poll() is None:
+            one.process.terminate()
+            one.process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("victim", ["to_float", "run_reference"])
+def test_a_child_that_is_killed(victim: str, start: Any, zoo: Path, tmp_path: Path) -> None:
+    running = start(zoo / "legacy", "-o", "out", "--to", "float32")
+    running.wait_for_child(victim).kill()
+    assert running.end() == FAILED
+    assert "was ended by SIGKILL" in running.stderr()
+    assert not (tmp_path / "out").exists()
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stage", ["to_float", ":quantize"])
+def test_an_interrupted_run_leaves_nothing_behind(
+    stage: str, number: signal.Signals, start: Any, zoo: Path, tmp_path: Path
+) -> None:
+    running = start(
+        zoo / "legacy", "-o", "deep/out", "--to", "all", "--calibration", zoo / "images.npz"
+    )
+    running.wait_for_child(stage)
+    children = psutil.Process(running.process.pid).children(recursive=True)
+    running.process.send_signal(number)
+    assert running.end() == INTERRUPTED, running.stderr()
+    assert running.stderr().splitlines()[-1] == "interrupted"
+    assert_gone(children)
+    assert not (tmp_path / "deep").exists()
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def assert_gone(children: list[psutil.Process]) -> None:
+    """A child that had just been made dies with its parent, so not before that is gone."""
+    deadline = time.monotonic() + 5
+    while any(child.is_running() and child.status() != "zombie" for child in children):
+        assert time.monotonic() < deadline, children
+        time.sleep(0.02)
+
+
+def assert_whole(directory: Path, count: int) -> None:
+    manifests = list(directory.glob("*.json"))
+    assert len(manifests) == count
+    for path in manifests:
+        artifact = msgspec.json.decode(path.read_bytes(), type=Artifact)
+        assert sha256_file(directory / artifact.file) == artifact.sha256
+    # Beside the pairs there is only the lock.
+    assert len(list(directory.iterdir())) == 2 * count + 1
+
+
+def test_two_runs_into_the_same_directory_take_turns(start: Any, zoo: Path, tmp_path: Path) -> None:
+    calibration = ("--calibration", zoo / "images.npz")
+    first = start(zoo / "legacy", "-o", "out", "--to", "float32,dynamic,int8", *calibration)
+    second = start(zoo / "legacy", "-o", "out", "--to", "float32,float16,int8", *calibration)
+    assert (first.end(), second.end()) == (0, 0), first.stderr() + second.stderr()
+    assert_whole(tmp_path / "out", 4)
+    waited = [run for run in (first, second) if "waiting for another run" in run.stderr()]
+    assert len(waited) == 1
+
+
+def test_two_different_models_into_one_directory_do_not_mix(
+    start: Any, zoo: Path, tmp_path: Path
+) -> None:
+    runs = [start(zoo / name, "-o", "out", "--to", "float32") for name in ("fixed", "weightless")]
+    assert [run.end() for run in runs] == [0, 0]
+    assert_whole(tmp_path / "out", 2)
+
+
+def test_a_run_that_waits_goes_on_where_the_one_before_took_its_directory_away(
+    start: Any, zoo: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    with locked(out / ".edgeconv.lock"):
+        waiting = start(zoo / "fixed", "-o", out, "--to", "float32")
+        waiting.wait_for_text("waiting for another run")
+        (out / ".edgeconv.lock").unlink()
+        out.rmdir()
+    assert waiting.end() == 0, waiting.stderr()
+    assert_whole(out, 1)

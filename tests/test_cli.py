@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+import pytest
+from report_example import report as example_report
+
+from edgeconv import __version__, cli
+from edgeconv.cli import run
+from edgeconv.cli.convert import io_pair
+from edgeconv.cli.options import comma_list, execution
+from edgeconv.errors import UsageError
+from edgeconv.store import locked, tool_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COMMANDS = ("demo", "convert", "bench", "check", "inspect")
+
+
+@pytest.fixture(autouse=True)
+def _sigterm_as_before() -> Iterator[None]:
+    """`run` makes SIGTERM an exception, which only a program of its own should do."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def program(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "edgeconv", *arguments]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    return subprocess.run(command, text=True, check=False, **options)
+
+
+def test_help_lists_every_command_and_the_exit_codes(capsys):
+    assert run(["--help"]) == 0
+    said = capsys.readouterr().out
+    for name in COMMANDS:
+        assert re.search(rf"^  {name} +[A-Z]", said, re.MULTILINE), name
+    assert "Exit codes: 0 done, 1 a limit was broken" in said
+
+
+def test_no_arguments_at_all_show_the_help_and_are_a_usage_error(capsys):
+    assert run([]) == 2
+    said = capsys.readouterr()
+    assert "Commands:" in said.out + said.err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_that_is_listed_exists_and_has_a_help_of_its_own(name, capsys):
+    assert run([name, "-h"]) == 0
+    assert f"Usage: edgeconv {name} " in capsys.readouterr().out
+
+
+def test_version_tells_the_tools_versions_too(capsys):
+    assert run(["--version"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"edgeconv {__version__} (tensorflow ")
+    for name, version in tool_versions().items():
+        assert f"{name} {version}" in said
+
+
+def test_a_command_that_is_none_is_refused_with_a_suggestion(capsys):
+    assert run(["convrt", "model"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: unknown command 'convrt'\n  next: did you mean 'convert'?")
+    assert all(name in said.err for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--colour"], "No such option"),
+        (["convert"], "Missing argument 'MODEL'"),
+        (["convert", "m", "--to", "int8", "--engine", "best"], "'best' is not one of"),
+        (["convert", "m", "--to", "int8", "--threads", "0"], "not in the range"),
+        (["check", "r.json"], "Missing option '--budget'"),
+        (["bench"], "Missing argument"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2_and_says_what_is_wrong(arguments, message, capsys):
+    assert run(arguments) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["convert", "{}/gone", "--to", "float32"], 3, "gone"),
+        (["convert", "{}/gone", "--to", "flota32"], 2, "did you mean 'float32'"),
+        (["convert", "{}/gone", "--to", "int8", "--io", "int9"], 2, "did you mean 'int8'"),
+        (["inspect", "{}/gone"], 3, "gone"),
+        (["bench", "{}/gone"], 3, "gone"),
+        (["check", "{}/gone", "--budget", "{}/gone.toml"], 3, "gone"),
+    ],
+)
+def test_what_is_refused_ends_with_its_exit_code_one_message_and_nothing_written(
+    arguments, code, message, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert run([argument.format(tmp_path) for argument in arguments]) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("error: ") == 1
+    assert message in said.err
+    assert "Traceback" not in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+class Command:
+    """Stands in for a command's module."""
+
+    def __init__(self, outcome: BaseException | int) -> None:
+        self.command = click.Command("check", callback=self._call)
+        self._outcome = outcome
+
+    def _call(self) -> None:
+        if isinstance(self._outcome, int):
+            click.get_current_context().exit(self._outcome)
+        raise self._outcome
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "message"),
+    [
+        (0, 0, ""),
+        (1, 1, ""),
+        (4, 4, ""),
+        (UsageError("wrong", hint="right"), 2, "error: wrong\n  next: right\n"),
+        (KeyboardInterrupt(), 130, "\ninterrupted\n"),
+        (click.Abort(), 130, "interrupted\n"),
+        (OSError(28, "No space left", "/x"), 4, "error: [Errno 28] No space left: '/x'\n"),
+        (click.FileError("f", "odd"), 2, "Error: Could not open file 'f': odd\n"),
+    ],
+)
+def test_every_end_of_a_command_has_its_exit_code(outcome, code, message, capfd, monkeypatch):
+    monkeypatch.setattr(cli, "import_module", lambda _: Command(outcome))
+    monkeypatch.setattr(cli, "_discard_output", lambda: None)
+    assert run(["check"]) == code
+    said = capfd.readouterr()
+    assert (said.out, said.err) == ("", message)
+
+
+def test_a_fault_of_the_program_itself_is_not_hidden(monkeypatch):
+    monkeypatch.setattr(cli, "import_module", lambda _: Command(ZeroDivisionError("bug")))
+    with pytest.raises(ZeroDivisionError, match="bug"):
+        run(["check"])
+
+
+# The world outside
+
+
+def test_a_reader_that_takes_one_line_makes_no_noise():
+    command = f"'{sys.executable}' -m edgeconv --help | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: edgeconv")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_reader_that_has_gone_ends_it_quietly_and_never_as_a_pass_or_a_verdict(broken, tmp_path):
+    (tmp_path / "report.json").write_bytes(msgspec.json.encode(example_report()))
+    limit = 1 if broken else 10**9
+    (tmp_path / "budget.toml").write_text(f"[budget]\nmax-size-bytes = {limit}\n")
+    read, write = os.pipe()
+    os.close(read)
+    arguments = ["check", "report.json", "--budget", "budget.toml"]
+    done = program(*arguments, stdout=write, cwd=tmp_path)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (cli.READER_GONE, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110
+def test_an_output_that_is_full_is_told_and_is_no_verdict():
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = program("--help", stdout=full)
+    assert done.returncode == 4
+    assert done.stderr == "error: [Errno 28] No space left on device\n"
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_interrupted_program_says_so_in_one_line_and_ends_with_130(name, tmp_path):
+    """Waiting for a lock that this process holds, so that it is known where it is."""
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import click, edgeconv.cli as cli\n"
+        "from edgeconv.store import locked\n"
+        "from pathlib import Path\n"
+        "class Module:\n"
+        "    @click.command()\n"
+        "    @staticmethod\n"
+        "    def command():\n"
+        "        with locked(Path('lock'), on_wait=lambda: click.echo('waiting')): pass\n"
+        "cli.import_module = lambda _: Module\n"
+        "cli.main(['check'])\n"
+    )
+    with (
+        locked(tmp_path / "lock"),
+        subprocess.Popen(
+            [sys.executable, "-u", "-c", code],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(getattr(signal, name))
+        _, said = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert said.strip() == "interrupted"
+
+
+def on_a_terminal(code: str, environment: dict[str, str]) -> str:
+    """What a program shows whose output and errors are a terminal."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env={**os.environ, "TERM": "xterm-256color", **environment},
+    )
+    os.close(follower)
+    shown = b""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            part = os.read(leader, 65536)
+        except OSError:
+            break  # So Linux says that nobody has the other end any more.
+        shown += part
+        if not part:
+            break
+    os.close(leader)
+    assert process.wait(20) == 0, shown
+    return shown.decode()
+
+
+PROGRESS = (
+    "import time\n"
+    "from edgeconv.cli.progress import progress\n"
+    "with progress(quiet={quiet}) as tell:\n"
+    "    tell('[bold]working[/bold]')\n"
+    "    time.sleep(0.3)\n"
+)
+COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m|\x1b\[[0-9;]*9[0-7]m")
+
+
+def test_progress_on_a_terminal_is_one_line_that_is_removed_at_the_end():
+    shown = on_a_terminal(PROGRESS.format(quiet=False), {"NO_COLOR": ""})
+    assert "[bold]working[/bold]" in shown
+    assert COLOUR.search(shown)
+    assert "\x1b[2K" in shown.rpartition("working")[2]
+
+
+def test_no_color_leaves_the_progress_and_takes_the_colour():
+    shown = on_a_terminal(PROGRESS.format(quiet=False), {"NO_COLOR": "1"})
+    assert "[bold]working[/bold]" in shown
+    assert not COLOUR.search(shown)
+
+
+def test_quiet_shows_nothing_even_on_a_terminal():
+    assert on_a_terminal(PROGRESS.format(quiet=True), {}) == ""
+
+
+def test_progress_in_a_log_file_is_plain_lines_on_stderr():
+    code = PROGRESS.format(quiet=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "[bold]working[/bold]\n")
+
+
+# Options to values
+
+
+@pytest.mark.parametrize(
+    ("texts", "pair"),
+    [
+        ((), ("float32", "float32")),
+        (("int8",), ("int8", "int8")),
+        (("input=uint8",), ("uint8", "float32")),
+        (("output=int8",), ("float32", "int8")),
+        (("input=uint8", "output=int8"), ("uint8", "int8")),
+        (("output=int8", "input=uint8"), ("uint8", "int8")),
+        (("int8", "output=int8"), ("int8", "int8")),
+        (("float32",), ("float32", "float32")),
+    ],
+)
+def test_io_sets_both_sides_or_the_one_it_names(texts, pair):
+    assert io_pair(texts) == pair
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (("int9",), "unknown --io type 'int9'"),
+        (("",), "unknown --io type ''"),
+        (("input=",), "unknown --io type ''"),
+        (("inputs=int8",), "unknown --io side 'inputs'"),
+        (("=int8",), "unknown --io side ''"),
+        (("input=output=int8",), "unknown --io side 'input=output'"),
+        (("int8", "uint8"), "gives the input two types: int8 and uint8"),
+        (("int8", "output=uint8"), "gives the output two types: int8 and uint8"),
+        (("input=int8", "float32"), "gives the input two types: int8 and float32"),
+    ],
+)
+def test_an_io_that_makes_no_sense_is_refused(texts, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        io_pair(texts)
+
+
+def test_a_comma_list_drops_spaces_and_what_is_empty():
+    assert comma_list(" a, b,,c ,") == ["a", "b", "c"]
+    assert comma_list("") == []
+
+
+def test_execution_options_become_seconds_bytes_and_threads():
+    options = {"threads": None, "timeout_s": 5.0, "memory_limit_mib": 3, "no_cache": True}
+    made = execution(options)
+    assert made.threads == os.cpu_count()
+    assert (made.allowance.timeout_s, made.allowance.memory_bytes) == (5.0, 3 * 2**20)
+    assert not made.use_cache
+    assert execution(options | {"threads": 7, "no_cache": False}).threads == 7
+
+
+def test_a_fault_in_edgeconv_itself_does_not_look_like_a_broken_limit():
+    script = "from edgeconv import cli; cli.run = lambda _: 1 / 0; cli.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 4
+    assert "ZeroDivisionError" in done.stderr

@@ -1,0 +1,191 @@
+"""Accuracy, percentiles, and what is found to measure."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_example import artifact
+from tiny_tflite import float_model, int8_model, packed
+
+from edgeconv import bench
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.measure.accuracy import flips, top1
+from edgeconv.measure.bench import Measuring
+from edgeconv.measure.subjects import find_baseline, find_subjects
+from edgeconv.measure.timing import make_latency
+from edgeconv.runtimes.local import Target, Timing
+from edgeconv.store import sha256_file
+
+QUICK = Measuring(rounds=2, timing=Timing(warmup=1, repeats=5, seconds=1.0))
+SIGNATURE = ("serving_default", ["x"], ["y"])
+
+
+def scores_for(classes: list[int], width: int) -> np.ndarray:
+    return np.eye(width, dtype=np.float32)[classes]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60))
+def test_top1_is_the_share_of_samples_whose_best_class_is_the_label(
+    pairs: list[tuple[int, int]],
+) -> None:
+    labels = np.array([label for label, _ in pairs])
+    answer = top1({"y": scores_for([said for _, said in pairs], 5)}, labels, None)
+    right = [label == said for label, said in pairs]
+    assert answer.correct == "".join("01"[r] for r in right)
+    assert answer.value == pytest.approx(sum(right) / len(right))
+    assert answer.samples == len(pairs)
+
+
+def test_a_score_that_is_not_finite_is_a_wrong_answer() -> None:
+    scores = scores_for([1, 2], 3)
+    scores[0, 0] = np.nan
+    assert top1({"y": scores}, np.array([1, 2]), None).correct == "01"
+
+
+def test_labels_beyond_the_classes_and_outputs_that_are_no_scores_are_refused() -> None:
+    with pytest.raises(InputRefused, match="label is 3, and the model has 3 classes"):
+        top1({"y": scores_for([0], 3)}, np.array([3]), None)
+    with pytest.raises(InputRefused, match="one score per class"):
+        top1({"y": np.zeros((2, 1), np.float32)}, np.array([0, 1]), None)
+    with pytest.raises(InputRefused, match="2 samples do not fit"):
+        top1({"y": scores_for([0], 3)}, np.array([0, 1]), None)
+
+
+def test_of_several_outputs_one_must_be_named() -> None:
+    outputs = {"age": scores_for([0], 3), "sex": scores_for([1], 2)}
+    with pytest.raises(UsageError, match="2 outputs: age, sex"):
+        top1(outputs, np.array([1]), None)
+    with pytest.raises(UsageError, match="did you mean 'sex'"):
+        top1(outputs, np.array([1]), "sexx")
+    assert top1(outputs, np.array([1]), "sex").value == 1.0
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=50))
+def test_fixed_less_broken_is_the_change_in_right_answers(
+    pairs: list[tuple[bool, bool]],
+) -> None:
+    labels = np.zeros(len(pairs), np.int64)
+    before, after = (
+        top1({"y": scores_for([0 if p[i] else 1 for p in pairs], 2)}, labels, None) for i in (0, 1)
+    )
+    fixed, broken = flips(before, after)
+    assert fixed - broken == after.correct.count("1") - before.correct.count("1")
+    assert flips(before, before) == (0, 0)
+
+
+@given(st.lists(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=20), min_size=1, max_size=4))
+def test_percentiles_are_of_all_rounds_together(rounds: list[list[float]]) -> None:
+    made = make_latency(
+        tuple(map(tuple, rounds)), load_us=(1.0,), first_us=(1.0,), threads=1, batch=1
+    )
+    everything = sorted(value for one in rounds for value in one)
+    assert everything[0] <= made.p50_us <= made.p90_us <= everything[-1]
+    assert math.isclose(made.p50_us, float(np.median(everything)))
+
+
+def publish(directory: Path, recipe: str = "int8", content: bytes | None = None) -> Path:
+    """A tiny model with a manifest, as `convert` would publish it."""
+    directory.mkdir(exist_ok=True)
+    make = int8_model if recipe == "int8" else float_model
+    file = directory / f"tiny.{recipe}.tflite"
+    file.write_bytes(content or packed(make(signature=SIGNATURE)))
+    manifest = msgspec.structs.replace(
+        artifact(recipe), name="tiny", file=file.name, sha256=sha256_file(file)
+    )
+    file.with_suffix(".json").write_bytes(msgspec.json.encode(manifest))
+    return file
+
+
+def test_a_published_directory_is_found_whole_and_in_the_order_of_the_recipes(
+    tmp_path: Path,
+) -> None:
+    publish(tmp_path, "int8")
+    publish(tmp_path, "float32")
+    (tmp_path / "report.json").write_text("{}", encoding="utf-8")
+    assert [subject.name for subject in find_subjects([tmp_path], None)] == ["float32", "int8"]
+
+
+def test_a_file_that_changed_since_its_manifest_is_refused(tmp_path: Path) -> None:
+    file = publish(tmp_path)
+    file.write_bytes(packed(float_model(signature=SIGNATURE)))
+    with pytest.raises(InputRefused, match="its content changed"):
+        find_subjects([file], None)
+
+
+def test_what_is_no_tflite_and_a_directory_without_any_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputRefused, match=r"no \.tflite to measure"):
+        find_subjects([tmp_path], None)
+    with pytest.raises(InputRefused, match="does not exist"):
+        find_subjects([tmp_path / "gone.tflite"], None)
+
+
+def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
+    for directory in ("a", "b"):
+        publish(tmp_path / directory)
+    with pytest.raises(UsageError, match="two models to measure are called 'int8'"):
+        find_subjects([tmp_path / "a", tmp_path / "b"], None)
+
+
+def test_a_baseline_that_is_gone_is_a_note_and_not_an_error(tmp_path: Path) -> None:
+    publish(tmp_path)
+    model, notes = find_baseline(find_subjects([tmp_path], None), None)
+    assert model is None
+    assert "is not there" in notes[0]
+
+
+def test_bench_measures_every_model_in_every_round(tmp_path: Path) -> None:
+    publish(tmp_path, "float32")
+    publish(tmp_path, "int8")
+    rng = np.random.default_rng(0)
+    samples = rng.normal(size=(12, 4)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=samples, labels=rng.integers(0, 3, 12))
+    report = bench([tmp_path], data_source=str(tmp_path / "data.npz"), measuring=QUICK)
+    floating, integer = report.measurements
+    for row in (floating, integer):
+        assert row.error == ""
+        assert row.latency is not None
+        assert [len(one) for one in row.latency.rounds_us] == [5, 5]
+        assert row.accuracy is not None
+        assert row.accuracy.samples == 12
+        assert row.peak_memory_bytes is not None
+    assert floating.latency_ratio == 1.0
+    assert report.baseline is None
+    assert report.data is not None
+    assert report.data.samples == 12
+
+
+def test_a_model_that_does_not_run_has_its_error_and_the_others_are_measured(
+    tmp_path: Path,
+) -> None:
+    publish(tmp_path, "float32")
+    broken = int8_model(signature=SIGNATURE)
+    broken.operatorCodes[0].version = 9999
+    publish(tmp_path, "int8", packed(broken))
+    report = bench([tmp_path], measuring=QUICK)
+    good, bad = report.measurements
+    assert good.latency is not None
+    assert bad.latency is None
+    assert "9999" in bad.error
+
+
+def test_models_of_different_inputs_are_not_measured_together(tmp_path: Path) -> None:
+    publish(tmp_path, "float32")
+    other = tmp_path / "other.tflite"
+    other.write_bytes(packed(float_model(signature=("serving_default", ["z"], ["y"]))))
+    with pytest.raises(InputRefused, match="other inputs"):
+        bench([tmp_path, other], measuring=QUICK)
+
+
+def test_a_runtime_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    publish(tmp_path, "float32")
+    with pytest.raises(UsageError, match="no Python at"):
+        bench(
+            [tmp_path],
+            measuring=msgspec.structs.replace(QUICK, target=Target(python="/nowhere/python")),
+        )

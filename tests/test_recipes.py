@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeconv.errors import UsageError
+from edgeconv.nouns import RECIPE_NAMES, Recipe
+from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes, quantizer_recipe, recipe_names
+
+
+@given(asked=st.lists(st.sampled_from(RECIPE_NAMES), min_size=1), shuffle=st.randoms())
+def test_recipes_come_once_each_and_in_one_order_however_they_are_asked_for(asked, shuffle):
+    names = recipe_names(asked)
+    assert set(names) == set(asked)
+    assert list(names) == sorted(set(asked), key=RECIPE_NAMES.index)
+    shuffle.shuffle(asked)
+    assert recipe_names([f" {name} " for name in asked]) == names
+
+
+def test_all_stands_for_every_recipe_also_beside_others():
+    assert recipe_names(["all"]) == RECIPE_NAMES
+    assert recipe_names(["int8", "all"]) == RECIPE_NAMES
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [("int", "int8"), ("flaot16", "float16"), ("int16-8", "int16x8"), ("dynamik", "dynamic")],
+)
+def test_a_typo_is_refused_with_what_was_probably_meant(typo, meant):
+    with pytest.raises(UsageError, match=f"unknown recipe '{typo}'") as caught:
+        recipe_names(["int8", typo])
+    assert f"did you mean '{meant}'?" in caught.value.hint
+    assert caught.value.exit_code == 2
+
+
+def test_a_name_like_no_recipe_is_refused_with_all_the_names():
+    with pytest.raises(UsageError) as caught:
+        recipe_names(["zzz"])
+    assert "did you mean" not in caught.value.hint
+    assert all(name in caught.value.hint for name in (*RECIPE_NAMES, "all"))
+
+
+@pytest.mark.parametrize("nothing", [[], [""], [" ", ""]])
+def test_no_recipe_at_all_is_refused(nothing):
+    with pytest.raises(UsageError, match="no recipe given"):
+        recipe_names(nothing)
+
+
+def test_a_recipe_name_is_taken_as_it_is_written():
+    with pytest.raises(UsageError, match="unknown recipe 'INT8'"):
+        recipe_names(["INT8"])
+
+
+def test_options_of_full_integer_recipes_are_not_given_to_the_others():
+    """So that an option that does not matter to an artifact does not make it anew."""
+    made = make_recipes(
+        ["all"], calibration_range="ema", allow_float=["LOG", "EXP"], input_type="float32"
+    )
+    assert [recipe.name for recipe in made] == list(RECIPE_NAMES)
+    for recipe in made:
+        if recipe.name in ("int8", "int16x8"):
+            assert recipe.full_integer
+            assert recipe.calibration_range == "ema"
+            assert recipe.allow_float == ("EXP", "LOG")
+        else:
+            assert recipe == Recipe(name=recipe.name, min_snr_db=MIN_SNR_DB[recipe.name])
+
+
+def test_input_and_output_types_reach_the_full_integer_recipe_only():
+    dynamic, int8 = make_recipes(["int8", "dynamic"], input_type="uint8", output_type="int8")
+    assert (int8.input_type, int8.output_type) == ("uint8", "int8")
+    assert (dynamic.input_type, dynamic.output_type) == ("float32", "float32")
+
+
+def test_a_limit_that_is_given_replaces_that_of_every_recipe():
+    assert {recipe.min_snr_db for recipe in make_recipes(["all"], min_snr_db=-3.5)} == {-3.5}
+    assert make_recipes(["int8"], min_snr_db=0.0)[0].min_snr_db == 0.0
+
+
+@pytest.mark.parametrize(
+    ("names", "types", "message", "hint"),
+    [
+        (["dynamic"], ("int8", "int8"), "--io int8 needs a full-integer recipe: dynamic", "--to"),
+        (["float32", "float16"], ("uint8", "float32"), "float32, float16 have float", "--to"),
+        (["int16x8"], ("int8", "float32"), "int16x8 cannot have int8", "float32, int16"),
+        (["int8"], ("float32", "int16"), "int8 cannot have int16", "float32, int8, uint8"),
+        (["int8", "int16x8"], ("int8", "int8"), "int16x8 cannot have int8", "in two runs"),
+    ],
+)
+def test_types_that_a_recipe_cannot_have_are_refused(names, types, message, hint):
+    with pytest.raises(UsageError, match=message) as caught:
+        make_recipes(names, input_type=types[0], output_type=types[1])
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPE_NAMES if name != "float32"])
+def test_every_recipe_but_float32_has_a_configuration_for_the_quantiser(name):
+    entries = quantizer_recipe(*make_recipes([name]))
+    assert entries
+    # The ends of a full-integer model stay float unless something else is asked for.
+    ends = {entry["operation"] for entry in entries} & {"INPUT", "OUTPUT"}
+    assert ends == ({"INPUT", "OUTPUT"} if name in ("int8", "int16x8") else set())
+
+
+def test_an_integer_end_is_left_to_the_quantiser():
+    (recipe,) = make_recipes(["int8"], input_type="uint8")
+    operations = {entry["operation"] for entry in quantizer_recipe(recipe)}
+    assert operations & {"INPUT", "OUTPUT"} == {"OUTPUT"}

@@ -1,0 +1,339 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
+
+from edgeconv.data import Samples, write_samples
+from edgeconv.errors import ToolFailed, WorkerCrashed, WorkerTimedOut
+from edgeconv.runtimes.local import RUNNER, Target, Timing, start_run
+from edgeconv.runtimes.runner import dequantize, quantize
+from edgeconv.tflite import with_uint8_io
+from edgeconv.workers import Allowance
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ai_edge_litert import schema_py_generated as schema
+
+SERVING = ("serving_default", ["x"], ["y"])
+X = np.random.default_rng(3).uniform(-4, 4, (6, 4)).astype(np.float32)
+# Far beyond what int8 can hold, and exactly between two of its steps.
+X[0], X[1] = [1e6, -1e6, 3.4e38, 0], [0.25, 0.75, -0.25, -0.75]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """An empty directory, for the model, the samples and the runs."""
+    return tmp_path
+
+
+def execute(
+    place: Path, model: bytes | schema.ModelT, inputs: dict[str, Any], **options: Any
+) -> tuple[Any, dict[str, Any]]:
+    """What the runner said of a model on samples, and the outputs if they were kept."""
+    file, samples = place / "model.tflite", place / "samples"
+    file.write_bytes(model if isinstance(model, bytes) else packed(model))
+    write_samples(Samples(inputs, None, "made here"), samples)
+    options = {"scratch": place, "signature": None, "keep_outputs": True} | options
+    with start_run(file, samples, **options) as running:
+        run = running.result()
+        return run, running.outputs(run) if options["keep_outputs"] else {}
+
+
+def by_hand(x: np.ndarray) -> np.ndarray:
+    """W x + b in float64."""
+    return x.astype(np.float64) @ WEIGHTS.T.astype(np.float64) + BIASES
+
+
+def on_grid(value: np.ndarray, scale: float, zero_point: int, dtype: str) -> np.ndarray:
+    """The floats that the nearest values of a quantised tensor stand for."""
+    limits = np.iinfo(dtype)
+    levels = np.clip(np.rint(value / scale) + zero_point, limits.min, limits.max)
+    return (levels - zero_point) * scale
+
+
+def test_a_float_model_gives_what_it_computes(place):
+    run, outputs = execute(place, float_model(signature=SERVING), {"x": X[2:]})
+    assert (run.runtime, run.error, run.output_names) == ("ai_edge_litert", "", ("y",))
+    assert run.version
+    assert run.load_us > 0
+    assert outputs["y"].dtype == np.float32
+    np.testing.assert_allclose(outputs["y"], by_hand(X[2:]), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("io_type", ["int8", "uint8"])
+def test_a_quantised_model_takes_and_gives_floats_by_its_own_scales(io_type, place):
+    model = packed(int8_model())
+    if io_type == "uint8":
+        model = with_uint8_io(model, inputs=True, outputs=True)
+    _, outputs = execute(place, model, {"x": X})
+    # The scales of int8_model; a uint8 zero point is 128 higher and stands for the same.
+    seen = on_grid(X.astype(np.float64), 0.5, -3, "int8")
+    expected = on_grid(by_hand(seen), 64.0, 5, "int8")
+    assert outputs["y"].dtype == np.float32
+    # Where a sum lies between two steps the kernel may round up or down.
+    between = np.abs(by_hand(seen) / 64.0 % 1 - 0.5) < 1e-6
+    assert (np.abs(outputs["y"] - expected) <= 64 * between).all()
+    assert not between.all()
+
+
+def test_samples_that_are_integers_already_are_not_scaled_again(place):
+    levels = np.array([[-128, 0, 1, 127]], np.int8)
+    _, outputs = execute(place, int8_model(), {"x": levels})
+    _, same = execute(place, int8_model(), {"x": (levels.astype(np.float32) + 3) * 0.5})
+    np.testing.assert_array_equal(outputs["y"], same["y"])
+
+
+@given(
+    value=arrays(np.float32, 5, elements=st.floats(-1e9, 1e9, width=32)),
+    scale=st.floats(1e-3, 1e3),
+    zero_point=st.integers(-128, 127),
+)
+def test_what_is_quantised_and_back_is_the_nearest_value_of_the_grid(value, scale, zero_point):
+    details = {"dtype": np.int8, "quantization": (scale, zero_point)}
+    levels = quantize(value, details)
+    assert levels.dtype == np.int8
+    back = dequantize(levels, details).astype(np.float64)
+    expected = on_grid(value.astype(np.float64), scale, zero_point, "int8")
+    np.testing.assert_allclose(back, expected, rtol=1e-6)
+    low, high = ((end - zero_point) * scale for end in (-128, 127))
+    inside = (value >= low) & (value <= high)
+    assert (np.abs(back - value)[inside] <= scale / 2 * 1.001).all()
+
+
+def test_a_tensor_without_a_scale_is_left_as_it_is():
+    details = {"dtype": np.int32, "quantization": (0.0, 0)}
+    value = np.array([7, -7], np.int32)
+    assert quantize(value, details).tolist() == [7, -7]
+    assert dequantize(value, details) is value
+
+
+def difference_model(*, batch: int = 1, dynamic: bool = False) -> schema.ModelT:
+    """total = a + b, twice = a + a."""
+    graph = Graph()
+    a = graph.tensor("tensor_a", (batch, 2), "float32", dynamic=dynamic)
+    b = graph.tensor("tensor_b", (batch, 2), "float32", dynamic=dynamic)
+    total = graph.tensor("tensor_t", (batch, 2), "float32")
+    twice = graph.tensor("tensor_w", (batch, 2), "float32")
+    graph.operator("ADD", [a, b], [total])
+    graph.operator("ADD", [a, a], [twice])
+    names = ("go", ["first", "second"], ["total", "twice"])
+    return graph.model([a, b], [total, twice], signature=names)
+
+
+A = np.arange(12, dtype=np.float32).reshape(6, 2)
+B = 100 * A + 7
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch"), [({}, 1), ({"batch": 3}, 3), ({"dynamic": True}, 1), ({"dynamic": True}, 4)]
+)
+def test_several_inputs_and_outputs_go_by_name_in_batches_and_come_back_in_order(
+    shape, batch, place
+):
+    """A batch of 4 out of 6 samples leaves a last one of 2, which a dynamic model takes."""
+    model = difference_model(**shape)
+    run, outputs = execute(place, model, {"second": B, "first": A}, signature="go", batch=batch)
+    assert run.output_names == ("total", "twice")
+    np.testing.assert_array_equal(outputs["total"], A + B)
+    np.testing.assert_array_equal(outputs["twice"], 2 * A)
+
+
+@pytest.mark.parametrize(("shape", "batch"), [({}, 1), ({"dynamic": True}, 4)])
+def test_a_model_without_a_signature_is_run_by_the_names_of_its_tensors(shape, batch, place):
+    model = difference_model(**shape)
+    model.signatureDefs = None
+    inputs = {"tensor_b": B, "tensor_a": A}
+    run, outputs = execute(place, model, inputs, batch=batch, timing=Timing(repeats=3))
+    assert run.output_names == ("tensor_t", "tensor_w")
+    assert len(run.samples_us) == 3
+    np.testing.assert_array_equal(outputs["tensor_t"], A + B)
+    np.testing.assert_array_equal(outputs["tensor_w"], 2 * A)
+
+
+def test_the_runs_of_a_model_are_the_same_with_more_threads(place):
+    one, two = (
+        execute(place, float_model(signature=SERVING), {"x": X[2:]}, threads=threads)[1]["y"]
+        for threads in (1, 2)
+    )
+    np.testing.assert_array_equal(one, two)
+
+
+# What cannot be run
+
+
+@pytest.mark.parametrize(
+    ("inputs", "signature", "reason"),
+    [
+        ({"x": X[:, :3]}, None, "RuntimeError|ValueError"),
+        ({"z": X}, None, "z"),
+        ({"x": X}, "training", "training"),
+    ],
+)
+def test_samples_or_a_signature_that_do_not_fit_fail_with_the_reason(
+    inputs, signature, reason, place
+):
+    with pytest.raises(ToolFailed, match=reason) as caught:
+        execute(place, float_model(signature=SERVING), inputs, signature=signature)
+    assert "running model.tflite in ai_edge_litert" in str(caught.value)
+
+
+def test_a_model_that_the_interpreter_refuses_fails_with_the_interpreters_reason(place):
+    graph = Graph()
+    x = graph.tensor("x", (1, 4), "float32")
+    y = graph.tensor("y", (1, 4), "float32")
+    graph.operator("NoSuchOperator", [x], [y])
+    with pytest.raises(ToolFailed, match="NoSuchOperator"):
+        execute(place, graph.model([x], [y], signature=SERVING), {"x": X})
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage" * 100, b"\x1c\0\0\0TFL3" + b"\0" * 64])
+def test_a_file_that_is_no_model_fails(content, place):
+    with pytest.raises(ToolFailed) as caught:
+        execute(place, content, {"x": X})
+    assert "running model.tflite in ai_edge_litert" in str(caught.value)
+
+
+def test_a_runtime_that_is_not_installed_fails_with_its_name(place):
+    missing = Target(package="tflite_runtime")
+    if importlib.util.find_spec("tflite_runtime"):
+        pytest.skip("tflite_runtime is installed here")
+    with pytest.raises(WorkerCrashed, match="No module named 'tflite_runtime'"):
+        execute(place, float_model(signature=SERVING), {"x": X}, target=missing)
+
+
+def test_a_runtime_of_another_name_is_refused(place):
+    with pytest.raises(WorkerCrashed, match="unknown runtime 'onnx'"):
+        execute(place, float_model(signature=SERVING), {"x": X}, target=Target(package="onnx"))
+
+
+def test_a_runner_that_dies_without_an_answer_has_crashed(place):
+    """As a runtime does that calls exit() where it should not."""
+    python = place / "python"
+    python.write_text("#!/bin/sh\necho last words\nexit 0\n")
+    python.chmod(0o755)
+    with pytest.raises(WorkerCrashed, match=r"ended without an answer\n  \| last words"):
+        execute(place, float_model(signature=SERVING), {"x": X}, target=Target(python=str(python)))
+
+
+def test_a_runner_that_takes_too_long_is_stopped(place):
+    endless = Timing(warmup=1, repeats=10**9, seconds=600)
+    with pytest.raises(WorkerTimedOut):
+        execute(
+            place,
+            float_model(signature=SERVING),
+            {"x": X},
+            timing=endless,
+            allowance=Allowance(timeout_s=2),
+        )
+
+
+# Timing and memory
+
+
+def test_timing_gives_as_many_samples_as_asked(place):
+    timing = Timing(warmup=3, repeats=25, seconds=60)
+    model = float_model(signature=SERVING)
+    run, _ = execute(place, model, {"x": X}, timing=timing, keep_outputs=False)
+    assert len(run.samples_us) == 25
+    assert min(run.samples_us) > 0
+    assert run.first_us is not None
+    assert run.first_us > 0
+
+
+def test_timing_ends_after_the_seconds_given_and_has_one_sample_at_least(place):
+    model = float_model(signature=SERVING)
+    run, _ = execute(place, model, {"x": X}, timing=Timing(repeats=10**9, seconds=0.2))
+    assert len(run.samples_us) > 100
+    assert sum(run.samples_us) < 0.5e6
+    run, _ = execute(place, model, {"x": X}, timing=Timing(repeats=10**9, seconds=1e-9))
+    assert len(run.samples_us) == 1
+
+
+def test_without_timing_nothing_is_timed(place):
+    run, _ = execute(place, float_model(signature=SERVING), {"x": X})
+    assert (run.first_us, run.samples_us) == (None, ())
+
+
+def test_outputs_and_times_can_be_had_of_one_run(place):
+    run, outputs = execute(
+        place, float_model(signature=SERVING), {"x": X[2:]}, timing=Timing(repeats=5)
+    )
+    assert len(run.samples_us) == 5
+    np.testing.assert_allclose(outputs["y"], by_hand(X[2:]), rtol=1e-5, atol=1e-4)
+
+
+def wide_model(megabytes: int) -> schema.ModelT:
+    """A dense layer of so many megabytes of weights."""
+    graph = Graph()
+    rows = megabytes * 2**20 // (4 * 1024)
+    weights = np.random.default_rng(1).normal(size=(rows, 1024)).astype(np.float32)
+    x = graph.tensor("x", (1, 1024), "float32")
+    w = graph.tensor("w", (rows, 1024), "float32", data=weights)
+    y = graph.tensor("y", (1, rows), "float32")
+    graph.operator("FULLY_CONNECTED", [x, w, -1], [y])
+    return graph.model([x], [y], signature=SERVING)
+
+
+def test_the_memory_of_a_model_grows_with_its_weights(place):
+    x = {"x": np.ones((1, 1024), np.float32)}
+    used = {
+        size: execute(place, wide_model(size), x, timing=Timing(repeats=2))[0].model_memory_bytes
+        for size in (4, 24)
+    }
+    assert 4 * 2**20 < used[4] < used[24]
+    assert 0.8 < (used[24] - used[4]) / (20 * 2**20) < 2.5
+
+
+# A program of its own
+
+
+def test_the_runner_works_as_a_plain_script_where_edgeconv_is_not(tmp_path):
+    """Copied elsewhere and run isolated, as on a device."""
+    place = tmp_path / "device"
+    place.mkdir()
+    shutil.copy(RUNNER, place / "runner.py")
+    (place / "model.tflite").write_bytes(packed(float_model(signature=SERVING)))
+    np.save(place / "x.npy", X[2:])
+    job = {
+        "model": "model.tflite",
+        "runtime": "ai_edge_litert",
+        "signature": None,
+        "inputs": {"x": "x.npy"},
+        "batch": 1,
+        "outputs": ".",
+        "threads": 1,
+        "warmup": 1,
+        "repeats": 2,
+        "seconds": 1.0,
+        "answer": "answer.json",
+    }
+    (place / "job.json").write_text(json.dumps(job))
+    # A finder that refuses edgeconv stands for an environment without it.
+    code = (
+        "import runpy, sys\n"
+        "class No:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        assert name.split('.')[0] != 'edgeconv', name\n"
+        "sys.meta_path.insert(0, No())\n"
+        "sys.argv = ['runner.py', 'job.json']\n"
+        "runpy.run_path('runner.py', run_name='__main__')\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    subprocess.run([sys.executable, "-I", "-c", code], cwd=place, env=environment, check=True)
+    answer = json.loads((place / "answer.json").read_text())
+    assert "error" not in answer
+    assert len(answer["samples_us"]) == 2
+    np.testing.assert_allclose(np.load(place / "0.npy"), by_hand(X[2:]), rtol=1e-5, atol=1e-4)

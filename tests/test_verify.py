@@ -1,0 +1,305 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from edgeconv.errors import VerificationFailed
+from edgeconv.nouns import GraphSummary, OperatorCount, OutputError, Recipe, Signature, TensorSpec
+from edgeconv.quantize.recipes import make_recipes
+from edgeconv.quantize.verify import check_graph, judge_outputs, output_errors, refuse_not_finite
+
+numbers = st.floats(-1e3, 1e3, width=32)
+outputs = arrays(np.float32, array_shapes(min_dims=1, max_dims=3, max_side=5), elements=numbers)
+batches_of_classes = arrays(np.float32, (6, 3), elements=numbers)
+
+
+def error_of(reference: Any, actual: Any) -> OutputError:
+    (error,) = output_errors({"y": np.asarray(reference)}, {"y": np.asarray(actual)})
+    return error
+
+
+def recipe(name: str = "int8", **options: Any) -> Recipe:
+    (made,) = make_recipes([name], **options)
+    return made
+
+
+# How far an output is from its reference
+
+
+@given(value=outputs)
+def test_equal_outputs_have_no_error(value):
+    error = error_of(value, value.copy())
+    assert (error.snr_db, error.max_abs_error, error.rms_error) == (200.0, 0.0, 0.0)
+    assert error.cosine == pytest.approx(1.0)
+    assert error.argmax_agreement in (None, 1.0)
+
+
+@given(value=batches_of_classes, noise=batches_of_classes, factor=st.sampled_from([0.5, 2.0, -4.0]))
+def test_the_ratio_does_not_change_when_both_are_scaled_and_the_errors_scale(value, noise, factor):
+    assume(np.var(value) > 1e-6)
+    plain = error_of(value, value + noise)
+    scaled = error_of(factor * value, factor * (value + noise))
+    assert scaled.snr_db == pytest.approx(plain.snr_db, abs=1e-6)
+    assert scaled.cosine == pytest.approx(plain.cosine, abs=1e-6)
+    for name in ("max_abs_error", "rms_error", "rms_reference"):
+        assert getattr(scaled, name) == pytest.approx(abs(factor) * getattr(plain, name), rel=1e-6)
+
+
+@given(value=batches_of_classes, noise=batches_of_classes, offset=st.sampled_from([-64.0, 512.0]))
+def test_an_offset_that_both_share_is_no_signal(value, noise, offset):
+    value, noise = np.float64(value), np.float64(noise)
+    assume(np.var(value) > 1e-3)
+    assume(np.mean(noise**2) > 1e-3)
+    shifted = error_of(value + offset, value + noise + offset)
+    assert shifted.snr_db == pytest.approx(error_of(value, value + noise).snr_db, abs=1e-3)
+
+
+def test_the_numbers_are_those_of_the_textbook():
+    error = error_of([[3.0, 1.0], [-1.0, 1.0]], [[3.0, 2.0], [-1.0, 3.0]])
+    # Values of mean 1 and variance 2; errors 0, 1, 0, 2.
+    assert error.snr_db == pytest.approx(10 * math.log10(2 / 1.25))
+    assert error.max_abs_error == 2.0
+    assert error.rms_error == pytest.approx(math.sqrt(5 / 4))
+    assert error.rms_reference == pytest.approx(math.sqrt(12 / 4))
+    assert error.cosine == pytest.approx((9 + 2 + 1 + 3) / math.sqrt(12 * 23))
+    assert error.argmax_agreement == 1.0
+
+
+def test_integers_are_compared_without_overflow():
+    error = error_of(np.array([-128, 127], np.int8), np.array([127, -128], np.int8))
+    assert (error.max_abs_error, error.rms_error) == (255.0, 255.0)
+
+
+@given(value=arrays(np.float32, (6, 3), elements=numbers, unique=True))
+def test_agreement_is_the_share_of_samples_with_the_same_largest_class(value):
+    moved = value.copy()
+    moved[:2] = np.roll(moved[:2], 1, axis=1)
+    assert error_of(value, moved).argmax_agreement == pytest.approx(4 / 6)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1), (4, 2, 2), (0, 3)])
+def test_what_is_no_vector_of_classes_has_no_agreement(shape):
+    assert error_of(np.zeros(shape), np.zeros(shape)).argmax_agreement is None
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("side", ["reference", "actual"])
+def test_a_value_that_is_not_finite_is_never_close(wrong, side):
+    good = np.ones((2, 3), np.float32)
+    bad = good.copy()
+    bad[0, 1] = wrong
+    pair = (bad, good) if side == "reference" else (good, bad)
+    error = error_of(*pair)
+    assert not math.isfinite(error.rms_error)
+    with pytest.raises(VerificationFailed, match="output 'y' has no finite distance"):
+        judge_outputs(recipe(min_snr_db=-1000.0), (error,), {"y": math.inf})
+
+
+def test_infinite_values_on_both_sides_are_not_taken_for_equal():
+    infinite = np.full((2, 3), np.inf, np.float32)
+    error = error_of(infinite, infinite)
+    with pytest.raises(VerificationFailed, match="no finite distance"):
+        judge_outputs(recipe(), (error,), {})
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_an_output_that_is_not_finite_is_refused_without_any_reference(wrong):
+    good = {"a": np.ones((2, 3), np.float32), "n": np.array([1, 2])}
+    refuse_not_finite(recipe(), good)
+    with pytest.raises(VerificationFailed, match="int8: output 'b' has values that are not finite"):
+        refuse_not_finite(recipe(), good | {"b": np.array([0.0, wrong], np.float16)})
+
+
+def test_outputs_of_other_names_or_shapes_are_no_result_at_all():
+    one = np.zeros((2, 3))
+    with pytest.raises(VerificationFailed, match="has the outputs z instead of y"):
+        output_errors({"y": one}, {"z": one})
+    with pytest.raises(VerificationFailed, match=r"'y' has shape \(2, 1\), the reference \(2, 3\)"):
+        output_errors({"y": one}, {"y": one[:, :1]})
+
+
+def test_every_output_is_compared_in_the_order_of_their_names():
+    one, two = np.zeros((1, 2)), np.ones((1, 2))
+    errors = output_errors({"b": one, "a": one}, {"a": one, "b": two})
+    assert [(error.output, error.max_abs_error) for error in errors] == [("a", 0.0), ("b", 1.0)]
+
+
+# Whether that is close enough
+
+
+def judged(name: str = "int8", steps: dict[str, float] | None = None, **fields: float) -> Any:
+    values = {"snr_db": 0.0, "rms_error": 1.0, "rms_reference": 2.0} | fields
+    error = OutputError(output="y", max_abs_error=9.0, cosine=0.9, **values)
+    return judge_outputs(recipe(name), (error,), steps or {})
+
+
+def test_an_output_passes_at_the_limit_of_its_recipe_and_not_below():
+    limit = recipe().min_snr_db
+    assert judged(snr_db=limit) == ()
+    with pytest.raises(VerificationFailed, match=r"5\.9 dB above its error") as caught:
+        judged(snr_db=limit - 0.1)
+    assert "'y'" in str(caught.value)
+    assert "--min-snr-db" in caught.value.hint
+    assert caught.value.exit_code == 4
+
+
+def test_float16_has_to_be_closer_than_int8_and_float32_closer_still():
+    assert judged("int8", snr_db=20.0) == ()
+    with pytest.raises(VerificationFailed):
+        judged("float16", snr_db=20.0)
+    assert judged("float16", snr_db=40.0) == ()
+    with pytest.raises(VerificationFailed):
+        judged("float32", snr_db=40.0)
+
+
+@pytest.mark.parametrize(("name", "rounding"), [("float32", 2.0**-16), ("int8", 2.0**-10)])
+def test_an_error_that_is_rounding_passes_however_little_the_output_varies(name, rounding):
+    assert judged(name, snr_db=-50.0, rms_error=2 * rounding, rms_reference=2.0) == ()
+    with pytest.raises(VerificationFailed):
+        judged(name, snr_db=-50.0, rms_error=2.01 * rounding, rms_reference=2.0)
+
+
+def test_an_error_within_one_step_of_the_output_passes_with_a_warning():
+    assert judged(rms_error=1.0, steps={"y": 1.0}) == (
+        "output 'y' is 0.0 dB above its error, which its quantisation step of 1 does not let be "
+        "smaller",
+    )
+    with pytest.raises(VerificationFailed):
+        judged(rms_error=1.0, steps={"y": 0.99})
+    with pytest.raises(VerificationFailed):
+        judged(rms_error=1.0, steps={"another": 5.0})
+
+
+def test_one_bad_output_among_good_ones_fails_the_whole():
+    good, bad = np.arange(6.0).reshape(2, 3), np.zeros((2, 3))
+    errors = output_errors({"a": good, "b": good}, {"a": good, "b": bad})
+    with pytest.raises(VerificationFailed, match="output 'b'"):
+        judge_outputs(recipe(), errors, {})
+
+
+@given(value=batches_of_classes, noise=batches_of_classes)
+def test_what_is_closer_never_fails_where_the_farther_passes(value, noise):
+    far, near = error_of(value, value + noise), error_of(value, value + np.float32(0.5) * noise)
+    try:
+        judge_outputs(recipe(), (far,), {})
+    except VerificationFailed:
+        return
+    judge_outputs(recipe(), (near,), {})
+
+
+# Whether the graph is what was asked for
+
+
+def summary(**fields: Any) -> GraphSummary:
+    """A model all of int8, but for `fields`."""
+    defaults = {"operators": (), "weight_bytes": 100, "float16_weight_share": 0.0}
+    defaults |= {"signatures": (), "quantized_weight_share": 1.0}
+    return GraphSummary(**(defaults | fields))
+
+
+def signature(inputs: str = "float32", outputs: str = "float32", **fields: Any) -> Signature:
+    scales = {"float32": {}, "int32": {}}
+    fields = {"scale": (0.5,), "zero_point": (0,)} | fields
+    x, y = (
+        TensorSpec(name=name, shape=(1, 3), dtype=dtype, **scales.get(dtype, fields))
+        for name, dtype in (("x", inputs), ("y", outputs))
+    )
+    return Signature(key="serving_default", inputs=(x,), outputs=(y,))
+
+
+def test_a_full_integer_model_as_asked_passes_without_a_warning():
+    assert check_graph(recipe(), summary(), signature()) == ()
+    asked = recipe(input_type="uint8", output_type="int8")
+    assert check_graph(asked, summary(), signature("uint8", "int8")) == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "made"),
+    [
+        (("int8", "int8"), ("float32", "int8")),
+        (("int8", "int8"), ("int8", "float32")),
+        (("float32", "float32"), ("int8", "float32")),
+        (("uint8", "float32"), ("int8", "float32")),
+        (("float32", "int8"), ("float32", "uint8")),
+    ],
+)
+def test_other_input_or_output_types_than_asked_are_refused(asked, made):
+    wrong = recipe(input_type=asked[0], output_type=asked[1])
+    with pytest.raises(VerificationFailed, match="asked was"):
+        check_graph(wrong, summary(), signature(*made))
+
+
+def test_the_tensor_of_the_wrong_type_is_named():
+    with pytest.raises(VerificationFailed, match="int8: tensor 'y' is float32, asked was int8"):
+        check_graph(recipe(output_type="int8"), summary(), signature("float32", "float32"))
+
+
+def test_an_integer_input_that_stands_for_no_float_stays_what_it_is():
+    asked = recipe(input_type="int8", output_type="int8")
+    assert check_graph(asked, summary(), signature("int32", "int8")) == ()
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.5, math.nan, math.inf, 3.9e35])
+def test_a_scale_that_makes_no_sense_is_refused(scale):
+    made = signature("int8", "float32", scale=(scale,))
+    with pytest.raises(VerificationFailed, match="tensor 'x' has the scale") as caught:
+        check_graph(recipe(input_type="int8"), summary(), made)
+    assert "calibration" in caught.value.hint
+
+
+def test_operators_left_in_float_are_refused_by_name_unless_they_are_allowed():
+    left = summary(float_operators=("LEAKY_RELU", "LOG"))
+    with pytest.raises(VerificationFailed, match="compute in float: LEAKY_RELU, LOG") as caught:
+        check_graph(recipe(), left, signature())
+    assert "--allow-float LEAKY_RELU,LOG" in caught.value.hint
+    with pytest.raises(VerificationFailed, match="compute in float: LOG\n"):
+        check_graph(recipe(allow_float=["LEAKY_RELU"]), left, signature())
+    for allowed in (["LOG", "LEAKY_RELU"], ["*"]):
+        assert check_graph(recipe(allow_float=allowed), left, signature()) == ()
+
+
+def test_recipes_that_are_not_full_integer_may_compute_in_float():
+    left = summary(float_operators=("CONV_2D",))
+    assert check_graph(recipe("dynamic"), left, signature()) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "warning"),
+    [
+        ("dynamic", "quantized_weight_share", "nothing was quantised: this dynamic model is"),
+        ("weight-only-int8", "quantized_weight_share", "nothing was quantised: this weight-only"),
+        ("float16", "float16_weight_share", "nothing became float16: this model is the float32"),
+    ],
+)
+def test_a_model_in_which_nothing_was_made_smaller_says_so(name, share, warning):
+    shares = {"quantized_weight_share": 0.0, "float16_weight_share": 0.0}
+    (said,) = check_graph(recipe(name), summary(**shares), signature())
+    assert said.startswith(warning)
+    assert check_graph(recipe(name), summary(**(shares | {share: 0.5})), signature()) == ()
+
+
+def test_a_full_integer_model_without_quantised_weights_is_refused_if_it_has_weights():
+    empty = summary(quantized_weight_share=0.0)
+    with pytest.raises(VerificationFailed, match="no weight was quantised"):
+        check_graph(recipe(), empty, signature())
+    without = summary(quantized_weight_share=0.0, weight_bytes=0)
+    assert check_graph(recipe(), without, signature()) == ()
+
+
+def test_a_float32_model_has_nothing_to_quantise_and_no_warning():
+    assert check_graph(recipe("float32"), summary(quantized_weight_share=0.0), signature()) == ()
+
+
+def test_operators_that_keep_state_between_invokes_are_told_of():
+    operators = (
+        OperatorCount(name="UNIDIRECTIONAL_SEQUENCE_LSTM", version=1, count=2),
+        OperatorCount(name="ADD", version=1, count=1),
+    )
+    (said,) = check_graph(recipe("float32"), summary(operators=operators), signature())
+    assert said.startswith("UNIDIRECTIONAL_SEQUENCE_LSTM keeps its state between invokes")
