@@ -16,8 +16,8 @@ from edgeconv.pipeline import convert
 from edgeconv.report.files import write_report
 from edgeconv.stages import Execution
 from edgeconv.store import publish_bytes, writable_directory
+from edgeconv.tasks import start_task
 from edgeconv.tf.train import TrainJob, train
-from edgeconv.workers import start_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -82,18 +82,23 @@ def _convert_missing(run: Run) -> Conversion:
 def _make(run: Run, recipes: Sequence[Recipe]) -> Iterator[tuple[Recipe, Ready | EdgeconvError]]:
     """Make and verify each recipe; yields what is to be published, or the error it ended in."""
     from edgeconv.stages.judge import judge_all, judge_float, second_opinion
-    from edgeconv.stages.make import first_engine
+    from edgeconv.stages.make import start_first_engine
     from edgeconv.stages.prepare import prepare
 
-    prepared = prepare(run)
     floating = next((recipe for recipe in recipes if recipe.name == "float32"), None)
     quantized = [recipe for recipe in recipes if recipe.name != "float32"]
-    # First of all: nothing can be made of a float32 model that is not the trained one.
-    float_model, outputs = judge_float(run, prepared, floating)
+    with contextlib.ExitStack() as children:
+        # Three things side by side: the trained model answers in TensorFlow, the first
+        # engine quantises, and the float32 model runs.
+        prepared = prepare(run, children)
+        made = start_first_engine(
+            run, prepared, [r for r in quantized if r.engine != "tflite"], children
+        )
+        # Nothing can be made of a float32 model that is not the trained one.
+        float_model, outputs = judge_float(run, prepared, floating)
+        settled = judge_all(run, prepared, made(), outputs)
     if floating is not None:
         yield floating, ready(run, prepared, float_model)
-    made = first_engine(run, prepared, [r for r in quantized if r.engine != "tflite"])
-    settled = judge_all(run, prepared, made, outputs)
     for recipe in quantized:
         outcome = settled.get(recipe)
         if outcome is None or (isinstance(outcome, EdgeconvError) and recipe.engine == "auto"):

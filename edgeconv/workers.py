@@ -1,41 +1,33 @@
 """Supervised child processes: timeout, memory limit, crash turned into a typed error.
 
 TensorFlow, the quantiser and every runtime run in a child, because each can abort
-the process it is in. `start` runs any command under supervision; `start_task` runs
-a function of this package in a child (`python -m edgeconv.workers MODULE:FUNCTION
-DIRECTORY`), its argument and its answer passed as JSON files in that directory.
+the process it is in. `start` runs any command under supervision; `edgeconv.tasks` runs
+functions of this package so.
 
 No child outlives its parent. Each is a session of its own, so that it goes with all
 that it started; the parent ends it on any exception, Ctrl-C included; and should the
 parent be killed, pipes to the child close, at which the kernel (on Linux) ends the
-session, and a thread on standard input (everywhere, in tasks) does.
+session.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import inspect
+import itertools
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections import deque
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
 from edgeconv.errors import (
-    WORKER_ERRORS,
     EdgeconvError,
-    ToolFailed,
     WorkerCrashed,
     WorkerOutOfMemory,
     WorkerTimedOut,
@@ -43,9 +35,8 @@ from edgeconv.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
     from types import FrameType
-
-Answer = TypeVar("Answer")
 
 
 class HasChild(Protocol):
@@ -61,7 +52,9 @@ Running = TypeVar("Running", bound=HasChild)
 DEFAULT_TIMEOUT_S = 3600.0
 _TAIL_LINES = 12
 _TAIL_BYTES = 2**16
-_POLL_S = 0.05
+_POLL_S = 0.01
+_POLLS_PER_CHECK = 5
+_POLLS_UNTIL_LOST = 100
 # A program does nothing before it is tied to its parent, of which this line tells it.
 _WAIT_FOR_A_LINE = ("/bin/sh", "-c", 'read -r _ && exec "$@"', "sh")
 # Without tab and what ends a line; a log's tail goes to the user's terminal.
@@ -75,13 +68,9 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int = 0
 
 
-class _Failure(msgspec.Struct, frozen=True):
-    kind: str
-    message: str
-    hint: str
-
-
 _running: set[Child] = set()
+# Not a threading.Event: its lock could be held by what the signal interrupts.
+_interrupted = False
 
 
 class Child:
@@ -103,7 +92,7 @@ class Child:
         self.log = cwd / "log.txt"
         self._allowance = allowance
         self._started_s = time.monotonic()
-        self._ended = threading.Event()
+        self._unseen_polls = 0
         self._stopped_for: EdgeconvError | None = None
         theirs, ours = os.pipe()
         self._tether = os.fdopen(ours, "wb")
@@ -124,7 +113,6 @@ class Child:
         except OSError:
             self._tether.close()
             raise
-        threading.Thread(target=self._reap, daemon=True).start()
         _running.add(self)
         self._let_go()
 
@@ -141,9 +129,24 @@ class Child:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(b"\n")
 
-    def _reap(self) -> None:
-        self._process.wait()
-        self._ended.set()
+    def _has_ended(self) -> bool:
+        """Whether the process has ended; its exit code is known then.
+
+        The system is asked, and no lock is held: one of the standard library's stays
+        locked for ever where an interrupt comes at the wrong moment.
+        """
+        if self._process.returncode is None:
+            try:
+                pid, status = os.waitpid(self._process.pid, os.WNOHANG)
+            except ChildProcessError:
+                # Another thread saw the end and is about to tell, or was interrupted.
+                self._unseen_polls += 1
+                if self._unseen_polls > _POLLS_UNTIL_LOST:
+                    self._process.returncode = -signal.SIGKILL
+            else:
+                if pid:
+                    self._process.returncode = os.waitstatus_to_exitcode(status)
+        return self._process.returncode is not None
 
     def kill(self) -> None:
         """End the process and its whole session; nothing happens the second time."""
@@ -152,7 +155,8 @@ class Child:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._ended.wait()
+        while not self._has_ended():
+            time.sleep(_POLL_S / 10)
         _running.discard(self)
         self._tether.close()
         if self._process.stdin is not None:
@@ -171,14 +175,20 @@ class Child:
         """Block until the child ended with exit code 0.
 
         Raises `WorkerTimedOut`, `WorkerOutOfMemory` or `WorkerCrashed`, with the last
-        lines of its log; the process is gone in every case. While one child is waited
-        for, every running one is held to its allowance.
+        lines of its log, and `KeyboardInterrupt` where that was lost before; the process
+        is gone in every case. While one child is waited for, every running one is held to
+        its allowance.
         """
         try:
-            while not self._ended.wait(_POLL_S):
-                on_poll()
-                for child in tuple(_running):
-                    child._enforce_allowance()
+            for poll in itertools.count():
+                _raise_lost_interrupt()
+                if self._has_ended():
+                    break
+                if poll % _POLLS_PER_CHECK == 0:
+                    on_poll()
+                    for child in tuple(_running):
+                        child._enforce_allowance()
+                time.sleep(_POLL_S)
         finally:
             self.kill()
         on_poll()
@@ -189,7 +199,7 @@ class Child:
             raise WorkerCrashed(f"{self.label} {_how_it_ended(code)}\n{self.tail()}".rstrip())
 
     def _enforce_allowance(self) -> None:
-        if self._ended.is_set():
+        if self._has_ended():
             # It did what it should in time; only nobody has asked for it yet.
             return
         timeout_s, memory_bytes = self._allowance.timeout_s, self._allowance.memory_bytes
@@ -208,47 +218,6 @@ class Child:
             )
 
 
-class Task(Generic[Answer]):
-    """A function of this package running in a child. `result` blocks for its answer.
-
-    `peak_memory_bytes`, of resident memory, is known once there is one.
-    """
-
-    def __init__(self, child: Child, directory: Path, answer_type: type[Answer]) -> None:
-        self.child = child
-        self.peak_memory_bytes = 0
-        self._directory = directory
-        self._answer_type = answer_type
-
-    def __enter__(self) -> Task[Answer]:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.child.kill()
-
-    def result(self, on_progress: Callable[[str], None] = lambda _: None) -> Answer:
-        """The function's answer. Raises what it raised, or how the child died."""
-        seen = 0
-
-        def relay() -> None:
-            nonlocal seen
-            lines = _complete_lines(self._directory / "progress.txt")
-            for line in lines[seen:]:
-                on_progress(line)
-            seen = len(lines)
-
-        self.child.wait(relay)
-        failed = self._directory / "failure.json"
-        if failed.exists():
-            failure = msgspec.json.decode(failed.read_bytes(), type=_Failure)
-            raise WORKER_ERRORS.get(failure.kind, ToolFailed)(failure.message, hint=failure.hint)
-        answer = self._directory / "answer.json"
-        if not answer.exists():
-            raise WorkerCrashed(f"{self.child.label} ended without an answer\n{self.child.tail()}")
-        self.peak_memory_bytes = int((self._directory / "peak.txt").read_bytes())
-        return msgspec.json.decode(answer.read_bytes(), type=self._answer_type)
-
-
 def start(
     command: Sequence[str],
     *,
@@ -259,30 +228,6 @@ def start(
 ) -> Child:
     """Run `command` under supervision in `cwd`, where its log is kept as log.txt."""
     return Child(command, label=label, cwd=cwd, allowance=allowance, environment=environment or {})
-
-
-def start_task(
-    function: Callable[[Any], Answer],
-    job: msgspec.Struct,
-    *,
-    label: str,
-    scratch: Path,
-    allowance: Allowance = Allowance(),
-    environment: Mapping[str, str] | None = None,
-) -> Task[Answer]:
-    """Run `function(job)` in a child; its files go into a new directory in `scratch`.
-
-    `function` must be at module level, and is only named here, never called: a module
-    of the folder tf/ can be imported by the parent as long as it imports TensorFlow
-    inside its functions.
-    """
-    answer_type: type[Answer] = get_type_hints(inspect.unwrap(function))["return"]
-    directory = Path(tempfile.mkdtemp(prefix=function.__name__ + "-", dir=scratch))
-    (directory / "job.json").write_bytes(msgspec.json.encode(job))
-    name = f"{function.__module__}:{function.__qualname__}"
-    command = [sys.executable, "-m", "edgeconv.workers", name, str(directory)]
-    child = start(command, label=label, cwd=directory, allowance=allowance, environment=environment)
-    return Task(child, directory, answer_type)
 
 
 def in_turn(starts: Iterable[Callable[[], Running]], *, width: int = 2) -> Iterator[Running]:
@@ -307,13 +252,6 @@ def in_turn(starts: Iterable[Callable[[], Running]], *, width: int = 2) -> Itera
             one.child.kill()
 
 
-def report_progress(line: str) -> None:
-    """Called in a child: pass a line to the parent's `on_progress`. Elsewhere: nothing."""
-    if _child_directory is not None:
-        with (_child_directory / "progress.txt").open("a", encoding="utf-8") as file:
-            file.write(line.replace("\n", " ") + "\n")
-
-
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process and its descendants, in bytes; 0 once it has gone."""
     import psutil
@@ -327,20 +265,27 @@ def resident_bytes(pid: int) -> int:
     return total
 
 
-def end_on_sigterm() -> None:
-    """Make SIGTERM an exception, like Ctrl-C, so that no child is left behind."""
+def end_on_signals() -> None:
+    """Make Ctrl-C and SIGTERM an exception that cannot get lost, so that no child is left behind.
+
+    Native code clears errors at places (the import of numpy was seen to), and with them
+    an interrupt that came just then; so whoever waits for a child raises it once more.
+    """
+    global _interrupted
+    _interrupted = False
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
+        global _interrupted
+        _interrupted = True
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
 
 
-def _complete_lines(path: Path) -> list[str]:
-    if not path.exists():
-        return []
-    # As bytes: a line that is still being written may end within a character.
-    return [line.decode("utf-8") for line in path.read_bytes().split(b"\n")[:-1]]
+def _raise_lost_interrupt() -> None:
+    if _interrupted:
+        raise KeyboardInterrupt
 
 
 def _how_it_ended(code: int) -> str:
@@ -353,9 +298,6 @@ def _how_it_ended(code: int) -> str:
     return f"was ended by {name}"
 
 
-_child_directory: Path | None = None
-
-
 def _end_session_when_closed(pipe: int, session: int) -> None:
     """Have the kernel kill a session when the writing end of a pipe it inherited closes.
 
@@ -365,49 +307,3 @@ def _end_session_when_closed(pipe: int, session: int) -> None:
         fcntl.fcntl(pipe, fcntl.F_SETOWN, -session)
         fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
-
-
-def _die_with_parent() -> None:
-    def watch() -> None:
-        os.read(0, 1)
-        os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _peak_bytes() -> int:
-    """The peak of this process's resident memory.
-
-    What `getrusage` and `wait4` tell begins, on Linux, with the peak of the parent.
-    """
-    if sys.platform == "linux":
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def _main(name: str, directory: str) -> None:
-    global _child_directory
-    _die_with_parent()
-    _child_directory = Path(directory)
-    module_name, function_name = name.split(":")
-    function = getattr(import_module(module_name), function_name)
-    job_type = next(iter(get_type_hints(function).values()))
-    job = msgspec.json.decode((_child_directory / "job.json").read_bytes(), type=job_type)
-    try:
-        answer = function(job)
-    except EdgeconvError as error:
-        failure = _Failure(type(error).__name__, error.message, error.hint)
-        (_child_directory / "failure.json").write_bytes(msgspec.json.encode(failure))
-    else:
-        (_child_directory / "peak.txt").write_text(str(_peak_bytes()), encoding="ascii")
-        (_child_directory / "answer.json").write_bytes(msgspec.json.encode(answer))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # TensorFlow's teardown can take seconds, and can crash after the work is done.
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    # Run under its real name, so that `report_progress` sees the same module.
-    import_module("edgeconv.workers")._main(sys.argv[1], sys.argv[2])

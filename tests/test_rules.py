@@ -42,6 +42,7 @@ LAYERS = (
     ("plan",),
     ("source", "tf", "quantize", "report", "runtimes"),
     ("tflite", "data", "models"),
+    ("tasks",),
     ("plugins", "workers", "store"),
     ("nouns", "errors", ""),
 )
@@ -194,7 +195,7 @@ PRINTING_ATTRIBUTES = {
     *("click.echo", "click.secho", "rich.print", "logging.basicConfig"),
 }
 # A child of `start_task` ends itself once its answer is written; nobody else calls it.
-ENDS_ITS_CHILD = {"workers.py": {"os._exit", "sys.stdout", "sys.stderr"}}
+ENDS_ITS_CHILD = {"tasks.py": {"os._exit", "sys.stdout", "sys.stderr"}}
 
 
 def prints_or_exits(node: ast.AST) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
@@ -16,7 +17,7 @@ from tiny_tflite import (
 
 from edgeconv.errors import InputRefused
 from edgeconv.nouns import OperatorCount, Signature, TensorSpec
-from edgeconv.tflite import is_quantized, output_steps, summarise
+from edgeconv.tflite import is_quantized, largest_scales, output_steps, summarise
 
 
 def summary_of(model: schema.ModelT):
@@ -332,3 +333,16 @@ def test_no_mutant_raises_anything_but_a_refusal_that_names_the_file(pack):
             refusals.append(str(error))
     assert len(refusals) > 100
     assert all(refusal.startswith("tiny.tflite ") for refusal in refusals)
+
+
+def test_the_largest_scale_of_every_quantised_tensor_is_found():
+    model = int8_model()
+    model.subgraphs[0].tensors[1].quantization.scale = [0.25, 3e35, 0.5]
+    assert largest_scales(packed(model)) == {
+        "x": 0.5,
+        "w": pytest.approx(3e35),
+        "b": 0.5,
+        "y": 64.0,
+    }
+    model.subgraphs[0].tensors[1].quantization.scale = [0.25, math.nan]
+    assert largest_scales(packed(model))["w"] == math.inf

@@ -12,7 +12,13 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from edgeconv.errors import VerificationFailed
 from edgeconv.nouns import GraphSummary, OperatorCount, OutputError, Recipe, Signature, TensorSpec
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.quantize.verify import check_graph, judge_outputs, output_errors, refuse_not_finite
+from edgeconv.quantize.verify import (
+    check_graph,
+    judge_outputs,
+    output_errors,
+    refuse_not_finite,
+    refuse_senseless_scales,
+)
 
 numbers = st.floats(-1e3, 1e3, width=32)
 outputs = arrays(np.float32, array_shapes(min_dims=1, max_dims=3, max_side=5), elements=numbers)
@@ -303,3 +309,12 @@ def test_operators_that_keep_state_between_invokes_are_told_of():
     )
     (said,) = check_graph(recipe("float32"), summary(operators=operators), signature())
     assert said.startswith("UNIDIRECTIONAL_SEQUENCE_LSTM keeps its state between invokes")
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True))
+def test_a_scale_inside_the_graph_must_be_a_plausible_number(scale):
+    if scale <= 1e12:
+        refuse_senseless_scales(recipe(), {"t": scale})
+    else:
+        with pytest.raises(VerificationFailed, match="makes no sense"):
+            refuse_senseless_scales(recipe(), {"t": scale})

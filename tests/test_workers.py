@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import signal
 import subprocess
@@ -24,11 +25,13 @@ from edgeconv.errors import (
     WorkerTimedOut,
 )
 from edgeconv.nouns import OperatorCount
-from edgeconv.workers import Allowance, Child, in_turn, resident_bytes, start, start_task
+from edgeconv.tasks import start_task
+from edgeconv.workers import Allowance, Child, in_turn, resident_bytes, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from types import FrameType
 
 DEADLINE_S = 10.0
 
@@ -480,3 +483,64 @@ def test_in_turn_ends_one_that_its_caller_did_not_wait_for(tmp_path, events):
     ]
     children = [running.child for running in in_turn([*starts])]
     assert not any(alive(child._process.pid) for child in children)
+
+
+def interrupting(step: int) -> Callable[..., Any]:
+    """A trace function that raises KeyboardInterrupt before the operation number `step`."""
+    counted = itertools.count()
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
+        frame.f_trace_opcodes = True
+        if event == "opcode" and next(counted) == step:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    return trace
+
+
+def wait_and_interrupt(child: Child, step: int) -> None:
+    sys.settrace(interrupting(step))
+    try:
+        child.wait()
+    finally:
+        sys.settrace(None)
+
+
+def test_an_interrupt_at_any_moment_ends_the_wait_and_the_child(tmp_path):
+    """None of them leaves a lock locked, which would be waited for without end."""
+
+    def fail(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, fail)
+    try:
+        # Two hundred operations are some polls.
+        for step in range(200):
+            signal.alarm(5)
+            child = sleeper(tmp_path)
+            with pytest.raises(KeyboardInterrupt):
+                wait_and_interrupt(child, step)
+            child.kill()
+            assert not alive(child._process.pid)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert not workers._running
+
+
+def test_an_interrupt_that_native_code_swallowed_is_raised_by_the_next_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(signal, "signal", lambda number, stop: handlers.update({number: stop}))
+    monkeypatch.setattr(workers, "_interrupted", False)
+    handlers: dict[int, Callable[[int, None], None]] = {}
+    workers.end_on_signals()
+    assert handlers.keys() == {signal.SIGINT, signal.SIGTERM}
+    with pytest.raises(KeyboardInterrupt):
+        handlers[signal.SIGTERM](signal.SIGTERM, None)
+    child = sleeper(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        child.wait()
+    assert not alive(child._process.pid)
+    # The next command line begins anew.
+    workers.end_on_signals()
+    start(["true"], label="true", cwd=tmp_path).wait()

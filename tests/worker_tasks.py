@@ -13,7 +13,8 @@ import msgspec
 
 from edgeconv.errors import EdgeconvError, UsageError
 from edgeconv.nouns import OperatorCount
-from edgeconv.workers import end_on_sigterm, report_progress, start, start_task
+from edgeconv.tasks import report_progress, start_task
+from edgeconv.workers import end_on_signals, start
 
 HERE = {"PYTHONPATH": str(Path(__file__).parent)}
 
@@ -140,7 +141,7 @@ def print_much(job: Job) -> Sum:
 def parent(what: str, directory: str) -> None:
     """Start a task (or, for "command", a plain program), and wait for it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    end_on_sigterm()
+    end_on_signals()
     scratch = Path(directory)
     if what == "command":
         command = ["sh", "-c", 'sleep 600 & echo "$$ $!" > half && mv half pids && sleep 600']

@@ -97,9 +97,9 @@ def _report_fault(kind: type[BaseException], error: BaseException, trace: Any) -
 def run(args: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code."""
     from edgeconv.errors import EdgeconvError, ToolFailed
-    from edgeconv.workers import end_on_sigterm
+    from edgeconv.workers import end_on_signals
 
-    end_on_sigterm()
+    end_on_signals()
     try:
         code: Any = cli.main(args=args, prog_name="edgeconv", standalone_mode=False)
     except EdgeconvError as error:

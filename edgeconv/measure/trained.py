@@ -13,8 +13,8 @@ from edgeconv.measure.timing import latency_of, make_latency
 from edgeconv.nouns import Latency, Measurement
 from edgeconv.runtimes.local import Run, start_run
 from edgeconv.store import tool_versions
+from edgeconv.tasks import start_task
 from edgeconv.tf.baseline import BaselineJob, BaselineRun, run_baseline
-from edgeconv.workers import start_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,8 +14,9 @@ from edgeconv.quantize.verify import (
     judge_outputs,
     output_errors,
     refuse_not_finite,
+    refuse_senseless_scales,
 )
-from edgeconv.tflite import output_steps, summarise
+from edgeconv.tflite import largest_scales, output_steps, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +52,9 @@ def examine_graph(
 
     Raises `VerificationFailed`, see `check_graph`.
     """
-    summary = summarise(candidate.file.read_bytes(), where=candidate.recipe.name)
+    content = candidate.file.read_bytes()
+    summary = summarise(content, where=candidate.recipe.name)
+    refuse_senseless_scales(candidate.recipe, largest_scales(content))
     signature = next((s for s in summary.signatures if s.key == key), None)
     if signature is None:
         raise VerificationFailed(f"{candidate.recipe.name}: the signature {key!r} got lost")

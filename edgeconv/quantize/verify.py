@@ -75,6 +75,16 @@ def _check_scales(tensors: tuple[TensorSpec, ...]) -> None:
                 )
 
 
+def refuse_senseless_scales(recipe: Recipe, scales: Mapping[str, float]) -> None:
+    """Raise `VerificationFailed` for a scale (the largest of each tensor) of no real activation."""
+    for name, scale in scales.items():
+        if not scale <= _MAX_SCALE:
+            raise VerificationFailed(
+                f"{recipe.name}: tensor {name!r} has the scale {scale:g}, which makes no sense",
+                hint="look at the calibration samples: are they scaled as in training?",
+            )
+
+
 def _check_integer(recipe: Recipe, summary: GraphSummary) -> None:
     left = [name for name in summary.float_operators if name not in recipe.allow_float]
     if left and "*" not in recipe.allow_float:

@@ -13,8 +13,8 @@ from edgeconv.errors import ToolFailed
 from edgeconv.nouns import CalibrationRange, Recipe, RecipeName
 from edgeconv.quantize.calibrate import activation_ranges, widened
 from edgeconv.quantize.recipes import quantizer_recipe
+from edgeconv.tasks import report_progress
 from edgeconv.tflite import activation_bounds, with_uint8_io, without_shape_bridges
-from edgeconv.workers import report_progress
 
 
 class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):

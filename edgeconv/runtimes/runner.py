@@ -45,12 +45,13 @@ def main(path: str) -> None:
     """Do the job in the file `path`."""
     with open(path, encoding="utf-8") as file:
         job = json.load(file)
-    package, version = import_runtime(job["runtime"])
-    answer: dict[str, Any] = {"runtime": job["runtime"], "version": version}
+    answer: dict[str, Any] = {"runtime": job["runtime"], "version": ""}
     try:
+        package, answer["version"] = import_runtime(job["runtime"])
         answer.update(run(package, job))
-    except (RuntimeError, ValueError, KeyError, TypeError) as error:
-        # What the interpreters raise for a model they cannot load, prepare or run.
+    except (ImportError, RuntimeError, ValueError, KeyError, TypeError) as error:
+        # What a runtime that is not there raises, and the interpreters for a model that
+        # they cannot load, prepare or run.
         answer["error"] = "%s: %s" % (type(error).__name__, error)
     with open(job["answer"], "w", encoding="utf-8") as file:
         json.dump(answer, file)

@@ -13,7 +13,8 @@ import msgspec
 
 from edgeconv.errors import EdgeconvError, InputRefused, WorkerCrashed, WorkerTimedOut
 from edgeconv.nouns import OperatorCount
-from edgeconv.workers import Allowance, start_task
+from edgeconv.tasks import start_task
+from edgeconv.workers import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import EdgeconvError, ToolFailed
 from edgeconv.quantize.candidate import Candidate
 from edgeconv.quantize.worker import Attempt, QuantizeJob, quantize
+from edgeconv.tasks import start_task
 from edgeconv.tf.second_engine import EngineJob, quantize_with_tflite
-from edgeconv.workers import start_task
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import contextlib
+    from collections.abc import Callable, Sequence
 
     from edgeconv.nouns import Recipe
     from edgeconv.stages import Run
@@ -27,13 +28,15 @@ def float_candidate(recipe: Recipe, prepared: Prepared) -> Candidate:
     return Candidate(recipe=recipe, file=prepared.float_model, engine="litert")
 
 
-def first_engine(run: Run, prepared: Prepared, recipes: Sequence[Recipe]) -> Made:
-    """A candidate of ai-edge-quantizer, or its error, for each of `recipes`.
+def start_first_engine(
+    run: Run, prepared: Prepared, recipes: Sequence[Recipe], children: contextlib.ExitStack
+) -> Callable[[], Made]:
+    """Start ai-edge-quantizer on all of `recipes`, with one calibration pass, in one child.
 
-    All come from one calibration pass in one child.
+    The function that comes back waits for it, and has a candidate or an error for each.
     """
     if not recipes:
-        return {}
+        return dict
     directory = Path(tempfile.mkdtemp(prefix="made-", dir=run.scratch))
     split = prepared.split
     job = QuantizeJob(
@@ -46,18 +49,24 @@ def first_engine(run: Run, prepared: Prepared, recipes: Sequence[Recipe]) -> Mad
         directory=str(directory),
         threads=run.execution.threads,
     )
-    try:
-        with start_task(
+    task = children.enter_context(
+        start_task(
             quantize,
             job,
             label="ai-edge-quantizer",
             scratch=run.scratch,
             allowance=run.execution.allowance,
-        ) as task:
+        )
+    )
+
+    def finish() -> Made:
+        try:
             attempts = {a.recipe: a for a in task.result(run.on_progress).attempts}
-    except ToolFailed as error:
-        return dict.fromkeys(recipes, error)
-    return {recipe: _candidate(recipe, attempts[recipe.name], directory) for recipe in recipes}
+        except ToolFailed as error:
+            return dict.fromkeys(recipes, error)
+        return {r: _candidate(r, attempts[r.name], directory) for r in recipes}
+
+    return finish
 
 
 def _candidate(recipe: Recipe, attempt: Attempt, directory: Path) -> Candidate | EdgeconvError:

@@ -2,50 +2,53 @@
 
 from __future__ import annotations
 
-import contextlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from edgeconv.errors import UnsupportedOperators
-from edgeconv.nouns import Signature
 from edgeconv.plan import SERVING, resolve
 from edgeconv.stages.samples import Split, split_samples
 from edgeconv.stages.tensorflow import Reference, start_float_graph, start_reference
 from edgeconv.tflite import ensure_signature, summarise
 
 if TYPE_CHECKING:
+    import contextlib
     from collections.abc import Callable
 
+    from edgeconv.nouns import Signature
     from edgeconv.stages import Run
 
 # TensorFlow's converter gives the operators that only TensorFlow has this name.
 _SELECT_TF = "Flex"
 
 
-class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
     """What every recipe starts from.
 
-    `saved_model` is what TensorFlow's converter read, None for a .tflite source;
-    `reference` is what the trained model answers to the held-back samples, likewise.
+    `saved_model` is what TensorFlow's converter read, None for a .tflite source; likewise
+    `reference`, which waits for what the trained model answers to the held-back samples.
     """
 
     float_model: Path
     signature: Signature
     saved_model: str | None
     saved_model_signature: str
-    reference: Reference | None
+    reference: Callable[[], Reference] | None
     split: Split
     notes: tuple[str, ...] = ()
 
 
-def prepare(run: Run) -> Prepared:
-    """Everything the recipes need. Raises an `EdgeconvError` where the model or data are bad."""
+def prepare(run: Run, children: contextlib.ExitStack) -> Prepared:
+    """Everything the recipes need; the trained model may still be running in `children`.
+
+    Raises an `EdgeconvError` where the model or the data are bad.
+    """
     chosen = resolve(run.plan)
     if chosen is not None and run.plan.model.kind == "tflite":
         return _from_tflite(run, chosen)
-    return _from_tensorflow(run, chosen)
+    return _from_tensorflow(run, chosen, children)
 
 
 def _from_tflite(run: Run, chosen: Signature) -> Prepared:
@@ -79,30 +82,31 @@ def _refuse_select_tf(model: bytes) -> None:
         )
 
 
-def _from_tensorflow(run: Run, chosen: Signature | None) -> Prepared:
+def _from_tensorflow(
+    run: Run, chosen: Signature | None, children: contextlib.ExitStack
+) -> Prepared:
     plan = run.plan
     split: Split | None = None
     answered: Callable[[], Reference] | None = None
-    with contextlib.ExitStack() as children:
-        # TensorFlow goes first, since it takes longest; the samples are read meanwhile.
-        converted = start_float_graph(run, chosen, children)
-        if chosen is not None and plan.batch is None:
-            split = split_samples(run, chosen.inputs)
-            answered = start_reference(run, plan.model.path, chosen.key, split, children)
-        graph = converted()
-        signature = _signature(graph.file.read_bytes(), graph.signature)
-        if split is None or answered is None:
-            split = split_samples(run, signature.inputs)
-            answered = start_reference(run, graph.saved_model, graph.signature, split, children)
-        return Prepared(
-            float_model=graph.file,
-            signature=signature,
-            saved_model=graph.saved_model,
-            saved_model_signature=graph.signature,
-            reference=answered(),
-            split=split,
-            notes=graph.notes,
-        )
+    # TensorFlow goes first, since it takes longest; the samples are read meanwhile.
+    converted = start_float_graph(run, chosen, children)
+    if chosen is not None and plan.batch is None:
+        split = split_samples(run, chosen.inputs)
+        answered = start_reference(run, plan.model.path, chosen.key, split, children)
+    graph = converted()
+    signature = _signature(graph.file.read_bytes(), graph.signature)
+    if split is None or answered is None:
+        split = split_samples(run, signature.inputs)
+        answered = start_reference(run, graph.saved_model, graph.signature, split, children)
+    return Prepared(
+        float_model=graph.file,
+        signature=signature,
+        saved_model=graph.saved_model,
+        saved_model_signature=graph.signature,
+        reference=answered,
+        split=split,
+        notes=graph.notes,
+    )
 
 
 def _signature(model: bytes, key: str) -> Signature:

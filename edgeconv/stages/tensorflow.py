@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.store import hash_of
+from edgeconv.tasks import start_task
 from edgeconv.tf.convert import FloatJob, to_float
 from edgeconv.tf.reference import ReferenceJob, run_reference
-from edgeconv.workers import start_task
 
 if TYPE_CHECKING:
     import contextlib

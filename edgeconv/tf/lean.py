@@ -6,7 +6,7 @@ the converter, which is C++, reads it a third time by itself. Only that third pa
 needed: with a package object that has TensorFlow's path but not its `__init__`, the
 shared library and the few protocol buffers load alone, in a quarter of the time and
 half the memory, and the bytes that come out are the same (tests/integration/
-test_tf_convert.py holds that against the public converter).
+test_convert.py holds that against the public converter).
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.nouns import TrainingRecord
 from edgeconv.plugins import baseline_model
 from edgeconv.store import publish_bytes, writable_directory
+from edgeconv.tasks import report_progress
 from edgeconv.tf.environment import use_cpu_only
 from edgeconv.tf.export import export_version
-from edgeconv.workers import report_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

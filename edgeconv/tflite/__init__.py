@@ -1,6 +1,6 @@
 """Reading and editing .tflite files without running them."""
 
-from edgeconv.tflite.bounds import activation_bounds
+from edgeconv.tflite.bounds import activation_bounds, largest_scales
 from edgeconv.tflite.bridges import without_shape_bridges
 from edgeconv.tflite.edit import ensure_signature, with_uint8_io
 from edgeconv.tflite.summary import is_quantized, output_steps, summarise
@@ -9,6 +9,7 @@ __all__ = [
     "activation_bounds",
     "ensure_signature",
     "is_quantized",
+    "largest_scales",
     "output_steps",
     "summarise",
     "with_uint8_io",

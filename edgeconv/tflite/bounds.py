@@ -1,6 +1,8 @@
-"""The bounds that fused activations put on tensors."""
+"""What a .tflite says of the ranges of its tensors: fused activations, and scales."""
 
 from __future__ import annotations
+
+import math
 
 from edgeconv.tflite.flatbuffer import operator_name, parse, text
 
@@ -22,3 +24,16 @@ def activation_bounds(data: bytes) -> dict[str, float]:
             if bound:
                 bounds |= {text(graph.tensors[i].name): bound for i in operator.outputs}
     return bounds
+
+
+def largest_scales(data: bytes) -> dict[str, float]:
+    """The largest scale of every quantised tensor, by name; infinite where one is no number."""
+    model = parse(data, where="the model")
+    scales: dict[str, float] = {}
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            own = None if tensor.quantization is None else tensor.quantization.scale
+            if own is not None and len(own):
+                finite = all(math.isfinite(scale) for scale in own)
+                scales[text(tensor.name)] = float(max(own)) if finite else math.inf
+    return scales

@@ -9,6 +9,7 @@ import pytest
 from edgeconv.data import Samples, write_samples
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.nouns import TensorSpec
+from edgeconv.tasks import start_task
 from edgeconv.tf.baseline import (
     BaselineJob,
     batch_sizes,
@@ -17,7 +18,6 @@ from edgeconv.tf.baseline import (
     run_baseline,
 )
 from edgeconv.tf.export import export_inference
-from edgeconv.workers import start_task
 
 LEGACY = Path(__file__).parents[2] / "../shared/data/legacy_keras_h5"
 RNG = np.random.default_rng(7)

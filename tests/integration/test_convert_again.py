@@ -14,7 +14,7 @@ import pytest
 import edgeconv.plan
 import edgeconv.publish
 import edgeconv.runtimes.local
-import edgeconv.workers
+import edgeconv.tasks
 from edgeconv import convert
 from edgeconv.nouns import RECIPE_NAMES, Conversion
 from edgeconv.quantize.recipes import make_recipes
@@ -43,13 +43,13 @@ sys.exit(code)
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The labels of the child processes that are started, as they are."""
     labels: list[str] = []
-    start = edgeconv.workers.start
+    start = edgeconv.tasks.start
 
-    def recording(*arguments: Any, label: str, **options: Any) -> edgeconv.workers.Child:
+    def recording(*arguments: Any, label: str, **options: Any) -> edgeconv.tasks.Child:
         labels.append(label)
         return start(*arguments, label=label, **options)
 
-    monkeypatch.setattr(edgeconv.workers, "start", recording)
+    monkeypatch.setattr(edgeconv.tasks, "start", recording)
     monkeypatch.setattr(edgeconv.runtimes.local, "start", recording)
     return labels
 
@@ -182,6 +182,20 @@ def test_a_changed_option_of_one_recipe_makes_only_that_one_anew(
     assert not {TENSORFLOW, TRAINED}.intersection(started)
     assert "running dynamic.tflite in ai_edge_litert" not in started
     assert "running int8.tflite in ai_edge_litert" in started
+
+
+def test_another_signature_or_batch_is_another_model(
+    zoo: Path, tmp_path: Path, started: list[str]
+) -> None:
+    convert(zoo / "many", tmp_path / "out", ["float32"], signature="double")
+    for batch in (None, 2):
+        started.clear()
+        again = convert(
+            zoo / "many", tmp_path / "out", ["float32"], signature="project", batch=batch
+        )
+        assert TENSORFLOW in started
+        assert again.artifacts[0].signature.key == "project"
+        assert again.artifacts[0].signature.inputs[0].shape == (batch or -1, 4)
 
 
 def test_another_version_of_a_tool_makes_everything_anew(

@@ -501,7 +501,9 @@ def test_an_interrupted_run_leaves_nothing_behind(
     running.wait_for_child(stage)
     children = psutil.Process(running.process.pid).children(recursive=True)
     running.process.send_signal(number)
-    assert running.end() == INTERRUPTED, running.stderr()
+    # Where the signal comes while Python runs code from a string, as namedtuple does, Python
+    # ends itself by SIGINT in the end; a shell says 130 of both.
+    assert running.end() in (INTERRUPTED, -signal.SIGINT), running.stderr()
     assert running.stderr().splitlines()[-1] == "interrupted"
     assert_gone(children)
     assert not (tmp_path / "deep").exists()

@@ -13,9 +13,9 @@ from edgeconv.models import digits_cnn
 from edgeconv.errors import OutputRefused, ToolFailed, UsageError, WorkerCrashed
 from edgeconv.nouns import TrainingRecord
 from edgeconv.store import sha256_tree
+from edgeconv.tasks import start_task
 from edgeconv.tf.export import export_inference, export_version, versions
 from edgeconv.tf.train import TrainJob, record_path, train
-from edgeconv.workers import start_task
 
 EPOCHS = 3
 

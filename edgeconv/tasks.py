@@ -1,0 +1,161 @@
+"""Functions of this package in supervised child processes.
+
+`start_task` runs one as `python -m edgeconv.tasks MODULE:FUNCTION DIRECTORY`, its argument
+and its answer passed as JSON files in that directory.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import resource
+import signal
+import sys
+import tempfile
+import threading
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
+
+import msgspec
+
+from edgeconv.errors import WORKER_ERRORS, EdgeconvError, ToolFailed, WorkerCrashed
+from edgeconv.workers import Allowance, Child, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Answer = TypeVar("Answer")
+
+_child_directory: Path | None = None
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    kind: str
+    message: str
+    hint: str
+
+
+class Task(Generic[Answer]):
+    """A function of this package running in a child. `result` blocks for its answer.
+
+    `peak_memory_bytes`, of resident memory, is known once there is one.
+    """
+
+    def __init__(self, child: Child, directory: Path, answer_type: type[Answer]) -> None:
+        self.child = child
+        self.peak_memory_bytes = 0
+        self._directory = directory
+        self._answer_type = answer_type
+
+    def __enter__(self) -> Task[Answer]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.kill()
+
+    def result(self, on_progress: Callable[[str], None] = lambda _: None) -> Answer:
+        """The function's answer. Raises what it raised, or how the child died."""
+        seen = 0
+
+        def relay() -> None:
+            nonlocal seen
+            lines = _complete_lines(self._directory / "progress.txt")
+            for line in lines[seen:]:
+                on_progress(line)
+            seen = len(lines)
+
+        self.child.wait(relay)
+        failed = self._directory / "failure.json"
+        if failed.exists():
+            failure = msgspec.json.decode(failed.read_bytes(), type=_Failure)
+            raise WORKER_ERRORS.get(failure.kind, ToolFailed)(failure.message, hint=failure.hint)
+        answer = self._directory / "answer.json"
+        if not answer.exists():
+            raise WorkerCrashed(f"{self.child.label} ended without an answer\n{self.child.tail()}")
+        self.peak_memory_bytes = int((self._directory / "peak.txt").read_bytes())
+        return msgspec.json.decode(answer.read_bytes(), type=self._answer_type)
+
+
+def start_task(
+    function: Callable[[Any], Answer],
+    job: msgspec.Struct,
+    *,
+    label: str,
+    scratch: Path,
+    allowance: Allowance = Allowance(),
+    environment: Mapping[str, str] | None = None,
+) -> Task[Answer]:
+    """Run `function(job)` in a child; its files go into a new directory in `scratch`.
+
+    `function` must be at module level, and is only named here, never called: a module
+    of the folder tf/ can be imported by the parent as long as it imports TensorFlow
+    inside its functions.
+    """
+    answer_type: type[Answer] = get_type_hints(inspect.unwrap(function))["return"]
+    directory = Path(tempfile.mkdtemp(prefix=function.__name__ + "-", dir=scratch))
+    (directory / "job.json").write_bytes(msgspec.json.encode(job))
+    name = f"{function.__module__}:{function.__qualname__}"
+    command = [sys.executable, "-m", "edgeconv.tasks", name, str(directory)]
+    child = start(command, label=label, cwd=directory, allowance=allowance, environment=environment)
+    return Task(child, directory, answer_type)
+
+
+def report_progress(line: str) -> None:
+    """Called in a child: pass a line to the parent's `on_progress`. Elsewhere: nothing."""
+    if _child_directory is not None:
+        with (_child_directory / "progress.txt").open("a", encoding="utf-8") as file:
+            file.write(line.replace("\n", " ") + "\n")
+
+
+def _complete_lines(path: Path) -> list[str]:
+    if not path.exists():
+        return []
+    # As bytes: a line that is still being written may end within a character.
+    return [line.decode("utf-8") for line in path.read_bytes().split(b"\n")[:-1]]
+
+
+def _die_with_parent() -> None:
+    def watch() -> None:
+        os.read(0, 1)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _peak_bytes() -> int:
+    """The peak of this process's resident memory.
+
+    What `getrusage` and `wait4` tell begins, on Linux, with the peak of the parent.
+    """
+    if sys.platform == "linux":
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _main(name: str, directory: str) -> None:
+    global _child_directory
+    _die_with_parent()
+    _child_directory = Path(directory)
+    module_name, function_name = name.split(":")
+    function = getattr(import_module(module_name), function_name)
+    job_type = next(iter(get_type_hints(function).values()))
+    job = msgspec.json.decode((_child_directory / "job.json").read_bytes(), type=job_type)
+    try:
+        answer = function(job)
+    except EdgeconvError as error:
+        failure = _Failure(type(error).__name__, error.message, error.hint)
+        (_child_directory / "failure.json").write_bytes(msgspec.json.encode(failure))
+    else:
+        (_child_directory / "peak.txt").write_text(str(_peak_bytes()), encoding="ascii")
+        (_child_directory / "answer.json").write_bytes(msgspec.json.encode(answer))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # TensorFlow's teardown can take seconds, and can crash after the work is done.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    # Run under its real name, so that `report_progress` sees the same module.
+    import_module("edgeconv.tasks")._main(sys.argv[1], sys.argv[2])
