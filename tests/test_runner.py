@@ -210,7 +210,7 @@ def test_a_runtime_that_is_not_installed_fails_with_its_name(place):
     missing = Target(package="tflite_runtime")
     if importlib.util.find_spec("tflite_runtime"):
         pytest.skip("tflite_runtime is installed here")
-    with pytest.raises(WorkerCrashed, match="No module named 'tflite_runtime'"):
+    with pytest.raises(ToolFailed, match="No module named 'tflite_runtime'"):
         execute(place, float_model(signature=SERVING), {"x": X}, target=missing)
 
 

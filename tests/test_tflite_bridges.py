@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import Graph, packed, run
 
 from edgeconv.errors import InputRefused
@@ -19,6 +20,8 @@ def model(*, float_reader: bool = False, float_output: bool = False) -> bytes:
     outputs = [shape]
     graph.operator("DEQUANTIZE", [x], [bridge])
     graph.operator("SHAPE", [bridge], [shape])
+    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.ShapeOptions
+    graph.operators[-1].builtinOptions = schema.ShapeOptionsT(outType=schema.TensorType.INT32)
     if float_reader:
         outputs.append(graph.tensor("exp", (1, 4), "float32"))
         graph.operator("EXP", [bridge], [outputs[-1]])

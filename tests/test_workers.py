@@ -15,7 +15,7 @@ import pytest
 import worker_tasks
 from worker_tasks import HERE, Job, Sum
 
-from edgeconv import errors, workers
+from edgeconv import errors, tasks, workers
 from edgeconv.errors import (
     EdgeconvError,
     ToolFailed,
@@ -148,7 +148,7 @@ def test_progress_arrives_while_the_child_still_runs(tmp_path):
 
 def test_reporting_progress_outside_a_child_does_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    workers.report_progress("nobody listens")
+    tasks.report_progress("nobody listens")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,12 +13,11 @@ import pytest
 
 import edgeconv.plan
 import edgeconv.publish
-import edgeconv.runtimes.local
-import edgeconv.tasks
 from edgeconv import convert
 from edgeconv.nouns import RECIPE_NAMES, Conversion
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.store import tool_versions
+from edgeconv.workers import Child
 
 TENSORFLOW, TRAINED, QUANTIZER = (
     "TensorFlow's converter",
@@ -43,14 +42,13 @@ sys.exit(code)
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The labels of the child processes that are started, as they are."""
     labels: list[str] = []
-    start = edgeconv.tasks.start
+    make = Child.__init__
 
-    def recording(*arguments: Any, label: str, **options: Any) -> edgeconv.tasks.Child:
+    def recording(self: Child, *arguments: Any, label: str, **options: Any) -> None:
         labels.append(label)
-        return start(*arguments, label=label, **options)
+        make(self, *arguments, label=label, **options)
 
-    monkeypatch.setattr(edgeconv.tasks, "start", recording)
-    monkeypatch.setattr(edgeconv.runtimes.local, "start", recording)
+    monkeypatch.setattr(Child, "__init__", recording)
     return labels
 
 
@@ -67,7 +65,9 @@ def samples(zoo: Path, tmp_path: Path) -> Path:
 
 
 def contents(directory: str | Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in Path(directory).glob("*.*") if path.stat()}
+    """The published files by name."""
+    files = (path for path in Path(directory).iterdir() if path.suffix in (".tflite", ".json"))
+    return {path.name: path.read_bytes() for path in files}
 
 
 def names(conversion: Conversion) -> tuple[str, ...]:
