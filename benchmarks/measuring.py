@@ -1,7 +1,11 @@
-"""Whole processes in turn: wall seconds and the peak resident memory of all they start."""
+"""Whole processes in turn: wall seconds and the peak resident memory of all they start.
+
+Memory is read on Linux only.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import subprocess
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 RESULTS = Path(__file__).parent / "results"
-_SAMPLE_S = 0.01
+_SAMPLE_S = 0.02
 
 
 @dataclass
@@ -30,7 +34,8 @@ class Contender:
     environment: Mapping[str, str]
     before: Callable[[], None] = lambda: None
     wall_s: list[float] = field(default_factory=list)
-    peak_bytes: list[int] = field(default_factory=list)
+    rss_bytes: list[int] = field(default_factory=list)
+    pss_bytes: list[int] = field(default_factory=list)
 
     def run(self) -> None:
         """Run it once; a command that fails ends the benchmark."""
@@ -42,33 +47,44 @@ class Contender:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        peak = 0
+        resident = proportional = 0
         while process.poll() is None:
-            peak = max(peak, _resident_bytes(process))
+            now = _memory_bytes(process)
+            resident, proportional = max(resident, now[0]), max(proportional, now[1])
             time.sleep(_SAMPLE_S)
         wall = time.perf_counter() - started
         if process.returncode:
             raise SystemExit(f"{self.name} ended with exit code {process.returncode}")
         self.wall_s.append(wall)
-        self.peak_bytes.append(peak)
+        self.rss_bytes.append(resident)
+        self.pss_bytes.append(proportional)
 
     def record(self) -> dict[str, object]:
         """Medians, and every single figure."""
         return {
             "median_wall_s": round(statistics.median(self.wall_s), 3),
-            "median_peak_mib": round(statistics.median(self.peak_bytes) / 2**20, 1),
+            "median_peak_rss_mib": _mib(statistics.median(self.rss_bytes)),
+            "median_peak_pss_mib": _mib(statistics.median(self.pss_bytes)),
             "wall_s": [round(value, 3) for value in self.wall_s],
-            "peak_mib": [round(value / 2**20, 1) for value in self.peak_bytes],
+            "peak_rss_mib": [_mib(value) for value in self.rss_bytes],
+            "peak_pss_mib": [_mib(value) for value in self.pss_bytes],
         }
 
 
-def _resident_bytes(process: psutil.Process) -> int:
-    """The resident memory of a process and all its descendants, shared pages counted twice."""
-    try:
-        tree = [process, *process.children(recursive=True)]
-        return sum(one.memory_info().rss for one in tree)
-    except psutil.NoSuchProcess:
-        return 0
+def _memory_bytes(process: psutil.Process) -> tuple[int, int]:
+    """Resident memory of a process and all its descendants: sum of sets, and shared pages once."""
+    resident = proportional = 0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for one in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                info = one.memory_full_info()
+                resident += info.rss
+                proportional += info.pss
+    return resident, proportional
+
+
+def _mib(value: float) -> float:
+    return round(value / 2**20, 1)
 
 
 def in_rounds(contenders: Sequence[Contender], repeats: int) -> None:

@@ -28,7 +28,6 @@ from edgeconv.store import (
     locked,
     publish_all,
     publish_bytes,
-    publish_file,
     read_noun,
     sha256_file,
     sha256_tree,
@@ -57,11 +56,11 @@ def target(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["bytes", "file"])
 def publish(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[bytes, Path], None]:
-    """`publish_bytes`, and `publish_file` from a file elsewhere."""
+    """`publish_bytes`, and `publish_all` from a file elsewhere."""
 
     def from_file(content: bytes, target: Path) -> None:
         (tmp_path / "source").write_bytes(content)
-        publish_file(tmp_path / "source", target)
+        publish_all({target: tmp_path / "source"})
 
     return publish_bytes if request.param == "bytes" else from_file
 

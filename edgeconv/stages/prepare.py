@@ -85,19 +85,16 @@ def _refuse_select_tf(model: bytes) -> None:
 def _from_tensorflow(
     run: Run, chosen: Signature | None, children: contextlib.ExitStack
 ) -> Prepared:
-    plan = run.plan
-    split: Split | None = None
-    answered: Callable[[], Reference] | None = None
     # TensorFlow goes first, since it takes longest; the samples are read meanwhile.
     converted = start_float_graph(run, chosen, children)
-    if chosen is not None and plan.batch is None:
+    split: Split | None = None
+    if chosen is not None and run.plan.batch is None:
         split = split_samples(run, chosen.inputs)
-        answered = start_reference(run, plan.model.path, chosen.key, split, children)
     graph = converted()
     signature = _signature(graph.file.read_bytes(), graph.signature)
-    if split is None or answered is None:
-        split = split_samples(run, signature.inputs)
-        answered = start_reference(run, graph.saved_model, graph.signature, split, children)
+    split = split or split_samples(run, signature.inputs)
+    # Not before: two processes with TensorFlow in them would take the most memory of all.
+    answered = start_reference(run, graph.saved_model, graph.signature, split, children)
     return Prepared(
         float_model=graph.file,
         signature=signature,

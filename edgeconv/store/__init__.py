@@ -4,7 +4,6 @@ from edgeconv.store.cache import Cache, cache_directory
 from edgeconv.store.files import (
     publish_all,
     publish_bytes,
-    publish_file,
     read_noun,
     writable_directory,
 )
@@ -18,7 +17,6 @@ __all__ = [
     "locked",
     "publish_all",
     "publish_bytes",
-    "publish_file",
     "read_noun",
     "sha256_file",
     "sha256_tree",

@@ -29,14 +29,6 @@ def publish_bytes(data: bytes, target: Path) -> None:
     publish_all({target: data})
 
 
-def publish_file(source: Path, target: Path) -> None:
-    """Copy the file `source` to `target`, atomically and durably.
-
-    Raises `OutputRefused` as `publish_bytes` does.
-    """
-    publish_all({target: source})
-
-
 def publish_all(contents: Mapping[Path, bytes | Path]) -> None:
     """Put each content, bytes or a file to copy, in place under its target, in this order.
 
