@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.measure.bench import Measuring, bench
+from edgeconv.measure.bench import bench
 from edgeconv.measure.budget import load_budget
 from edgeconv.measure.gate import check
+from edgeconv.measure.measuring import Measuring
 from edgeconv.nouns import RECIPE_NAMES, Conversion, Report
 from edgeconv.pipeline import convert
 from edgeconv.report.files import write_report

@@ -16,7 +16,7 @@ from tiny_tflite import float_model, int8_model, packed
 from edgeconv import bench
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.accuracy import flips, top1
-from edgeconv.measure.bench import Measuring
+from edgeconv.measure.measuring import Measuring
 from edgeconv.measure.subjects import find_baseline, find_subjects
 from edgeconv.measure.timing import make_latency
 from edgeconv.runtimes.local import Target, Timing

@@ -46,10 +46,10 @@ def execute(
     file, samples = place / "model.tflite", place / "samples"
     file.write_bytes(model if isinstance(model, bytes) else packed(model))
     write_samples(Samples(inputs, None, "made here"), samples)
-    options = {"scratch": place, "signature": None, "keep_outputs": True} | options
+    options = {"scratch": place, "signature": None} | options
     with start_run(file, samples, **options) as running:
         run = running.result()
-        return run, running.outputs(run) if options["keep_outputs"] else {}
+        return run, {} if "timing" in options else running.outputs(run)
 
 
 def by_hand(x: np.ndarray) -> np.ndarray:
@@ -156,9 +156,10 @@ def test_a_model_without_a_signature_is_run_by_the_names_of_its_tensors(shape, b
     model = difference_model(**shape)
     model.signatureDefs = None
     inputs = {"tensor_b": B, "tensor_a": A}
-    run, outputs = execute(place, model, inputs, batch=batch, timing=Timing(repeats=3))
+    run, outputs = execute(place, model, inputs, batch=batch)
     assert run.output_names == ("tensor_t", "tensor_w")
-    assert len(run.samples_us) == 3
+    timed, _ = execute(place, model, inputs, batch=batch, timing=Timing(repeats=3))
+    assert len(timed.samples_us) == 3
     np.testing.assert_array_equal(outputs["tensor_t"], A + B)
     np.testing.assert_array_equal(outputs["tensor_w"], 2 * A)
 
@@ -246,7 +247,7 @@ def test_a_runner_that_takes_too_long_is_stopped(place):
 def test_timing_gives_as_many_samples_as_asked(place):
     timing = Timing(warmup=3, repeats=25, seconds=60)
     model = float_model(signature=SERVING)
-    run, _ = execute(place, model, {"x": X}, timing=timing, keep_outputs=False)
+    run, _ = execute(place, model, {"x": X}, timing=timing)
     assert len(run.samples_us) == 25
     assert min(run.samples_us) > 0
     assert run.first_us is not None
@@ -267,11 +268,9 @@ def test_without_timing_nothing_is_timed(place):
     assert (run.first_us, run.samples_us) == (None, ())
 
 
-def test_outputs_and_times_can_be_had_of_one_run(place):
-    run, outputs = execute(
-        place, float_model(signature=SERVING), {"x": X[2:]}, timing=Timing(repeats=5)
-    )
-    assert len(run.samples_us) == 5
+def test_a_run_without_timing_has_the_outputs_and_no_times(place):
+    run, outputs = execute(place, float_model(signature=SERVING), {"x": X[2:]})
+    assert (run.samples_us, run.first_us) == ((), None)
     np.testing.assert_allclose(outputs["y"], by_hand(X[2:]), rtol=1e-5, atol=1e-4)
 
 

@@ -71,7 +71,8 @@ def command(ctx: click.Context, /, models: tuple[str, ...], **options: Any) -> N
     latency with its raw samples, peak memory and accuracy go into the report. Exit code 4
     if a model did not run.
     """
-    from edgeconv.measure.bench import Measuring, bench
+    from edgeconv.measure.bench import bench
+    from edgeconv.measure.measuring import Measuring
     from edgeconv.nouns import TrainingRecord
     from edgeconv.runtimes.local import Target, Timing
     from edgeconv.store import read_noun

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gzip
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,50 +14,22 @@ from edgeconv import data
 from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed
 from edgeconv.measure.accuracy import flips, top1
 from edgeconv.measure.environment import environment
+from edgeconv.measure.measuring import Bench, Measuring
 from edgeconv.measure.subjects import Subject, find_baseline, find_subjects, float_inputs
 from edgeconv.measure.timing import latency_of
 from edgeconv.measure.trained import measure_trained
 from edgeconv.nouns import DataIdentity, Measurement, Report, TrainingRecord
-from edgeconv.runtimes.local import Run, Running, Target, Timing, start_run
+from edgeconv.runtimes.local import Run, Running, Timing, start_run
 from edgeconv.stages import Execution
 from edgeconv.workers import in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from edgeconv.data import Samples
     from edgeconv.nouns import Accuracy, TensorSpec
 
 _SYNTHETIC_SAMPLES = 8
 _SYNTHETIC_SEED = 7
-
-
-class Measuring(msgspec.Struct, frozen=True, kw_only=True):
-    """How to measure: `rounds` processes per model in turn, each timed as `timing` says.
-
-    `threads` is the interpreter's; `output` the output that labels are for, None for the
-    only one; `target` the runtime to measure on.
-    """
-
-    rounds: int = 3
-    timing: Timing = Timing()
-    target: Target = Target()
-    threads: int = 1
-    output: str | None = None
-    title: str = ""
-
-
-@dataclass(frozen=True)
-class Bench:
-    """One measuring at work: the samples, where they are stored, and whom to tell."""
-
-    samples: Samples
-    stored: Path
-    batch: int
-    measuring: Measuring
-    execution: Execution
-    scratch: Path
-    on_progress: Callable[[str], None]
 
 
 def bench(
@@ -169,7 +140,6 @@ def _start(run: Bench, subject: Subject, timing: Timing | None = None) -> Runnin
         scratch=run.scratch,
         signature=subject.signature.key or None,
         batch=run.batch,
-        keep_outputs=timing is None,
         timing=timing,
         threads=run.measuring.threads,
         target=run.measuring.target,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from edgeconv.measure.bench import Bench
+    from edgeconv.measure.measuring import Bench
     from edgeconv.nouns import SourceModel
 
 NAME = "baseline"
@@ -81,7 +81,6 @@ def _measure_tflite(run: Bench, model: SourceModel, signature: str) -> Measureme
             scratch=run.scratch,
             signature=signature or None,
             batch=run.batch,
-            keep_outputs=timing is None,
             timing=timing,
             threads=run.measuring.threads,
             target=run.measuring.target,

@@ -95,13 +95,14 @@ def start_run(
     scratch: Path,
     signature: str | None,
     batch: int = 1,
-    keep_outputs: bool = False,
     timing: Timing | None = None,
     threads: int = 1,
     target: Target = Target(),
     allowance: Allowance = Allowance(),
 ) -> Running:
     """Start running `model` on the stored samples in `samples` (see edgeconv.data).
+
+    With `timing` the run is timed on the first batch, without it has all the outputs.
 
     Raises `UsageError` where the target's Python is not there.
     """
@@ -114,7 +115,7 @@ def start_run(
         "signature": signature,
         "inputs": _input_files(samples),
         "batch": batch,
-        "outputs": str(directory) if keep_outputs else None,
+        "outputs": None if timing else str(directory),
         "threads": threads,
         "warmup": timing.warmup if timing else 0,
         "repeats": timing.repeats if timing else 0,

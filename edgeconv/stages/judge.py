@@ -131,7 +131,6 @@ def _start(run: Run, prepared: Prepared, file: Path) -> Running:
         scratch=run.scratch,
         signature=prepared.signature.key,
         batch=prepared.split.batch,
-        keep_outputs=True,
         threads=run.execution.threads,
         allowance=run.execution.allowance,
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgeconv import bench, check, convert
-from edgeconv.measure.bench import Measuring
+from edgeconv.measure.measuring import Measuring
 from edgeconv.nouns import RECIPE_NAMES, Budget, Limits, Report
 from edgeconv.runtimes.local import Timing
 

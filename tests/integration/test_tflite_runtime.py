@@ -11,7 +11,7 @@ import pytest
 from tiny_tflite import float_model, int8_model, packed
 
 from edgeconv import bench
-from edgeconv.measure.bench import Measuring
+from edgeconv.measure.measuring import Measuring
 from edgeconv.runtimes.local import Target, Timing
 
 pytestmark = pytest.mark.skipif(
