@@ -85,6 +85,7 @@ def _make(run: Run, recipes: Sequence[Recipe]) -> Iterator[tuple[Recipe, Ready |
     from edgeconv.stages.make import start_first_engine
     from edgeconv.stages.prepare import prepare
 
+    run.cache.refuse_unwritable()
     floating = next((recipe for recipe in recipes if recipe.name == "float32"), None)
     quantized = [recipe for recipe in recipes if recipe.name != "float32"]
     with contextlib.ExitStack() as children:

@@ -580,3 +580,11 @@ def test_the_tools_versions_are_those_that_are_installed():
     assert versions["edgeconv"] == __version__
     assert versions["numpy"] == metadata.version("numpy")
     assert "tensorflow" in versions
+
+
+def test_a_cache_that_cannot_be_written_is_found_out_before_the_work(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OutputRefused, match="cannot use the cache"):
+        Cache(tmp_path / "file" / "cache").refuse_unwritable()
+    Cache(tmp_path / "new" / "cache").refuse_unwritable()
+    Cache(None).refuse_unwritable()

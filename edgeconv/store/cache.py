@@ -57,6 +57,14 @@ class Cache:
         _discard(entry)
         return None
 
+    def refuse_unwritable(self) -> None:
+        """Raise `OutputRefused` where nothing could be kept: better before the work than after."""
+        if self._root is not None:
+            with self._refusals():
+                self._root.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=self._root):
+                    pass
+
     def keep(self, stage: str, key: str, files: Mapping[str, Path]) -> None:
         """Copy files and directories into a new entry, by name; one that is there is left alone.
 
