@@ -28,7 +28,11 @@ _SIDES = ("input", "output")
     help="Samples to calibrate and verify with: FILE.npz, FILE.npy or KIND:PLACE, with "
     "?INPUT=ARRAY to rename. int8 and int16x8 need them.",
 )
-@click.option("--samples", type=int, help="How many samples calibrate. [default: nine tenths]")
+@click.option(
+    "--samples",
+    type=int,
+    help="How many samples calibrate. [default: all but up to 8, which are held back to verify]",
+)
 @click.option(
     "--io",
     "io_types",
