@@ -14,12 +14,11 @@ from edgeconv import data
 from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed
 from edgeconv.measure.accuracy import flips, top1
 from edgeconv.measure.environment import environment
-from edgeconv.measure.measuring import Bench, Measuring
+from edgeconv.measure.measuring import Bench, Measuring, start_model
 from edgeconv.measure.subjects import Subject, find_baseline, find_subjects, float_inputs
 from edgeconv.measure.timing import latency_of
 from edgeconv.measure.trained import measure_trained
 from edgeconv.nouns import DataIdentity, Measurement, Report, TrainingRecord
-from edgeconv.runtimes.local import Run, Running, Timing, start_run
 from edgeconv.stages import Execution
 from edgeconv.workers import in_turn
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from edgeconv.nouns import Accuracy, TensorSpec
+    from edgeconv.runtimes.local import Run
 
 _SYNTHETIC_SAMPLES = 8
 _SYNTHETIC_SEED = 7
@@ -111,7 +111,7 @@ def _measure(run: Bench, subjects: Sequence[Subject]) -> list[Measurement]:
 
 
 def _time(run: Bench, subject: Subject) -> Run:
-    with _start(run, subject, timing=run.measuring.timing) as running:
+    with start_model(run, subject.file, subject.signature.key, run.measuring.timing) as running:
         return running.result()
 
 
@@ -120,7 +120,10 @@ def _accuracies(
 ) -> dict[str, Accuracy]:
     labels = run.samples.labels
     assert labels is not None
-    starts = [functools.partial(_start, run, subject) for subject in subjects]
+    starts = [
+        functools.partial(start_model, run, subject.file, subject.signature.key, None)
+        for subject in subjects
+    ]
     accuracies = {}
     for subject, running in zip(subjects, in_turn(starts), strict=True):
         run.on_progress(f"accuracy of {subject.name}")
@@ -131,20 +134,6 @@ def _accuracies(
         else:
             accuracies[subject.name] = top1(outputs, labels, run.measuring.output)
     return accuracies
-
-
-def _start(run: Bench, subject: Subject, timing: Timing | None = None) -> Running:
-    return start_run(
-        subject.file,
-        run.stored,
-        scratch=run.scratch,
-        signature=subject.signature.key or None,
-        batch=run.batch,
-        timing=timing,
-        threads=run.measuring.threads,
-        target=run.measuring.target,
-        allowance=run.execution.allowance,
-    )
 
 
 def _row(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.runtimes.local import Target, Timing
+from edgeconv.runtimes.local import Running, Target, Timing, start_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,3 +43,18 @@ class Bench:
     execution: Execution
     scratch: Path
     on_progress: Callable[[str], None]
+
+
+def start_model(run: Bench, file: Path, signature: str, timing: Timing | None) -> Running:
+    """Start a .tflite on the stored samples: timed, or for all its outputs with None."""
+    return start_run(
+        file,
+        run.stored,
+        scratch=run.scratch,
+        signature=signature or None,
+        batch=run.batch,
+        timing=timing,
+        threads=run.measuring.threads,
+        target=run.measuring.target,
+        allowance=run.execution.allowance,
+    )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeconv.measure.accuracy import top1
+from edgeconv.measure.measuring import start_model
 from edgeconv.measure.timing import latency_of, make_latency
 from edgeconv.nouns import Latency, Measurement
-from edgeconv.runtimes.local import Run, start_run
 from edgeconv.store import tool_versions
 from edgeconv.tasks import start_task
 from edgeconv.tf.baseline import BaselineJob, BaselineRun, run_baseline
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from edgeconv.measure.measuring import Bench
     from edgeconv.nouns import SourceModel
+    from edgeconv.runtimes.local import Run
 
 NAME = "baseline"
 
@@ -75,17 +76,7 @@ def _measure_tflite(run: Bench, model: SourceModel, signature: str) -> Measureme
     runs: list[Run] = []
     answers: Mapping[str, NDArray[np.generic]] = {}
     for timing in (run.measuring.timing, None):
-        with start_run(
-            Path(model.path),
-            run.stored,
-            scratch=run.scratch,
-            signature=signature or None,
-            batch=run.batch,
-            timing=timing,
-            threads=run.measuring.threads,
-            target=run.measuring.target,
-            allowance=run.execution.allowance,
-        ) as running:
+        with start_model(run, Path(model.path), signature, timing) as running:
             runs.append(running.result())
             answers = running.outputs(runs[-1]) if timing is None else {}
     latency = latency_of(runs[:1], threads=run.measuring.threads, batch=run.batch)
