@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from edgeconv.measure.bench import bench
     from edgeconv.measure.gate import check
     from edgeconv.pipeline import convert
-    from edgeconv.source import load
+    from edgeconv.source import inspect_model, load
 
 __version__ = "0.1.0"
-__all__ = ["bench", "check", "convert", "load"]
+__all__ = ["bench", "check", "convert", "inspect_model", "load"]
 
 _VERBS = {
     "bench": "edgeconv.measure.bench",
     "check": "edgeconv.measure.gate",
     "convert": "edgeconv.pipeline",
+    "inspect_model": "edgeconv.source",
     "load": "edgeconv.source",
 }
 

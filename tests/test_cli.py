@@ -69,6 +69,13 @@ def test_version_tells_the_tools_versions_too(capsys):
         assert f"{name} {version}" in said
 
 
+def test_version_is_json_where_that_is_asked_for(capsys):
+    assert run(["--version", "--json"]) == 0
+    assert msgspec.json.decode(capsys.readouterr().out) == tool_versions()
+    assert run(["--json", "inspect", "model"]) == 2
+    assert "goes with --version only" in capsys.readouterr().err
+
+
 def test_a_command_that_is_none_is_refused_with_a_suggestion(capsys):
     assert run(["convrt", "model"]) == 2
     said = capsys.readouterr()

@@ -53,33 +53,42 @@ class _Commands(click.Group):
             formatter.write_dl(list(_COMMANDS.items()))
 
 
-def _print_version(ctx: click.Context, _parameter: click.Parameter, asked: bool) -> None:
-    if not asked:
-        return
-    from edgeconv.store.hashes import tool_versions
-
-    versions = dict(tool_versions())
-    own = versions.pop("edgeconv")
-    others = ", ".join(f"{name} {version}" for name, version in versions.items())
-    click.echo(f"edgeconv {own} ({others})")
-    ctx.exit()
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Show the version and those of the tools.",
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-def cli() -> None:
+@click.option("--version", is_flag=True, help="Show the version and those of the tools.")
+@click.option("--json", "as_json", is_flag=True, help="With --version: as JSON.")
+@click.pass_context
+def cli(ctx: click.Context, /, *, version: bool, as_json: bool) -> None:
     """A trained model in, a judged set of .tflite files out.
 
     Exit codes: 0 done, 1 a limit was broken, 2 usage or configuration, 3 input refused,
     4 a tool failed or a result did not pass verification, 130 interrupted.
     """
+    if version:
+        _print_version(as_json=as_json)
+        ctx.exit()
+    if as_json:
+        raise click.UsageError("--json before a command goes with --version only")
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(2)
+
+
+def _print_version(*, as_json: bool) -> None:
+    from edgeconv.store.hashes import tool_versions
+
+    versions = dict(tool_versions())
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode(versions).decode())
+        return
+    own = versions.pop("edgeconv")
+    others = ", ".join(f"{name} {version}" for name, version in versions.items())
+    click.echo(f"edgeconv {own} ({others})")
 
 
 def main(args: Sequence[str] | None = None) -> None:
