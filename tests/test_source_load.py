@@ -322,7 +322,7 @@ def test_every_truncated_saved_model_is_refused(tmp_path):
     data = (write_plain(tmp_path) / "saved_model.pb").read_bytes()
     for length in range(len(data)):
         (tmp_path / "saved_model.pb").write_bytes(data[:length])
-        refusal(tmp_path)
+        assert "saved_model.pb is no SavedModel that can be read" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -319,6 +319,7 @@ def test_a_child_outlives_the_thread_that_started_it(tmp_path):
     thread.start()
     thread.join()
     started[0].wait()
+    assert started[0]._process.returncode == 0
 
 
 def test_two_hundred_children_leak_no_file_descriptor_and_no_thread(tmp_path):
@@ -397,6 +398,7 @@ def test_a_child_that_ended_in_time_is_not_blamed_for_being_waited_for_late(tmp_
     with sleeper(tmp_path / "early", seconds=0, timeout_s=0.3) as early:
         sleeper(tmp_path / "late", seconds=0.8).wait()
         early.wait()
+        assert early._process.returncode == 0
 
 
 class Started:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from edgeconv.tasks import start_task
 from edgeconv.workers import Allowance
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
     from edgeconv.plan import Plan
     from edgeconv.store import Cache
+    from edgeconv.tasks import Task
+
+Answer = TypeVar("Answer")
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,3 +44,10 @@ class Run:
     execution: Execution
     scratch: Path
     on_progress: Callable[[str], None]
+
+    def start(
+        self, function: Callable[[Any], Answer], job: msgspec.Struct, label: str
+    ) -> Task[Answer]:
+        """Start a function of the package in a child, within the run's allowance."""
+        allowance = self.execution.allowance
+        return start_task(function, job, label=label, scratch=self.scratch, allowance=allowance)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import EdgeconvError, ToolFailed
 from edgeconv.quantize.candidate import Candidate
 from edgeconv.quantize.worker import Attempt, QuantizeJob, quantize
-from edgeconv.tasks import start_task
 from edgeconv.tf.second_engine import EngineJob, quantize_with_tflite
 
 if TYPE_CHECKING:
@@ -49,15 +48,7 @@ def start_first_engine(
         directory=str(directory),
         threads=run.execution.threads,
     )
-    task = children.enter_context(
-        start_task(
-            quantize,
-            job,
-            label="ai-edge-quantizer",
-            scratch=run.scratch,
-            allowance=run.execution.allowance,
-        )
-    )
+    task = children.enter_context(run.start(quantize, job, "ai-edge-quantizer"))
 
     def finish() -> Made:
         try:
@@ -95,12 +86,6 @@ def second_engine(run: Run, prepared: Prepared, recipe: Recipe, note: str) -> Ca
         batch=split.batch,
         target=str(target),
     )
-    with start_task(
-        quantize_with_tflite,
-        job,
-        label="TFLiteConverter",
-        scratch=run.scratch,
-        allowance=run.execution.allowance,
-    ) as task:
+    with run.start(quantize_with_tflite, job, "TFLiteConverter") as task:
         task.result(run.on_progress)
     return Candidate(recipe=recipe, file=target, engine="tflite", notes=(note,) if note else ())

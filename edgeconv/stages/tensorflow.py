@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.store import hash_of
-from edgeconv.tasks import start_task
 from edgeconv.tf.convert import FloatJob, to_float
 from edgeconv.tf.reference import ReferenceJob, run_reference
 
@@ -72,15 +71,7 @@ def start_float_graph(
         target=str(file),
         saved_model=str(exported),
     )
-    task = children.enter_context(
-        start_task(
-            to_float,
-            job,
-            label="TensorFlow's converter",
-            scratch=run.scratch,
-            allowance=run.execution.allowance,
-        )
-    )
+    task = children.enter_context(run.start(to_float, job, "TensorFlow's converter"))
 
     def finish() -> FloatGraph:
         made = task.result(run.on_progress)
@@ -128,15 +119,7 @@ def start_reference(
         batch=split.batch,
         directory=str(directory),
     )
-    task = children.enter_context(
-        start_task(
-            run_reference,
-            job,
-            label="the trained model in TensorFlow",
-            scratch=run.scratch,
-            allowance=run.execution.allowance,
-        )
-    )
+    task = children.enter_context(run.start(run_reference, job, "the trained model in TensorFlow"))
 
     def finish() -> Reference:
         outputs = task.result().outputs

@@ -10,6 +10,7 @@ from typing import Any
 
 from edgeconv.errors import OutputRefused
 from edgeconv.store import locked
+from edgeconv.tf.batch import with_batch
 
 _UNFINISHED = ".unfinished-"
 
@@ -69,20 +70,32 @@ def export_inference(model: Any, directory: str) -> None:
     """
     import tensorflow as tf
 
-    names = list(model.input_names)
-    specs = {
-        name: tf.TensorSpec(tensor.shape, tensor.dtype, name=name)
-        for name, tensor in zip(names, model.inputs, strict=True)
-    }
-
-    def serve(**inputs: Any) -> dict[str, Any]:
-        outputs = tf.nest.flatten(model([inputs[name] for name in names], training=False))
-        return dict(zip(model.output_names, outputs, strict=True))
-
     module = tf.Module()
     module.variables_of_model = model.variables
-    function = tf.function(serve).get_concrete_function(**specs)
-    tf.saved_model.save(module, directory, signatures={"serving_default": function})
+    tf.saved_model.save(module, directory, signatures={"serving_default": inference(model)})
+
+
+def inference(model: Any, batch: int | None = None) -> Any:
+    """The concrete function of a tf_keras model at inference, with its inputs by name.
+
+    `batch` fixes their leading dimension, None leaves it; raises `InputRefused` where it is
+    fixed to another number.
+    """
+    import tensorflow as tf
+
+    def spec(name: str, tensor: Any) -> Any:
+        shape = tensor.shape if batch is None else with_batch(name, tensor.shape, batch)
+        return tf.TensorSpec(shape, tensor.dtype, name=name)
+
+    names = list(model.input_names)
+    specs = {name: spec(name, one) for name, one in zip(names, model.inputs, strict=True)}
+
+    def serve(**inputs: Any) -> dict[str, Any]:
+        values = [inputs[name] for name in names]
+        outputs = model(values[0] if len(values) == 1 else values, training=False)
+        return dict(zip(model.output_names, tf.nest.flatten(outputs), strict=True))
+
+    return tf.function(serve).get_concrete_function(**specs)
 
 
 def _sync_tree(directory: Path) -> None:

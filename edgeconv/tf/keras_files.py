@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused
 from edgeconv.tf.batch import with_batch
+from edgeconv.tf.export import inference
 
 if TYPE_CHECKING:
     from edgeconv.nouns import SourceKind
@@ -101,23 +102,8 @@ def _input_specs(model: Any, batch: int) -> Any:
 def _export_legacy(model: Any, target: str, batch: int | None) -> None:
     import tensorflow as tf
 
-    def spec(name: str, tensor: Any) -> Any:
-        shape = tensor.shape if batch is None else with_batch(name, tensor.shape, batch)
-        return tf.TensorSpec(shape, tensor.dtype)
-
-    specs = {(name := tensor.name.split(":")[0]): spec(name, tensor) for tensor in model.inputs}
-    names = list(specs)
-    output_names = list(model.output_names)
-
-    def serve(**inputs: Any) -> dict[str, Any]:
-        values = [inputs[name] for name in names]
-        outputs = model(values[0] if len(values) == 1 else values, training=False)
-        return dict(zip(output_names, tf.nest.flatten(outputs), strict=True))
-
-    function = tf.function(serve).get_concrete_function(
-        **{n: tf.TensorSpec(s.shape, s.dtype, name=n) for n, s in specs.items()}
-    )
-    tf.saved_model.save(model, target, signatures={"serving_default": function})
+    # The whole model, not its variables alone: it may have lookup tables as well.
+    tf.saved_model.save(model, target, signatures={"serving_default": inference(model, batch)})
 
 
 def _refused(path: str, loaders: str, error: Exception) -> InputRefused:

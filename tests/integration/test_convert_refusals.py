@@ -310,18 +310,6 @@ def test_a_cache_that_cannot_be_written(
     assert_says(said, REFUSED, "the cache", "next: set EDGECONV_CACHE_DIR")
 
 
-@pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB, too small for the six files of the CNN."""
-    place = tmp_path / "tiny"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small tmpfs is not permitted here")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
-
-
 def test_a_disk_that_is_full_gets_none_of_the_files(
     convert: Any, zoo: Path, tiny_disk: Path
 ) -> None:
