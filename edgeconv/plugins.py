@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 SAMPLE_SOURCES = {
-    "npy": "edgeconv.data.npy",
-    "npz": "edgeconv.data.npz",
-    "sklearn": "edgeconv.data.sklearn_bundled",
+    "npy": "edgeconv.data.kinds.npy",
+    "npz": "edgeconv.data.kinds.npz",
+    "sklearn": "edgeconv.data.kinds.sklearn_bundled",
 }
 BASELINE_MODELS = {
     "digits_cnn": "edgeconv.models.digits_cnn",

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeconv.data import arrays as arrays_module
-from edgeconv.data import npy, npz, sklearn_bundled
+from edgeconv.data.kinds import npy, npz, sklearn_bundled
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 
 if TYPE_CHECKING:

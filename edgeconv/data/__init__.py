@@ -12,7 +12,9 @@ is one module, named in `edgeconv.plugins.SAMPLE_SOURCES`, with three things in 
     read(place, options, wanted) -> Arrays
         The arrays called `wanted`, or all of them where that is None, and the labels,
         as they are stored. A kind never casts, scales or drops anything, and never
-        sees the model: `load_samples` checks what it gave.
+        sees the model: `open_samples` preprocesses and checks what it gave.
+
+One that runs a user's code also says `RUNS_CODE = True`.
 
 Nothing here imports numpy until samples are really read.
 """
@@ -24,10 +26,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgeconv.data.files import read_samples, write_samples
-    from edgeconv.data.load import load_samples
+    from edgeconv.data.load import load_samples, open_samples
     from edgeconv.data.location import identity
+    from edgeconv.data.preprocessing import parse_preprocessing
     from edgeconv.data.samples import Samples, batch_size, check_whole_batches, sha256_samples
-    from edgeconv.data.split import split_calibration
+    from edgeconv.data.split import seeded_choice, split_calibration
     from edgeconv.data.synthetic import synthetic_samples
 
 __all__ = [
@@ -36,7 +39,10 @@ __all__ = [
     "check_whole_batches",
     "identity",
     "load_samples",
+    "open_samples",
+    "parse_preprocessing",
     "read_samples",
+    "seeded_choice",
     "sha256_samples",
     "split_calibration",
     "synthetic_samples",
@@ -49,7 +55,10 @@ _MODULES = {
     "check_whole_batches": "samples",
     "identity": "location",
     "load_samples": "load",
+    "open_samples": "load",
+    "parse_preprocessing": "preprocessing",
     "read_samples": "files",
+    "seeded_choice": "split",
     "sha256_samples": "samples",
     "split_calibration": "split",
     "synthetic_samples": "synthetic",

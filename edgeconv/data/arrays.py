@@ -7,12 +7,12 @@ import math
 import stat
 import tokenize
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import numpy as np
@@ -24,15 +24,31 @@ _NUMBERS = "biufc"
 _BAD_HEADER = (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError)
 
 
+class Items(Protocol):
+    """Samples that are read one by one, when they are asked for, and may differ in shape."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
+        """One sample as stored. Raises `InputRefused` where it cannot be read."""
+
+
 @dataclass(frozen=True, eq=False)
 class Arrays:
     """What a kind of data gives: arrays by name, as stored, and the labels if it has any.
 
-    An array that has no name in the data is called "".
+    A column is an array (n, *sample_shape), or `Items` where reading all of it at once would
+    be too much. An array that has no name in the data is called "". `is_text` says that the
+    numbers are written as text or in a table, and so have no dtype of their own: they are
+    taken in the dtype of the model's input, where that keeps their values. `class_names` are
+    the names of the labels 0, 1, …, where the data has names for them.
     """
 
-    by_name: dict[str, np.ndarray[Any, Any]]
+    by_name: Mapping[str, np.ndarray[Any, Any] | Items]
     labels: np.ndarray[Any, Any] | None = None
+    is_text: bool = False
+    class_names: tuple[str, ...] = ()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +43,46 @@ def check_input(source: str, array: Array, spec: TensorSpec) -> None:
     _check_shape(where, array.shape, spec.shape[1:])
     if array.dtype.kind == "f":
         _check_values(where, array)
+
+
+def as_written(where: str, array: Array, spec: TensorSpec, *, has_steps: bool) -> Array:
+    """Numbers that were written as text, in the dtype of the input (float32 before `has_steps`).
+
+    Raises `InputRefused` where a whole number is wanted and the text has another.
+    """
+    wanted = np.dtype(np.float32) if has_steps else input_dtype(spec)
+    if array.dtype == wanted or array.dtype.kind not in "iuf":
+        return array
+    if wanted.kind in "iu":
+        limits = np.iinfo(wanted)
+        bad = ~((array == np.rint(array)) & (array >= limits.min) & (array <= limits.max))
+        if bad.any():
+            raise InputRefused(
+                f"{where} takes {wanted.name}, and the data has {array[bad].flat[0]:g}",
+                hint="choose other columns, or correct the data",
+            )
+    with np.errstate(over="ignore"):
+        return array.astype(wanted)
+
+
+def stacked(where: str, samples: list[Array], spec: TensorSpec) -> Array:
+    """Samples that were read one by one as one array. Raises `InputRefused` if they differ."""
+    kinds = Counter((sample.shape, sample.dtype.name) for sample in samples)
+    if len(kinds) > 1:
+        several = ", ".join(f"{count} × {shape} {dtype}" for (shape, dtype), count in kinds.items())
+        image = len(spec.shape) == 4
+        size = "x".join(str(side) if side > 0 else "SIDE" for side in spec.shape[1:3])
+        raise InputRefused(
+            f"{where}: the samples differ in shape or type: {_shortened(several)}",
+            hint=f"make them equal: --preprocess 'resize={size}&channels=rgb'"
+            if image
+            else "make them equal: --preprocess length=SAMPLES",
+        )
+    return np.stack(samples)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 200 else text[:200] + " …"
 
 
 def check_labels(source: str, labels: Array, count: int) -> np.ndarray[tuple[int], Any]:

@@ -1,44 +1,140 @@
-"""A SOURCE and a model's inputs to checked samples."""
+"""A SOURCE and the model's inputs to checked samples."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from edgeconv.data.checks import check_input, check_labels, input_dtype
+import numpy as np
+
+from edgeconv.data.checks import as_written, check_input, check_labels, input_dtype, stacked
 from edgeconv.data.location import parse_location
 from edgeconv.data.samples import Array, Samples
-from edgeconv.errors import InputRefused, unknown_name
+from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.plugins import sample_source
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import ModuleType
 
-    from edgeconv.data.arrays import Arrays
-    from edgeconv.nouns import TensorSpec
+    from edgeconv.data.arrays import Arrays, Items
+    from edgeconv.nouns import Preprocessing, TensorSpec
+
+    Column = Array | Items
 
 
-def load_samples(source: str, inputs: tuple[TensorSpec, ...]) -> Samples:
-    """Read a SOURCE, and check it against the model's inputs.
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A data set for a model's inputs: counted and labelled, its samples not read yet.
+
+    `labels` is int64 (n,) or None. `preprocessing` is by input name, "" for those not named.
+    """
+
+    text: str
+    inputs: tuple[TensorSpec, ...]
+    columns: dict[str, Column]
+    labels: np.ndarray[tuple[int], np.dtype[np.int64]] | None
+    is_text: bool
+    preprocessing: Mapping[str, Preprocessing]
+    class_names: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many samples there are."""
+        return len(next(iter(self.columns.values())))
+
+    def take(self, indices: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Samples:
+        """The samples at `indices`, in that order: read, preprocessed, and checked.
+
+        Raises `InputRefused` for what cannot be read or the model cannot take.
+        """
+        arrays = {spec.name: self._taken(spec, indices) for spec in self.inputs}
+        return Samples(arrays, None if self.labels is None else self.labels[indices], self.text)
+
+    def _taken(self, spec: TensorSpec, indices: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Array:
+        where = f"{self.text}: input {spec.name!r}"
+        steps = self.preprocessing.get(spec.name, self.preprocessing.get(""))
+        column = self.columns[spec.name]
+        if isinstance(column, np.ndarray):
+            whole = len(indices) == len(column) and bool((np.diff(indices) == 1).all())
+            array = column if whole else column[indices]
+            if self.is_text:
+                array = as_written(where, array, spec, has_steps=steps is not None)
+            array = _preprocessed(array, steps, where)
+        else:
+            read = (column[int(index)] for index in indices)
+            parts = [_preprocessed(item[None], steps, where)[0] for item in read]
+            array = stacked(where, parts, spec)
+        check_input(self.text, array, spec)
+        return array
+
+
+def open_samples(
+    source: str,
+    inputs: tuple[TensorSpec, ...],
+    *,
+    preprocessing: Mapping[str, Preprocessing] | None = None,
+    allow_code: bool = False,
+) -> Source:
+    """What a SOURCE has for the model's inputs.
 
     `inputs` have their batch dimension, of whatever size, in `shape[0]`. An option that
     is not the kind's own renames: `image=x_test` gives the array x_test to the input
-    image, and then only arrays that are named so are read. Raises `UsageError` for a
-    SOURCE that says something unknown, `InputRefused` for data the model cannot take.
+    image, and then only arrays that are named so are read. `preprocessing` is by input
+    name, "" for every input not named. A SOURCE that runs code is refused unless
+    `allow_code`. Raises `UsageError` for a SOURCE that says something unknown,
+    `InputRefused` for data the model cannot take.
     """
     for spec in inputs:
         input_dtype(spec)
+    steps = preprocessing or {}
+    names = [spec.name for spec in inputs]
+    for name in steps:
+        if name and name not in names:
+            raise unknown_name("model input in the preprocessing", name, names)
     location = parse_location(source)
     module = sample_source(location.kind)
+    _refuse_code(source, module, allow_code=allow_code)
     own, renames = _sorted_options(location.options, module, inputs)
     wanted = frozenset(renames.values()) if renames else None
     given: Arrays = module.read(location.place, own, wanted)
-    arrays = _by_input(source, given.by_name, renames, inputs)
+    columns = _by_input(source, given.by_name, renames, inputs)
     for spec in inputs:
-        check_input(source, arrays[spec.name], spec)
-    count = _same_count(source, arrays)
+        column = columns[spec.name]
+        if isinstance(column, np.ndarray) and not column.ndim:
+            check_input(source, column, spec)  # A single number has no length to compare.
+    count = _same_count(source, columns)
     labels = None if given.labels is None else check_labels(source, given.labels, count)
-    return Samples(arrays, labels, source)
+    return Source(source, inputs, columns, labels, given.is_text, steps, given.class_names)
+
+
+def load_samples(
+    source: str,
+    inputs: tuple[TensorSpec, ...],
+    *,
+    preprocessing: Mapping[str, Preprocessing] | None = None,
+    allow_code: bool = False,
+) -> Samples:
+    """All the samples of a SOURCE; see `open_samples`."""
+    opened = open_samples(source, inputs, preprocessing=preprocessing, allow_code=allow_code)
+    return opened.take(np.arange(opened.count))
+
+
+def _preprocessed(batch: Array, steps: Preprocessing | None, where: str) -> Array:
+    if steps is None:
+        return batch
+    from edgeconv.data.preprocess import preprocess
+
+    return preprocess(batch, steps, where)
+
+
+def _refuse_code(source: str, module: ModuleType, *, allow_code: bool) -> None:
+    if getattr(module, "RUNS_CODE", False) and not allow_code:
+        raise UsageError(
+            f"{source} runs code, and it was not given on the command line",
+            hint="look at what it runs, and allow it: allow_code=True, or --allow-code",
+        )
 
 
 def _sorted_options(
@@ -56,11 +152,11 @@ def _sorted_options(
 
 def _by_input(
     source: str,
-    by_name: dict[str, Array],
+    by_name: Mapping[str, Column],
     renames: dict[str, str],
     inputs: tuple[TensorSpec, ...],
-) -> dict[str, Array]:
-    """The arrays under the names of the inputs, in their order, none missing or left over."""
+) -> dict[str, Column]:
+    """The columns under the names of the inputs, in their order, none missing or left over."""
     names = [spec.name for spec in inputs]
     if "" in by_name:
         if len(names) > 1:
@@ -94,8 +190,8 @@ def _likely_array(name: str, missing: list[str], extra: list[str]) -> str:
     return close[0] if close else "ARRAY"
 
 
-def _same_count(source: str, arrays: dict[str, Any]) -> int:
-    counts = {name: int(array.shape[0]) for name, array in arrays.items()}
+def _same_count(source: str, columns: dict[str, Column]) -> int:
+    counts = {name: len(column) for name, column in columns.items()}
     if len(set(counts.values())) != 1:
         each = ", ".join(f"{name!r} {count}" for name, count in counts.items())
         raise InputRefused(

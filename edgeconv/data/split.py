@@ -10,6 +10,7 @@ from edgeconv.data.samples import check_whole_batches
 from edgeconv.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
+    from edgeconv.data.load import Source
     from edgeconv.data.samples import Samples
 
 _SEED = 20240607
@@ -17,7 +18,7 @@ Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 
 
 def split_calibration(
-    samples: Samples, count: int | None, *, held_back: int = 8, batch: int = 1
+    samples: Samples | Source, count: int | None, *, held_back: int = 8, batch: int = 1
 ) -> tuple[Samples, Samples]:
     """`count` samples to calibrate with, and up to `held_back` others to verify with.
 
@@ -42,7 +43,17 @@ def split_calibration(
         kept = _choose(rng, others, samples.labels, spare)
     else:
         kept = chosen[-min(_whole(held_back, batch), count) :]
-    return (samples if count == total else samples.take(chosen)), samples.take(kept)
+    return samples.take(chosen), samples.take(kept)
+
+
+def seeded_choice(samples: Samples | Source, count: int) -> Samples:
+    """`count` samples by a fixed seed, in equal shares of every label where there are labels.
+
+    They are in the order of the source. Raises as `split_calibration` does.
+    """
+    _check_count(count, samples.count, 1)
+    rng = np.random.default_rng(_SEED)
+    return samples.take(_choose(rng, np.arange(samples.count), samples.labels, count))
 
 
 def _held_back_of(total: int, most: int, batch: int) -> int:

@@ -28,11 +28,15 @@ Answer = TypeVar("Answer")
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
-    """How to run, which changes no result: threads, what a child may use, the cache."""
+    """How to run, which changes no result: threads, what a child may use, the cache.
+
+    `allow_code`: a SOURCE may name a function of the user's, which runs in a child.
+    """
 
     threads: int = 2
     allowance: Allowance = Allowance()
     use_cache: bool = True
+    allow_code: bool = False
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,12 @@ def split_samples(run: Run, inputs: tuple[TensorSpec, ...]) -> Split:
         return Split(
             calibration=None, held_back=_store(run, made_up, "held-back"), record=None, batch=batch
         )
-    samples = data.load_samples(plan.calibration, inputs)
+    samples = data.open_samples(
+        plan.calibration,
+        inputs,
+        preprocessing={},
+        allow_code=run.execution.allow_code,
+    )
     calibration, held_back = data.split_calibration(samples, plan.samples, batch=batch)
     record = CalibrationRecord(
         source=plan.calibration,

@@ -1,0 +1,1 @@
+"""The kinds of data, one module each; see edgeconv.data."""

@@ -1,0 +1,159 @@
+"""What was measured, and how it is judged."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from edgeconv.nouns.conversion import Artifact, RecipeName
+from edgeconv.nouns.model import Noun
+from edgeconv.nouns.samples import DataIdentity
+
+
+class Latency(Noun, kw_only=True, frozen=True):
+    """Raw invoke times in a fresh process, batch `batch`, in microseconds.
+
+    `rounds_us` holds one tuple of samples per process; the processes of all the
+    artifacts were run in turn. `load_us` and `first_us` are kept apart, one a round.
+    """
+
+    rounds_us: tuple[tuple[float, ...], ...]
+    load_us: tuple[float, ...]
+    first_us: tuple[float, ...]
+    threads: int
+    batch: int
+    p50_us: float
+    p90_us: float
+
+
+class Accuracy(Noun, kw_only=True, frozen=True):
+    """Top-1 accuracy over labelled samples, with the answer to each of them.
+
+    `correct` is one character a sample, "1" right and "0" wrong, in the order of
+    the data set, so that two measurements of the same samples can be paired.
+    """
+
+    metric: Literal["top1"] = "top1"
+    value: float
+    samples: int
+    correct: str
+
+
+class Measurement(Noun, kw_only=True, frozen=True):
+    """What was measured of one model: an artifact, or the trained baseline.
+
+    `accuracy_drop` is baseline minus this model, `latency_ratio` this model over the
+    float32 .tflite, `size_ratio` this model over the baseline on disk; `fixed` and `broken`
+    count the samples that changed from wrong to right and back. `peak_memory_bytes` is the
+    growth of the peak resident set over the bare runtime; of a baseline in TensorFlow it is
+    the whole process.
+    None means that it was not measured, never that it was good. `error` is set, and
+    the rest None, where the model did not run.
+    """
+
+    name: str
+    role: Literal["baseline", "artifact"]
+    runtime: str
+    sha256: str
+    size_bytes: int
+    gzip_size_bytes: int | None = None
+    recipe: RecipeName | None = None
+    latency: Latency | None = None
+    peak_memory_bytes: int | None = None
+    accuracy: Accuracy | None = None
+    size_ratio: float | None = None
+    latency_ratio: float | None = None
+    accuracy_drop: float | None = None
+    fixed: int | None = None
+    broken: int | None = None
+    error: str = ""
+
+
+class Environment(Noun, kw_only=True, frozen=True):
+    """The machine and the versions that the measurements belong to."""
+
+    machine: str
+    cpu: str
+    cores: int
+    system: str
+    python: str
+    tools: dict[str, str]
+
+
+class TrainingRecord(Noun, kw_only=True, frozen=True):
+    """How the baseline was trained.
+
+    `metrics` is one entry an epoch, on the training samples; `test_metrics` the final
+    ones, on the test samples. `seconds` is the time of the epochs alone.
+    """
+
+    model: str
+    strategy: str
+    replicas: int
+    global_batch: int
+    epochs: int
+    seed: int
+    seconds: float
+    train_samples: int
+    metrics: tuple[dict[str, float], ...]
+    test_samples: int = 0
+    test_metrics: dict[str, float] = {}
+    saved_model: str
+
+
+class Finding(Noun, kw_only=True, frozen=True):
+    """One limit held against one number. A number that is missing or NaN never passes."""
+
+    model: str
+    limit: str
+    allowed: float
+    actual: float | None
+    ok: bool
+
+
+class Verdict(Noun, kw_only=True, frozen=True):
+    """Every limit of a budget held against a report."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a finding, and every one holds."""
+        return bool(self.findings) and all(finding.ok for finding in self.findings)
+
+
+class Report(Noun, kw_only=True, frozen=True):
+    """A set of measurements made together, beside the baseline they are judged by."""
+
+    format: Literal[1] = 1
+    title: str
+    environment: Environment
+    data: DataIdentity | None
+    baseline: Measurement | None
+    measurements: tuple[Measurement, ...]
+    training: TrainingRecord | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    verdict: Verdict | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Limits(Noun, kw_only=True, frozen=True, rename="kebab", omit_defaults=True):
+    """The limits a budget may set; all are inclusive maxima but `min-accuracy`."""
+
+    max_size_bytes: float | None = None
+    max_gzip_size_bytes: float | None = None
+    max_size_ratio: float | None = None
+    max_latency_p50_us: float | None = None
+    max_latency_ratio: float | None = None
+    max_peak_memory_bytes: float | None = None
+    max_accuracy_drop: float | None = None
+    min_accuracy: float | None = None
+
+
+class Budget(Noun, kw_only=True, frozen=True):
+    """Limits for every artifact, and further ones by recipe name.
+
+    As TOML: a table `[budget]` for all, and `[budget.recipe.NAME]` for one recipe.
+    """
+
+    every: Limits = Limits()
+    recipe: dict[str, Limits] = {}

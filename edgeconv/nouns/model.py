@@ -1,0 +1,99 @@
+"""Models and what is in them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+SourceKind = Literal["saved_model", "keras", "hdf5", "tflite"]
+
+
+class Noun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The base of every noun."""
+
+
+class TensorSpec(Noun, kw_only=True, frozen=True):
+    """An input or output tensor: its name in the signature, shape and numpy dtype.
+
+    `scale` and `zero_point` are empty for a float tensor, of length 1 for a
+    per-tensor and of length C for a per-channel quantised one. Where a SavedModel leaves
+    even the number of dimensions open, `rank_known` is false and `shape` is empty.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    rank_known: bool = True
+    scale: tuple[float, ...] = ()
+    zero_point: tuple[int, ...] = ()
+
+
+class Signature(Noun, kw_only=True, frozen=True):
+    """A callable entry of a model: its key, and its inputs and outputs by name."""
+
+    key: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+class SourceModel(Noun, kw_only=True, frozen=True):
+    """A model file as the user gave it, before anything ran.
+
+    `path` is absolute; for a versioned parent it is the version directory that
+    was chosen. `signatures` is empty for a Keras file, whose signature is only
+    known once it is loaded.
+    """
+
+    path: str
+    kind: SourceKind
+    name: str
+    sha256: str
+    size_bytes: int
+    signatures: tuple[Signature, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class OperatorCount(Noun, kw_only=True, frozen=True):
+    """How often an operator occurs in a graph, at one version (0 where there are none)."""
+
+    name: str
+    version: int
+    count: int
+
+
+class GraphSummary(Noun, kw_only=True, frozen=True):
+    """What a .tflite holds, read without running it.
+
+    `quantized_weight_share` is the fraction of constant-weight bytes, counted as
+    the float32 bytes they stand for, that are stored as integers of 8 bits or
+    less; `float16_weight_share` likewise for float16. `weight_bytes` counts the same
+    weights as stored. `float_operators` are those that compute on float32,
+    `custom_operators` those the built-in runtime lacks.
+    """
+
+    signatures: tuple[Signature, ...]
+    operators: tuple[OperatorCount, ...]
+    weight_bytes: int
+    quantized_weight_share: float
+    float16_weight_share: float
+    float_operators: tuple[str, ...] = ()
+    custom_operators: tuple[str, ...] = ()
+    description: str = ""
+
+
+class Inspection(Noun, kw_only=True, frozen=True):
+    """What is in a model file, read without running it.
+
+    `operators` are those of the graph; for a Keras file they are its layers by class. The
+    rest is known of a .tflite only: the fields of `GraphSummary`, None elsewhere.
+    """
+
+    model: SourceModel
+    operators: tuple[OperatorCount, ...]
+    weight_bytes: int | None = None
+    quantized_weight_share: float | None = None
+    float16_weight_share: float | None = None
+    float_operators: tuple[str, ...] | None = None
+    custom_operators: tuple[str, ...] | None = None
+    description: str = ""
