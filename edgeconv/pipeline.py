@@ -7,16 +7,18 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgeconv.data import parse_preprocessing
 from edgeconv.errors import EdgeconvError, OutputRefused
-from edgeconv.nouns import Artifact, Conversion, Failure, Recipe
-from edgeconv.plan import Plan, make_plan, published
+from edgeconv.nouns import Artifact, Conversion, Failure, Preprocessing, Recipe, TargetRuntime
+from edgeconv.plan import Asked, Plan, make_plan, published
 from edgeconv.publish import Ready, kept, publish, ready
 from edgeconv.quantize.recipes import make_recipes
+from edgeconv.runtimes.targets import parse_target_runtime
 from edgeconv.stages import Execution, Run
 from edgeconv.store import Cache, cache_directory, locked, writable_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _LOCK = ".edgeconv.lock"
 
@@ -26,10 +28,14 @@ def convert(
     directory: str | Path | None,
     to: Sequence[str | Recipe],
     *,
-    calibration: str | None = None,
+    calibration: str | Mapping[str, str] | None = None,
     samples: int | None = None,
-    signature: str | None = None,
+    preprocess: str | Mapping[str, Preprocessing] = "none",
+    signature: str | Sequence[str] | None = None,
     batch: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    select_ops: bool = False,
+    target_runtime: str | TargetRuntime = "litert",
     execution: Execution = Execution(),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Conversion:
@@ -37,28 +43,48 @@ def convert(
 
     `directory`: where to publish; None takes NAME.tflites in the current directory.
     `to`: recipe names, or recipes of `edgeconv.quantize.recipes.make_recipes`.
-    `calibration`: a data source such as "samples.npz"; `samples` of it calibrate and
-    others are held back to verify with. `batch` fixes a dynamic batch dimension.
+    `calibration`: a data source such as "samples.npz", or one by signature; `samples` of it
+    calibrate and others are held back to verify with. `preprocess`: what is done to a stored
+    sample, as text (see `edgeconv.data.parse_preprocessing`) or by input name. `signature`:
+    one key, several, or "all": several go into one file. `batch` and `shapes` (by input, -1
+    for what stays) fix dynamic dimensions. `select_ops` allows operators that only TensorFlow
+    has. `target_runtime`: prove the artifacts on this runtime as well.
 
     What is published already and unchanged is left alone, without starting TensorFlow.
     A recipe whose result fails verification is in `Conversion.failures`, and nothing of
     it is published. Raises an `EdgeconvError` where nothing could be done at all; then
     nothing was written.
     """
-    plan = make_plan(
-        model,
-        directory,
-        _recipes(to),
-        signature=signature,
+    asked = Asked(
+        signatures=(signature,) if isinstance(signature, str) else tuple(signature or ()),
         batch=batch,
-        calibration=calibration,
+        shapes={name: tuple(shape) for name, shape in (shapes or {}).items()},
+        calibration=_by_signature(calibration),
         samples=samples,
+        preprocessing=_preprocessing(preprocess),
+        select_ops=select_ops,
+        target=_target(target_runtime),
     )
+    plan = make_plan(model, directory, _recipes(to), asked, allow_code=execution.allow_code)
     if len(found := _up_to_date(plan)) == len(plan.recipes):
         return _conversion(plan, found, found, ())
     with _own(plan.directory, on_progress), _scratch() as scratch:
         cache = Cache(cache_directory() if execution.use_cache else None)
         return _convert_missing(Run(plan, cache, execution, scratch, on_progress))
+
+
+def _by_signature(calibration: str | Mapping[str, str] | None) -> dict[str, str]:
+    if calibration is None or isinstance(calibration, str):
+        return {"": calibration} if calibration else {}
+    return dict(calibration)
+
+
+def _preprocessing(preprocess: str | Mapping[str, Preprocessing]) -> dict[str, Preprocessing]:
+    return parse_preprocessing(preprocess) if isinstance(preprocess, str) else dict(preprocess)
+
+
+def _target(runtime: str | TargetRuntime) -> TargetRuntime:
+    return parse_target_runtime(runtime) if isinstance(runtime, str) else runtime
 
 
 def _convert_missing(run: Run) -> Conversion:
@@ -81,33 +107,14 @@ def _convert_missing(run: Run) -> Conversion:
 
 def _make(run: Run, recipes: Sequence[Recipe]) -> Iterator[tuple[Recipe, Ready | EdgeconvError]]:
     """Make and verify each recipe; yields what is to be published, or the error it ended in."""
-    from edgeconv.stages.judge import judge_all, judge_float, second_opinion
-    from edgeconv.stages.make import start_first_engine
-    from edgeconv.stages.prepare import prepare
+    from edgeconv.stages.attempt import make_all
 
     run.cache.refuse_unwritable()
-    floating = next((recipe for recipe in recipes if recipe.name == "float32"), None)
-    quantized = [recipe for recipe in recipes if recipe.name != "float32"]
-    with contextlib.ExitStack() as children:
-        # Three things side by side: the trained model answers in TensorFlow, the first
-        # engine quantises, and the float32 model runs.
-        prepared = prepare(run, children)
-        made = start_first_engine(
-            run, prepared, [r for r in quantized if r.engine != "tflite"], children
-        )
-        # Nothing can be made of a float32 model that is not the trained one.
-        float_model, outputs = judge_float(run, prepared, floating)
-        settled = judge_all(run, prepared, made(), outputs)
-    if floating is not None:
-        yield floating, ready(run, prepared, float_model)
-    for recipe in quantized:
-        outcome = settled.get(recipe)
-        if outcome is None or (isinstance(outcome, EdgeconvError) and recipe.engine == "auto"):
-            outcome = second_opinion(run, prepared, recipe, outcome, outputs)
+    for recipe, outcome in make_all(run, recipes).items():
         if isinstance(outcome, EdgeconvError):
             yield recipe, outcome
         else:
-            yield recipe, ready(run, prepared, outcome)
+            yield recipe, ready(run, outcome.prepared, outcome.examined)
 
 
 def _recipes(to: Sequence[str | Recipe]) -> tuple[Recipe, ...]:

@@ -1,7 +1,7 @@
 """What a conversion would make, under which keys, and what of it is there already.
 
 A key is the hash of everything that decides the bytes and the checks: the source's
-content, the signature, the recipe, the data, and the versions of the tools. Nothing
+content, the signatures, the recipe, the data, and the versions of the tools. Nothing
 here loads numpy or TensorFlow, so an unchanged conversion answers at once.
 """
 
@@ -14,42 +14,84 @@ import msgspec
 
 from edgeconv import data, source
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Artifact, Recipe, RecipeName, Signature, SourceModel
+from edgeconv.nouns import (
+    Artifact,
+    Preprocessing,
+    Recipe,
+    RecipeName,
+    Signature,
+    SourceModel,
+    TargetRuntime,
+)
 from edgeconv.store import hash_of, read_noun, sha256_file, tool_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 SERVING = "serving_default"
+ALL_SIGNATURES = "all"
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user asks of a conversion besides the model, the place and the recipes.
+
+    `signatures`: the keys to convert, none for the only one, `("all",)` for every one; more
+    than one go into one file. `batch` and `shapes` fix dynamic dimensions: the first one of
+    every input, or by input name a whole shape in which -1 leaves a dimension as it is.
+    `calibration` is a SOURCE by signature key, "" for every signature not named; `samples`
+    of it calibrate, None for all but the held-back ones. `preprocessing` is by input name, ""
+    for every input not named. `select_ops` allows operators that only TensorFlow has.
+    `target` is a runtime to prove the artifacts on besides the one installed here.
+    """
+
+    signatures: tuple[str, ...] = ()
+    batch: int | None = None
+    shapes: dict[str, tuple[int, ...]] = {}
+    calibration: dict[str, str] = {}
+    samples: int | None = None
+    preprocessing: dict[str, Preprocessing] = {}
+    select_ops: bool = False
+    target: TargetRuntime = TargetRuntime()
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One conversion, with everything named that it depends on.
 
-    `model` is identified, not loaded: its signatures are found by `resolve`. `signature`
-    is what the user asked for, None for the only one. `samples` is how many samples
-    calibrate, None for all but the held-back ones.
+    `model` is identified, not loaded: its signatures are found by `resolve`.
+    `calibration_identity` is the hash of each SOURCE's content, by signature key.
     """
 
     model: SourceModel
     directory: Path
     recipes: tuple[Recipe, ...]
-    signature: str | None
-    batch: int | None
-    calibration: str | None
-    calibration_identity: str | None
-    samples: int | None
+    asked: Asked
+    calibration_identity: dict[str, str]
 
     @property
     def float_key(self) -> str:
-        """The key of the float32 graph."""
-        return hash_of("float", self.model.sha256, self.signature, self.batch, tool_versions())
+        """The key of the float32 graph, before anything that the ladder does to it."""
+        asked = self.asked
+        return hash_of(
+            "float",
+            self.model.sha256,
+            asked.signatures,
+            asked.batch,
+            asked.shapes,
+            asked.select_ops,
+            tool_versions(),
+        )
+
+    @property
+    def data_key(self) -> str:
+        """The key of the samples that calibrate, and of those that are held back."""
+        asked = self.asked
+        return hash_of(
+            self.calibration_identity, asked.calibration, asked.samples, asked.preprocessing
+        )
 
     def key(self, recipe: Recipe) -> str:
         """The key of one artifact."""
-        return hash_of(
-            self.float_key, recipe, self.calibration_identity, self.calibration, self.samples
-        )
+        return hash_of(self.float_key, recipe, self.data_key, self.asked.target)
 
     def target(self, recipe: RecipeName) -> Path:
         """Where the .tflite of a recipe goes; its manifest is beside it, as .json."""
@@ -60,11 +102,9 @@ def make_plan(
     model: str | Path,
     directory: str | Path | None,
     recipes: Sequence[Recipe],
+    asked: Asked,
     *,
-    signature: str | None,
-    batch: int | None,
-    calibration: str | None,
-    samples: int | None,
+    allow_code: bool = False,
 ) -> Plan:
     """The plan, once the model and the data are known to be there.
 
@@ -72,7 +112,7 @@ def make_plan(
     options that do not go together.
     """
     identified = source.identify(model)
-    _refuse_options(recipes, batch, calibration, samples)
+    _refuse_options(recipes, asked)
     _refuse_recipes(recipes)
     target = Path(directory or f"{identified.name}.tflites").absolute()
     _refuse_inside(target, Path(identified.path))
@@ -80,38 +120,68 @@ def make_plan(
         model=identified,
         directory=target,
         recipes=tuple(recipes),
-        signature=signature,
-        batch=batch,
-        calibration=calibration,
-        calibration_identity=data.identity(calibration) if calibration else None,
-        samples=samples,
+        asked=asked,
+        calibration_identity={
+            key: data.identity(text, allow_code=allow_code)
+            for key, text in asked.calibration.items()
+        },
     )
 
 
-def resolve(plan: Plan) -> Signature | None:
-    """The signature to convert; None for a Keras file, which has its one once it is loaded.
+def resolve(plan: Plan) -> tuple[Signature, ...]:
+    """The signatures to convert; none for a Keras file, which has its one once it is loaded.
 
     Raises `InputRefused` for a model that cannot be converted, `UsageError` where the
     signature must be chosen, or for options that this kind of model does not have.
     """
-    model = source.load(plan.model.path)
+    model, asked = source.load(plan.model.path), plan.asked
     if model.kind == "tflite":
         source.refuse_quantized(model)
         _refuse_tflite_options(plan)
     if model.kind in ("saved_model", "tflite"):
-        return source.chosen_signature(model, plan.signature)
-    if plan.signature not in (None, SERVING):
+        return _chosen(model, asked)
+    if set(asked.signatures) - {SERVING, ALL_SIGNATURES}:
         raise UsageError(
-            f"--signature {plan.signature}: a Keras file has one signature, {SERVING}",
+            f"--signature {' '.join(asked.signatures)}: a Keras file has one signature, {SERVING}",
             hint="leave --signature away",
         )
-    return None
+    _refuse_unknown_keys(asked.calibration, [SERVING])
+    return ()
+
+
+def _chosen(model: SourceModel, asked: Asked) -> tuple[Signature, ...]:
+    keys: Sequence[str | None] = asked.signatures or (None,)
+    if ALL_SIGNATURES in keys and not any(s.key == ALL_SIGNATURES for s in model.signatures):
+        keys = [signature.key for signature in source.distinct_signatures(model)]
+    chosen = {one.key: one for one in (source.chosen_signature(model, key) for key in keys)}
+    _refuse_unknown_keys(asked.calibration, list(chosen))
+    _refuse_unknown_inputs(asked.shapes, chosen.values())
+    return tuple(chosen.values())
+
+
+def _refuse_unknown_keys(calibration: Mapping[str, str], keys: Sequence[str]) -> None:
+    from edgeconv.errors import unknown_name
+
+    for key in calibration:
+        if key and key not in keys:
+            raise unknown_name("signature in --calibration", key, keys)
+
+
+def _refuse_unknown_inputs(shapes: Mapping[str, object], signatures: object) -> None:
+    from edgeconv.errors import unknown_name
+
+    names = {spec.name for signature in signatures for spec in signature.inputs}  # type: ignore[attr-defined]
+    for name in shapes:
+        if name not in names:
+            raise unknown_name("input in --shape", name, names)
 
 
 def _refuse_tflite_options(plan: Plan) -> None:
-    if plan.batch is not None:
+    asked = plan.asked
+    if asked.batch is not None or asked.shapes:
+        option = "--shape" if asked.batch is None else "--batch"
         raise UsageError(
-            "--batch: the batch of a .tflite cannot be fixed without the model it came from",
+            f"{option}: a .tflite cannot be given other shapes without the model it came from",
             hint="convert the SavedModel or the Keras file",
         )
     if any(recipe.engine == "tflite" for recipe in plan.recipes):
@@ -121,21 +191,20 @@ def _refuse_tflite_options(plan: Plan) -> None:
         )
 
 
-def _refuse_options(
-    recipes: Sequence[Recipe], batch: int | None, calibration: str | None, samples: int | None
-) -> None:
+def _refuse_options(recipes: Sequence[Recipe], asked: Asked) -> None:
     integer = [recipe.name for recipe in recipes if recipe.full_integer]
-    if integer and calibration is None:
+    if integer and not asked.calibration:
         raise UsageError(
             f"{' and '.join(integer)} need calibration samples",
             hint="--calibration samples.npz, with one array per input of the model",
         )
-    if samples is not None and calibration is None:
-        raise UsageError("--samples without --calibration", hint="give --calibration SOURCE")
-    if samples is not None and samples < 1:
-        raise UsageError(f"--samples {samples}: at least one sample is needed")
-    if batch is not None and batch < 1:
-        raise UsageError(f"--batch {batch}: at least 1")
+    for option, value in (("--samples", asked.samples), ("--preprocess", asked.preprocessing)):
+        if value and not asked.calibration:
+            raise UsageError(f"{option} without --calibration", hint="give --calibration SOURCE")
+    if asked.samples is not None and asked.samples < 1:
+        raise UsageError(f"--samples {asked.samples}: at least one sample is needed")
+    if asked.batch is not None and asked.batch < 1:
+        raise UsageError(f"--batch {asked.batch}: at least 1")
 
 
 def _refuse_recipes(recipes: Sequence[Recipe]) -> None:

@@ -13,9 +13,16 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 SAMPLE_SOURCES = {
+    "csv": "edgeconv.data.kinds.csv_file",
+    "function": "edgeconv.data.kinds.function",
+    "images": "edgeconv.data.kinds.images",
     "npy": "edgeconv.data.kinds.npy",
     "npz": "edgeconv.data.kinds.npz",
+    "parquet": "edgeconv.data.kinds.parquet",
     "sklearn": "edgeconv.data.kinds.sklearn_bundled",
+    "tfds": "edgeconv.data.kinds.tfds",
+    "tfrecord": "edgeconv.data.kinds.tfrecord",
+    "wavs": "edgeconv.data.kinds.wavs",
 }
 BASELINE_MODELS = {
     "digits_cnn": "edgeconv.models.digits_cnn",

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import InputRefused
-from edgeconv.nouns import Artifact, Recipe
+from edgeconv.nouns import Artifact, LadderStep, Recipe
 from edgeconv.store import publish_all, read_noun, sha256_file, tool_versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from edgeconv.plan import Plan
-    from edgeconv.quantize.candidate import Examined
+    from edgeconv.quantize.candidate import Candidate, Examined
     from edgeconv.stages import Run
     from edgeconv.stages.prepare import Prepared
 
@@ -75,6 +75,7 @@ def publish(plan: Plan, artifacts: Iterable[Ready]) -> None:
 def _manifest(plan: Plan, prepared: Prepared, examined: Examined) -> Artifact:
     candidate, summary = examined.candidate, examined.summary
     recipe = candidate.recipe
+    splits = [part.split for part in prepared.parts]
     return Artifact(
         name=plan.model.name,
         file=plan.target(recipe.name).name,
@@ -86,16 +87,36 @@ def _manifest(plan: Plan, prepared: Prepared, examined: Examined) -> Artifact:
         source_sha256=plan.model.sha256,
         recipe=recipe,
         engine=candidate.engine,
-        signature=examined.signature,
+        signatures=examined.signatures,
         operators=summary.operators,
         quantized_weight_share=summary.quantized_weight_share,
         float16_weight_share=summary.float16_weight_share,
         float_operators=summary.float_operators,
         verification=examined.verification,
-        calibration=prepared.split.record if recipe.full_integer else None,
-        notes=(*plan.model.notes, *prepared.notes, *prepared.split.notes, *candidate.notes),
+        calibration=tuple(s.record for s in splits if s.record) if recipe.full_integer else (),
+        preprocessing=dict(plan.asked.preprocessing),
+        target=examined.target,
+        ladder=_ladder(prepared, candidate),
+        notes=(
+            *plan.model.notes,
+            *prepared.notes,
+            *dict.fromkeys(note for split in splits for note in split.notes),
+            *candidate.notes,
+        ),
         tools=tool_versions(),
     )
+
+
+def _ladder(prepared: Prepared, candidate: Candidate) -> tuple[LadderStep, ...]:
+    """The attempts that failed before this one, and this one; nothing where none failed."""
+    steps = (*prepared.ladder, *candidate.ladder)
+    if not any(step.failed for step in steps):
+        return ()
+    done = prepared.rung.text
+    if candidate.recipe.name != "float32":
+        engines = {"litert": "ai-edge-quantizer", "tflite": "TFLiteConverter"}
+        done += f", quantized with {engines[candidate.engine]}"
+    return (*steps, LadderStep(attempt=done))
 
 
 def _text(artifact: Artifact) -> bytes:

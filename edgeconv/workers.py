@@ -57,6 +57,8 @@ _POLLS_PER_CHECK = 5
 _POLLS_UNTIL_LOST = 100
 # A program does nothing before it is tied to its parent, of which this line tells it.
 _WAIT_FOR_A_LINE = ("/bin/sh", "-c", 'read -r _ && exec "$@"', "sh")
+# What TensorFlow logs of its progress.
+_CHATTER = re.compile(r"[IW]\d+(\.\d+)? ")
 # Without tab and what ends a line; a log's tail goes to the user's terminal.
 _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 
@@ -167,7 +169,7 @@ class Child:
         with self.log.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
             text = log.read(_TAIL_BYTES).decode("utf-8", "replace")
-        lines = [line for line in text.splitlines() if line.strip()]
+        lines = [line for line in text.splitlines() if line.strip() and not _CHATTER.match(line)]
         shown = (_CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", line) for line in lines)
         return "\n".join(f"  | {line[:240]}" for line in [*shown][-_TAIL_LINES:])
 

@@ -9,6 +9,9 @@ from edgeconv.nouns import (
     Accuracy,
     Artifact,
     CalibrationRecord,
+    LadderStep,
+    Preprocessing,
+    TargetCheck,
     Conversion,
     DataIdentity,
     Environment,
@@ -150,7 +153,7 @@ def artifact(recipe: RecipeName) -> Artifact:
         source_sha256="5" * 64,
         recipe=Recipe(name=recipe, input_type="int8" if recipe == "int8" else "float32"),
         engine="tflite" if recipe in ("float32", "float16") else "litert",
-        signature=_signature(recipe),
+        signatures=(_signature(recipe),),
         operators=(
             OperatorCount(name="CONV_2D", version=3 if integer else 1, count=2),
             OperatorCount(name="FULLY_CONNECTED", version=4 if integer else 1, count=2),
@@ -167,10 +170,31 @@ def artifact(recipe: RecipeName) -> Artifact:
             outputs=(_output_error(snr_db),),
             warnings=("an output is far from the float model's",) if snr_db < 10 else (),
         ),
-        calibration=CalibrationRecord(
-            source="sklearn:digits", samples=200, sha256="c" * 64, range="minmax"
+        calibration=(
+            CalibrationRecord(
+                signature="serving_default",
+                source="sklearn:digits",
+                samples=200,
+                sha256="c" * 64,
+                range="minmax",
+            ),
         )
         if integer
+        else (),
+        preprocessing={"": Preprocessing(scale=0.0625)},
+        ladder=(
+            LadderStep(attempt="as it is", failed="operator WHILE computes in float"),
+            LadderStep(attempt="loops unrolled, batch fixed to 1"),
+        )
+        if recipe == "int16x8"
+        else (),
+        target=TargetCheck(
+            runtime="tflite_runtime 2.14.0",
+            python="3.11.7",
+            outputs=(),
+            cost="dense weights have one scale for all channels",
+        )
+        if recipe == "int8"
         else None,
         notes=("one bias of 10 numbers stays float32",) if recipe == "dynamic" else (),
         tools=TOOLS,

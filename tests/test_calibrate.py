@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tiny_tflite import Graph, float_model, packed
 
 from edgeconv.errors import InputRefused
-from edgeconv.quantize.calibrate import activation_ranges, widened
+from edgeconv.quantize.calibrate import Feed, activation_ranges, widened
 
 INT32_MAX = 2**31 - 1
 BOUND = 6.0
@@ -72,9 +72,7 @@ def ranges_of(samples: list[list[float]], batch: int = 1, which: str = "minmax")
     model = packed(graph.model([x], [y], signature=("go", ["in"], ["out"])))
     return activation_ranges(
         model,
-        {"in": np.array(samples, np.float32)},
-        signature="go",
-        batch=batch,
+        {"go": Feed({"in": np.array(samples, np.float32)}, batch)},
         calibration_range=which,
         threads=1,
     )
@@ -112,9 +110,7 @@ def test_a_model_of_weights_has_ranges_for_its_activations():
     model = packed(float_model(signature=("go", ["a"], ["b"])))
     found = activation_ranges(
         model,
-        {"a": np.eye(4, dtype=np.float32)},
-        signature="go",
-        batch=1,
+        {"go": Feed({"a": np.eye(4, dtype=np.float32)}, 1)},
         calibration_range="minmax",
         threads=1,
     )

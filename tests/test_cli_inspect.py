@@ -98,6 +98,27 @@ def test_a_float_model_shows_no_scale_columns_and_its_float_operators(tmp_path):
     assert "signature (none in the file: the first graph's ends)" in lines
 
 
+def test_the_oldest_runtime_is_shown_with_what_sets_it_and_what_is_unknown(tmp_path):
+    graph = Graph()
+    x = graph.tensor("x", (1, 4), "int8", scale=0.5)
+    y = graph.tensor("y", (1, 4), "int8", scale=0.5)
+    z = graph.tensor("z", (1, 4), "int8", scale=0.5)
+    graph.operator("RELU", [x], [y])
+    graph.operator("Own\x07", [y], [z], version=2)
+    file = tmp_path / "tiny.tflite"
+    file.write_bytes(packed(graph.model([x], [z])))
+    lines = lines_of(file)
+    said = "TensorFlow Lite 2.1.0 (RELU version 2 by its tensors, 1 in the file)"
+    place = lines.index(f"oldest runtime      {said}")
+    assert lines[place + 1] == "                    not known for Own\\x07 version 2"
+
+
+def test_the_oldest_runtime_is_known_of_a_tflite_only(tmp_path):
+    write_saved_model(tmp_path / "net" / "1", meta_graph({"go": signature({}, {})}))
+    assert inspect_model(tmp_path / "net").oldest_runtime is None
+    assert "oldest runtime" not in inspect(tmp_path / "net")
+
+
 def test_what_is_no_model_is_left_to_main_as_an_error(tmp_path):
     with pytest.raises(InputRefused, match="does not exist"):
         inspect(tmp_path / "missing")

@@ -99,7 +99,7 @@ def hostile_report(text: str) -> Report:
         name=text,
         file=text,
         source_path=text,
-        signature=signature,
+        signatures=(signature,),
         verification=verification,
         notes=(text,),
         tools={text: text},
@@ -187,7 +187,7 @@ def test_a_tensor_of_many_channels_shows_a_few_and_how_many() -> None:
     unknown = TensorSpec(name="u", shape=(), dtype="float32", rank_known=False)
     artifact = example.artifact("int8")
     signature = msgspec.structs.replace(artifact.signature, inputs=(many,), outputs=(unknown,))
-    artifact = msgspec.structs.replace(artifact, signature=signature)
+    artifact = msgspec.structs.replace(artifact, signatures=(signature,))
     html = render_html(msgspec.structs.replace(example.report(), artifacts=(artifact,)))
     assert "0.5, 0.5, 0.5, 0.5, … (9 channels)" in html
     assert "? × 9" in html

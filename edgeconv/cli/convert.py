@@ -24,9 +24,19 @@ _SIDES = ("input", "output")
 )
 @click.option(
     "--calibration",
-    metavar="SOURCE",
-    help="Samples to calibrate and verify with: FILE.npz, FILE.npy or KIND:PLACE, with "
-    "?INPUT=ARRAY to rename. int8 and int16x8 need them.",
+    "calibrations",
+    multiple=True,
+    metavar="[KEY=]SOURCE",
+    help="Samples to calibrate and verify with: a file, a directory or KIND:PLACE, with "
+    "?INPUT=ARRAY to rename; see docs/data.md. int8 and int16x8 need them. KEY= is for one "
+    "signature of several.",
+)
+@click.option(
+    "--preprocess",
+    default="none",
+    metavar="STEPS",
+    help="What is done to each stored sample, as in 'resize=224x224&scale=1/127.5&mean=1', or a "
+    ".toml file; see docs/data.md. It goes into the manifest, and `bench` does it too.",
 )
 @click.option(
     "--samples",
@@ -41,8 +51,36 @@ _SIDES = ("input", "output")
     help="Input and output type of the full-integer recipes: float32, int8, uint8 or (int16x8) "
     "int16; input=TYPE or output=TYPE sets one side. [default: float32]",
 )
-@click.option("--signature", help="The signature to convert, if there are several.")
+@click.option(
+    "--signature",
+    "signatures",
+    multiple=True,
+    metavar="KEY",
+    help="The signature to convert, if there are several. More than one, or `all`, go into one "
+    "file.",
+)
 @click.option("--batch", type=int, help="Fix a dynamic batch dimension to this.")
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="INPUT=AxBxC",
+    help="Fix the dynamic dimensions of an input, the batch included; ? leaves one as it is.",
+)
+@click.option(
+    "--target-runtime",
+    default="litert",
+    show_default=True,
+    metavar="RUNTIME",
+    help="Prove the files on this runtime too: litert, litert==2.1.0, tflite-runtime==2.14.0. "
+    "It is installed in an environment of its own, once.",
+)
+@click.option(
+    "--allow-select-ops",
+    is_flag=True,
+    help="Allow operators that only TensorFlow has. They run where the Select-TF (Flex) delegate "
+    "is linked, and are verified in a TensorFlow that has it, installed once.",
+)
 @click.option("--engine", type=click.Choice(get_args(Engine)), default="auto", show_default=True)
 @click.option(
     "--calibration-range",
@@ -90,10 +128,14 @@ def command(ctx: click.Context, /, model: str, **options: Any) -> None:
             model,
             options["directory"],
             recipes,
-            calibration=options["calibration"],
+            calibration=by_signature(options["calibrations"], options["signatures"]),
             samples=options["samples"],
-            signature=options["signature"],
+            preprocess=options["preprocess"],
+            signature=options["signatures"],
             batch=options["batch"],
+            shapes=dict(map(named_shape, options["shapes"])),
+            select_ops=options["allow_select_ops"],
+            target_runtime=options["target_runtime"],
             execution=execution(options),
             on_progress=on_progress,
         )
@@ -117,6 +159,41 @@ def io_pair(texts: tuple[str, ...]) -> tuple[IoType, IoType]:
                 raise UsageError(f"--io gives the {name} two types: {chosen[name]} and {io_type}")
             chosen[name] = io_type
     return chosen.get("input", "float32"), chosen.get("output", "float32")
+
+
+def by_signature(texts: tuple[str, ...], keys: tuple[str, ...]) -> dict[str, str]:
+    """The SOURCE of each signature, "" for all that are not named. Raises `UsageError`.
+
+    What stands before a = is a signature only where several were asked for, and it is a
+    plain name: a path may have a = in it.
+    """
+    from edgeconv.errors import UsageError
+
+    sources: dict[str, str] = {}
+    for text in texts:
+        key, equals, source = text.partition("=")
+        named = bool(equals) and key.isidentifier() and (key in keys or "all" in keys)
+        name = key if named else ""
+        if name in sources:
+            what = f"signature {name!r}" if name else "every signature"
+            raise UsageError(
+                f"--calibration gives {what} two sources", hint="--calibration KEY=SOURCE for each"
+            )
+        sources[name] = source if named else text
+    return sources
+
+
+def named_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """An input and its shape from `image=1x224x224x3`, -1 for a ?. Raises `UsageError`."""
+    from edgeconv.errors import UsageError
+
+    name, _, sizes = text.rpartition("=")
+    parts = sizes.split("x")
+    if not name or not all(part == "?" or (part.isdecimal() and int(part)) for part in parts):
+        raise UsageError(
+            f"--shape {text}: not of the form INPUT=AxBxC", hint="as in --shape image=1x224x224x3"
+        )
+    return name, tuple(-1 if part == "?" else int(part) for part in parts)
 
 
 def _show(conversion: Any, *, as_json: bool) -> None:

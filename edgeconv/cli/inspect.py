@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from edgeconv.nouns import Inspection, Signature, SourceModel, TensorSpec
+    from edgeconv.nouns import (
+        Inspection,
+        OldestRuntime,
+        RuntimeNeed,
+        Signature,
+        SourceModel,
+        TensorSpec,
+    )
 
 # Where nobody's window sets a width, lines end where their text does.
 _UNLIMITED_WIDTH = 10_000
@@ -91,6 +98,7 @@ def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
         yield "computes on float", _listed(inspection.float_operators)
     if inspection.custom_operators:
         yield "custom operators", _listed(inspection.custom_operators)
+    yield from _runtime_facts(inspection.oldest_runtime)
     for note in _notes(model):
         yield "note", note
 
@@ -102,6 +110,24 @@ def _weight_facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     float16 = inspection.float16_weight_share or 0.0
     yield "weights", f"{inspection.weight_bytes:,} bytes as stored"
     yield "", f"{quantized:.1%} in 8 bits or less, {float16:.1%} in float16"
+
+
+def _runtime_facts(oldest: OldestRuntime | None) -> Iterator[tuple[str, str]]:
+    if oldest is None:
+        return
+    if oldest.version:
+        setters = ", ".join(_need_text(need) for need in oldest.operators)
+        yield "oldest runtime", f"TensorFlow Lite {oldest.version} ({setters})"
+    if oldest.unknown:
+        unknown = ", ".join(_need_text(need) for need in oldest.unknown)
+        yield "" if oldest.version else "oldest runtime", f"not known for {unknown}"
+
+
+def _need_text(need: RuntimeNeed) -> str:
+    text = f"{_plain(need.operator)} version {need.version}"
+    if need.version != need.declared:
+        text += f" by its tensors, {need.declared} in the file"
+    return f"{text}, with {need.note}" if need.note else text
 
 
 def _notes(model: SourceModel) -> Iterator[str]:

@@ -58,6 +58,8 @@ def execution(options: Mapping[str, Any]) -> Execution:
 
     return Execution(
         threads=options["threads"] or os.cpu_count() or 1,
+        # A SOURCE typed on the command line may run the code that it names.
+        allow_code=True,
         allowance=Allowance(
             timeout_s=options["timeout_s"], memory_bytes=options["memory_limit_mib"] * 2**20
         ),

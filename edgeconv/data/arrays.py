@@ -42,13 +42,15 @@ class Arrays:
     be too much. An array that has no name in the data is called "". `is_text` says that the
     numbers are written as text or in a table, and so have no dtype of their own: they are
     taken in the dtype of the model's input, where that keeps their values. `class_names` are
-    the names of the labels 0, 1, …, where the data has names for them.
+    the names of the labels 0, 1, …, where the data has names for them. `rate_hz` is how many
+    values a second audio has, where the data says so.
     """
 
     by_name: Mapping[str, np.ndarray[Any, Any] | Items]
     labels: np.ndarray[Any, Any] | None = None
     is_text: bool = False
     class_names: tuple[str, ...] = ()
+    rate_hz: int | None = None
 
 
 @contextlib.contextmanager

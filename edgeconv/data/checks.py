@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -46,16 +47,19 @@ def check_input(source: str, array: Array, spec: TensorSpec) -> None:
 
 
 def as_written(where: str, array: Array, spec: TensorSpec, *, has_steps: bool) -> Array:
-    """Numbers that were written as text, in the dtype of the input (float32 before `has_steps`).
+    """The numbers of a table in the dtype of the input (float32 before `has_steps`).
 
-    Raises `InputRefused` where a whole number is wanted and the text has another.
+    A row that has as many values as a sample is put into the sample's shape, in C order.
+    Raises `InputRefused` where a whole number is wanted and the text has another, or where
+    a row has more or fewer values than a sample.
     """
+    array = _as_samples(where, array, spec, has_steps=has_steps)
     wanted = np.dtype(np.float32) if has_steps else input_dtype(spec)
     if array.dtype == wanted or array.dtype.kind not in "iuf":
         return array
-    if wanted.kind in "iu":
-        limits = np.iinfo(wanted)
-        bad = ~((array == np.rint(array)) & (array >= limits.min) & (array <= limits.max))
+    if wanted.kind in "iub":
+        low, high = _limits(wanted)
+        bad = ~((array == np.rint(array)) & (array >= low) & (array <= high))
         if bad.any():
             raise InputRefused(
                 f"{where} takes {wanted.name}, and the data has {array[bad].flat[0]:g}",
@@ -63,6 +67,33 @@ def as_written(where: str, array: Array, spec: TensorSpec, *, has_steps: bool) -
             )
     with np.errstate(over="ignore"):
         return array.astype(wanted)
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    if dtype.kind == "b":
+        return 0, 1
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+
+
+def _as_samples(where: str, array: Array, spec: TensorSpec, *, has_steps: bool) -> Array:
+    """Rows (n, k) as (n, *sample_shape), where the shape is fixed and has k values.
+
+    What has a shape of its own only gains or loses dimensions of 1: there may be more than
+    one way to put, say, (3, 32, 32) into (32, 32, 3).
+    """
+    sample, stored = spec.shape[1:], array.shape[1:]
+    if not array.ndim or -1 in sample or stored == sample:
+        return array
+    is_row = len(stored) == 1
+    longer = [size for size in stored if size != 1] == [size for size in sample if size != 1]
+    if math.prod(stored) == math.prod(sample) and (is_row or longer):
+        return array.reshape(len(array), *sample)
+    if is_row and not has_steps:
+        raise InputRefused(
+            f"{where} takes {math.prod(sample)} values a sample, and the data has {stored[0]}",
+            hint="choose the columns: ?labels=COLUMN&features=FIRST:LAST",
+        )
+    return array
 
 
 def stacked(where: str, samples: list[Array], spec: TensorSpec) -> Array:

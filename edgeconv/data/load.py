@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeconv.data.checks import as_written, check_input, check_labels, input_dtype, stacked
-from edgeconv.data.location import parse_location
+from edgeconv.data.location import kind_module, parse_location
 from edgeconv.data.samples import Array, Samples
-from edgeconv.errors import InputRefused, UsageError, unknown_name
-from edgeconv.plugins import sample_source
+from edgeconv.errors import InputRefused, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,11 +93,11 @@ def open_samples(
         if name and name not in names:
             raise unknown_name("model input in the preprocessing", name, names)
     location = parse_location(source)
-    module = sample_source(location.kind)
-    _refuse_code(source, module, allow_code=allow_code)
+    module = kind_module(source, location.kind, allow_code=allow_code)
     own, renames = _sorted_options(location.options, module, inputs)
     wanted = frozenset(renames.values()) if renames else None
     given: Arrays = module.read(location.place, own, wanted)
+    _check_rate(source, given.rate_hz, steps)
     columns = _by_input(source, given.by_name, renames, inputs)
     for spec in inputs:
         column = columns[spec.name]
@@ -129,12 +128,15 @@ def _preprocessed(batch: Array, steps: Preprocessing | None, where: str) -> Arra
     return preprocess(batch, steps, where)
 
 
-def _refuse_code(source: str, module: ModuleType, *, allow_code: bool) -> None:
-    if getattr(module, "RUNS_CODE", False) and not allow_code:
-        raise UsageError(
-            f"{source} runs code, and it was not given on the command line",
-            hint="look at what it runs, and allow it: allow_code=True, or --allow-code",
-        )
+def _check_rate(source: str, rate_hz: int | None, steps: Mapping[str, Preprocessing]) -> None:
+    for each in steps.values():
+        if rate_hz and each.mel_bins is not None and each.sample_rate_hz != rate_hz:
+            raise InputRefused(
+                f"{source} has audio of {rate_hz} Hz, and the preprocessing says "
+                f"sample-rate-hz={each.sample_rate_hz}",
+                hint=f"if the model was trained with {rate_hz} Hz, write sample-rate-hz={rate_hz}; "
+                "else resample the audio",
+            )
 
 
 def _sorted_options(
@@ -162,7 +164,7 @@ def _by_input(
         if len(names) > 1:
             raise InputRefused(
                 f"{source} holds one array, the model takes {len(names)}: {', '.join(names)}",
-                hint="use an .npz file with an array for each",
+                hint="give each its columns of a table (INPUT=COLUMNS), or its array of an .npz file",
             )
         return {names[0]: by_name[""]}
     given = {name: by_name[array] for name, array in renames.items()} if renames else by_name

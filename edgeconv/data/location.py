@@ -1,21 +1,33 @@
 """What a SOURCE on the command line says: `kind:place?option=value&option=value`.
 
-`kind:` may be left out where the place is a file whose ending is the name of a kind, as
-in `samples.npz`. A file with a colon in its name is written with a directory before it
-(`./a:b.npz`); a `?` always begins the options.
+`kind:` may be left out where the place tells it: by the ending of a file's name, as in
+`samples.npz`, by what a directory holds, or as `package.module:name`, which is a function.
+A file with a colon in its name is written with a directory before it (`./a:b.npz`); a `?`
+always begins the options.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from edgeconv.data.kinds.folders import kind_of
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.plugins import SAMPLE_SOURCES, sample_source
 from edgeconv.store.hashes import hash_of
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
 _KIND = re.compile(r"([A-Za-z][A-Za-z0-9_-]*):(.*)", re.DOTALL)
+_DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
+_FUNCTION = re.compile(f"({_DOTTED}):{_DOTTED}")
+_ENDINGS = {"npy": "npy", "npz": "npz", "csv": "csv", "tsv": "csv", "parquet": "parquet"}
+# Also of shards, compressed files and globs: x.tfrecord-00000-of-00002, x.tfrecord.gz.
+_TFRECORD = re.compile(r"\.tfrecords?(?:$|[-.*?\[])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -31,39 +43,84 @@ def parse_location(source: str) -> Location:
     """Take a SOURCE apart. Raises `UsageError`, or `InputRefused` for a place that is no file."""
     before, mark, after = source.partition("?")
     options = _options(source, after) if mark else {}
-    match = _KIND.fullmatch(before)
-    if match:
-        kind, place = match.groups()
-        sample_source(kind)
-    else:
-        kind, place = _kind_of_path(before), before
+    kind, place = _kind_and_place(before)
     if not place:
         raise UsageError(f"{source!r} names no data", hint="write KIND:PLACE or a path")
     return Location(kind, place, options)
 
 
-def identity(source: str) -> str:
+def kind_module(source: str, kind: str, *, allow_code: bool) -> ModuleType:
+    """The module of a kind. Raises `UsageError` for one that runs code where that is not allowed."""
+    module = sample_source(kind)
+    if getattr(module, "RUNS_CODE", False) and not allow_code:
+        raise UsageError(
+            f"{source} runs code, and it was not given on the command line",
+            hint="look at what it runs, and allow it: Execution(allow_code=True)",
+        )
+    return module
+
+
+def identity(source: str, *, allow_code: bool = False) -> str:
     """The hash of what `load_samples(source, …)` would read, without numpy.
 
-    Equal content and options give an equal hash, wherever the file is. Raises
-    `UsageError` or `InputRefused`.
+    Equal content and options give an equal hash, wherever the file is. A kind that runs code
+    runs it for this too. Raises `UsageError` or `InputRefused`.
     """
     location = parse_location(source)
-    module = sample_source(location.kind)
+    module = kind_module(source, location.kind, allow_code=allow_code)
     own = {name: value for name, value in location.options.items() if name in module.OPTIONS}
     content: str = module.identity(location.place, own)
     return hash_of(location.kind, content, location.options)
 
 
+def _kind_and_place(text: str) -> tuple[str, str]:
+    match = _KIND.fullmatch(text)
+    if match and match[1] in SAMPLE_SOURCES:
+        return match[1], match[2]
+    if _is_function(text):
+        return "function", text
+    if match:
+        sample_source(match[1])
+    return _kind_of_path(text), text
+
+
+def _is_function(text: str) -> bool:
+    """Whether it is module:function, and not the name of a kind that is misspelt."""
+    match = _FUNCTION.fullmatch(text)
+    if not match:
+        return False
+    module = match[1]
+    if "." in module or not get_close_matches(module, SAMPLE_SOURCES):
+        return True
+    return Path(f"{module}.py").is_file() or Path(module, "__init__.py").is_file()
+
+
 def _kind_of_path(path: str) -> str:
     ending = Path(path).suffix.removeprefix(".").lower()
-    if ending in SAMPLE_SOURCES:
-        return ending
-    known = ", ".join(sorted(SAMPLE_SOURCES))
-    hint = f"put the kind before it, as in npz:{path or 'PATH'}; known: {known}"
+    if ending in _ENDINGS:
+        return _ENDINGS[ending]
+    if _TFRECORD.search(Path(path).name):
+        return "tfrecord"
     if path and Path(path).is_dir():
-        raise InputRefused(f"{path} is a directory, and no kind of data was named", hint=hint)
-    raise UsageError(f"cannot tell what kind of data {path!r} is", hint=hint)
+        return _kind_of_directory(Path(path))
+    raise UsageError(f"cannot tell what kind of data {path!r} is", hint=_kinds_hint(path))
+
+
+def _kind_of_directory(path: Path) -> str:
+    if (path / "dataset_info.json").is_file():
+        return "tfds"
+    if any(path.glob("*.parquet")):
+        return "parquet"
+    if kind := kind_of(path):
+        return kind
+    raise InputRefused(
+        f"{path} is a directory, and no kind of data was named", hint=_kinds_hint(str(path))
+    )
+
+
+def _kinds_hint(path: str) -> str:
+    known = ", ".join(sorted(SAMPLE_SOURCES))
+    return f"put the kind before it, as in npz:{path or 'PATH'}; known: {known}"
 
 
 def _options(source: str, text: str) -> dict[str, str]:

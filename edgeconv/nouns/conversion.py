@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from edgeconv.nouns.model import Noun, OperatorCount, Signature, SourceKind
+from edgeconv.nouns.samples import Preprocessing
 
 RecipeName = Literal["float32", "float16", "dynamic", "weight-only-int8", "int8", "int16x8"]
 Engine = Literal["auto", "litert", "tflite"]
@@ -73,9 +74,30 @@ class Verification(Noun, kw_only=True, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class CalibrationRecord(Noun, kw_only=True, frozen=True):
-    """Which samples an artifact was calibrated with."""
+class TargetCheck(Noun, kw_only=True, frozen=True):
+    """An artifact's run on the runtime that it is for, in an environment of that runtime's own.
 
+    `outputs` are against the same reference as in `Verification`; `cost` says what was given
+    up so that it runs there, "" where nothing was.
+    """
+
+    runtime: str
+    python: str
+    outputs: tuple[OutputError, ...]
+    cost: str = ""
+
+
+class LadderStep(Noun, kw_only=True, frozen=True):
+    """One attempt at a conversion: what was done, and why it failed; `failed` is "" if not."""
+
+    attempt: str
+    failed: str = ""
+
+
+class CalibrationRecord(Noun, kw_only=True, frozen=True):
+    """Which samples a signature of an artifact was calibrated with."""
+
+    signature: str
     source: str
     samples: int
     sha256: str
@@ -86,7 +108,8 @@ class Artifact(Noun, kw_only=True, frozen=True):
     """A published .tflite and everything that is known of it: its manifest.
 
     `file` is relative to the manifest. `key` is the content hash of all that went
-    in, so an equal key means that there is nothing to do.
+    in, so an equal key means that there is nothing to do. `ladder` has the attempts where the
+    first one did not do. `preprocessing` is by input name, "" for every input not named.
     """
 
     format: Literal[1] = 1
@@ -100,15 +123,23 @@ class Artifact(Noun, kw_only=True, frozen=True):
     source_sha256: str
     recipe: Recipe
     engine: Literal["litert", "tflite"]
-    signature: Signature
+    signatures: tuple[Signature, ...]
     operators: tuple[OperatorCount, ...]
     quantized_weight_share: float
     float16_weight_share: float
     float_operators: tuple[str, ...]
     verification: Verification
-    calibration: CalibrationRecord | None = None
+    calibration: tuple[CalibrationRecord, ...] = ()
+    preprocessing: dict[str, Preprocessing] = {}
+    target: TargetCheck | None = None
+    ladder: tuple[LadderStep, ...] = ()
     notes: tuple[str, ...] = ()
     tools: dict[str, str] = {}
+
+    @property
+    def signature(self) -> Signature:
+        """The first signature, which for most models is the only one."""
+        return self.signatures[0]
 
 
 class Failure(Noun, kw_only=True, frozen=True):

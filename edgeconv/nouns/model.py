@@ -82,11 +82,44 @@ class GraphSummary(Noun, kw_only=True, frozen=True):
     description: str = ""
 
 
+class RuntimeNeed(Noun, kw_only=True, frozen=True):
+    """An operator, and the version of it that a runtime must have to run it.
+
+    `declared` is the version in the file, which is lower where a quantiser left it behind.
+    `note` says what is needed beside the version.
+    """
+
+    operator: str
+    version: int
+    declared: int
+    note: str = ""
+
+
+class OldestRuntime(Noun, kw_only=True, frozen=True):
+    """The first TensorFlow Lite release that can run a graph, and the operators that set it.
+
+    `unknown` are the operators of which no source says when they came; the release is then
+    that of the others, and empty where there are none.
+    """
+
+    version: str
+    operators: tuple[RuntimeNeed, ...] = ()
+    unknown: tuple[RuntimeNeed, ...] = ()
+
+
+class TargetRuntime(Noun, kw_only=True, frozen=True):
+    """A runtime that a model is to run in. A `version` of "" is the one installed here."""
+
+    name: Literal["litert", "tflite-runtime"] = "litert"
+    version: str = ""
+
+
 class Inspection(Noun, kw_only=True, frozen=True):
     """What is in a model file, read without running it.
 
     `operators` are those of the graph; for a Keras file they are its layers by class. The
-    rest is known of a .tflite only: the fields of `GraphSummary`, None elsewhere.
+    rest is known of a .tflite only: the fields of `GraphSummary`, and the oldest runtime
+    that can run it; None elsewhere.
     """
 
     model: SourceModel
@@ -96,4 +129,5 @@ class Inspection(Noun, kw_only=True, frozen=True):
     float16_weight_share: float | None = None
     float_operators: tuple[str, ...] | None = None
     custom_operators: tuple[str, ...] | None = None
+    oldest_runtime: OldestRuntime | None = None
     description: str = ""

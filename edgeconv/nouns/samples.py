@@ -10,20 +10,24 @@ from edgeconv.nouns.model import Noun
 class Preprocessing(Noun, kw_only=True, frozen=True, rename="kebab", omit_defaults=True):
     """What is done to a stored sample before the model gets it, in the order of the fields.
 
-    `length`: a 1-D sample is cut, or filled with zeros, at its end to so many values.
-    `channels`: what the pixels (height, width, 3) or (height, width) become; "mono" averages
-    the channels of audio (length, channels).
+    `length`: a sample (values,) or (values, columns) is cut, or filled with zeros, at its end
+    to so many values.
+    `channels`: what pixels (height, width) or (height, width, 1 to 4) become: "rgb" and "bgr"
+    give three channels, "gray" one, (height, width, 1), by the weights of ITU-R BT.601. Stored
+    pixels are taken to be in the order red, green, blue, and a last channel of two or four to be
+    alpha, which is dropped. "mono" is the mean of the channels of audio (length, channels).
     `resize`, `crop`: (height, width); a crop is from the middle. Without `antialias`, the
     default, a resize is what `tf.image.resize` and Keras's `Resizing` do, and with it what
     Pillow does.
     `mel_bins` and what follows it: 1-D audio becomes a log-mel spectrogram (frames, mel_bins).
-    Frames of `frame_length` samples, `frame_step` apart, in a periodic Hann window; magnitudes
-    of a transform of `fft_length` (0: the next power of two); `mel_bins` triangles between
-    `mel_low_hz` and `mel_high_hz` (0: half the rate); the natural logarithm of that plus
-    `log_floor`.
+    `wave_scale` is multiplied with the audio first; integers need one. Frames of `frame_length`
+    samples, `frame_step` apart, in a periodic Hann window; magnitudes of a transform of
+    `fft_length` (0: the next power of two); `mel_bins` triangles between `mel_low_hz` and
+    `mel_high_hz` (0: half the rate); the natural logarithm of that plus `log_floor`.
     `scale`, `mean`, `std`: (x * scale - mean) / std; `mean` and `std` have one value, or one
     for each index of the last dimension. `add_channel` appends a dimension of one. `dtype` is
-    the numpy dtype that comes out: float32 where anything is computed, else the stored one.
+    the numpy dtype that comes out, rounded where it is whole numbers: float32 where anything is
+    computed, else the stored one.
     """
 
     length: int | None = None
@@ -33,6 +37,7 @@ class Preprocessing(Noun, kw_only=True, frozen=True, rename="kebab", omit_defaul
     antialias: bool = False
     crop: tuple[int, int] | None = None
     mel_bins: int | None = None
+    wave_scale: float | None = None
     sample_rate_hz: int = 16000
     frame_length: int = 640
     frame_step: int = 320

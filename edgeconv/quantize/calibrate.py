@@ -26,8 +26,11 @@ MAX_MAGNITUDE = 1e15
 _INT32_MAX = 2**31 - 1
 
 
-class _Feed:
-    """The samples as the calibrator wants them: re-iterable, of known length, one batch each."""
+class Feed:
+    """Samples as the calibrator wants them: re-iterable, of known length, one batch each.
+
+    `arrays` are by input name, (n, *sample) each.
+    """
 
     def __init__(self, arrays: dict[str, NDArray[np.generic]], batch: int) -> None:
         self._arrays = arrays
@@ -47,16 +50,14 @@ class _Feed:
 
 def activation_ranges(
     float_model: bytes,
-    arrays: dict[str, NDArray[np.generic]],
+    feeds: dict[str, Feed],
     *,
-    signature: str,
-    batch: int,
     calibration_range: CalibrationRange,
     threads: int,
 ) -> dict[str, Any]:
     """The range of every activation tensor by name: {"min": array, "max": array}.
 
-    `arrays`: samples by input name, (n, *sample) each. The runtime's own profiler
+    `feeds` has the samples by signature. The runtime's own profiler
     collects the ranges in C++. Raises `InputRefused` for a range that is not finite
     or implausibly large.
     """
@@ -72,7 +73,7 @@ def activation_ranges(
         mode=calibrator.CalibrationMode.CALIBRATION_PROFILER_BASED,
         qsv_update_func=update[calibration_range],
     )
-    runner.calibrate({signature: _Feed(arrays, batch)}, manager)
+    runner.calibrate(feeds, manager)
     ranges: dict[str, Any] = runner.get_model_qsvs()
     _refuse_senseless(ranges)
     return ranges

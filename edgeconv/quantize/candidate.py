@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from edgeconv.errors import VerificationFailed
-from edgeconv.nouns import GraphSummary, Recipe, Signature, Verification
+from edgeconv.nouns import (
+    GraphSummary,
+    LadderStep,
+    OutputError,
+    Recipe,
+    Signature,
+    TargetCheck,
+    Verification,
+)
 from edgeconv.quantize.verify import (
     check_graph,
     judge_outputs,
@@ -19,21 +27,32 @@ from edgeconv.quantize.verify import (
 from edgeconv.tflite import largest_scales, output_steps, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Outputs = Mapping[str, NDArray[np.generic]]
+    from collections.abc import Sequence
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that a recipe gave, which nobody has looked at yet."""
+    """A file that a recipe gave, which nobody has looked at yet.
+
+    `ladder` are the attempts that failed before it.
+    """
 
     recipe: Recipe
     file: Path
     engine: Literal["litert", "tflite"]
     notes: tuple[str, ...] = ()
+    ladder: tuple[LadderStep, ...] = ()
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """What a signature `key` of a candidate answered to the held-back samples.
+
+    `expected` of None says that there is no independent reference: the float32 model of
+    a .tflite source is that source.
+    """
+
+    key: str
+    actual: dict[str, Any]
+    expected: dict[str, Any] | None
 
 
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,31 +60,58 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
 
     candidate: Candidate
     summary: GraphSummary
-    signature: Signature
+    signatures: tuple[Signature, ...]
     verification: Verification
+    target: TargetCheck | None = None
 
 
 def examine_graph(
-    candidate: Candidate, key: str
-) -> tuple[GraphSummary, Signature, tuple[str, ...]]:
-    """What is in the candidate's file, its signature `key`, and warnings about it.
+    candidate: Candidate, keys: Sequence[str]
+) -> tuple[GraphSummary, tuple[Signature, ...], tuple[str, ...]]:
+    """What is in the candidate's file, its signatures `keys`, and warnings about it.
 
     Raises `VerificationFailed`, see `check_graph`.
     """
     content = candidate.file.read_bytes()
     summary = summarise(content, where=candidate.recipe.name)
     refuse_senseless_scales(candidate.recipe, largest_scales(content))
-    signature = next((s for s in summary.signatures if s.key == key), None)
-    if signature is None:
-        raise VerificationFailed(f"{candidate.recipe.name}: the signature {key!r} got lost")
-    return summary, signature, check_graph(candidate.recipe, summary, signature)
+    by_key = {signature.key: signature for signature in summary.signatures}
+    warnings: dict[str, None] = {}
+    for key in keys:
+        if key not in by_key:
+            raise VerificationFailed(f"{candidate.recipe.name}: the signature {key!r} got lost")
+        warnings |= dict.fromkeys(check_graph(candidate.recipe, summary, by_key[key]))
+    return summary, tuple(by_key[key] for key in keys), tuple(warnings)
+
+
+def compare(
+    candidate: Candidate, compared: Sequence[Compared]
+) -> tuple[tuple[OutputError, ...], tuple[str, ...]]:
+    """How far the outputs are from what is expected, and doubts about them.
+
+    Outputs are called KEY/OUTPUT where there are several signatures. Raises
+    `VerificationFailed` where they are too far.
+    """
+    errors: list[OutputError] = []
+    doubts: list[str] = []
+    for one in compared:
+        refuse_not_finite(candidate.recipe, one.actual)
+        if one.expected is None:
+            continue
+        own = output_errors(one.expected, one.actual)
+        steps = output_steps(candidate.file.read_bytes(), one.key)
+        doubts += judge_outputs(candidate.recipe, own, steps)
+        errors += own if len(compared) == 1 else [_renamed(one.key, error) for error in own]
+    return tuple(errors), tuple(doubts)
+
+
+def _renamed(key: str, error: OutputError) -> OutputError:
+    return msgspec.structs.replace(error, output=f"{key}/{error.output}")
 
 
 def examine(
     candidate: Candidate,
-    key: str,
-    actual: Outputs,
-    expected: Outputs | None,
+    compared: Sequence[Compared],
     *,
     reference: str,
     synthetic: bool,
@@ -73,21 +119,17 @@ def examine(
 ) -> Examined:
     """Hold a candidate and its outputs on the held-back samples against the reference.
 
-    `expected` of None says that there is no independent reference: the float32 model of
-    a .tflite source is that source. Raises `VerificationFailed`.
+    Raises `VerificationFailed`.
     """
-    summary, signature, warnings = examine_graph(candidate, key)
-    refuse_not_finite(candidate.recipe, actual)
-    errors = output_errors(expected, actual) if expected is not None else ()
-    steps = output_steps(candidate.file.read_bytes(), key)
-    doubts = judge_outputs(candidate.recipe, errors, steps)
+    summary, signatures, warnings = examine_graph(candidate, [one.key for one in compared])
+    errors, doubts = compare(candidate, compared)
     return Examined(
         candidate=candidate,
         summary=summary,
-        signature=signature,
+        signatures=signatures,
         verification=Verification(
             reference=reference,
-            samples=len(next(iter(actual.values()))),
+            samples=sum(len(next(iter(one.actual.values()))) for one in compared),
             synthetic=synthetic,
             runtime=runtime,
             outputs=errors,

@@ -106,33 +106,56 @@ def _refuse_io(names: Sequence[RecipeName], input_type: IoType, output_type: IoT
                 )
 
 
-def quantizer_recipe(recipe: Recipe) -> list[dict[str, Any]]:
+def quantizer_recipe(recipe: Recipe, *, dense_per_tensor: bool = False) -> list[dict[str, Any]]:
     """The configuration that makes ai-edge-quantizer follow `recipe`.
 
     A full-integer recipe keeps the boundary integer where an integer type is asked for;
     uint8 is made from int8 afterwards, since the quantiser does not know it.
+    `dense_per_tensor` gives the weights of FULLY_CONNECTED one scale instead of one a
+    channel, which older runtimes do not have; a float16 recipe has no scales.
     """
     from ai_edge_quantizer import algorithm_manager, qtyping, recipe_manager
 
-    everything = qtyping.TFLOperationName.ALL_SUPPORTED
     manager = recipe_manager.RecipeManager()
     if recipe.name == "float16":
         _add_float16(manager)
-    elif recipe.name == "dynamic":
-        manager.add_dynamic_config(".*", everything, 8)
-    elif recipe.name == "weight-only-int8":
-        manager.add_weight_only_config(".*", everything, 8)
-    else:
-        bits = 8 if recipe.name == "int8" else 16
-        manager.add_static_config(".*", everything, activation_num_bits=bits, weight_num_bits=8)
+        return _entries(manager)
+    _add_int8_weights(manager, recipe, "ALL_SUPPORTED", "CHANNELWISE")
+    if dense_per_tensor:
+        # What is added later holds for the operators that it names.
+        _add_int8_weights(manager, recipe, "FULLY_CONNECTED", "TENSORWISE")
+    if recipe.full_integer:
         unquantized = algorithm_manager.AlgorithmName.NO_QUANTIZE
         for operation, io_type in (("INPUT", recipe.input_type), ("OUTPUT", recipe.output_type)):
             if io_type == "float32":
                 manager.add_quantization_config(
                     ".*", qtyping.TFLOperationName[operation], algorithm_key=unquantized
                 )
-    configuration: list[dict[str, Any]] = manager.get_quantization_recipe()
-    return configuration
+    return _entries(manager)
+
+
+def _entries(manager: Any) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = manager.get_quantization_recipe()
+    return entries
+
+
+def _add_int8_weights(manager: Any, recipe: Recipe, operation: str, granularity: str) -> None:
+    from ai_edge_quantizer import qtyping
+
+    name = qtyping.TFLOperationName[operation]
+    scales = qtyping.QuantGranularity[granularity]
+    if recipe.name == "dynamic":
+        manager.add_dynamic_config(".*", name, 8, granularity=scales)
+    elif recipe.name == "weight-only-int8":
+        manager.add_weight_only_config(".*", name, 8, granularity=scales)
+    else:
+        manager.add_static_config(
+            ".*",
+            name,
+            activation_num_bits=8 if recipe.name == "int8" else 16,
+            weight_num_bits=8,
+            weight_granularity=scales,
+        )
 
 
 def _add_float16(manager: Any) -> None:

@@ -11,27 +11,37 @@ import msgspec
 
 from edgeconv.errors import ToolFailed
 from edgeconv.nouns import CalibrationRange, Recipe, RecipeName
-from edgeconv.quantize.calibrate import activation_ranges, widened
+from edgeconv.quantize.calibrate import Feed, activation_ranges, widened
 from edgeconv.quantize.recipes import quantizer_recipe
 from edgeconv.tasks import report_progress
 from edgeconv.tflite import activation_bounds, with_uint8_io, without_shape_bridges
 
 
-class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What to make: `directory`/RECIPE.tflite for each recipe, from one float graph.
+class QuantizePart(msgspec.Struct, frozen=True, kw_only=True):
+    """A signature of the float graph, and its stored samples (see edgeconv.data).
 
-    `samples` is a directory of stored samples (see edgeconv.data), None where no
-    recipe needs calibration. `batch` is the leading dimension of the model's inputs.
+    `samples` is None where no recipe needs calibration. `batch` is the leading dimension of
+    the signature's inputs.
     """
 
-    float_model: str
     signature: str
     samples: str | None
     batch: int
+
+
+class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What to make: `directory`/RECIPE.tflite for each recipe, from one float graph.
+
+    `dense_per_tensor` is for older runtimes, see `quantizer_recipe`.
+    """
+
+    float_model: str
+    parts: tuple[QuantizePart, ...]
     calibration_range: CalibrationRange
     recipes: tuple[Recipe, ...]
     directory: str
     threads: int
+    dense_per_tensor: bool = False
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,29 +66,30 @@ def quantize(job: QuantizeJob) -> Attempts:
     attempts = []
     for recipe in job.recipes:
         report_progress(f"quantizing to {recipe.name}")
-        attempts.append(_attempt(float_model, recipe, ranges, Path(job.directory)))
+        attempts.append(_attempt(float_model, recipe, ranges, job))
     return Attempts(attempts=tuple(attempts))
 
 
 def _ranges(float_model: bytes, job: QuantizeJob) -> dict[str, Any] | None:
     from edgeconv.data import read_samples
 
-    if job.samples is None or not any(recipe.full_integer for recipe in job.recipes):
+    if not any(recipe.full_integer for recipe in job.recipes):
         return None
-    samples = read_samples(Path(job.samples))
     report_progress("calibrating")
     return activation_ranges(
         float_model,
-        samples.arrays,
-        signature=job.signature,
-        batch=job.batch,
+        {
+            part.signature: Feed(read_samples(Path(part.samples)).arrays, part.batch)
+            for part in job.parts
+            if part.samples is not None
+        },
         calibration_range=job.calibration_range,
         threads=job.threads,
     )
 
 
 def _attempt(
-    float_model: bytes, recipe: Recipe, ranges: dict[str, Any] | None, directory: Path
+    float_model: bytes, recipe: Recipe, ranges: dict[str, Any] | None, job: QuantizeJob
 ) -> Attempt:
     notes: tuple[str, ...] = ()
     if recipe.full_integer and ranges is not None:
@@ -87,14 +98,20 @@ def _attempt(
         if wide:
             notes = (f"{len(wide)} ranges were widened, the runtime cannot express smaller ones",)
     try:
-        made = quantize_bytes(float_model, recipe, ranges)
+        made = quantize_bytes(float_model, recipe, ranges, dense_per_tensor=job.dense_per_tensor)
     except ToolFailed as error:
         return Attempt(recipe=recipe.name, error=error.message)
-    (directory / f"{recipe.name}.tflite").write_bytes(made)
+    (Path(job.directory) / f"{recipe.name}.tflite").write_bytes(made)
     return Attempt(recipe=recipe.name, notes=notes)
 
 
-def quantize_bytes(float_model: bytes, recipe: Recipe, ranges: dict[str, Any] | None) -> bytes:
+def quantize_bytes(
+    float_model: bytes,
+    recipe: Recipe,
+    ranges: dict[str, Any] | None,
+    *,
+    dense_per_tensor: bool = False,
+) -> bytes:
     """The quantised model. `ranges` (of `activation_ranges`) for full-integer recipes.
 
     Raises `ToolFailed` with the quantiser's reason.
@@ -103,7 +120,7 @@ def quantize_bytes(float_model: bytes, recipe: Recipe, ranges: dict[str, Any] | 
 
     try:
         engine = quantizer.Quantizer(float_model)
-        engine.load_quantization_recipe(quantizer_recipe(recipe))
+        engine.load_quantization_recipe(quantizer_recipe(recipe, dense_per_tensor=dense_per_tensor))
         made = engine.quantize(
             ranges if engine.need_calibration else None,
             enable_progress_bar=False,

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from edgeconv.report import units
 from edgeconv.report.limits import closing_line, in_words
 from edgeconv.report.plots import Point, accuracy_plot
+from edgeconv.data.preprocessing import describe
 from edgeconv.report.rows import ModelRow, io_types, model_rows, weights, worst_snr_db
 from edgeconv.report.strips import DOTS_A_ROW, latency_picture, snr_picture
 
@@ -158,6 +159,7 @@ _FILTERS = {
     "significant": units.significant,
     "in_words": in_words,
     "io_types": io_types,
+    "steps": lambda artifact: describe(artifact.preprocessing),
     "weights": weights,
     "shape": _shape,
     "few": _few,

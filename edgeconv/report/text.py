@@ -24,7 +24,7 @@ from edgeconv.report.rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from edgeconv.nouns import Artifact, Conversion, Failure, Finding, Report, Verdict
 
@@ -71,10 +71,20 @@ def conversion_table(
 ) -> str:
     """One row an artifact, then one a failure, then a line that counts them."""
     base = next((a.size_bytes for a in conversion.artifacts if a.recipe.name == "float32"), None)
-    rows = [_artifact_row(a, base, conversion.reused) for a in conversion.artifacts]
+    shared = _shared(conversion.artifacts)
+    rows = [_artifact_row(a, base, conversion.reused, shared) for a in conversion.artifacts]
     rows += [_failure_row(failure) for failure in conversion.failures]
     lines = table_lines(_CONVERSION, rows, width) if rows else []
-    return to_text([*lines, _conversion_summary(conversion)], width=width, color=color)
+    said = [Text(f"all: {remark}", style) for remark, style in shared.items()]
+    return to_text([*lines, *said, _conversion_summary(conversion)], width=width, color=color)
+
+
+def _shared(artifacts: Sequence[Artifact]) -> dict[str, str]:
+    """The remarks, with their styles, that every one of several artifacts has."""
+    if len(artifacts) < 2:
+        return {}
+    each = [_remarks(artifact) for artifact in artifacts]
+    return {r: style for r, style in each[0].items() if all(r in other for other in each)}
 
 
 def report_table(report: Report, *, width: int | None = None, color: bool = False) -> str:
@@ -101,7 +111,9 @@ def verdict_lines(verdict: Verdict, *, width: int | None = None, color: bool = F
     return to_text([*lines, closing], width=width, color=color)
 
 
-def _artifact_row(artifact: Artifact, base: int | None, reused: Sequence[str]) -> Row:
+def _artifact_row(
+    artifact: Artifact, base: int | None, reused: Sequence[str], shared: Mapping[str, str]
+) -> Row:
     outputs = artifact.verification.outputs
     cells = (
         artifact.recipe.name,
@@ -115,14 +127,23 @@ def _artifact_row(artifact: Artifact, base: int | None, reused: Sequence[str]) -
         "up to date" if artifact.recipe.name in reused else "new",
         io_types(artifact.signature),
     )
-    return Row(tuple(Text(cell) for cell in cells), _remarks(artifact))
-
-
-def _remarks(artifact: Artifact) -> tuple[Text, ...]:
-    warnings = (
-        Text(f"warning: {units.plain(w)}", "yellow") for w in artifact.verification.warnings
+    own = {r: style for r, style in _remarks(artifact).items() if r not in shared}
+    return Row(
+        tuple(Text(cell) for cell in cells), tuple(Text(r, style) for r, style in own.items())
     )
-    return (*warnings, *(Text(f"note: {units.plain(note)}", "dim") for note in artifact.notes))
+
+
+def _remarks(artifact: Artifact) -> dict[str, str]:
+    """What is to be said of an artifact beside its numbers, with the style to say it in."""
+    remarks = {f"warning: {w}": "yellow" for w in artifact.verification.warnings}
+    for step in artifact.ladder:
+        attempt = f"failed, {step.attempt}: {units.first_line(step.failed)}"
+        remarks[attempt if step.failed else f"good, {step.attempt}"] = "dim"
+    if artifact.target:
+        cost = f": {artifact.target.cost}" if artifact.target.cost else ""
+        remarks[f"runs on {artifact.target.runtime}{cost}"] = "dim"
+    remarks |= {f"note: {note}": "dim" for note in artifact.notes}
+    return {units.plain(remark): style for remark, style in remarks.items()}
 
 
 def _failure_row(failure: Failure) -> Row:

@@ -11,7 +11,6 @@ from edgeconv.source.kinds import find_model, unreadable
 from edgeconv.store.hashes import sha256_file, sha256_tree
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import GraphSummary
     from edgeconv.source.kinds import Found
 
 
@@ -50,9 +49,11 @@ def refuse_quantized(model: SourceModel) -> None:
 
     Its rounding errors would be quantised once more, and be taken for the float model's.
     """
-    from edgeconv.tflite import is_quantized
+    from edgeconv.tflite import is_quantized, summarise
 
-    if model.kind == "tflite" and is_quantized(_summary(Path(model.path))):
+    if model.kind != "tflite":
+        return
+    if is_quantized(summarise(_content(Path(model.path)), where=model.path)):
         raise InputRefused(
             f"{model.path} is quantised already",
             hint="give the float model that it was made from",
@@ -107,7 +108,10 @@ def _inspect_keras(found: Found, model: SourceModel) -> Inspection:
 def _inspect_tflite(found: Found, model: SourceModel) -> Inspection:
     from msgspec.structs import replace
 
-    summary = _summary(found.path)
+    from edgeconv.tflite import oldest_runtime, summarise
+
+    data, where = _content(found.path), str(found.path)
+    summary = summarise(data, where=where)
     return Inspection(
         model=replace(model, signatures=summary.signatures),
         operators=summary.operators,
@@ -116,15 +120,13 @@ def _inspect_tflite(found: Found, model: SourceModel) -> Inspection:
         float16_weight_share=summary.float16_weight_share,
         float_operators=summary.float_operators,
         custom_operators=summary.custom_operators,
+        oldest_runtime=oldest_runtime(data, where),
         description=summary.description,
     )
 
 
-def _summary(path: Path) -> GraphSummary:
-    from edgeconv.tflite import summarise
-
+def _content(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise unreadable(path, error) from error
-    return summarise(data, where=str(path))

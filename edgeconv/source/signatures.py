@@ -35,6 +35,19 @@ def chosen_signature(model: SourceModel, key: str | None) -> Signature:
     return signature
 
 
+def distinct_signatures(model: SourceModel) -> tuple[Signature, ...]:
+    """All signatures that can be converted, of Keras's twins only one.
+
+    Raises `InputRefused` where there is none.
+    """
+    signatures = {signature.key: signature for signature in model.signatures}
+    if _are_keras_twins(signatures):
+        return (signatures[_DEFAULT_KEY],)
+    if not signatures:
+        _by_key(model, None)
+    return model.signatures
+
+
 def shape_text(tensor: TensorSpec) -> str:
     """A tensor's shape as people read it: "[?, 224, 224, 3]", or "unknown"."""
     if not tensor.rank_known:

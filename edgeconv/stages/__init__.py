@@ -2,7 +2,8 @@
 
     prepare ─► make ─► examine
 
-`prepare` has the float32 .tflite, the samples and the trained model's own outputs;
+`ladder` has the ways to try it, `attempt` goes up it; `prepare` has the float32 .tflite,
+the samples and the trained model's own outputs;
 `make` quantises by each recipe; `examine` runs what was made and compares.
 """
 
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from edgeconv.errors import EdgeconvError
+from edgeconv.store import keep_log
 from edgeconv.tasks import start_task
 from edgeconv.workers import Allowance
 
@@ -55,3 +58,14 @@ class Run:
         """Start a function of the package in a child, within the run's allowance."""
         allowance = self.execution.allowance
         return start_task(function, job, label=label, scratch=self.scratch, allowance=allowance)
+
+    def result(self, task: Task[Answer]) -> Answer:
+        """A child's answer; its whole log is kept where it ended in an error, which names it."""
+        try:
+            return task.result(self.on_progress)
+        except EdgeconvError as error:
+            kept = keep_log(task.child.log, f"{self.plan.model.name}-{self.plan.float_key[:8]}")
+            if kept is None:
+                raise
+            message = f"{error.message}\n  the whole log: {kept}"
+            raise type(error)(message, hint=error.hint) from error

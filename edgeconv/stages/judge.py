@@ -5,31 +5,36 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-import numpy as np
+import msgspec
 
 from edgeconv.errors import EdgeconvError, WorkerOutOfMemory, WorkerTimedOut
-from edgeconv.quantize.candidate import Candidate, Examined, examine, examine_graph
+from edgeconv.quantize.candidate import Candidate, Compared, Examined, examine, examine_graph
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.runtimes.local import Running, start_run
+from edgeconv.runtimes.local import Running, Target, start_run
 from edgeconv.stages.make import float_candidate, second_engine
 from edgeconv.workers import in_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.nouns import Recipe
+    from edgeconv.nouns import LadderStep, Recipe
+    from edgeconv.runtimes.local import Run as RunOfModel
     from edgeconv.stages import Run
     from edgeconv.stages.make import Made
-    from edgeconv.stages.prepare import Prepared
+    from edgeconv.stages.prepare import Part, Prepared
 
-    Outputs = Mapping[str, NDArray[np.generic]]
+    # By signature, then by output.
+    Outputs = Mapping[str, dict[str, NDArray[np.generic]]]
     Judged = dict[Recipe, Examined | EdgeconvError]
 
 
-def judge_float(run: Run, prepared: Prepared, recipe: Recipe | None) -> tuple[Examined, Outputs]:
+def judge_float(
+    run: Run, prepared: Prepared, recipe: Recipe | None, target: Target = Target()
+) -> tuple[Examined, Outputs]:
     """The float32 model held against the trained one, and its outputs.
 
     `recipe` is the float32 recipe if it was asked for; the check is made in any case,
@@ -38,22 +43,24 @@ def judge_float(run: Run, prepared: Prepared, recipe: Recipe | None) -> tuple[Ex
     run.on_progress("verifying float32 against the trained model")
     recipe = recipe or make_recipes(["float32"])[0]
     candidate = float_candidate(recipe, prepared)
-    with _start(run, prepared, candidate.file) as running:
-        done = running.result()
-        outputs = running.outputs(done)
+    done, outputs = answers(in_turn(starts(run, prepared, candidate.file, target)), prepared)
+    reference = prepared.reference() if prepared.reference else None
     examined = examine(
         candidate,
-        prepared.signature.key,
-        outputs,
-        _reference(prepared),
-        reference="trained model in TensorFlow" if prepared.reference else "none: it is the source",
-        synthetic=prepared.split.synthetic,
+        [
+            Compared(key=k, actual=o, expected=reference.arrays(k) if reference else None)
+            for k, o in outputs.items()
+        ],
+        reference="trained model in TensorFlow" if reference else "none: it is the source",
+        synthetic=prepared.synthetic,
         runtime=f"{done.runtime} {done.version}",
     )
     return examined, outputs
 
 
-def judge_all(run: Run, prepared: Prepared, made: Made, float_outputs: Outputs) -> Judged:
+def judge_all(
+    run: Run, prepared: Prepared, made: Made, expected: Outputs, target: Target = Target()
+) -> Judged:
     """Hold each candidate against the float32 model, two running at a time.
 
     What did not become a candidate stays the error it is.
@@ -65,22 +72,27 @@ def judge_all(run: Run, prepared: Prepared, made: Made, float_outputs: Outputs) 
             continue
         # What can be read from the file is checked before the file is run.
         try:
-            examine_graph(candidate, prepared.signature.key)
+            examine_graph(candidate, prepared.keys)
         except EdgeconvError as error:
             settled[recipe] = error
         else:
             sound.append(candidate)
     # The runtime has only reference kernels for int16x8; the slowest goes first.
     sound.sort(key=lambda candidate: candidate.recipe.name != "int16x8")
-    starts = [functools.partial(_start, run, prepared, candidate.file) for candidate in sound]
-    for candidate, running in zip(sound, in_turn(starts), strict=True):
+    running = in_turn([s for c in sound for s in starts(run, prepared, c.file, target)])
+    for candidate in sound:
         run.on_progress(f"verifying {candidate.recipe.name}")
-        settled[candidate.recipe] = _verdict(candidate, running, prepared, float_outputs)
+        settled[candidate.recipe] = _verdict(candidate, running, prepared, expected)
     return settled
 
 
 def second_opinion(
-    run: Run, prepared: Prepared, recipe: Recipe, first: EdgeconvError | None, outputs: Outputs
+    run: Run,
+    prepared: Prepared,
+    recipe: Recipe,
+    first: EdgeconvError | None,
+    outputs: Outputs,
+    target: Target = Target(),
 ) -> Examined | EdgeconvError:
     """What TFLiteConverter makes of a recipe, judged like any other.
 
@@ -89,58 +101,78 @@ def second_opinion(
     """
     if isinstance(first, WorkerTimedOut | WorkerOutOfMemory):
         return first
-    note = (
-        f"made with TFLiteConverter, because with ai-edge-quantizer: {first.message}"
-        if first
-        else ""
-    )
     try:
-        candidate = second_engine(run, prepared, recipe, note)
+        candidate = second_engine(run, prepared, recipe)
     except EdgeconvError as error:
         second: Examined | EdgeconvError = error
     else:
-        second = judge_all(run, prepared, {recipe: candidate}, outputs)[recipe]
-    if first is not None and isinstance(second, EdgeconvError):
+        second = judge_all(run, prepared, {recipe: candidate}, outputs, target)[recipe]
+    if first is None:
+        return second
+    if isinstance(second, EdgeconvError):
         both = f"{first.message}\n  with TFLiteConverter instead: {second.message}"
         return type(first)(both, hint=first.hint)
     return second
 
 
+def with_ladder(examined: Examined, steps: Sequence[LadderStep]) -> Examined:
+    """`examined` with `steps` before the attempts that it has already."""
+    candidate = examined.candidate
+    ladder = (*steps, *candidate.ladder)
+    return msgspec.structs.replace(
+        examined, candidate=msgspec.structs.replace(candidate, ladder=ladder)
+    )
+
+
 def _verdict(
-    candidate: Candidate, running: Running, prepared: Prepared, float_outputs: Outputs
+    candidate: Candidate, running: Iterator[Running], prepared: Prepared, expected: Outputs
 ) -> Examined | EdgeconvError:
     try:
-        done = running.result()
+        done, outputs = answers(running, prepared)
         return examine(
             candidate,
-            prepared.signature.key,
-            running.outputs(done),
-            float_outputs,
+            [Compared(key=k, actual=o, expected=expected[k]) for k, o in outputs.items()],
             reference="float32 .tflite",
-            synthetic=prepared.split.synthetic,
+            synthetic=prepared.synthetic,
             runtime=f"{done.runtime} {done.version}",
         )
     except EdgeconvError as error:
         return error
 
 
-def _start(run: Run, prepared: Prepared, file: Path) -> Running:
+def starts(run: Run, prepared: Prepared, file: Path, target: Target) -> list[Callable[[], Running]]:
+    """What starts a file on the held-back samples, a process for each signature."""
+    return [functools.partial(_start, run, part, file, target) for part in prepared.parts]
+
+
+def answers(running: Iterator[Running], prepared: Prepared) -> tuple[RunOfModel, Outputs]:
+    """The answers of the next processes of `running`, one for each signature.
+
+    Raises what the first that failed raised, once all of them have had their turn.
+    """
+    outputs: dict[str, dict[str, NDArray[np.generic]]] = {}
+    failed: EdgeconvError | None = None
+    done: RunOfModel | None = None
+    for part in prepared.parts:
+        one = next(running)
+        try:
+            done = one.result()
+            outputs[part.signature.key] = one.outputs(done)
+        except EdgeconvError as error:
+            failed = failed or error
+    if failed is not None or done is None:
+        raise failed or AssertionError("no signature")
+    return done, outputs
+
+
+def _start(run: Run, part: Part, file: Path, target: Target) -> Running:
     return start_run(
         file,
-        prepared.split.held_back,
+        part.split.held_back,
         scratch=run.scratch,
-        signature=prepared.signature.key,
-        batch=prepared.split.batch,
+        signature=part.signature.key,
+        batch=part.split.batch,
         threads=run.execution.threads,
+        target=target,
         allowance=run.execution.allowance,
     )
-
-
-def _reference(prepared: Prepared) -> Outputs | None:
-    if prepared.reference is None:
-        return None
-    answer = prepared.reference()
-    return {
-        name: np.load(answer.directory / f"{index}.npy")
-        for index, name in enumerate(answer.outputs)
-    }

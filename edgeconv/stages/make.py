@@ -6,10 +6,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import EdgeconvError, ToolFailed
+from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed
 from edgeconv.quantize.candidate import Candidate
-from edgeconv.quantize.worker import Attempt, QuantizeJob, quantize
-from edgeconv.tf.second_engine import EngineJob, quantize_with_tflite
+from edgeconv.quantize.worker import Attempt, QuantizeJob, QuantizePart, quantize
+from edgeconv.tf.second_engine import EngineJob, EnginePart, quantize_with_tflite
 
 if TYPE_CHECKING:
     import contextlib
@@ -28,32 +28,43 @@ def float_candidate(recipe: Recipe, prepared: Prepared) -> Candidate:
 
 
 def start_first_engine(
-    run: Run, prepared: Prepared, recipes: Sequence[Recipe], children: contextlib.ExitStack
+    run: Run,
+    prepared: Prepared,
+    recipes: Sequence[Recipe],
+    children: contextlib.ExitStack,
+    *,
+    dense_per_tensor: bool = False,
 ) -> Callable[[], Made]:
     """Start ai-edge-quantizer on all of `recipes`, with one calibration pass, in one child.
 
-    The function that comes back waits for it, and has a candidate or an error for each.
+    `dense_per_tensor` gives the weights of dense layers one scale, for older runtimes. The
+    function that comes back waits for it, and has a candidate or an error for each.
     """
     if not recipes:
         return dict
     directory = Path(tempfile.mkdtemp(prefix="made-", dir=run.scratch))
-    split = prepared.split
     job = QuantizeJob(
         float_model=str(prepared.float_model),
-        signature=prepared.signature.key,
-        samples=str(split.calibration) if split.calibration else None,
-        batch=split.batch,
-        calibration_range=split.record.range if split.record else "minmax",
+        parts=tuple(
+            QuantizePart(
+                signature=part.signature.key,
+                samples=str(part.split.calibration) if part.split.calibration else None,
+                batch=part.split.batch,
+            )
+            for part in prepared.parts
+        ),
+        calibration_range=next((r.calibration_range for r in recipes if r.full_integer), "minmax"),
         recipes=tuple(recipes),
         directory=str(directory),
         threads=run.execution.threads,
+        dense_per_tensor=dense_per_tensor,
     )
     task = children.enter_context(run.start(quantize, job, "ai-edge-quantizer"))
 
     def finish() -> Made:
         try:
-            attempts = {a.recipe: a for a in task.result(run.on_progress).attempts}
-        except ToolFailed as error:
+            attempts = {a.recipe: a for a in run.result(task).attempts}
+        except (InputRefused, ToolFailed) as error:
             return dict.fromkeys(recipes, error)
         return {r: _candidate(r, attempts[r.name], directory) for r in recipes}
 
@@ -67,25 +78,27 @@ def _candidate(recipe: Recipe, attempt: Attempt, directory: Path) -> Candidate |
     return Candidate(recipe=recipe, file=file, engine="litert", notes=attempt.notes)
 
 
-def second_engine(run: Run, prepared: Prepared, recipe: Recipe, note: str) -> Candidate:
-    """TFLiteConverter's candidate for `recipe`, with `note` saying why it was asked.
-
-    Raises an `EdgeconvError` where it has none either.
-    """
+def second_engine(run: Run, prepared: Prepared, recipe: Recipe) -> Candidate:
+    """TFLiteConverter's candidate for `recipe`. Raises an `EdgeconvError` where it has none."""
     if prepared.saved_model is None:
         raise ToolFailed("TFLiteConverter does not take a .tflite")
     run.on_progress(f"quantizing to {recipe.name} with TFLiteConverter")
     directory = Path(tempfile.mkdtemp(prefix="made-", dir=run.scratch))
     target = directory / f"{recipe.name}.tflite"
-    split = prepared.split
     job = EngineJob(
         saved_model=prepared.saved_model,
-        signature=prepared.saved_model_signature,
+        parts=tuple(
+            EnginePart(
+                signature=part.signature.key,
+                samples=str(part.split.calibration) if part.split.calibration else None,
+                batch=part.split.batch,
+            )
+            for part in prepared.parts
+        ),
         recipe=recipe,
-        samples=str(split.calibration) if split.calibration else None,
-        batch=split.batch,
+        select_ops=run.plan.asked.select_ops,
         target=str(target),
     )
     with run.start(quantize_with_tflite, job, "TFLiteConverter") as task:
-        task.result(run.on_progress)
-    return Candidate(recipe=recipe, file=target, engine="tflite", notes=(note,) if note else ())
+        run.result(task)
+    return Candidate(recipe=recipe, file=target, engine="tflite")

@@ -8,19 +8,30 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import UnsupportedOperators
 from edgeconv.plan import SERVING, resolve
+from edgeconv.stages.ladder import dynamic_notes
 from edgeconv.stages.samples import Split, split_samples
-from edgeconv.stages.tensorflow import Reference, start_float_graph, start_reference
+from edgeconv.stages.tensorflow import start_float_graph, start_reference
 from edgeconv.tflite import ensure_signature, summarise
 
 if TYPE_CHECKING:
     import contextlib
     from collections.abc import Callable
 
-    from edgeconv.nouns import Signature
+    from edgeconv.nouns import LadderStep, Signature
     from edgeconv.stages import Run
+    from edgeconv.stages.ladder import Rung
+    from edgeconv.stages.tensorflow import Reference
 
 # TensorFlow's converter gives the operators that only TensorFlow has this name.
-_SELECT_TF = "Flex"
+SELECT_TF = "Flex"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One signature of the float32 graph, with its samples."""
+
+    signature: Signature
+    split: Split
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,83 +40,113 @@ class Prepared:
 
     `saved_model` is what TensorFlow's converter read, None for a .tflite source; likewise
     `reference`, which waits for what the trained model answers to the held-back samples.
+    `select_ops` are the operators that only TensorFlow has. `ladder` are the attempts at
+    loading the model, where the first one failed.
     """
 
+    rung: Rung
     float_model: Path
-    signature: Signature
+    parts: tuple[Part, ...]
     saved_model: str | None
-    saved_model_signature: str
     reference: Callable[[], Reference] | None
-    split: Split
+    select_ops: tuple[str, ...] = ()
+    ladder: tuple[LadderStep, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The signatures' keys."""
+        return tuple(part.signature.key for part in self.parts)
 
-def prepare(run: Run, children: contextlib.ExitStack) -> Prepared:
+    @property
+    def synthetic(self) -> bool:
+        """Whether any samples are made up."""
+        return any(part.split.synthetic for part in self.parts)
+
+
+def prepare(run: Run, rung: Rung, children: contextlib.ExitStack) -> Prepared:
     """Everything the recipes need; the trained model may still be running in `children`.
 
     Raises an `EdgeconvError` where the model or the data are bad.
     """
     chosen = resolve(run.plan)
-    if chosen is not None and run.plan.model.kind == "tflite":
-        return _from_tflite(run, chosen)
-    return _from_tensorflow(run, chosen, children)
+    if run.plan.model.kind == "tflite":
+        return _from_tflite(run, chosen, rung)
+    return _from_tensorflow(run, chosen, rung, children)
 
 
-def _from_tflite(run: Run, chosen: Signature) -> Prepared:
+def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepared:
     run.on_progress("reading the float32 model")
     original = Path(run.plan.model.path).read_bytes()
     signed = ensure_signature(original)
-    _refuse_select_tf(signed)
     file = run.scratch / "float.tflite"
     file.write_bytes(signed)
     note = "the source has no signature; it was given serving_default"
-    signature = _signature(signed, chosen.key or SERVING)
+    signatures = _signatures(signed, [one.key or SERVING for one in chosen])
     return Prepared(
+        rung=rung,
         float_model=file,
-        signature=signature,
+        parts=_parts(run, signatures),
         saved_model=None,
-        saved_model_signature="",
         reference=None,
-        split=split_samples(run, signature.inputs),
-        notes=(note,) if signed != original else (),
+        select_ops=_select_ops(run, signed),
+        notes=(*((note,) if signed != original else ()), *dynamic_notes(signatures)),
     )
 
 
-def _refuse_select_tf(model: bytes) -> None:
+def _select_ops(run: Run, model: bytes) -> tuple[str, ...]:
     custom = summarise(model, where="the model").custom_operators
-    select = [name for name in custom if name.startswith(_SELECT_TF)]
-    if select:
+    select = tuple(name for name in custom if name.startswith(SELECT_TF))
+    if select and not run.plan.asked.select_ops:
         raise UnsupportedOperators(
             f"the model needs operators that TFLite does not have: {', '.join(select)}",
-            hint="replace them in the model it was converted from; edgeconv publishes no "
-            "Select-TF models, which most device runtimes cannot load",
+            hint="replace them in the model it was converted from, or convert with "
+            "--allow-select-ops, and link the Select-TF (Flex) delegate on the device",
         )
+    return select
 
 
 def _from_tensorflow(
-    run: Run, chosen: Signature | None, children: contextlib.ExitStack
+    run: Run, chosen: tuple[Signature, ...], rung: Rung, children: contextlib.ExitStack
 ) -> Prepared:
     # TensorFlow goes first, since it takes longest; the samples are read meanwhile.
-    converted = start_float_graph(run, chosen, children)
-    split: Split | None = None
-    if chosen is not None and run.plan.batch is None:
-        split = split_samples(run, chosen.inputs)
+    converted = start_float_graph(run, chosen, rung, children)
+    parts: tuple[Part, ...] = ()
+    if chosen and not rung.fixed.fixes:
+        parts = _parts(run, chosen)
     graph = converted()
-    signature = _signature(graph.file.read_bytes(), graph.signature)
-    split = split or split_samples(run, signature.inputs)
+    content = graph.file.read_bytes()
+    signatures = _signatures(content, graph.signatures)
+    parts = _with_signatures(parts, signatures) if parts else _parts(run, signatures)
     # Not before: two processes with TensorFlow in them would take the most memory of all.
-    answered = start_reference(run, graph.saved_model, graph.signature, split, children)
+    answered = start_reference(run, rung, graph.trained, parts, children)
     return Prepared(
+        rung=rung,
         float_model=graph.file,
-        signature=signature,
-        saved_model=graph.saved_model,
-        saved_model_signature=graph.signature,
+        parts=parts,
+        saved_model=graph.read,
         reference=answered,
-        split=split,
-        notes=graph.notes,
+        select_ops=_select_ops(run, content),
+        ladder=graph.loading,
+        notes=(*graph.notes, *_fixed_notes(rung), *dynamic_notes(signatures)),
     )
 
 
-def _signature(model: bytes, key: str) -> Signature:
+def _fixed_notes(rung: Rung) -> tuple[str, ...]:
+    return (f"changed before conversion: {rung.text}",) if rung.fixed.fixes else ()
+
+
+def _parts(run: Run, signatures: tuple[Signature, ...]) -> tuple[Part, ...]:
+    return tuple(Part(signature=one, split=split_samples(run, one)) for one in signatures)
+
+
+def _with_signatures(parts: tuple[Part, ...], made: tuple[Signature, ...]) -> tuple[Part, ...]:
+    """The parts with their signatures as the converter wrote them."""
+    by_key = {signature.key: signature for signature in made}
+    return tuple(Part(signature=by_key[p.signature.key], split=p.split) for p in parts)
+
+
+def _signatures(model: bytes, keys: list[str] | tuple[str, ...]) -> tuple[Signature, ...]:
     summary = summarise(model, where="the float32 model")
-    return next(signature for signature in summary.signatures if signature.key == key)
+    by_key = {signature.key: signature for signature in summary.signatures}
+    return tuple(by_key[key] for key in keys)

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv import data
+from edgeconv.errors import UsageError
 from edgeconv.nouns import CalibrationRecord
+from edgeconv.store import hash_of
 
 if TYPE_CHECKING:
     from edgeconv.data import Samples
-    from edgeconv.nouns import TensorSpec
+    from edgeconv.nouns import Signature
+    from edgeconv.plan import Plan
     from edgeconv.stages import Run
 
 _SYNTHETIC_SAMPLES = 4
@@ -37,40 +40,52 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
         return self.calibration is None
 
 
-def split_samples(run: Run, inputs: tuple[TensorSpec, ...]) -> Split:
-    """Read, check, split and store the samples; made-up ones where none were given."""
-    plan = run.plan
-    batch = plan.batch or data.batch_size(inputs)
-    if plan.calibration is None:
+def split_samples(run: Run, signature: Signature) -> Split:
+    """Read, check, split and store a signature's samples; made-up ones where none were given."""
+    plan, inputs = run.plan, signature.inputs
+    asked = plan.asked
+    batch = asked.batch or data.batch_size(inputs)
+    source = asked.calibration.get(signature.key, asked.calibration.get(""))
+    if source is None:
+        _refuse_without_samples(plan, signature)
         made_up = data.synthetic_samples(inputs, _SYNTHETIC_SAMPLES * batch, _SYNTHETIC_SEED)
-        return Split(
-            calibration=None, held_back=_store(run, made_up, "held-back"), record=None, batch=batch
-        )
-    samples = data.open_samples(
-        plan.calibration,
+        held_back = _store(run, made_up, signature, "held-back")
+        return Split(calibration=None, held_back=held_back, record=None, batch=batch)
+    opened = data.open_samples(
+        source,
         inputs,
-        preprocessing={},
+        preprocessing=asked.preprocessing,
         allow_code=run.execution.allow_code,
     )
-    calibration, held_back = data.split_calibration(samples, plan.samples, batch=batch)
+    calibration, held_back_samples = data.split_calibration(opened, asked.samples, batch=batch)
     record = CalibrationRecord(
-        source=plan.calibration,
+        signature=signature.key,
+        source=source,
         samples=calibration.count,
         sha256=data.sha256_samples(calibration),
         range=next((r.calibration_range for r in plan.recipes if r.full_integer), "minmax"),
     )
-    overlap = calibration.count + held_back.count > samples.count
+    overlap = calibration.count + held_back_samples.count > opened.count
     note = "verified on calibration samples: the source has no others to hold back"
     return Split(
-        calibration=_store(run, calibration, "calibration"),
-        held_back=_store(run, held_back, "held-back"),
+        calibration=_store(run, calibration, signature, "calibration"),
+        held_back=_store(run, held_back_samples, signature, "held-back"),
         record=record,
         batch=batch,
         notes=(note,) if overlap else (),
     )
 
 
-def _store(run: Run, samples: Samples, name: str) -> Path:
-    directory = run.scratch / name
+def _refuse_without_samples(plan: Plan, signature: Signature) -> None:
+    integer = [recipe.name for recipe in plan.recipes if recipe.full_integer]
+    if integer:
+        raise UsageError(
+            f"{' and '.join(integer)} need calibration samples for signature {signature.key!r}",
+            hint=f"--calibration {signature.key}=SOURCE",
+        )
+
+
+def _store(run: Run, samples: Samples, signature: Signature, name: str) -> Path:
+    directory = run.scratch / "samples" / hash_of(signature.key)[:16] / name
     data.write_samples(samples, directory)
     return directory

@@ -6,14 +6,16 @@ side; what is in the cache is not started at all.
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from edgeconv.nouns import LadderStep
 from edgeconv.store import hash_of
 from edgeconv.tf.convert import FloatJob, to_float
-from edgeconv.tf.reference import ReferenceJob, run_reference
+from edgeconv.tf.reference import ReferenceJob, ReferencePart, run_reference
 
 if TYPE_CHECKING:
     import contextlib
@@ -21,116 +23,142 @@ if TYPE_CHECKING:
 
     from edgeconv.nouns import Signature
     from edgeconv.stages import Run
-    from edgeconv.stages.samples import Split
+    from edgeconv.stages.ladder import Rung
+    from edgeconv.stages.prepare import Part
 
 _FLOAT, _REFERENCE = "float", "reference"
-_MODEL, _INDEX, _SAVED_MODEL, _OUTPUTS = "float.tflite", "index.json", "saved_model", "outputs"
+_MODEL, _INDEX, _EXPORTED, _REWRITTEN = "float.tflite", "index.json", "exported", "rewritten"
+_OUTPUTS = "outputs"
 
 
 class FloatGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """The float32 .tflite, and the SavedModel and signature that it was made from."""
+    """The float32 .tflite, and the SavedModels and signatures that it was made from.
+
+    `trained` is the model as it was trained, `read` what TensorFlow's converter read.
+    """
 
     file: Path
-    saved_model: str
-    signature: str
-    notes: tuple[str, ...] = ()
+    trained: str
+    read: str
+    signatures: tuple[str, ...]
+    loading: tuple[LadderStep, ...]
+    notes: tuple[str, ...]
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
-    """What the trained model answers to the held-back samples: output i is `directory`/i.npy."""
+    """What the trained model answers to the held-back samples.
+
+    Output i of signature j is `directory`/j/i.npy; the names are by signature.
+    """
 
     directory: Path
-    outputs: tuple[str, ...]
+    outputs: dict[str, tuple[str, ...]]
+
+    def arrays(self, key: str) -> dict[str, Any]:
+        """The outputs of the signature `key` by name."""
+        import numpy as np
+
+        place = self.directory / str(list(self.outputs).index(key))
+        return {name: np.load(place / f"{i}.npy") for i, name in enumerate(self.outputs[key])}
 
 
 class _FloatIndex(msgspec.Struct, frozen=True, kw_only=True):
-    """What the cache keeps beside the float32 graph, and the SavedModel if one was made."""
+    """What the cache keeps beside the float32 graph, and the SavedModels that were made."""
 
-    signature: str
+    signatures: tuple[str, ...]
+    loading: tuple[LadderStep, ...]
     notes: tuple[str, ...]
 
 
 def start_float_graph(
-    run: Run, chosen: Signature | None, children: contextlib.ExitStack
+    run: Run, chosen: tuple[Signature, ...], rung: Rung, children: contextlib.ExitStack
 ) -> Callable[[], FloatGraph]:
     """Start making the float32 graph; the function that comes back waits for it.
 
     That raises an `EdgeconvError` where the model does not load or convert.
     """
     plan = run.plan
-    entry = run.cache.find(_FLOAT, plan.float_key)
+    key = hash_of(plan.float_key, rung)
+    entry = run.cache.find(_FLOAT, key)
     if entry is not None:
-        return lambda: _kept_graph(run, entry)
-    file, exported = run.scratch / _MODEL, run.scratch / _SAVED_MODEL
+        return lambda: _graph(run, entry)
+    place = Path(tempfile.mkdtemp(prefix="float-", dir=run.scratch))
     run.on_progress("converting to float32 with TensorFlow")
     job = FloatJob(
         path=plan.model.path,
         kind=plan.model.kind,
-        signature=chosen.key if chosen else None,
-        batch=plan.batch,
-        target=str(file),
-        saved_model=str(exported),
+        signatures=tuple(signature.key for signature in chosen),
+        fixed=rung.fixed,
+        unroll=rung.unroll,
+        select_ops=plan.asked.select_ops,
+        target=str(place / _MODEL),
+        exported=str(place / _EXPORTED),
+        rewritten=str(place / _REWRITTEN),
     )
     task = children.enter_context(run.start(to_float, job, "TensorFlow's converter"))
 
     def finish() -> FloatGraph:
-        made = task.result(run.on_progress)
-        kept = {_SAVED_MODEL: exported} if exported.is_dir() else {}
-        index = _FloatIndex(signature=made.signature, notes=made.notes)
-        files = {_MODEL: file, _INDEX: _written(run, "float.json", index), **kept}
-        run.cache.keep(_FLOAT, plan.float_key, files)
-        return FloatGraph(
-            file=file, saved_model=made.saved_model, signature=made.signature, notes=made.notes
-        )
+        made = run.result(task)
+        index = _FloatIndex(signatures=made.signatures, loading=made.loading, notes=made.notes)
+        (place / _INDEX).write_bytes(msgspec.json.encode(index))
+        names = (_MODEL, _INDEX, _EXPORTED, _REWRITTEN)
+        run.cache.keep(_FLOAT, key, {n: place / n for n in names if (place / n).exists()})
+        return _graph(run, place)
 
     return finish
 
 
-def _kept_graph(run: Run, entry: Path) -> FloatGraph:
-    made = entry / _SAVED_MODEL
-    index = msgspec.json.decode((entry / _INDEX).read_bytes(), type=_FloatIndex)
+def _graph(run: Run, place: Path) -> FloatGraph:
+    index = msgspec.json.decode((place / _INDEX).read_bytes(), type=_FloatIndex)
+    exported, rewritten = place / _EXPORTED, place / _REWRITTEN
+    trained = str(exported) if exported.is_dir() else run.plan.model.path
     return FloatGraph(
-        file=entry / _MODEL,
-        saved_model=str(made) if made.is_dir() else run.plan.model.path,
-        signature=index.signature,
+        file=place / _MODEL,
+        trained=trained,
+        read=str(rewritten) if rewritten.is_dir() else trained,
+        signatures=index.signatures,
+        loading=index.loading,
         notes=index.notes,
     )
 
 
 def start_reference(
-    run: Run, saved_model: str, signature: str, split: Split, children: contextlib.ExitStack
+    run: Run, rung: Rung, trained: str, parts: tuple[Part, ...], children: contextlib.ExitStack
 ) -> Callable[[], Reference]:
     """Start running the trained model on the held-back samples; what comes back waits for it.
 
     That raises `InputRefused` where the model does not run in TensorFlow.
     """
-    plan = run.plan
-    key = hash_of(plan.float_key, plan.calibration_identity, plan.samples)
+    key = hash_of(run.plan.float_key, rung, run.plan.data_key)
     entry = run.cache.find(_REFERENCE, key)
     if entry is not None:
-        names = msgspec.json.decode((entry / _INDEX).read_bytes(), type=tuple[str, ...])
-        return lambda: Reference(directory=entry / _OUTPUTS, outputs=names)
-    directory = run.scratch / _OUTPUTS
-    directory.mkdir()
+        return lambda: _reference(entry)
+    place = Path(tempfile.mkdtemp(prefix="reference-", dir=run.scratch))
+    for index in range(len(parts)):
+        (place / _OUTPUTS / str(index)).mkdir(parents=True)
     job = ReferenceJob(
-        saved_model=saved_model,
-        signature=signature,
-        samples=str(split.held_back),
-        batch=split.batch,
-        directory=str(directory),
+        saved_model=trained,
+        parts=tuple(
+            ReferencePart(
+                signature=part.signature.key,
+                samples=str(part.split.held_back),
+                batch=part.split.batch,
+                directory=str(place / _OUTPUTS / str(index)),
+            )
+            for index, part in enumerate(parts)
+        ),
     )
     task = children.enter_context(run.start(run_reference, job, "the trained model in TensorFlow"))
 
     def finish() -> Reference:
-        outputs = task.result().outputs
-        index = _written(run, "reference.json", outputs)
-        run.cache.keep(_REFERENCE, key, {_OUTPUTS: directory, _INDEX: index})
-        return Reference(directory=directory, outputs=outputs)
+        outputs = run.result(task).outputs
+        (place / _INDEX).write_bytes(msgspec.json.encode(outputs))
+        run.cache.keep(_REFERENCE, key, {n: place / n for n in (_OUTPUTS, _INDEX)})
+        return _reference(place)
 
     return finish
 
 
-def _written(run: Run, name: str, value: _FloatIndex | tuple[str, ...]) -> Path:
-    path = run.scratch / name
-    path.write_bytes(msgspec.json.encode(value))
-    return path
+def _reference(place: Path) -> Reference:
+    names = msgspec.json.decode((place / _INDEX).read_bytes(), type=dict[str, tuple[str, ...]])
+    return Reference(directory=place / _OUTPUTS, outputs=names)

@@ -1,6 +1,6 @@
 """Files to nouns and back: content hashes, atomic publishing, the stage cache, locks."""
 
-from edgeconv.store.cache import Cache, cache_directory
+from edgeconv.store.cache import Cache, cache_directory, keep_log
 from edgeconv.store.files import (
     publish_all,
     publish_bytes,
@@ -14,6 +14,7 @@ __all__ = [
     "Cache",
     "cache_directory",
     "hash_of",
+    "keep_log",
     "locked",
     "publish_all",
     "publish_bytes",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _CONTENT, _SEAL = "content", "sha256"
+_MOST_LOGS = 50
 
 
 def cache_directory() -> Path:
@@ -33,6 +34,27 @@ def cache_directory() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("edgeconv")
+
+
+def keep_log(log: Path, name: str) -> Path | None:
+    """Copy what a child printed to where it can be looked up; None where nothing was kept.
+
+    The copy of an earlier run under the same name is replaced; of all of them, the newest
+    are kept.
+    """
+    place = cache_directory() / "logs"
+    try:
+        if not log.stat().st_size:
+            return None
+        place.mkdir(parents=True, exist_ok=True)
+        target = place / f"{name}.log"
+        shutil.copyfile(log, target)
+        for old in sorted(place.glob("*.log"), key=lambda path: -path.stat().st_mtime)[_MOST_LOGS:]:
+            old.unlink(missing_ok=True)
+    except OSError:
+        # It explains an error, which must come through in any case.
+        return None
+    return target
 
 
 class Cache:

@@ -128,7 +128,7 @@ def open_model(job: BaselineJob) -> Opened:
         return _open_saved_model(job.path, job.signature or SERVING, "tf.saved_model")
     with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
         exported = str(Path(scratch) / "model")
-        loader = keras_files.export(job.path, job.kind, exported)
+        loader = keras_files.export(job.path, job.kind, exported)[-1].attempt
         return _open_saved_model(exported, SERVING, loader)
 
 

@@ -6,34 +6,44 @@ from pathlib import Path
 
 import msgspec
 
-from edgeconv.nouns import SourceKind
+from edgeconv.nouns import LadderStep, SourceKind
 from edgeconv.tf import keras_files, lean
-from edgeconv.tf.batch import fix_batch
+from edgeconv.tf.rewrite import rewrite
+from edgeconv.tf.shapes import FixedShapes
 
 SERVING = "serving_default"
 
 
 class FloatJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What to convert. `signature` is None for a Keras file, which has only one.
+    """What to convert. `signatures` is empty for a Keras file, which has its only one.
 
-    `batch`: fix the dynamic leading dimension of every input to this, None leaves it.
-    `target`: the .tflite to write. `saved_model`: where a SavedModel that had to be
-    made on the way is kept (it is the reference for what the .tflite must compute).
+    `fixed` and `unroll` say what the ladder or the user changes in it first; `select_ops`
+    allows operators that only TensorFlow has. `target`: the .tflite to write. `exported`:
+    where the SavedModel of a Keras file is written; `rewritten`: where a changed one is.
     """
 
     path: str
     kind: SourceKind
-    signature: str | None
-    batch: int | None
+    signatures: tuple[str, ...]
+    fixed: FixedShapes
+    unroll: bool
+    select_ops: bool
     target: str
-    saved_model: str
+    exported: str
+    rewritten: str
 
 
 class FloatGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """What was converted: `saved_model` and `signature` are what TensorFlow's converter read."""
+    """What was converted.
 
-    saved_model: str
-    signature: str
+    `trained` is the SavedModel that says what is right, `read` the one that TensorFlow's
+    converter read; `loading` are the attempts at a Keras file, where the first one failed.
+    """
+
+    trained: str
+    read: str
+    signatures: tuple[str, ...]
+    loading: tuple[LadderStep, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -42,25 +52,30 @@ def to_float(job: FloatJob) -> FloatGraph:
 
     Raises `InputRefused` for a model that does not load or convert.
     """
-    graph = _saved_model(job)
-    data = lean.convert_saved_model(graph.saved_model, signature=graph.signature, tags=("serve",))
+    if job.kind == "saved_model":
+        graph = FloatGraph(trained=job.path, read=job.path, signatures=job.signatures)
+        changes = job.fixed.fixes or job.unroll
+        if not changes:
+            lean.import_converter_only()
+    else:
+        graph = _exported(job)
+        changes = job.unroll
+    if changes:
+        rewrite(graph.trained, graph.signatures, job.rewritten, fixed=job.fixed, unroll=job.unroll)
+        graph = msgspec.structs.replace(graph, read=job.rewritten)
+    data = lean.convert_saved_model(
+        graph.read, signatures=graph.signatures, tags=("serve",), select_ops=job.select_ops
+    )
     Path(job.target).write_bytes(data)
     return graph
 
 
-def _saved_model(job: FloatJob) -> FloatGraph:
-    if job.kind == "saved_model":
-        assert job.signature is not None
-        if job.batch is None:
-            lean.import_converter_only()
-            return FloatGraph(saved_model=job.path, signature=job.signature)
-        fix_batch(job.path, job.signature, job.batch, job.saved_model)
-        return FloatGraph(
-            saved_model=job.saved_model,
-            signature=job.signature,
-            notes=(f"the batch was fixed to {job.batch}",),
-        )
-    loader = keras_files.export(job.path, job.kind, job.saved_model, batch=job.batch)
-    fixed = () if job.batch is None else (f"the batch was fixed to {job.batch}",)
-    notes = (f"loaded with {loader}", *fixed)
-    return FloatGraph(saved_model=job.saved_model, signature=SERVING, notes=notes)
+def _exported(job: FloatJob) -> FloatGraph:
+    loading = keras_files.export(job.path, job.kind, job.exported, fixed=job.fixed)
+    return FloatGraph(
+        trained=job.exported,
+        read=job.exported,
+        signatures=(SERVING,),
+        loading=loading if len(loading) > 1 else (),
+        notes=(f"loaded with {loading[-1].attempt}",),
+    )

@@ -10,7 +10,7 @@ from typing import Any
 
 from edgeconv.errors import OutputRefused
 from edgeconv.store import locked
-from edgeconv.tf.batch import with_batch
+from edgeconv.tf.shapes import FixedShapes
 
 _UNFINISHED = ".unfinished-"
 
@@ -75,16 +75,15 @@ def export_inference(model: Any, directory: str) -> None:
     tf.saved_model.save(module, directory, signatures={"serving_default": inference(model)})
 
 
-def inference(model: Any, batch: int | None = None) -> Any:
+def inference(model: Any, fixed: FixedShapes = FixedShapes()) -> Any:
     """The concrete function of a tf_keras model at inference, with its inputs by name.
 
-    `batch` fixes their leading dimension, None leaves it; raises `InputRefused` where it is
-    fixed to another number.
+    Raises `InputRefused` where the model does not take the shapes of `fixed`.
     """
     import tensorflow as tf
 
     def spec(name: str, tensor: Any) -> Any:
-        shape = tensor.shape if batch is None else with_batch(name, tensor.shape, batch)
+        shape = fixed.of(name, tensor.shape)
         return tf.TensorSpec(shape, tensor.dtype, name=name)
 
     names = list(model.input_names)

@@ -7,8 +7,9 @@ import zipfile
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused
-from edgeconv.tf.batch import with_batch
+from edgeconv.nouns import LadderStep
 from edgeconv.tf.export import inference
+from edgeconv.tf.shapes import FixedShapes
 
 if TYPE_CHECKING:
     from edgeconv.nouns import SourceKind
@@ -17,24 +18,26 @@ if TYPE_CHECKING:
 _LOAD_ERRORS = (ValueError, TypeError, AttributeError, KeyError, OSError, ImportError)
 
 
-def load(path: str, kind: SourceKind) -> tuple[Any, str]:
-    """The Keras model in a file, and the name of the loader that took it.
+def load(path: str, kind: SourceKind) -> tuple[Any, tuple[LadderStep, ...]]:
+    """The Keras model in a file, and the loaders that were tried; the last one took it.
 
     A .keras file says which Keras it is of. An HDF5 file may be of either: many older ones
     load only in tf_keras, which goes second because its HDF5 loader would also run Lambda
     code, so a file with a Lambda layer is refused first. Raises `InputRefused`.
     """
     if kind == "keras" and _is_legacy(path):
-        return _load_legacy(path), "tf_keras"
+        return _load_legacy(path), (LadderStep(attempt="tf_keras"),)
     import keras
 
     try:
-        return keras.models.load_model(path, compile=False, safe_mode=True), "keras"
+        model = keras.models.load_model(path, compile=False, safe_mode=True)
     except _LOAD_ERRORS as error:
         if kind == "keras":
             raise _refused(path, "Keras 3", error) from error
         refuse_lambda(path)
-        return _load_legacy(path), "tf_keras"
+        failed = LadderStep(attempt="keras", failed=_reason(error))
+        return _load_legacy(path), (failed, LadderStep(attempt="tf_keras"))
+    return model, (LadderStep(attempt="keras"),)
 
 
 def _is_legacy(path: str) -> bool:
@@ -67,49 +70,54 @@ def refuse_lambda(path: str) -> None:
         )
 
 
-def export(path: str, kind: SourceKind, target: str, *, batch: int | None = None) -> str:
-    """Write the model of a Keras file to `target` as a SavedModel; returns the loader's name.
+def export(
+    path: str, kind: SourceKind, target: str, *, fixed: FixedShapes = FixedShapes()
+) -> tuple[LadderStep, ...]:
+    """Write the model of a Keras file to `target` as a SavedModel; returns the loaders tried.
 
     The SavedModel has one signature, `serving_default`, in inference mode. It is traced
-    with the leading dimension `batch`, or a dynamic one: only so do the loops of recurrent
-    layers get to know it. Raises `InputRefused`.
+    with the shapes of `fixed`: only so do the loops of recurrent layers get to know the
+    batch. Raises `InputRefused`.
     """
-    model, loader = load(path, kind)
+    model, loaders = load(path, kind)
     if not getattr(model, "inputs", None):
         raise InputRefused(
             f"{path}: the model has never been called, so its input shape is not known",
             hint="call it on a batch before saving, or export a SavedModel with a signature",
         )
-    if loader == "keras":
-        signature = None if batch is None else [_input_specs(model, batch)]
+    if loaders[-1].attempt == "keras":
+        signature = [_input_specs(model, fixed)] if fixed.fixes else None
         model.export(target, format="tf_saved_model", verbose=False, input_signature=signature)
     else:
-        _export_legacy(model, target, batch)
-    return loader
+        _export_legacy(model, target, fixed)
+    return loaders
 
 
-def _input_specs(model: Any, batch: int) -> Any:
+def _input_specs(model: Any, fixed: FixedShapes) -> Any:
     """The specs of a Keras 3 model's inputs, in the structure that it is called with."""
     import keras
 
     def spec(tensor: Any) -> Any:
-        shape = tuple(with_batch(tensor.name, tensor.shape, batch))
+        shape = tuple(fixed.of(tensor.name, tensor.shape))
         return keras.InputSpec(dtype=tensor.dtype, shape=shape, name=tensor.name)
 
     return keras.tree.map_structure(spec, model.input)
 
 
-def _export_legacy(model: Any, target: str, batch: int | None) -> None:
+def _export_legacy(model: Any, target: str, fixed: FixedShapes) -> None:
     import tensorflow as tf
 
     # The whole model, not its variables alone: it may have lookup tables as well.
-    tf.saved_model.save(model, target, signatures={"serving_default": inference(model, batch)})
+    tf.saved_model.save(model, target, signatures={"serving_default": inference(model, fixed)})
 
 
 def _refused(path: str, loaders: str, error: Exception) -> InputRefused:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    reason = lines[0].strip()[:300] if lines else type(error).__name__
     return InputRefused(
-        f"{path} does not load in {loaders}: {reason}",
+        f"{path} does not load in {loaders}: {_reason(error)}",
         hint="export it as a SavedModel with the version of Keras that saved it",
     )
+
+
+def _reason(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0].strip()[:300] if lines else type(error).__name__

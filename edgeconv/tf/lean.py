@@ -38,11 +38,14 @@ def import_converter_only() -> None:
     sys.modules["tensorflow"] = package
 
 
-def convert_saved_model(directory: str, *, signature: str, tags: tuple[str, ...]) -> bytes:
-    """The float32 .tflite of one signature of a SavedModel, as bytes.
+def convert_saved_model(
+    directory: str, *, signatures: tuple[str, ...], tags: tuple[str, ...], select_ops: bool = False
+) -> bytes:
+    """The float32 .tflite of some signatures of a SavedModel, as bytes.
 
-    Raises `UnsupportedOperators` for operators that only TensorFlow has, `InputRefused`
-    for a SavedModel that does not load or convert.
+    With `select_ops`, operators that only TensorFlow has stay as they are. Raises
+    `UnsupportedOperators` for operators that no runtime here has, `InputRefused` for a
+    SavedModel that does not load or convert.
     """
     # The shared library comes first: the converter's module is a thin layer over it.
     from tensorflow.python import pywrap_tensorflow  # noqa: F401, I001
@@ -51,8 +54,8 @@ def convert_saved_model(directory: str, *, signature: str, tags: tuple[str, ...]
 
     with ConverterErrors():
         converted: bytes = _pywrap_converter_api.Convert(
-            _model_flags(directory, signature, tags),
-            _converter_flags(),
+            _model_flags(directory, signatures, tags),
+            _converter_flags(select_ops=select_ops),
             None,
             False,
             None,
@@ -77,20 +80,20 @@ class ConverterErrors:
             raise refusal(str(error)) from error
 
 
-def _model_flags(directory: str, signature: str, tags: tuple[str, ...]) -> bytes:
+def _model_flags(directory: str, signatures: tuple[str, ...], tags: tuple[str, ...]) -> bytes:
     from tensorflow.compiler.mlir.lite import model_flags_pb2
 
     flags: Any = model_flags_pb2.ModelFlags(
         saved_model_dir=directory,
         saved_model_version=1,
         saved_model_tags=tags,
-        saved_model_exported_names=[signature],
+        saved_model_exported_names=signatures,
     )
     serialized: bytes = flags.SerializeToString()
     return serialized
 
 
-def _converter_flags() -> bytes:
+def _converter_flags(*, select_ops: bool) -> bytes:
     """The flags that the public converter sets for a float32 model."""
     from tensorflow.compiler.mlir.lite import converter_flags_pb2, types_pb2
 
@@ -100,6 +103,7 @@ def _converter_flags() -> bytes:
         inference_type=types_pb2.FLOAT,
         inference_input_type=types_pb2.FLOAT,
         drop_control_dependency=True,
+        enable_select_tf_ops=select_ops,
         enable_tflite_resource_variables=True,
         lower_tensor_list_ops=True,
         enable_composite_direct_lowering=True,
@@ -114,15 +118,27 @@ def refusal(message: str) -> InputRefused:
     unsupported = re.search(r"(?:TF Select|Custom) ops: ([^\n]+)", message)
     if unsupported:
         return UnsupportedOperators(
-            f"the model needs operators that TFLite does not have: {unsupported[1].strip()}",
-            hint="replace them in the model; edgeconv publishes no Select-TF models, "
-            "which most device runtimes cannot load",
+            f"the model needs operators that TFLite does not have: {unsupported[1].strip()}"
+            f"{_place(message)}",
+            hint="replace them in the model, or convert with --allow-select-ops, and link the "
+            "Select-TF (Flex) delegate on the device"
+            if "TF Select" in unsupported[0]
+            else "replace them in the model: no TFLite runtime has them",
         )
     # The first error names the operator; the place that stands before it is a page long.
     found = re.search(r"error: (?:loc\(.*\): )?([^\n]+)", message)
     reason = found[1] if found else message.strip().split("\n")[0] or "it gave no reason"
     return InputRefused(
-        f"TensorFlow's converter does not take this model: {reason.strip()[:400]}",
-        hint="if it has recurrent layers or tensor lists, fix the batch with --batch 1; where "
-        "that does not help, give the .keras file, or a SavedModel exported with a fixed batch",
+        f"TensorFlow's converter does not take this model: {reason.strip()[:400]}{_place(message)}",
+        hint="replace that operator or layer in the model, or export it with fixed shapes",
     )
+
+
+def _place(message: str) -> str:
+    """Where in the model the first error is, as far as the converter says it."""
+    # A place is written as the operator's type and its name in the graph of the model.
+    found = re.search(r'error: .*?\["([A-Za-z0-9_]+):", "([^"@]+)(?:@[^"]*)?"\]', message)
+    if found is None:
+        return ""
+    layers = [part for part in found[2].split("/") if "PartitionedCall" not in part]
+    return f" ({found[1]} at {'/'.join(layers)})" if layers else f" ({found[1]})"

@@ -11,20 +11,26 @@ from edgeconv.errors import InputRefused
 from edgeconv.tf import lean
 
 
-class ReferenceJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Run one signature on the stored samples, `batch` at a time; outputs go to `directory`."""
+class ReferencePart(msgspec.Struct, frozen=True, kw_only=True):
+    """Run one signature on stored samples, `batch` at a time; outputs go to `directory`."""
 
-    saved_model: str
     signature: str
     samples: str
     batch: int
     directory: str
 
 
-class ReferenceDone(msgspec.Struct, frozen=True, kw_only=True):
-    """The outputs' names; output i is `directory`/i.npy, over all samples."""
+class ReferenceJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Run some signatures of a SavedModel."""
 
-    outputs: tuple[str, ...]
+    saved_model: str
+    parts: tuple[ReferencePart, ...]
+
+
+class ReferenceDone(msgspec.Struct, frozen=True, kw_only=True):
+    """The outputs' names, by signature; output i is `directory`/i.npy, over all samples."""
+
+    outputs: dict[str, tuple[str, ...]]
 
 
 def run_reference(job: ReferenceJob) -> ReferenceDone:
@@ -33,42 +39,47 @@ def run_reference(job: ReferenceJob) -> ReferenceDone:
     The SavedModel is loaded as a server loads it: one graph, one session. Raises
     `InputRefused` for a model that does not load or run.
     """
-    import numpy as np
-
-    from edgeconv.data import read_samples
-
     lean.import_converter_only()
     from tensorflow.python.framework import errors_impl
 
-    arrays = read_samples(Path(job.samples)).arrays
     try:
-        outputs = _run(job, arrays)
+        outputs = _run(job)
     except (errors_impl.OpError, OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise InputRefused(
             f"the trained model does not run in TensorFlow: {reason[0][:400]}",
             hint="without its own outputs no conversion of it can be verified",
         ) from error
-    for index, values in enumerate(outputs.values()):
-        np.save(Path(job.directory) / f"{index}.npy", values)
-    return ReferenceDone(outputs=tuple(outputs))
+    return ReferenceDone(outputs=outputs)
 
 
-def _run(job: ReferenceJob, arrays: dict[str, Any]) -> dict[str, Any]:
-    import numpy as np
+def _run(job: ReferenceJob) -> dict[str, tuple[str, ...]]:
     from tensorflow.python.client import session
     from tensorflow.python.framework import ops
     from tensorflow.python.saved_model import loader_impl
 
     with ops.Graph().as_default() as graph, session.Session(graph=graph) as running:
         loaded = loader_impl.load(running, ["serve"], job.saved_model)
-        signature = loaded.signature_def[job.signature]
-        fetches = {name: info.name for name, info in sorted(signature.outputs.items())}
-        parts = []
-        for start in range(0, len(next(iter(arrays.values()))), job.batch):
-            feed = {
-                signature.inputs[name].name: value[start : start + job.batch]
-                for name, value in arrays.items()
-            }
-            parts.append(running.run(fetches, feed))
-    return {name: np.concatenate([np.atleast_1d(part[name]) for part in parts]) for name in fetches}
+        return {part.signature: _outputs(running, loaded, part) for part in job.parts}
+
+
+def _outputs(running: Any, loaded: Any, part: ReferencePart) -> tuple[str, ...]:
+    """Write the outputs of one signature; returns their names."""
+    import numpy as np
+
+    from edgeconv.data import read_samples
+
+    arrays = read_samples(Path(part.samples)).arrays
+    signature = loaded.signature_def[part.signature]
+    fetches = {name: info.name for name, info in sorted(signature.outputs.items())}
+    runs = []
+    for start in range(0, len(next(iter(arrays.values()))), part.batch):
+        feed = {
+            signature.inputs[name].name: value[start : start + part.batch]
+            for name, value in arrays.items()
+        }
+        runs.append(running.run(fetches, feed))
+    for index, name in enumerate(fetches):
+        values = np.concatenate([np.atleast_1d(run[name]) for run in runs])
+        np.save(Path(part.directory) / f"{index}.npy", values)
+    return tuple(fetches)

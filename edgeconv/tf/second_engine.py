@@ -15,14 +15,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-class EngineJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Make one recipe from a SavedModel. `samples`: stored samples, None for a float recipe."""
+class EnginePart(msgspec.Struct, frozen=True, kw_only=True):
+    """A signature, and its stored samples; None where there are none."""
 
-    saved_model: str
     signature: str
-    recipe: Recipe
     samples: str | None
     batch: int
+
+
+class EngineJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Make one recipe from some signatures of a SavedModel."""
+
+    saved_model: str
+    parts: tuple[EnginePart, ...]
+    recipe: Recipe
+    select_ops: bool
     target: str
 
 
@@ -42,14 +49,15 @@ def quantize_with_tflite(job: EngineJob) -> EngineDone:
     import tensorflow as tf
 
     converter = tf.lite.TFLiteConverter.from_saved_model(
-        job.saved_model, signature_keys=[job.signature]
+        job.saved_model, signature_keys=[part.signature for part in job.parts]
     )
     converter.exclude_conversion_metadata = True
     _configure(tf, converter, job.recipe)
+    if job.select_ops:
+        allowed = {*converter.target_spec.supported_ops, tf.lite.OpsSet.SELECT_TF_OPS}
+        converter.target_spec.supported_ops = allowed
     if job.recipe.full_integer:
-        if job.samples is None:
-            raise InputRefused(f"recipe {job.recipe.name} needs calibration samples")
-        converter.representative_dataset = _feed(Path(job.samples), job.batch, job.signature)
+        converter.representative_dataset = _feed(job)
     with lean.ConverterErrors():
         data: bytes = converter.convert()
     Path(job.target).write_bytes(data)
@@ -86,13 +94,19 @@ def _configure(tf: Any, converter: Any, recipe: Recipe) -> None:
         converter.inference_output_type = tf.as_dtype(recipe.output_type)
 
 
-def _feed(directory: Path, batch: int, signature: str) -> Callable[[], Iterator[Any]]:
+def _feed(job: EngineJob) -> Callable[[], Iterator[Any]]:
     from edgeconv.data import read_samples
 
-    arrays = read_samples(directory).arrays
+    stored = {}
+    for part in job.parts:
+        if part.samples is None:
+            raise InputRefused(f"recipe {job.recipe.name} needs calibration samples")
+        stored[part] = read_samples(Path(part.samples)).arrays
 
     def feed() -> Iterator[Any]:
-        for start in range(0, len(next(iter(arrays.values()))), batch):
-            yield signature, {name: value[start : start + batch] for name, value in arrays.items()}
+        for part, arrays in stored.items():
+            for start in range(0, len(next(iter(arrays.values()))), part.batch):
+                batch = {name: value[start : start + part.batch] for name, value in arrays.items()}
+                yield part.signature, batch
 
     return feed

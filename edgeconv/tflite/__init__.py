@@ -2,6 +2,7 @@
 
 from edgeconv.tflite.bounds import activation_bounds, largest_scales
 from edgeconv.tflite.bridges import without_shape_bridges
+from edgeconv.tflite.compatibility import oldest_runtime
 from edgeconv.tflite.edit import ensure_signature, with_uint8_io
 from edgeconv.tflite.summary import is_quantized, output_steps, summarise
 
@@ -10,6 +11,7 @@ __all__ = [
     "ensure_signature",
     "is_quantized",
     "largest_scales",
+    "oldest_runtime",
     "output_steps",
     "summarise",
     "with_uint8_io",

@@ -1,0 +1,296 @@
+"""tf.train.Example records to arrays, by a declared feature spec and without TensorFlow."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+
+from edgeconv.data.arrays import Arrays, Items
+from edgeconv.data.decoding import decoded
+from edgeconv.errors import InputRefused, UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from edgeconv.data.records import Records
+
+Array = np.ndarray[Any, Any]
+
+Encoding = Literal["list", "jpeg", "png", "image", "raw", "zlib"]
+_FORMATS = {"jpeg": ("JPEG",), "png": ("PNG",), "image": ("JPEG", "PNG")}
+_BITS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
+_DTYPES = {"bool", *(f"{kind}{size}" for kind, sizes in _BITS.items() for size in sizes)}
+_LIST_DTYPES = _DTYPES - {"float16"}
+# Beyond this a feature is read sample by sample, as images are.
+_STACKED_BYTES = 1 << 28
+_LARGEST_SAMPLE_BYTES = 1 << 30
+
+# Message to field to (number, type), as in tensorflow/core/example; "*" marks a repeated field.
+_MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
+    "Example": {"features": (1, "Features")},
+    "Features": {"entries": (1, "Entry*")},
+    "Entry": {"key": (1, "string"), "value": (2, "Feature")},
+    "Feature": {"bytes": (1, "Bytes"), "floats": (2, "Floats"), "ints": (3, "Ints")},
+    "Bytes": {"value": (1, "bytes*")},
+    "Floats": {"value": (1, "float*")},
+    "Ints": {"value": (1, "int64*")},
+}
+
+
+class Feature(msgspec.Struct, frozen=True, kw_only=True):
+    """How one feature is stored, and what comes of it.
+
+    "list": numbers, as `dtype` (`shape`). "raw": little-endian bytes of that, "zlib": the
+    same, deflated. "jpeg", "png", "image" (either): uint8 (height, width, channels), with
+    `channels` None as stored. One size in `shape` may be -1, which is then different from
+    sample to sample.
+    """
+
+    encoding: Encoding = "list"
+    dtype: str = "uint8"
+    shape: tuple[int, ...] = ()
+    channels: int | None = None
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all samples have the shape that is declared."""
+        return self.encoding not in _FORMATS and -1 not in self.shape
+
+
+def check_feature(where: str, feature: Feature) -> None:
+    """Raises `UsageError` for a feature that declares what cannot be."""
+    if feature.encoding in _FORMATS:
+        if feature.dtype != "uint8" or feature.shape:
+            raise UsageError(
+                f"{where}: an image has no shape, and no dtype but uint8",
+                hint="leave them out; images are resized with --preprocess",
+            )
+        if feature.channels not in (None, 1, 3, 4):
+            raise UsageError(f"{where}: channels = {feature.channels}, not 1, 3 or 4")
+        return
+    known = _LIST_DTYPES if feature.encoding == "list" else _DTYPES
+    if feature.dtype not in known:
+        raise unknown_name(f"dtype in {where}", feature.dtype, known)
+    sizes = [size for size in feature.shape if size != -1]
+    if any(size < 1 for size in sizes) or len(feature.shape) - len(sizes) > 1:
+        raise UsageError(f"{where}: shape {list(feature.shape)} is impossible")
+    if math.prod(sizes) > _LARGEST_SAMPLE_BYTES:
+        raise UsageError(f"{where}: shape {list(feature.shape)} is too large")
+
+
+def read_examples(
+    records: Records,
+    features: Mapping[str, Feature],
+    wanted: Iterable[str],
+    labels: str | None,
+) -> Arrays:
+    """The `wanted` features by name, and the one that has the labels.
+
+    Those of fixed shape are read at once, the others are `Items`. Raises `InputRefused`,
+    naming the record, where one has not what the spec declares.
+    """
+    chosen = {name: features[name] for name in wanted}
+    by_name: dict[str, Array | Items] = {
+        name: _Column(records, name, feature) for name, feature in chosen.items()
+    }
+    at_once = {
+        name: feature
+        for name, feature in chosen.items()
+        if feature.is_fixed and _bytes_of(feature) * len(records) <= _STACKED_BYTES
+    }
+    if labels is not None:
+        # Under a name that no feature can have: it may be wanted as an input as well.
+        at_once["\0labels"] = features[labels]
+    stacked = _stacked(records, at_once, labels) if at_once else {}
+    classes = stacked.pop("\0labels", None)
+    return Arrays({**by_name, **stacked}, None if classes is None else _flat(classes))
+
+
+def _flat(labels: Array) -> Array:
+    return labels.reshape(-1) if labels.shape[1:] == (1,) else labels
+
+
+def _bytes_of(feature: Feature) -> int:
+    return math.prod(feature.shape) * np.dtype(feature.dtype).itemsize
+
+
+def _stacked(
+    records: Records, features: Mapping[str, Feature], labels: str | None
+) -> dict[str, Array]:
+    arrays: dict[str, Array] = {
+        name: np.empty((len(records), *feature.shape), feature.dtype)
+        for name, feature in features.items()
+    }
+    for index in range(len(records)):
+        example = _Example.read(records, index)
+        for name, feature in features.items():
+            stored = labels if name == "\0labels" and labels is not None else name
+            arrays[name][index] = example.value(stored, feature)
+    return arrays
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One feature of every record, read when it is asked for."""
+
+    records: Records
+    name: str
+    feature: Feature
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, index: int) -> Array:
+        return _Example.read(self.records, index).value(self.name, self.feature)
+
+
+@dataclass(frozen=True)
+class _Example:
+    where: str
+    stored: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, records: Records, index: int) -> _Example:
+        from google.protobuf.message import DecodeError
+
+        where, example = records.where(index), _message_class()()
+        try:
+            example.ParseFromString(records[index])
+        except DecodeError as error:
+            raise InputRefused(
+                f"{where} is no tf.train.Example: {error}",
+                hint="only records that are tf.train.Example messages are read",
+            ) from error
+        return cls(where, {entry.key: entry.value for entry in example.features.entries})
+
+    def value(self, name: str, feature: Feature) -> Array:
+        """What the record has for a feature. Raises `InputRefused` if it is something else."""
+        if name not in self.stored:
+            has = ", ".join(sorted(self.stored)) or "nothing"
+            raise InputRefused(
+                f"{self.where} has no feature {name!r}; it has: {has[:200]}",
+                hint="correct the name in the feature spec, or leave the record out",
+            )
+        what = f"{self.where} feature {name!r},"
+        if feature.encoding == "list":
+            return _listed(what, self.stored[name], feature)
+        data = _only_bytes(what, self.stored[name])
+        if feature.encoding in _FORMATS:
+            return decoded(data, _FORMATS[feature.encoding], feature.channels, what)
+        if feature.encoding == "zlib":
+            data = _inflated(what, data, feature)
+        return _from_bytes(what, data, feature)
+
+
+def _kind(stored: Any) -> str:
+    return next((kind for kind in ("bytes", "floats", "ints") if stored.HasField(kind)), "nothing")
+
+
+def _only_bytes(what: str, stored: Any) -> bytes:
+    if _kind(stored) != "bytes" or len(stored.bytes.value) != 1:
+        count = len(stored.bytes.value)
+        has = f"{count} byte strings" if _kind(stored) == "bytes" else _kind(stored)
+        raise InputRefused(
+            f"{what} should be one byte string, and is {has}", hint="correct the feature spec"
+        )
+    data: bytes = stored.bytes.value[0]
+    return data
+
+
+def _listed(what: str, stored: Any, feature: Feature) -> Array:
+    is_float = feature.dtype.startswith("float")
+    wanted = "floats" if is_float else "ints"
+    kind = _kind(stored)
+    # An empty list may leave no trace of its type.
+    if kind not in (wanted, "nothing"):
+        way_out = {
+            "bytes": 'encoding = "png", "jpeg" or "raw"',
+            "floats": 'dtype = "float32"',
+            "ints": 'dtype = "int64"',
+        }
+        raise InputRefused(
+            f"{what} holds {kind}, and the spec says {feature.dtype}",
+            hint=f"correct the feature spec: {way_out[kind]}",
+        )
+    values = getattr(stored, wanted).value
+    array = np.fromiter(values, np.float32 if is_float else np.int64, len(values))
+    return _in_dtype(what, _shaped(what, array, feature), np.dtype(feature.dtype))
+
+
+def _in_dtype(what: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    if dtype.kind in "iub":
+        limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        if array.size and (array.min() < limits[0] or array.max() > limits[1]):
+            raise InputRefused(
+                f"{what} has values from {array.min()} to {array.max()}: no {dtype.name}",
+                hint="correct the dtype in the feature spec",
+            )
+    return array.astype(dtype, copy=False)
+
+
+def _from_bytes(what: str, data: bytes, feature: Feature) -> Array:
+    dtype = np.dtype(feature.dtype)
+    if len(data) % dtype.itemsize:
+        raise InputRefused(
+            f"{what} has {len(data):,} bytes, no multiple of {dtype.itemsize} for {dtype.name}",
+            hint="correct the dtype in the feature spec",
+        )
+    array = np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype)
+    return _shaped(what, array, feature)
+
+
+def _shaped(what: str, array: Array, feature: Feature) -> Array:
+    fixed = math.prod(size for size in feature.shape if size != -1)
+    if array.size % fixed if -1 in feature.shape else array.size != fixed:
+        wanted = f"a multiple of {fixed}" if -1 in feature.shape else str(fixed)
+        raise InputRefused(
+            f"{what} has {array.size} values, and shape {list(feature.shape)} takes {wanted}",
+            hint="correct the shape in the feature spec; variable = true if it differs",
+        )
+    return array.reshape(feature.shape)
+
+
+def _inflated(what: str, data: bytes, feature: Feature) -> bytes:
+    most = _LARGEST_SAMPLE_BYTES if -1 in feature.shape else _bytes_of(feature)
+    inflater = zlib.decompressobj()
+    try:
+        # One more, so that too much is seen.
+        return inflater.decompress(data, most + 1)
+    except zlib.error as error:
+        raise InputRefused(f"{what} is damaged: {error}") from error
+
+
+@cache
+def _message_class() -> Any:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(
+        name="edgeconv/example.proto", package="edgeconv", syntax="proto3"
+    )
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field_name, (number, kind) in fields.items():
+            message.field.append(_field(field_name, number, kind))
+    # A pool of its own: nothing here can clash with TensorFlow's real messages.
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("edgeconv.Example"))
+
+
+def _field(name: str, number: int, kind: str) -> Any:
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
+
+    bare = kind.removesuffix("*")
+    field = Field(name=name, number=number)
+    field.label = Field.LABEL_REPEATED if kind.endswith("*") else Field.LABEL_OPTIONAL
+    if bare in _MESSAGES:
+        field.type, field.type_name = Field.TYPE_MESSAGE, f".edgeconv.{bare}"
+    else:
+        field.type = Field.Type.Value(f"TYPE_{bare.upper()}")
+    return field

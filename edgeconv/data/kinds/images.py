@@ -1,0 +1,135 @@
+"""The kind `images`: a directory of JPEG, PNG and BMP files, told apart by their content.
+
+`edgeconv.data.kinds.folders` says where the labels come from. Pixels are as they are stored:
+uint8 (height, width, channels) with 1 channel for gray, 2 for gray and alpha, 3 for RGB and 4
+for RGB and alpha, and uint16 (height, width, 1) for 16-bit gray. What has no pixels of its own,
+a palette, CMYK, YCbCr or black and white, is read as the RGB, RGBA or gray that it stands for.
+The orientation that a camera notes beside the pixels is not applied: TensorFlow's decoders do
+not apply it either.
+"""
+
+from __future__ import annotations
+
+import struct
+import warnings
+import zlib
+from typing import IO, TYPE_CHECKING, Any
+
+from edgeconv.data.arrays import Arrays, opened
+from edgeconv.data.kinds import folders
+from edgeconv.errors import InputRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import numpy as np
+    from PIL import Image
+
+OPTIONS = folders.OPTIONS
+
+_WAYS = ("folder", "none")
+_STARTS = {b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"BM": "BMP"}
+_FORMATS = tuple(_STARTS.values())
+_OTHER_STARTS = {b"GIF8": "GIF", b"RIFF": "WebP or WAV", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
+
+# A photograph of the largest cameras, in memory a few hundred megabytes.
+_MOST_PIXELS = 64 << 20
+_STANDS_FOR = {"1": "L", "CMYK": "RGB", "YCbCr": "RGB"}
+_AS_STORED = {"L", "LA", "RGB", "RGBA", "I;16"}
+
+# What Pillow was seen to raise on damaged files.
+_BAD_IMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error)
+
+
+def identity(place: str, options: Mapping[str, str]) -> str:
+    """The hash of the files' names and bytes and of their classes. Raises `InputRefused`."""
+    return folders.identity(place, options, _WAYS)
+
+
+def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
+    """The images, each decoded when it is asked for, and the labels.
+
+    Raises `UsageError` for a wrong option, and `InputRefused` for a directory that is not laid
+    out in classes or has a file in it that does not begin as an image does.
+    """
+    folders.refuse_names(place, wanted)
+    listing = folders.listed(place, options, _WAYS)
+    for path in listing.files:
+        _refuse_other(path)
+    return listing.arrays(_decoded)
+
+
+def _refuse_other(path: Path) -> None:
+    with opened(path) as (file, _):
+        start = file.read(8)
+    if start.startswith(tuple(_STARTS)):
+        return
+    other = next((name for begin, name in _OTHER_STARTS.items() if start.startswith(begin)), "")
+    raise InputRefused(
+        f"{path} is {f'a {other} file' if other else 'no image'}: it begins with {start!r}",
+        hint="the files of an image directory are JPEG, PNG or BMP; convert it or move it away",
+    )
+
+
+def _decoded(path: Path) -> np.ndarray[Any, Any]:
+    """The pixels of one file. Raises `InputRefused`, before decoding where it is too large."""
+    from PIL import Image
+
+    with opened(path) as (file, _), warnings.catch_warnings():
+        # These are of what lies beside the pixels, and of sizes, which are checked below.
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        try:
+            with Image.open(file, formats=_FORMATS) as image:
+                _check_header(path, image, file)
+                image.load()
+                return _pixels(path, image)
+        except Image.DecompressionBombError as error:
+            raise _too_large(path, str(error)) from error
+        except _BAD_IMAGE as error:
+            raise InputRefused(
+                f"{path} is no readable image: {error}", hint="copy or save the file again"
+            ) from error
+        except MemoryError as error:
+            raise _too_large(path, "it does not fit into memory") from error
+
+
+def _check_header(path: Path, image: Image.Image, file: IO[bytes]) -> None:
+    width, height = image.size
+    if width * height > _MOST_PIXELS:
+        raise _too_large(path, f"it would decode to {width} x {height} pixels")
+    if image.format != "PNG":
+        return
+    position = file.tell()
+    file.seek(12)
+    name, depth, colour = struct.unpack("!4s8xBB", file.read(14))
+    file.seek(position)
+    if name != b"IHDR":
+        raise InputRefused(f"{path} is a damaged PNG: it does not begin with its header")
+    if depth == 16 and colour != 0:
+        raise InputRefused(
+            f"{path} has 16 bits a channel in colour, of which Pillow reads 8",
+            hint="save it with 8 bits a channel, or the samples as .npz",
+        )
+
+
+def _pixels(path: Path, image: Image.Image) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    if image.mode == "P":
+        image = image.convert("RGBA" if "transparency" in image.info else "RGB")
+    elif image.mode in _STANDS_FOR:
+        image = image.convert(_STANDS_FOR[image.mode])
+    elif image.mode not in _AS_STORED:
+        raise InputRefused(
+            f"{path} has pixels of Pillow's mode {image.mode!r}", hint="save it as RGB or gray"
+        )
+    pixels = np.asarray(image, np.uint16 if image.mode == "I;16" else np.uint8)
+    return pixels[..., None] if pixels.ndim == 2 else pixels
+
+
+def _too_large(path: Path, why: str) -> InputRefused:
+    return InputRefused(
+        f"{path} is refused: {why}; the most is {_MOST_PIXELS:,} pixels",
+        hint="samples are seldom over a few thousand pixels a side: make it smaller",
+    )

@@ -1,0 +1,130 @@
+"""The kind `parquet`: a table in one Parquet file, or in all `*.parquet` of a directory.
+
+`labels=COLUMN` has the labels, as class numbers or as names; `features=COLUMNS` are all
+that is taken, or INPUT=COLUMNS for each input. COLUMNS are as in `edgeconv.data.table`. A
+column of equally long lists is an array (n, length). Rows are counted from 1 in messages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.data.arrays import LARGEST_BYTES, Arrays, opened, sha256_of
+from edgeconv.errors import InputRefused
+from edgeconv.store.hashes import hash_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+OPTIONS = frozenset({"labels", "features"})
+
+
+def identity(place: str, options: Mapping[str, str]) -> str:  # noqa: ARG001
+    """The hash of the files, in the order of their names. Raises `InputRefused`."""
+    return hash_of(*(sha256_of(path) for path in _files(place)))
+
+
+def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
+    """The chosen columns as arrays and the labels.
+
+    Raises `UsageError` for a column that does not exist, `InputRefused` for files that
+    hold no table of numbers.
+    """
+    from edgeconv.data import table
+
+    paths = _files(place)
+    names = _names(paths)
+    choice = table.choose(place, names, options, wanted)
+    parts = [_columns(path, choice.needed) for path in paths]
+    rows = _joined(paths, parts)
+    if not rows.num_rows:
+        raise InputRefused(f"{place} has no rows")
+    return table.arrays(place, rows, choice, first_row=1)
+
+
+def _files(place: str) -> list[Path]:
+    path = Path(place)
+    if not path.is_dir():
+        return [path]
+    try:
+        # What begins with _ or . is not data to those who write such directories.
+        files = sorted(p for p in path.glob("*.parquet") if p.name[0] not in "_.")
+    except OSError as error:
+        raise InputRefused(f"{path} cannot be read: {error.strerror or error}") from error
+    if not files:
+        raise InputRefused(
+            f"{path} holds no .parquet files",
+            hint="give the directory that has them directly in it, or one file",
+        )
+    return files
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The columns, the same in every file."""
+    first: list[str] = []
+    for path in paths:
+        with _parquet_file(path) as file:
+            names = list(file.schema_arrow.names)
+        first = first or names
+        if names != first:
+            raise InputRefused(
+                f"{path.name} has the columns {_listed(names)}, "
+                f"and {paths[0].name} has {_listed(first)}",
+                hint="give one of the files, or write them with the same columns",
+            )
+    return first
+
+
+def _listed(names: Sequence[str]) -> str:
+    text = ", ".join(names)
+    return text if len(text) <= 100 else text[:100] + " …"
+
+
+def _columns(path: Path, needed: list[str]) -> pa.Table:
+    with _parquet_file(path) as file:
+        metadata = file.metadata
+        groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+        unpacked = sum(group.total_byte_size for group in groups)
+        if unpacked > LARGEST_BYTES:
+            raise InputRefused(f"{path} would unpack to {unpacked:,} bytes: refused")
+        # By position: a dot in a name would mean a field of a struct.
+        schema = file.schema_arrow
+        table = file.read(use_threads=False)
+        return table.select([schema.get_field_index(name) for name in needed])
+
+
+@contextlib.contextmanager
+def _parquet_file(path: Path) -> Iterator[Any]:
+    """The open file. What cannot be read of it, in the block as well, is an `InputRefused`."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with opened(path) as (stream, _size):
+        try:
+            with parquet.ParquetFile(stream) as file:
+                yield file
+        except (pa.ArrowException, OSError, OverflowError) as error:
+            raise InputRefused(
+                f"{path} is no readable Parquet file: {str(error)[:300]}",
+                hint="copy or write it again; it may be cut short",
+            ) from error
+
+
+def _joined(paths: Sequence[Path], parts: Sequence[pa.Table]) -> pa.Table:
+    import pyarrow as pa
+
+    for path, part in zip(paths, parts, strict=True):
+        if part.schema.types != parts[0].schema.types:
+            index = next(
+                i for i, kind in enumerate(part.schema.types) if kind != parts[0].schema.types[i]
+            )
+            raise InputRefused(
+                f"the column {part.schema.names[index]!r} is {part.schema.types[index]} in "
+                f"{path.name}, and {parts[0].schema.types[index]} in {paths[0].name}",
+                hint="write the files with the same columns",
+            )
+    return pa.concat_tables(part.replace_schema_metadata() for part in parts)

@@ -1,0 +1,112 @@
+"""The kind `tfds`: a TensorFlow data set that is on disk already. Nothing is ever downloaded.
+
+`tfds:NAME`, `NAME/CONFIG` or either with `:VERSION` is looked for in `dir=DIR`, else in
+TFDS_DATA_DIR, else in ~/tensorflow_datasets; the place may also be the directory of a
+version itself. `split=test` chooses the split, and `split=test[:100]` or `test[10%:20%]` a
+part of it, as in TensorFlow Datasets. `labels=NAME` is needed only where not exactly one
+feature is a ClassLabel. Features inside another are called `outer/inner`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeconv.data.arrays import Arrays, sha256_of
+from edgeconv.data.tfds_layout import Prepared, find, part_of
+from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.store.hashes import hash_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from edgeconv.data.examples import Feature
+    from edgeconv.data.records import Records
+    from edgeconv.data.tfds_features import Declared
+
+OPTIONS = frozenset({"split", "dir", "labels"})
+
+
+def identity(place: str, options: Mapping[str, str]) -> str:
+    """The hash of the split's files and of what describes them. Raises as `read` does."""
+    prepared = find(place, options.get("dir"))
+    split, _first, _count = part_of(prepared, options.get("split"))
+    described = sorted(
+        path.name
+        for path in prepared.directory.iterdir()
+        if path.suffix == ".json" or path.name.endswith(".labels.txt")
+    )
+    names = [*described, *(path.name for path, length in prepared.shards(split) if length)]
+    paths = [
+        *(prepared.directory / name for name in described),
+        *(path for path, length in prepared.shards(split) if length),
+    ]
+    return hash_of(names, *(sha256_of(path) for path in paths))
+
+
+def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
+    """The features called `wanted` (None: all that are numbers or images), and the labels.
+
+    Raises `UsageError` for a name that does not exist, `InputRefused` for a data set that
+    is not there, damaged, or in a format that is not read.
+    """
+    from edgeconv.data.examples import read_examples
+    from edgeconv.data.tfds_features import read_features
+
+    prepared = find(place, options.get("dir"))
+    declared = read_features(prepared.directory)
+    labels = _labels(prepared, declared, options.get("labels"))
+    names = _names(prepared, declared, wanted, labels)
+    needed = [*names, *([labels] if labels else [])]
+    features = {name: _usable(prepared, declared, name) for name in needed}
+    arrays = read_examples(_records(prepared, options.get("split")), features, names, labels)
+    class_names = declared.class_names.get(labels, ()) if labels else ()
+    return Arrays(arrays.by_name, arrays.labels, class_names=class_names)
+
+
+def _labels(prepared: Prepared, declared: Declared, asked: str | None) -> str | None:
+    if asked is not None:
+        if asked not in declared.names:
+            raise unknown_name(f"feature in {prepared.directory}", asked, declared.names)
+        return asked
+    return declared.class_labels[0] if len(declared.class_labels) == 1 else None
+
+
+def _names(
+    prepared: Prepared, declared: Declared, wanted: Iterable[str] | None, labels: str | None
+) -> list[str]:
+    if wanted is None:
+        return [name for name in declared.features if name != labels]
+    for name in wanted:
+        if name not in declared.names:
+            raise unknown_name(f"feature in {prepared.directory}", name, declared.names)
+    return sorted(wanted)
+
+
+def _usable(prepared: Prepared, declared: Declared, name: str) -> Feature:
+    if name in declared.refused:
+        raise InputRefused(
+            f"{prepared.directory}: the feature {name!r} is not read: {declared.refused[name]}",
+            hint=f"choose among: {', '.join(declared.features) or 'none'}",
+        )
+    return declared.features[name]
+
+
+def _records(prepared: Prepared, text: str | None) -> Records:
+    from edgeconv.data.records import Records, indexed
+
+    split, first, count = part_of(prepared, text)
+    files = []
+    for path, length in prepared.shards(split):
+        # A shard without records may have no file.
+        if not length:
+            continue
+        file = indexed(path)
+        if len(file.starts) != length:
+            raise InputRefused(
+                f"{path} has {len(file.starts)} records, and dataset_info.json says {length}",
+                hint="prepare or copy the data set again",
+            )
+        files.append(file)
+    if not count:
+        raise UsageError(f"split={text} has no samples")
+    return Records(files, first, count)

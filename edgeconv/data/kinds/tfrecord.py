@@ -1,0 +1,153 @@
+"""The kind `tfrecord`: tf.train.Example records in one TFRecord file, or in all that a glob finds.
+
+`spec=FILE.toml` declares what is in them, a table for each feature that is read:
+
+    [features.image]
+    encoding = "jpeg"          # or "png": uint8 (height, width, channels)
+    channels = 3               # may be left out: as many as stored
+    [features.pixels]
+    encoding = "raw"           # the bytes of an array, little-endian
+    dtype = "uint8"
+    shape = [28, 28, 1]
+    [features.label]
+    dtype = "int64"            # a list of floats ("float32") or of integers
+    shape = []                 # may be left out: one number
+    [features.samples]
+    dtype = "float32"
+    variable = true            # a first dimension that differs from record to record
+
+`labels=NAME` is the feature that has the class numbers. Records are counted from 1.
+"""
+
+from __future__ import annotations
+
+import glob
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edgeconv.data.arrays import Arrays, opened, sha256_of
+from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.store.hashes import hash_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from edgeconv.data.examples import Feature
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+OPTIONS = frozenset({"spec", "labels"})
+
+_LARGEST_SPEC_BYTES = 1 << 20
+
+
+class _Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    encoding: str = "list"
+    dtype: str | None = None
+    shape: tuple[int, ...] = ()
+    variable: bool = False
+    channels: int | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    features: dict[str, _Declared]
+
+
+def identity(place: str, options: Mapping[str, str]) -> str:
+    """The hash of the files, in the order of their names, and of the spec.
+
+    Raises `InputRefused`, or `UsageError` without a spec.
+    """
+    spec = sha256_of(Path(_spec_path(place, options)))
+    return hash_of(spec, *(sha256_of(path) for path in _files(place)))
+
+
+def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
+    """The features called `wanted` (None: all of the spec but the labels), and the labels.
+
+    Raises `UsageError` for a spec that is wrong or lacks a name, `InputRefused` for
+    records that are damaged or not as the spec says.
+    """
+    from edgeconv.data.examples import read_examples
+    from edgeconv.data.records import open_records
+
+    spec = _spec_path(place, options)
+    features = _features(Path(spec))
+    labels = options.get("labels")
+    for name in (*(wanted or ()), *([labels] if labels else [])):
+        if name not in features:
+            raise unknown_name(f"feature in {spec}", name, features)
+    names = [name for name in features if name != labels] if wanted is None else sorted(wanted)
+    return read_examples(open_records(_files(place)), features, names, labels)
+
+
+def _spec_path(place: str, options: Mapping[str, str]) -> str:
+    if "spec" not in options:
+        raise UsageError(
+            f"{place} needs a feature spec: TFRecord files do not say what is in them",
+            hint="tfrecord:FILE?spec=FILE.toml, with lines such as [features.image] and "
+            'encoding = "jpeg"',
+        )
+    return options["spec"]
+
+
+def _files(place: str) -> list[Path]:
+    path = Path(place)
+    if path.exists() or not glob.has_magic(place):
+        return [path]
+    # Without directories; those of others who write such files begin with _ or a dot.
+    files = sorted(Path(name) for name in glob.glob(place) if Path(name).is_file())
+    if not files:
+        raise InputRefused(f"no file is called {place}", hint="check the path and the pattern")
+    return files
+
+
+def _features(path: Path) -> dict[str, Feature]:
+    from edgeconv.data.examples import check_feature
+
+    with opened(path) as (file, size_bytes):
+        if size_bytes > _LARGEST_SPEC_BYTES:
+            raise InputRefused(f"{path} has {size_bytes:,} bytes and is no feature spec")
+        data = file.read()
+    try:
+        spec = msgspec.convert(tomllib.loads(data.decode("utf-8")), _Spec)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputRefused(f"{path} is no TOML file: {error}") from error
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"{path} is no feature spec: {error}",
+            hint="each [features.NAME] takes encoding, dtype, shape, variable and channels",
+        ) from error
+    if not spec.features:
+        raise UsageError(f"{path} declares no features", hint="begin with [features.NAME]")
+    features = {name: _feature(f"{path}, {name!r}", spec.features[name]) for name in spec.features}
+    for name, feature in features.items():
+        check_feature(f"{path}, {name!r}", feature)
+    return features
+
+
+def _feature(where: str, declared: _Declared) -> Feature:
+    from edgeconv.data.examples import Feature
+
+    encodings = ("jpeg", "png", "raw", "list")
+    if declared.encoding not in encodings:
+        raise unknown_name(f"encoding in {where}", declared.encoding, encodings)
+    is_image = declared.encoding in ("jpeg", "png")
+    if not is_image and declared.dtype is None:
+        raise UsageError(f"{where} has no dtype", hint='for example dtype = "float32"')
+    if not is_image and declared.channels is not None:
+        raise UsageError(f"{where}: channels are of images", hint="put them into shape")
+    if is_image and declared.variable or -1 in declared.shape:
+        raise UsageError(
+            f"{where}: " + ("images may differ in size without it" if is_image else "shape has -1"),
+            hint="leave variable out" if is_image else "variable = true, and the other sizes",
+        )
+    values: dict[str, Any] = {"encoding": declared.encoding, "channels": declared.channels}
+    shape = (-1, *declared.shape) if declared.variable else declared.shape
+    return Feature(dtype=declared.dtype or "uint8", shape=shape, **values)

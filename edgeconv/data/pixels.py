@@ -1,0 +1,187 @@
+"""The steps of a preprocessing that are for images, and the mixing of audio channels.
+
+A resize without antialiasing takes the pixels that `tf.image.resize` takes, half-pixel centres
+and float32 coordinates included, so that a model trained on its output sees the same; with
+antialiasing it is Pillow's own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgeconv.errors import InputRefused
+
+if TYPE_CHECKING:
+    from edgeconv.nouns import Preprocessing
+
+Array = np.ndarray[Any, Any]
+
+# ITU-R BT.601 luma: of Pillow's "L", in 65536ths, and of tf.image.rgb_to_grayscale.
+_LUMA_65536 = (19595, 38470, 7471)
+_LUMA = (0.2989, 0.587, 0.114)
+# The cubic kernel of Keys (1981) with a = -0.5, which TensorFlow looks up in so many steps.
+_CUBIC_A = -0.5
+_CUBIC_STEPS = 1024
+_BLOCK_BYTES = 64 << 20
+
+
+def converted_channels(batch: Array, steps: Preprocessing, where: str) -> Array:
+    """The samples with `steps.channels`; see `Preprocessing`. Raises `InputRefused`."""
+    if steps.channels is None:
+        return batch
+    if steps.channels == "mono":
+        return _mono(batch, where)
+    pixels = batch[..., None] if batch.ndim == 3 else batch
+    if pixels.ndim != 4 or not 1 <= pixels.shape[-1] <= 4:
+        raise InputRefused(
+            f"{where} has samples of shape {batch.shape[1:]}, and channels={steps.channels} is for "
+            "images (height, width) or (height, width, 1 to 4 channels)",
+            hint="leave channels out, or for audio write channels=mono",
+        )
+    # Of two and four channels the last is alpha.
+    colours = pixels[..., : 1 if pixels.shape[-1] < 3 else 3]
+    if steps.channels == "gray":
+        return colours if colours.shape[-1] == 1 else _gray(colours)
+    if colours.shape[-1] == 1:
+        return np.repeat(colours, 3, axis=-1)
+    return colours if steps.channels == "rgb" else colours[..., ::-1]
+
+
+def resized(batch: Array, steps: Preprocessing, where: str) -> Array:
+    """The samples at `steps.resize`, float32 unless by nearest. Raises `InputRefused`."""
+    if steps.resize is None:
+        return batch
+    _refuse_no_image(batch, "resize", where)
+    if steps.antialias:
+        pixels = batch[..., None] if batch.ndim == 3 else batch
+        small = np.stack([_by_pillow(image, steps) for image in pixels])
+        return small[..., 0] if batch.ndim == 3 else small
+    for axis, size in zip((1, 2), steps.resize, strict=True):
+        batch = _resized_along(batch, axis, size, steps.resize_method)
+    return batch
+
+
+def cropped(batch: Array, steps: Preprocessing, where: str) -> Array:
+    """The middle `steps.crop` of the samples; an odd pixel is left over at the end."""
+    if steps.crop is None:
+        return batch
+    _refuse_no_image(batch, "crop", where)
+    height, width = steps.crop
+    top, left = (
+        (have - want) // 2 for have, want in zip(batch.shape[1:3], steps.crop, strict=True)
+    )
+    if top < 0 or left < 0:
+        raise InputRefused(
+            f"{where}: crop={height}x{width} is larger than an image of "
+            f"{batch.shape[1]}x{batch.shape[2]}",
+            hint=f"resize first, which comes before the crop: resize={height}x{width}",
+        )
+    return batch[:, top : top + height, left : left + width]
+
+
+def _mono(batch: Array, where: str) -> Array:
+    if batch.ndim == 2:
+        return batch
+    if batch.ndim != 3:
+        raise InputRefused(
+            f"{where} has samples of shape {batch.shape[1:]}, and channels=mono is for audio "
+            "(length,) or (length, channels)",
+            hint="for images, channels=gray",
+        )
+    return np.asarray(batch.mean(axis=-1, dtype=np.float32))
+
+
+def _gray(colours: Array) -> Array:
+    """(n, h, w, 1) float32 of (n, h, w, 3): whole numbers, as Pillow's, of uint8."""
+    if colours.dtype != np.uint8:
+        return np.asarray(colours.astype(np.float32) @ np.asarray(_LUMA, np.float32))[..., None]
+    weighted = colours.astype(np.uint32) @ np.asarray(_LUMA_65536, np.uint32)
+    return ((weighted + (1 << 15)) >> 16).astype(np.float32)[..., None]
+
+
+def _refuse_no_image(batch: Array, step: str, where: str) -> None:
+    if batch.ndim not in (3, 4) or 0 in batch.shape[1:]:
+        raise InputRefused(
+            f"{where} has samples of shape {batch.shape[1:]}, and {step} is for images "
+            "(height, width) or (height, width, channels)",
+            hint=f"leave {step} out; for audio and rows, length=SAMPLES",
+        )
+
+
+def _by_pillow(image: Array, steps: Preprocessing) -> Array:
+    """(height, width, channels) float32, channel by channel: Pillow has no floats in colour."""
+    from PIL import Image
+
+    assert steps.resize is not None
+    height, width = steps.resize
+    filters = {
+        "bilinear": Image.Resampling.BILINEAR,
+        "bicubic": Image.Resampling.BICUBIC,
+    }
+    dtype = np.uint8 if image.dtype == np.uint8 else np.float32
+    channels = [
+        Image.fromarray(np.ascontiguousarray(image[..., index], dtype)).resize(
+            (width, height), filters[steps.resize_method]
+        )
+        for index in range(image.shape[-1])
+    ]
+    return np.stack([np.asarray(channel, np.float32) for channel in channels], axis=-1)
+
+
+def _resized_along(batch: Array, axis: int, size: int, method: str) -> Array:
+    centres = _centres(batch.shape[axis], size)
+    if method == "nearest":
+        nearest = np.minimum(np.floor(centres).astype(np.intp), batch.shape[axis] - 1)
+        return np.asarray(np.take(batch, nearest, axis))
+    taps = (_linear if method == "bilinear" else _cubic)(
+        centres - np.float32(0.5), batch.shape[axis]
+    )
+    shape = list(batch.shape)
+    shape[axis] = size
+    result = np.zeros(shape, np.float32)
+    # In blocks of samples, so that what is gathered stays small beside the result.
+    step = max(1, _BLOCK_BYTES // max(1, 4 * math.prod(shape[1:])))
+    for first in range(0, len(batch), step):
+        block = slice(first, first + step)
+        for index, weight in taps:
+            gathered = np.take(batch[block], index, axis)
+            result[block] += gathered * _along(weight, axis, batch.ndim)
+    return result
+
+
+def _centres(have: int, want: int) -> Array:
+    """Where the middles of `want` pixels lie among `have`, in float32 as TensorFlow has them."""
+    scale = np.float32(have) / np.float32(want)
+    return (np.arange(want, dtype=np.float32) + np.float32(0.5)) * scale
+
+
+def _linear(places: Array, have: int) -> list[tuple[Array, Array]]:
+    """The two neighbours of each place, and their weights; beyond the edge it is repeated."""
+    below = np.floor(places)
+    index, share = below.astype(np.intp), places - below
+    return [(np.clip(index + i, 0, have - 1), w) for i, w in ((0, 1 - share), (1, share))]
+
+
+def _cubic(places: Array, have: int) -> list[tuple[Array, Array]]:
+    """The four neighbours of each place, and their weights; beyond the edge there is nothing."""
+    below = np.floor(places)
+    index = below.astype(np.intp)
+    share = np.rint((places - below) * _CUBIC_STEPS) / _CUBIC_STEPS
+    neighbours = [(index + i, _keys(np.abs(share - i))) for i in (-1, 0, 1, 2)]
+    inside = [(i, np.where((i >= 0) & (i < have), w, 0)) for i, w in neighbours]
+    total = sum(w for _, w in inside)
+    return [(np.clip(i, 0, have - 1), (w / total).astype(np.float32)) for i, w in inside]
+
+
+def _keys(distance: Array) -> Array:
+    a = _CUBIC_A
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance <= 1, near, far)
+
+
+def _along(weight: Array, axis: int, ndim: int) -> Array:
+    return weight.reshape([-1 if place == axis else 1 for place in range(ndim)])

@@ -1,0 +1,193 @@
+"""TFRecord files: framed byte strings, found by their place and read when they are asked for.
+
+A record is its length (uint64, little-endian), the masked CRC-32C of these eight bytes, the
+bytes, and the masked CRC-32C of them. Files that are compressed with GZIP are unpacked into
+a temporary file that has no name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import tempfile
+import zlib
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import IO, TYPE_CHECKING
+
+from edgeconv.data.arrays import LARGEST_BYTES, opened
+from edgeconv.errors import InputRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+_LENGTH = struct.Struct("<QI")
+_CRC = struct.Struct("<I")
+_GZIP = b"\x1f\x8b"
+_BLOCK_BYTES = 1 << 20
+# As of .npz: real samples are not packed this densely.
+_MOST_RATIO = 500
+_RATIO_MATTERS_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class _Indexed:
+    """A file, where the bytes of each of its records begin and how many they are."""
+
+    path: Path
+    unpacked: IO[bytes] | None
+    starts: array[int]
+    lengths: array[int]
+
+
+class Records:
+    """The records of some files, one after the other. `records[index]` reads and checks one.
+
+    `first` and `count` choose a part of them.
+    """
+
+    def __init__(self, files: Iterable[_Indexed], first: int = 0, count: int | None = None) -> None:
+        self._files = tuple(files)
+        self._ends = list(accumulate(len(file.starts) for file in self._files))
+        total = self._ends[-1] if self._ends else 0
+        self._first = first
+        self._count = total - first if count is None else count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> bytes:
+        file, number = self._found(index)
+        start, length = file.starts[number], file.lengths[number]
+        if file.unpacked is not None:
+            data = os.pread(file.unpacked.fileno(), length + _CRC.size, start)
+        else:
+            with opened(file.path) as (stream, _size):
+                stream.seek(start)
+                data = stream.read(length + _CRC.size)
+        record, crc = data[:length], data[length:]
+        if len(crc) != _CRC.size or _CRC.unpack(crc)[0] != masked_crc(record):
+            raise InputRefused(
+                f"{self.where(index)} is damaged: its checksum is wrong",
+                hint="copy or write the file again",
+            )
+        return record
+
+    def where(self, index: int) -> str:
+        """The record for a message; in its file it is counted from 1."""
+        file, number = self._found(index)
+        return f"{file.path}, record {number + 1},"
+
+    def part(self, first: int, count: int) -> Records:
+        """`count` of the records, from `first` on."""
+        return Records(self._files, self._first + first, count)
+
+    def _found(self, index: int) -> tuple[_Indexed, int]:
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        position = self._first + index
+        file = bisect_right(self._ends, position)
+        return self._files[file], position - (self._ends[file - 1] if file else 0)
+
+
+def open_records(paths: Iterable[Path]) -> Records:
+    """The records of files, by the order of the files. Raises `InputRefused`.
+
+    Each file is gone through once, from length to length; the records are not read.
+    """
+    return Records([indexed(path) for path in paths])
+
+
+def indexed(path: Path) -> _Indexed:
+    """Where the records of one file are. Raises `InputRefused` for what is no TFRecord file."""
+    with opened(path) as (stream, size_bytes):
+        start = stream.read(_LENGTH.size)
+        stream.seek(0)
+        # A length may begin with the same two bytes as GZIP; its checksum tells.
+        if start[:2] != _GZIP or _length(start) is not None:
+            return _Indexed(path, None, *_places(path, stream, size_bytes))
+        unpacked = _unpacked(path, stream, size_bytes)
+    size_bytes = unpacked.seek(0, os.SEEK_END)
+    unpacked.seek(0)
+    return _Indexed(path, unpacked, *_places(path, unpacked, size_bytes))
+
+
+def masked_crc(data: bytes) -> int:
+    """The CRC-32C of `data`, rotated and offset as TFRecord files have it."""
+    import google_crc32c
+
+    crc = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _length(header: bytes) -> int | None:
+    """The length that a header tells; None where its checksum is wrong."""
+    if len(header) < _LENGTH.size:
+        return None
+    length, crc = _LENGTH.unpack(header)
+    return int(length) if crc == masked_crc(header[:8]) else None
+
+
+def _places(path: Path, stream: IO[bytes], size_bytes: int) -> tuple[array[int], array[int]]:
+    if not size_bytes:
+        raise InputRefused(f"{path} holds no records")
+    starts, lengths = array("q"), array("q")
+    position = 0
+    while position < size_bytes:
+        header = stream.read(_LENGTH.size)
+        length = _length(header)
+        if length is None:
+            raise _no_record(path, len(starts) + 1, header)
+        start = position + _LENGTH.size
+        position = start + length + _CRC.size
+        if position > size_bytes:
+            raise InputRefused(
+                f"{path}, record {len(starts) + 1}, is cut short: "
+                f"it should have {length:,} bytes and has {max(0, size_bytes - start - 4):,}",
+                hint="copy or write the file again",
+            )
+        starts.append(start)
+        lengths.append(length)
+        stream.seek(position)
+    return starts, lengths
+
+
+def _no_record(path: Path, number: int, header: bytes) -> InputRefused:
+    if number > 1 and len(header) < _LENGTH.size:
+        return InputRefused(
+            f"{path}, record {number}, is cut short within its length",
+            hint="copy or write the file again",
+        )
+    if number > 1:
+        return InputRefused(
+            f"{path}, record {number}, is damaged: the checksum of its length is wrong",
+            hint="copy or write the file again",
+        )
+    return InputRefused(
+        f"{path} is no TFRecord file: it does not begin with a record",
+        hint="write it with tf.io.TFRecordWriter, uncompressed or with GZIP (not ZLIB)",
+    )
+
+
+def _unpacked(path: Path, packed: IO[bytes], size_bytes: int) -> IO[bytes]:
+    unpacked = tempfile.TemporaryFile()  # noqa: SIM115
+    written = 0
+    try:
+        with gzip.GzipFile(fileobj=packed) as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                written += unpacked.write(block)
+                too_dense = written > _RATIO_MATTERS_BYTES and written > _MOST_RATIO * size_bytes
+                if written > LARGEST_BYTES or too_dense:
+                    raise InputRefused(
+                        f"{path} has {size_bytes:,} bytes and unpacks to over {written:,}: refused"
+                    )
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputRefused(
+            f"{path} is compressed with GZIP, and damaged: {error}",
+            hint="copy or write the file again",
+        ) from error
+    return unpacked

@@ -1,0 +1,299 @@
+"""Tables: which columns are meant, and their cells as arrays of numbers and class numbers.
+
+COLUMNS are names separated by commas; `first:last` is every column from one to the other,
+both included, in the order of the table. A name that has a comma or a colon in it is
+taken as it stands where a column is called so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from edgeconv.data.arrays import Arrays
+from edgeconv.errors import InputRefused, UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+Array = np.ndarray[Any, Any]
+
+# From here on not every whole number is a float64.
+_LARGEST_EXACT = 2**53
+_SHOWN_CHARACTERS = 40
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The columns that make up each array, by the array's name, and the column of the labels."""
+
+    columns: Mapping[str, tuple[str, ...]]
+    labels: str | None
+
+    @property
+    def needed(self) -> list[str]:
+        """Every column that is to be read, once."""
+        chosen = [name for names in self.columns.values() for name in names]
+        return list(dict.fromkeys([*chosen, *([self.labels] if self.labels else [])]))
+
+
+def choose(
+    place: str, names: Sequence[str], options: Mapping[str, str], wanted: Iterable[str] | None
+) -> Choice:
+    """What the options `labels` and `features`, or else the COLUMNS in `wanted`, mean.
+
+    Without any of them every column but that of the labels is in one array, called "".
+    Raises `UsageError` for a name that is no column, `InputRefused` for names that are
+    not told apart.
+    """
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputRefused(
+            f"{place} has more than one column called {', '.join(map(repr, twice))}",
+            hint="rename them, so that it is clear which is meant",
+        )
+    labels = options.get("labels")
+    if labels is not None and labels not in names:
+        raise unknown_name(f"column in {place}", labels, names)
+    if wanted is not None and "features" in options:
+        raise UsageError(
+            "features= and INPUT=COLUMNS both say which columns to take",
+            hint="leave features= out",
+        )
+    if wanted is not None:
+        return Choice({text: _columns(place, names, text) for text in sorted(wanted)}, labels)
+    if "features" in options:
+        return Choice({"": _columns(place, names, options["features"])}, labels)
+    rest = tuple(name for name in names if name != labels)
+    if not rest:
+        raise InputRefused(f"{place} has no columns but the labels")
+    return Choice({"": rest}, labels)
+
+
+def _columns(place: str, names: Sequence[str], text: str) -> tuple[str, ...]:
+    if text in names:
+        return (text,)
+    chosen: list[str] = []
+    for part in text.split(","):
+        chosen += [part] if part in names else _range(place, names, part)
+    twice = sorted({name for name in chosen if chosen.count(name) > 1})
+    if twice:
+        raise UsageError(f"{text!r} names the column {twice[0]!r} twice")
+    return tuple(chosen)
+
+
+def _range(place: str, names: Sequence[str], part: str) -> Sequence[str]:
+    first, colon, last = part.partition(":")
+    if not colon:
+        raise unknown_name(f"column in {place}", part, names)
+    for name in (first, last):
+        if name not in names:
+            raise unknown_name(f"column in {place}", name, names)
+    start, stop = names.index(first), names.index(last)
+    if start > stop:
+        raise UsageError(
+            f"in {place} the column {first!r} comes after {last!r}",
+            hint=f"turn them around: {last}:{first}",
+        )
+    return names[start : stop + 1]
+
+
+def arrays(place: str, table: pa.Table, choice: Choice, first_row: int) -> Arrays:
+    """The chosen columns of a table as arrays, each (n, columns), and the labels.
+
+    One column of lists becomes (n, *list_shape). `first_row` is the number that the table's
+    first row has in messages. Raises `InputRefused`, with row and column, for what is no
+    number.
+    """
+    by_name = {
+        name: _stacked(place, table, columns, first_row) for name, columns in choice.columns.items()
+    }
+    if choice.labels is None:
+        return Arrays(by_name, is_text=True)
+    where = f"{place}, column {choice.labels!r} (the labels)"
+    labels, class_names = _class_numbers(where, table.column(choice.labels), first_row)
+    return Arrays(by_name, labels, is_text=True, class_names=class_names)
+
+
+def _stacked(place: str, table: pa.Table, columns: tuple[str, ...], first_row: int) -> Array:
+    parts = [
+        _numbers(f"{place}, column {name!r}", table.column(name), first_row) for name in columns
+    ]
+    if len(parts) == 1:
+        return parts[0][:, None] if parts[0].ndim == 1 else parts[0]
+    lists = [name for name, part in zip(columns, parts, strict=True) if part.ndim > 1]
+    if lists:
+        raise InputRefused(
+            f"{place}: the column {lists[0]!r} holds lists, and is one of {len(parts)} columns",
+            hint=f"choose it alone, as features={lists[0]} or INPUT={lists[0]}",
+        )
+    return np.stack(parts, axis=1)
+
+
+def _numbers(where: str, column: pa.ChunkedArray, first_row: int) -> Array:
+    """The cells (n,), or (n, *list_shape) for a column of lists. Booleans become 0 and 1."""
+    _refuse_nulls(where, column, first_row)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _parsed(where, column, first_row)
+    if pa.types.is_boolean(kind):
+        return _to_numpy(column.cast(pa.uint8()))
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return _to_numpy(column)
+    if pa.types.is_decimal(kind):
+        return _to_numpy(column.cast(pa.float64()))
+    if _is_list(kind):
+        return _lists(where, column, first_row)
+    raise _not_numbers(where, kind)
+
+
+def _to_numpy(column: pa.ChunkedArray) -> Array:
+    array: Array = column.to_numpy()
+    return array
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(test(kind) for test in tests)
+
+
+def _lists(where: str, column: pa.ChunkedArray, first_row: int) -> Array:
+    lengths = _to_numpy(pc.list_value_length(column))
+    size = int(lengths[0]) if len(lengths) else 0
+    if (lengths != size).any():
+        row = int(np.argmax(lengths != size))
+        raise InputRefused(
+            f"{where}: the list in row {first_row + row} has {lengths[row]} values, "
+            f"that in row {first_row} has {size}",
+            hint="lists must be equally long; pad or cut them when the file is written",
+        )
+    flat = _numbers(f"{where} (in its lists)", pc.list_flatten(column), 1)
+    return flat.reshape(len(lengths), size, *flat.shape[1:])
+
+
+def _not_numbers(where: str, kind: pa.DataType) -> InputRefused:
+    # An image is stored as its bytes, or as a struct that has them beside its path.
+    fields = [kind.field(index).type for index in range(kind.num_fields)]
+    binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    if any(test(part) for test in binary for part in (kind, *fields)):
+        return InputRefused(
+            f"{where} holds bytes ({kind}), such as encoded images, not numbers",
+            hint="write them to a folder of images, or to TFRecord files; "
+            "or choose other columns with features=COLUMNS",
+        )
+    return InputRefused(
+        f"{where} holds {kind}, not numbers", hint="choose other columns: features=COLUMNS"
+    )
+
+
+def _refuse_nulls(where: str, column: pa.ChunkedArray, first_row: int) -> None:
+    if column.null_count:
+        row = int(np.argmax(_to_numpy(column.is_null())))
+        raise InputRefused(
+            f"{where}: {column.null_count} cells are empty (null), "
+            f"the first in row {first_row + row}",
+            hint="fill them, or drop their rows or the column",
+        )
+
+
+def _parsed(where: str, column: pa.ChunkedArray, first_row: int) -> Array:
+    """Text as float64; as int64 where whole numbers are too large to be exact in float64."""
+    trimmed = pc.utf8_trim_whitespace(column)
+    try:
+        array = _to_numpy(trimmed.cast(pa.float64()))
+    except pa.ArrowInvalid:
+        raise _bad_cell(where, trimmed, first_row) from None
+    if len(array) and np.abs(array).max() >= _LARGEST_EXACT:
+        with contextlib.suppress(pa.ArrowInvalid):
+            return _to_numpy(trimmed.cast(pa.int64()))
+    return array
+
+
+def _bad_cell(where: str, column: pa.ChunkedArray, first_row: int) -> InputRefused:
+    row, cell = next(
+        (row, cell) for row, cell in enumerate(column.to_pylist()) if not _is_number(cell)
+    )
+    if not cell:
+        return InputRefused(
+            f"{where}: the cell in row {first_row + row} is empty",
+            hint="fill it, or drop the row or the column (features=COLUMNS)",
+        )
+    hint = "choose other columns with features=COLUMNS, or correct the cell"
+    if row == 0 and _all_numbers(column.slice(1, 1)):
+        hint = "if that is the header, leave header=no out; else correct the cell"
+    return InputRefused(f"{where}, row {first_row + row}: {_shown(cell)} is no number", hint=hint)
+
+
+def _is_number(cell: str) -> bool:
+    return _all_numbers(pa.chunked_array([[cell]], pa.string()))
+
+
+def _all_numbers(column: pa.ChunkedArray) -> bool:
+    try:
+        column.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _shown(cell: str) -> str:
+    return repr(cell if len(cell) <= _SHOWN_CHARACTERS else cell[:_SHOWN_CHARACTERS] + "…")
+
+
+def _class_numbers(
+    where: str, column: pa.ChunkedArray, first_row: int
+) -> tuple[Array, tuple[str, ...]]:
+    """The labels as integers (n,), and the names that they number where they were text."""
+    _refuse_nulls(where, column, first_row)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        names = _class_names(where, pc.utf8_trim_whitespace(column), first_row)
+        if names:
+            cells = pc.utf8_trim_whitespace(column)
+            numbers = pc.index_in(cells, value_set=pa.array(names, cells.type))
+            return _to_numpy(numbers.cast(pa.int64())), tuple(names)
+    return _whole(where, _numbers(where, column, first_row), first_row), ()
+
+
+def _class_names(where: str, column: pa.ChunkedArray, first_row: int) -> list[str]:
+    """The names of the classes in their order, none where the cells are numbers."""
+    names = sorted(column.unique().to_pylist())
+    numbers = [name for name in names if _is_number(name)]
+    if "" in names:
+        raise _bad_cell(where, pc.if_else(pc.equal(column, ""), column, "0"), first_row)
+    if numbers and len(numbers) < len(names):
+        odd = next(name for name in names if name not in set(numbers))
+        row = column.to_pylist().index(odd)
+        raise InputRefused(
+            f"{where}: some are numbers, such as {_shown(numbers[0])}, and some are not: "
+            f"{_shown(odd)} in row {first_row + row}",
+            hint="write either numbers or names for all",
+        )
+    broken = next((name for name in names if "\n" in name), None)
+    if broken is not None:
+        raise InputRefused(
+            f"{where}: {_shown(broken)} goes over several lines",
+            hint="look for a quotation mark that is not closed",
+        )
+    return [] if numbers else names
+
+
+def _whole(where: str, array: Array, first_row: int) -> Array:
+    if array.ndim != 1 or array.dtype.kind in "iu":
+        return array
+    bad = ~((array == np.rint(array)) & (np.abs(array) < _LARGEST_EXACT))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputRefused(
+            f"{where}, row {first_row + row}: {array[row]:g} is no class number",
+            hint="labels are whole numbers from 0, or names; is this the column of the labels?",
+        )
+    return array.astype(np.int64)

@@ -1,0 +1,70 @@
+"""Which Pythons this machine has to make an environment with."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgeconv.errors import ToolFailed
+from edgeconv.workers import Allowance, start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Version = tuple[int, int]
+
+_TRY_TIMEOUT_S = 30.0
+# ensurepip is what Debian keeps in a package of its own; without it venv fails half-way.
+_TRY = (
+    "import ensurepip, venv, sys;"
+    "print('edgeconv', sys.implementation.name, *sys.version_info[:2], sys.maxsize > 2**32)"
+)
+
+
+class Interpreter(NamedTuple):
+    """A CPython that can make environments: its path, and its version."""
+
+    path: str
+    version: Version
+
+
+def preferred(versions: Sequence[Version]) -> list[Version]:
+    """`versions` with the present Python's first, where it is one of them."""
+    return sorted(versions, key=lambda version: version != sys.version_info[:2])
+
+
+def interpreters(versions: Sequence[Version]) -> Iterator[Interpreter]:
+    """A CPython of each of `versions` that is here, the present one first.
+
+    Each was run: a name on the PATH may be a shim with nothing behind it.
+    """
+    for version in preferred(versions):
+        works = (path for path in _candidates(version) if _works(path, version))
+        if path := next(works, None):
+            yield Interpreter(path, version)
+
+
+def _candidates(version: Version) -> Iterator[str]:
+    if version == sys.version_info[:2]:
+        yield sys.executable
+    name = "python{}.{}".format(*version)
+    for directory in os.get_exec_path():
+        path = Path(directory, name)
+        if path.is_file() and os.access(path, os.X_OK):
+            yield str(path)
+
+
+def _works(path: str, version: Version) -> bool:
+    allowance = Allowance(timeout_s=_TRY_TIMEOUT_S)
+    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
+        command = [path, "-I", "-c", _TRY]
+        try:
+            with start(command, label=path, cwd=Path(scratch), allowance=allowance) as child:
+                child.wait()
+                said = child.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        except ToolFailed:
+            return False
+    return "edgeconv cpython {} {} True".format(*version) in said

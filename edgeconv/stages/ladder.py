@@ -1,0 +1,124 @@
+"""The attempts at a conversion, in order: what is changed in the model when it fails as it is.
+
+    as it is ─► shapes fixed ─► loops unrolled
+
+A rung is tried only where it changes something and there is a known reason: dynamic
+dimensions in what could not be converted, or a loop in what could not be quantised.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.errors import (
+    EdgeconvError,
+    UnsupportedOperators,
+    WorkerOutOfMemory,
+    WorkerTimedOut,
+)
+from edgeconv.tf.shapes import FixedShapes
+from edgeconv.tflite import summarise
+
+if TYPE_CHECKING:
+    from edgeconv.nouns import Signature
+    from edgeconv.plan import Plan
+    from edgeconv.stages.prepare import Prepared
+
+# Operators that run another subgraph, or share data with one: no quantiser looks through them.
+_LOOPS = frozenset({"CALL", "CALL_ONCE", "IF", "STABLEHLO_WHILE", "WHILE"})
+# What the converter says of loops whose shapes are open.
+_LIST_OPERATORS = "TensorList"
+
+
+class Rung(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to convert: `text` says it to people."""
+
+    text: str
+    fixed: FixedShapes
+    unroll: bool = False
+    is_first: bool = True
+
+
+def first_rung(plan: Plan) -> Rung:
+    """The model as the user asked for it."""
+    asked = plan.asked
+    fixed = FixedShapes(batch=asked.batch, by_input=asked.shapes)
+    words = [f"batch fixed to {asked.batch}"] if asked.batch else []
+    words += [f"{name} fixed to {list(shape)}" for name, shape in asked.shapes.items()]
+    return Rung(text=", ".join(words) or "as it is", fixed=fixed)
+
+
+def next_rung(plan: Plan, rung: Rung, prepared: Prepared | None) -> Rung | None:
+    """What else can be tried after `rung`, None for nothing.
+
+    `prepared` is what `rung` gave, None where it gave no float32 graph.
+    """
+    if plan.model.kind == "tflite" or rung.unroll:
+        return None
+    if rung.is_first and (prepared is None or _is_open(prepared)):
+        return _fixed_rung(plan, prepared)
+    if prepared is None or has_loops(prepared):
+        fixed = rung if not rung.is_first else _fixed_rung(plan, prepared)
+        words = f"loops unrolled, {fixed.text}"
+        return Rung(text=words, fixed=fixed.fixed, unroll=True, is_first=False)
+    return None
+
+
+def _fixed_rung(plan: Plan, prepared: Prepared | None) -> Rung:
+    asked = plan.asked
+    shapes = dict(asked.shapes) or (_shapes_of_samples(prepared) if prepared else {})
+    fixed = FixedShapes(batch=asked.batch or 1, by_input=shapes, only_open=True)
+    words = f"batch fixed to {fixed.batch}"
+    if shapes and not asked.shapes:
+        each = "; ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+        words = f"shapes fixed to those of the samples: {each}"
+    return Rung(text=words, fixed=fixed, is_first=False)
+
+
+def is_curable(error: EdgeconvError) -> bool:
+    """Whether another rung may convert what ended in this error."""
+    if isinstance(error, WorkerTimedOut | WorkerOutOfMemory):
+        return False
+    return not isinstance(error, UnsupportedOperators) or _LIST_OPERATORS in error.message
+
+
+def has_loops(prepared: Prepared) -> bool:
+    """Whether the float32 graph has operators that no quantiser looks through."""
+    summary = summarise(prepared.float_model.read_bytes(), where="the float32 model")
+    return any(operator.name in _LOOPS for operator in summary.operators)
+
+
+def _is_open(prepared: Prepared) -> bool:
+    """Whether a dimension within a sample, or that of a loop's batch, is dynamic."""
+    inputs = [spec for part in prepared.parts for spec in part.signature.inputs]
+    within = any(-1 in spec.shape[1:] for spec in inputs)
+    return within or (has_loops(prepared) and any(-1 in spec.shape for spec in inputs))
+
+
+def _shapes_of_samples(prepared: Prepared) -> dict[str, tuple[int, ...]]:
+    """The shapes of the samples, by input, for inputs with dynamic dimensions within a sample."""
+    from edgeconv.data import read_samples
+
+    return {
+        spec.name: (part.split.batch, *arrays[spec.name].shape[1:])
+        for part in prepared.parts
+        if not part.split.synthetic
+        for arrays in [read_samples(part.split.held_back).arrays]
+        for spec in part.signature.inputs
+        if -1 in spec.shape[1:]
+    }
+
+
+def dynamic_notes(signatures: tuple[Signature, ...]) -> tuple[str, ...]:
+    """What is to be said of dimensions that stay dynamic within a sample."""
+    from edgeconv.source import shape_text
+
+    return tuple(
+        f"input {spec.name!r} keeps its dynamic shape {shape_text(spec)}: the runtime allocates "
+        "anew when the size changes"
+        for signature in signatures
+        for spec in signature.inputs
+        if -1 in spec.shape[1:]
+    )

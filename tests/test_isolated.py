@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import ast
+import json
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_tflite import run
+
+from edgeconv.errors import OutputRefused, ToolFailed, UsageError
+from edgeconv.nouns import TargetRuntime
+from edgeconv.runtimes import isolated
+from edgeconv.runtimes.interpreters import interpreters
+from edgeconv.runtimes.isolated import installed, isolated_target, relu_model
+from edgeconv.runtimes.local import RUNNER, Target
+from edgeconv.runtimes.targets import parse_target_runtime, runtime_text
+from edgeconv.store import cache_directory
+
+PRESENT = sys.version_info[:2]
+needs_wheels = pytest.mark.skipif(
+    not (3, 9) <= PRESENT <= (3, 11), reason="tflite-runtime has no wheels for this Python"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "version"),
+    [
+        ("litert", "litert", ""),
+        ("litert==2.1.0", "litert", "2.1.0"),
+        ("tflite-runtime", "tflite-runtime", "2.14.0"),
+        (" tflite-runtime == 2.9.1 ", "tflite-runtime", "2.9.1"),
+        ("tflite-runtime==2.14", "tflite-runtime", "2.14.0"),
+        ("litert==2.1.0rc1", "litert", "2.1.0rc1"),
+        ("tflite-runtime==2.5.0.post1", "tflite-runtime", "2.5.0.post1"),
+    ],
+)
+def test_a_name_is_read_and_written_back(text, name, version):
+    runtime = parse_target_runtime(text)
+    assert runtime == TargetRuntime(name=name, version=version)
+    assert parse_target_runtime(runtime_text(runtime)) == runtime
+
+
+def test_a_misspelt_name_is_refused_with_the_right_one():
+    with pytest.raises(UsageError, match="unknown target runtime 'tflite_runtime'") as caught:
+        parse_target_runtime("tflite_runtime==2.14.0")
+    assert caught.value.hint.startswith("did you mean 'tflite-runtime'?")
+
+
+@pytest.mark.parametrize("text", ["litert==", "litert==2", "litert==2.x", "litert==2.1.0 --pre"])
+def test_a_bad_version_is_refused(text):
+    with pytest.raises(UsageError, match="has no version after ==") as caught:
+        parse_target_runtime(text)
+    assert "litert" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["litert>=2.0", "litert=2.0", ""])
+def test_another_grammar_is_refused(text):
+    with pytest.raises(UsageError, match="unknown target runtime"):
+        parse_target_runtime(text)
+
+
+def test_the_litert_that_is_installed_needs_no_environment():
+    from importlib.metadata import version
+
+    assert isolated_target(TargetRuntime()) == Target()
+    here = TargetRuntime(version=version("ai-edge-litert"))
+    assert isolated_target(here) == Target()
+    assert installed(Target()) is None
+    assert not (cache_directory() / "runtimes").exists()
+
+
+def plant(name: str) -> Path:
+    """A complete environment as far as one can see from outside."""
+    directory = cache_directory() / "runtimes" / name
+    (directory / "venv" / "bin").mkdir(parents=True)
+    # It cannot be run, so whoever starts it gets an error.
+    (directory / "venv" / "bin" / "python").write_text("no program")
+    ready = {"runtime": "x 1", "python": "3.9.1", "packages": {"numpy": "1.26.4"}, "seconds": 9.5}
+    (directory / "ready.json").write_text(json.dumps(ready))
+    return directory
+
+
+def test_an_environment_that_is_there_is_used_at_once_and_without_starting_anything(monkeypatch):
+    directory = plant("tflite-runtime-2.12.0-py39")
+    monkeypatch.setenv("PATH", "")
+    said: list[str] = []
+    target = isolated_target(parse_target_runtime("tflite-runtime==2.12.0"), said.append)
+    expected = str(directory / "venv" / "bin" / "python")
+    assert target == Target(package="tflite_runtime", python=expected)
+    assert said == []
+    ready = installed(target)
+    assert ready is not None
+    assert ready.packages == {"numpy": "1.26.4"}
+    assert [p.name for p in directory.parent.iterdir()] == [directory.name]
+
+
+@needs_wheels
+@pytest.mark.parametrize("damage", ["marker", "torn marker", "python"])
+def test_one_that_is_not_complete_is_not_used_and_a_failure_to_make_it_leaves_nothing(
+    damage, monkeypatch
+):
+    directory = plant("tflite-runtime-2.12.0-py{}{}".format(*PRESENT))
+    if damage == "python":
+        (directory / "venv" / "bin" / "python").unlink()
+    else:
+        (directory / "ready.json").write_text("" if damage == "marker" else '{"runtime"')
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    said: list[str] = []
+    with pytest.raises(ToolFailed) as caught:
+        isolated_target(parse_target_runtime("tflite-runtime==2.12.0"), said.append)
+    assert "installing tflite-runtime==2.12.0 for Python" in caught.value.message
+    assert "  | ERROR: No matching distribution found for tflite-runtime==2.12.0" in str(
+        caught.value
+    )
+    assert "package index" in caught.value.hint
+    assert "in an environment of its own" in said[0]
+    assert not directory.exists()
+
+
+def test_a_process_that_is_killed_while_it_makes_one_leaves_nothing_that_would_be_used(monkeypatch):
+    if not (3, 9) <= PRESENT <= (3, 11):
+        pytest.skip("tflite-runtime has no wheels for this Python")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    code = (
+        "from edgeconv.runtimes.isolated import isolated_target as make\n"
+        "from edgeconv.runtimes.targets import parse_target_runtime as parse\n"
+        "make(parse('tflite-runtime'))\n"
+    )
+    directory = cache_directory() / "runtimes" / "tflite-runtime-2.14.0-py{}{}".format(*PRESENT)
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        while not (directory / "venv").exists() and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+    assert (directory / "venv").exists()
+    assert not (directory / "ready.json").exists()
+    # Neither the half of it nor the lock is in the way.
+    with pytest.raises(ToolFailed, match="No matching distribution"):
+        isolated_target(parse_target_runtime("tflite-runtime"))
+
+
+def script(path: Path, text: str) -> None:
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def test_a_python_is_only_one_that_runs_and_is_what_its_name_says(tmp_path, monkeypatch):
+    shims, liars, real = (tmp_path / name for name in ("shims", "liars", "real"))
+    for directory in (shims, liars, real):
+        directory.mkdir()
+    script(shims / "python3.7", "echo 'python3.7: command not found' >&2\nexit 127\n")
+    script(liars / "python3.7", f'exec {sys.executable} "$@"\n')
+    (real / "python3.7").write_text("not executable")
+    monkeypatch.setenv("PATH", f"{shims}:{liars}:{real}:/usr/bin:/bin")
+    assert list(interpreters([(3, 7)])) == []
+    # One that says what a 3.7 would say is found behind the two that do not work.
+    script(real / "python3.7", "echo 'edgeconv cpython 3 7 True'\n")
+    assert list(interpreters([(3, 7)])) == [(str(real / "python3.7"), (3, 7))]
+
+
+def test_the_present_python_comes_first():
+    found = next(interpreters([(3, 7), PRESENT]))
+    assert found == (sys.executable, PRESENT)
+
+
+def test_where_no_python_fits_it_is_said_what_is_needed(monkeypatch):
+    kind = isolated._KINDS["tflite-runtime"]._replace(pythons=((3, 7), (3, 6)))
+    monkeypatch.setitem(isolated._KINDS, "tflite-runtime", kind)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UsageError, match=r"needs a 64-bit CPython .* one of 3\.7, 3\.6") as caught:
+        isolated_target(parse_target_runtime("tflite-runtime"))
+    assert "litert" in caught.value.hint
+
+
+@needs_wheels
+def test_a_cache_that_cannot_be_written_is_said_so(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.raises(OutputRefused, match="cannot make") as caught:
+        isolated_target(parse_target_runtime("tflite-runtime"))
+    assert "EDGECONV_CACHE_DIR" in caught.value.hint
+
+
+def test_the_model_it_tries_a_runtime_with_is_a_relu():
+    (y,) = run(relu_model(), np.array([[-1.5, 4.0]], np.float32))
+    assert y.tolist() == [[0.0, 4.0]]
+
+
+def test_the_runner_is_python_3_9():
+    ast.parse(RUNNER.read_text(encoding="utf-8"), feature_version=(3, 9))
