@@ -45,8 +45,63 @@ def test_an_unknown_kind_gets_a_suggestion() -> None:
 
 
 def test_an_unknown_ending_is_refused_and_the_kinds_are_named() -> None:
-    with pytest.raises(UsageError, match=r"known: npy, npz, sklearn"):
+    with pytest.raises(UsageError, match=r"known: csv, function, .*npy, npz, parquet, sklearn"):
         parse_location("samples.bin")
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("a.csv", "csv"),
+        ("A.TSV", "csv"),
+        ("a.parquet", "parquet"),
+        ("a.tfrecord", "tfrecord"),
+        ("data/a.tfrecords", "tfrecord"),
+        ("a.tfrecord-00000-of-00002", "tfrecord"),
+        ("a-*.tfrecord*", "tfrecord"),
+        ("a.tfrecord.gz", "tfrecord"),
+    ],
+)
+def test_the_endings_of_tables_and_records_are_known(path: str, kind: str) -> None:
+    assert parse_location(path) == Location(kind, path, {})
+
+
+def test_a_directory_is_told_by_what_it_holds(tmp_path: Path) -> None:
+    for name, kind in (("dataset_info.json", "tfds"), ("part-0.parquet", "parquet")):
+        directory = tmp_path / kind
+        directory.mkdir()
+        (directory / name).touch()
+        assert parse_location(str(directory)).kind == kind
+
+
+@pytest.mark.parametrize("text", ["my.data:load", "mydata:load", "a._b.c2:Loader.load"])
+def test_module_and_function_need_no_kind(text: str) -> None:
+    assert parse_location(text) == Location("function", text, {})
+    assert parse_location(f"function:{text}") == Location("function", text, {})
+    assert parse_location(f"{text}?image=x").options == {"image": "x"}
+
+
+def test_a_module_may_be_called_almost_like_a_kind_where_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="did you mean 'images'"):
+        parse_location("image:load")
+    (tmp_path / "image.py").touch()
+    assert parse_location("image:load").kind == "function"
+
+
+@pytest.mark.parametrize("text", ["no-module:load", "a.b:", "a.b:c-d", "1a.b:c"])
+def test_what_is_no_name_in_python_is_no_function(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_location(text)
+
+
+def test_code_is_only_run_for_an_identity_where_that_is_allowed() -> None:
+    with pytest.raises(UsageError, match="runs code"):
+        identity("nothing.there:load")
+    with pytest.raises(InputRefused, match="there is no module 'nothing'"):
+        identity("nothing.there:load", allow_code=True)
 
 
 def test_a_directory_is_refused_as_input(tmp_path: Path) -> None:
@@ -106,9 +161,20 @@ def test_identity_imports_neither_numpy_nor_scikit_learn(tmp_path: Path) -> None
         "import sys\n"
         "from edgeconv.data import identity\n"
         "for source in sys.argv[1:]: identity(source)\n"
-        "print([name for name in ('numpy', 'sklearn') if name in sys.modules])\n"
+        "heavy = ('numpy', 'sklearn', 'pyarrow', 'google.protobuf', 'PIL')\n"
+        "print([name for name in heavy if name in sys.modules])\n"
     )
-    sources = [str(tmp_path / "a.npz"), str(tmp_path / "a.npy"), "sklearn:digits"]
+    for name in ("a.csv", "a.parquet", "a.tfrecord", "spec.toml"):
+        (tmp_path / name).write_text("x", encoding="ascii")
+    version = tmp_path / "set" / "1.0.0"
+    version.mkdir(parents=True)
+    (version / "dataset_info.json").write_text(
+        '{"name": "set", "splits": [{"name": "all", "shardLengths": [1]}]}'
+    )
+    (version / "set-all.tfrecord-00000-of-00001").write_bytes(b"x")
+    sources = [str(tmp_path / f"a.{kind}") for kind in ("npz", "npy", "csv", "parquet")]
+    sources += ["sklearn:digits", str(version), f"tfds:set?dir={tmp_path}"]
+    sources += [f"{tmp_path / 'a.tfrecord'}?spec={tmp_path / 'spec.toml'}"]
     done = subprocess.run(
         [sys.executable, "-c", program, *sources], capture_output=True, text=True, check=True
     )

@@ -21,6 +21,16 @@ from edgeconv.runtimes.local import Package
     metavar="SOURCE",
     help="Samples to measure on, with labels for accuracy. [default: made-up samples, no accuracy]",
 )
+@click.option(
+    "--preprocess",
+    metavar="STEPS",
+    help="What is done to each stored sample. [default: what the manifests say]",
+)
+@click.option(
+    "--samples",
+    type=int,
+    help="How many samples, by a fixed seed, in equal shares of the labels. [default: all]",
+)
 @click.option("--baseline", help="The trained model. [default: the one the manifests name]")
 @click.option("--signature", help="The signature to run, if there are several.")
 @click.option("--output", help="The output that the labels are for, if there are several.")
@@ -82,6 +92,8 @@ def command(ctx: click.Context, /, models: tuple[str, ...], **options: Any) -> N
         report = bench(
             models,
             data_source=options["data_source"],
+            preprocess=options["preprocess"],
+            samples=options["samples"],
             baseline=options["baseline"],
             signature=options["signature"],
             training=read_noun(Path(training), TrainingRecord, what="training record")

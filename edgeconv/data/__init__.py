@@ -56,6 +56,7 @@ _MODULES = {
     "identity": "location",
     "load_samples": "load",
     "open_samples": "load",
+    "describe": "preprocessing",
     "parse_preprocessing": "preprocessing",
     "read_samples": "files",
     "seeded_choice": "split",

@@ -11,7 +11,7 @@ import numpy as np
 from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from edgeconv.nouns import TensorSpec
 
@@ -96,20 +96,44 @@ def _as_samples(where: str, array: Array, spec: TensorSpec, *, has_steps: bool) 
     return array
 
 
+def alike(where: str, samples: Iterable[Array]) -> Iterator[Array]:
+    """The same samples. Raises `InputRefused` at one of another dtype: its scale is another."""
+    first: np.dtype[Any] | None = None
+    for index, sample in enumerate(samples):
+        first = sample.dtype if first is None else first
+        if sample.dtype != first:
+            raise InputRefused(
+                f"{where}: the first sample is stored as {first.name}, and number {index + 1} as "
+                f"{sample.dtype.name}, so that their scales differ",
+                hint="store all in one format, for example with 8 bits a channel",
+            )
+        yield sample
+
+
 def stacked(where: str, samples: list[Array], spec: TensorSpec) -> Array:
     """Samples that were read one by one as one array. Raises `InputRefused` if they differ."""
-    kinds = Counter((sample.shape, sample.dtype.name) for sample in samples)
+    kinds = Counter(sample.shape for sample in samples)
     if len(kinds) > 1:
-        several = ", ".join(f"{count} × {shape} {dtype}" for (shape, dtype), count in kinds.items())
-        image = len(spec.shape) == 4
-        size = "x".join(str(side) if side > 0 else "SIDE" for side in spec.shape[1:3])
+        several = ", ".join(f"{count} × {shape}" for shape, count in kinds.most_common())
         raise InputRefused(
-            f"{where}: the samples differ in shape or type: {_shortened(several)}",
-            hint=f"make them equal: --preprocess 'resize={size}&channels=rgb'"
-            if image
-            else "make them equal: --preprocess length=SAMPLES",
+            f"{where}: the samples differ in shape: {_shortened(several)}",
+            hint=f"make them equal: --preprocess '{_equalising(set(kinds), spec)}'",
         )
     return np.stack(samples)
+
+
+def _equalising(shapes: set[tuple[int, ...]], spec: TensorSpec) -> str:
+    """The preprocessing steps that would make samples of these shapes equal."""
+    sides = ["SIDE" if side < 1 else str(side) for side in (*spec.shape[1:], -1, -1)]
+    if {len(shape) for shape in shapes} == {3}:
+        channels = "gray" if spec.shape[-1] == 1 else "rgb"
+        steps = [f"resize={sides[0]}x{sides[1]}"] if len({s[:2] for s in shapes}) > 1 else []
+        steps += [f"channels={channels}"] if len({s[2] for s in shapes}) > 1 else []
+    else:
+        steps = ["channels=mono"] if len({s[1:] for s in shapes}) > 1 else []
+        length = sides[0] if len(spec.shape) == 2 and spec.shape[1] > 0 else "SAMPLES"
+        steps += [f"length={length}"] if len({s[:1] for s in shapes}) > 1 else []
+    return "&".join(steps)
 
 
 def _shortened(text: str) -> str:
@@ -145,7 +169,8 @@ def _check_dtype(where: str, array: Array, wanted: np.dtype[Any]) -> None:
     given = array.dtype.str if array.dtype.name == wanted.name else array.dtype.name
     hint = f"convert it: x.astype(np.{wanted.name})"
     if array.dtype.kind in "iu" and wanted.kind == "f":
-        hint += ", and scale it as it was in training (x / 255 if that was 0..1)"
+        hint += ", and scale it as it was in training (x / 255 if that was 0..1), which "
+        hint += "--preprocess scale=1/255 does for both"
     raise InputRefused(f"{where} is {given}, the model takes {wanted.name}", hint=hint)
 
 

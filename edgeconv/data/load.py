@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeconv.data.checks import as_written, check_input, check_labels, input_dtype, stacked
+from edgeconv.data.checks import alike, as_written, check_input, check_labels, input_dtype, stacked
 from edgeconv.data.location import kind_module, parse_location
 from edgeconv.data.samples import Array, Samples
 from edgeconv.errors import InputRefused, unknown_name
@@ -62,7 +62,7 @@ class Source:
                 array = as_written(where, array, spec, has_steps=steps is not None)
             array = _preprocessed(array, steps, where)
         else:
-            read = (column[int(index)] for index in indices)
+            read = alike(where, (column[int(index)] for index in indices))
             parts = [_preprocessed(item[None], steps, where)[0] for item in read]
             array = stacked(where, parts, spec)
         check_input(self.text, array, spec)
@@ -164,7 +164,7 @@ def _by_input(
         if len(names) > 1:
             raise InputRefused(
                 f"{source} holds one array, the model takes {len(names)}: {', '.join(names)}",
-                hint="give each its columns of a table (INPUT=COLUMNS), or its array of an .npz file",
+                hint="say what each gets: INPUT=COLUMNS of a table, or an array of an .npz file",
             )
         return {names[0]: by_name[""]}
     given = {name: by_name[array] for name, array in renames.items()} if renames else by_name

@@ -50,7 +50,7 @@ def parse_location(source: str) -> Location:
 
 
 def kind_module(source: str, kind: str, *, allow_code: bool) -> ModuleType:
-    """The module of a kind. Raises `UsageError` for one that runs code where that is not allowed."""
+    """The module of a kind. Raises `UsageError` for one that may not run its code."""
     module = sample_source(kind)
     if getattr(module, "RUNS_CODE", False) and not allow_code:
         raise UsageError(

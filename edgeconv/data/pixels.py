@@ -84,7 +84,8 @@ def cropped(batch: Array, steps: Preprocessing, where: str) -> Array:
 
 def _mono(batch: Array, where: str) -> Array:
     if batch.ndim == 2:
-        return batch
+        # Also where there is nothing to mix, so that both kinds may be in one data set.
+        return batch.astype(np.float32)
     if batch.ndim != 3:
         raise InputRefused(
             f"{where} has samples of shape {batch.shape[1:]}, and channels=mono is for audio "
@@ -95,11 +96,11 @@ def _mono(batch: Array, where: str) -> Array:
 
 
 def _gray(colours: Array) -> Array:
-    """(n, h, w, 1) float32 of (n, h, w, 3): whole numbers, as Pillow's, of uint8."""
+    """(n, h, w, 1) of (n, h, w, 3): uint8 as Pillow rounds it of uint8, and else float32."""
     if colours.dtype != np.uint8:
         return np.asarray(colours.astype(np.float32) @ np.asarray(_LUMA, np.float32))[..., None]
     weighted = colours.astype(np.uint32) @ np.asarray(_LUMA_65536, np.uint32)
-    return ((weighted + (1 << 15)) >> 16).astype(np.float32)[..., None]
+    return ((weighted + (1 << 15)) >> 16).astype(np.uint8)[..., None]
 
 
 def _refuse_no_image(batch: Array, step: str, where: str) -> None:

@@ -20,7 +20,8 @@ Array = np.ndarray[Any, Any]
 def preprocess(batch: Array, steps: Preprocessing, where: str) -> Array:
     """The samples (n, *stored_shape) after `steps`, (n, *sample_shape).
 
-    float32 where anything was computed, and else the stored dtype, unless `steps` name one.
+    float32 where anything was computed (uint8 where that was only gray of uint8), and else the
+    stored dtype, unless `steps` name one.
     Raises `InputRefused`, naming `where`, for samples that a step does not fit, and
     `UsageError` for steps that contradict each other.
     """
@@ -91,9 +92,11 @@ def _with_dtype(batch: Array, steps: Preprocessing, where: str) -> Array:
 
 def _refuse_outside(whole: Array, wanted: np.dtype[Any], where: str) -> None:
     """Refuse what `wanted` cannot hold, NaN too."""
+    if not whole.size:
+        return
     limits = np.iinfo(wanted)
     # As Python's numbers: 2**63 - 1 is no float, and no integer type holds all of uint64 and int64.
-    low, high = (end.item() for end in (whole.min(initial=0), whole.max(initial=0)))
+    low, high = whole.min().item(), whole.max().item()
     if not limits.min <= low <= high <= limits.max:
         raise InputRefused(
             f"{where}: the samples run from {low:g} to {high:g}, and {wanted.name} from "

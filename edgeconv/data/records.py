@@ -120,7 +120,7 @@ def masked_crc(data: bytes) -> int:
     """The CRC-32C of `data`, rotated and offset as TFRecord files have it."""
     import google_crc32c
 
-    crc = google_crc32c.value(data)
+    crc: int = google_crc32c.value(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

@@ -76,9 +76,10 @@ def _in_text(value: object) -> str:
     if not isinstance(value, float):
         return str(value)
     plain = repr(value).removesuffix(".0")
-    inverse = f"{1 / value:.9g}" if abs(value) > 1e-300 else "0"
-    exact = float(inverse) and 1 / float(inverse) == value
-    return f"1/{inverse}" if exact and len(inverse) + 2 < len(plain) else plain
+    inverse = f"{1 / abs(value):.9g}" if abs(value) > 1e-300 else "0"
+    exact = float(inverse) and 1 / float(inverse) == abs(value)
+    fraction = f"{'-' * (value < 0)}1/{inverse}"
+    return fraction if exact and len(fraction) < len(plain) else plain
 
 
 def _out_of_range(steps: Preprocessing) -> Iterator[tuple[str, str]]:

@@ -289,6 +289,7 @@ def _class_names(where: str, column: pa.ChunkedArray, first_row: int) -> list[st
 def _whole(where: str, array: Array, first_row: int) -> Array:
     if array.ndim != 1 or array.dtype.kind in "iu":
         return array
+    array = array.astype(np.float64)
     bad = ~((array == np.rint(array)) & (np.abs(array) < _LARGEST_EXACT))
     if bad.any():
         row = int(np.argmax(bad))

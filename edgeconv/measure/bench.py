@@ -13,9 +13,16 @@ import msgspec
 from edgeconv import data
 from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed
 from edgeconv.measure.accuracy import flips, top1
+from edgeconv.measure.doubts import accuracy_doubts
 from edgeconv.measure.environment import environment
 from edgeconv.measure.measuring import Bench, Measuring, start_model
-from edgeconv.measure.subjects import Subject, find_baseline, find_subjects, float_inputs
+from edgeconv.measure.subjects import (
+    Subject,
+    find_baseline,
+    find_subjects,
+    float_inputs,
+    preprocessing_of,
+)
 from edgeconv.measure.timing import latency_of
 from edgeconv.measure.trained import measure_trained
 from edgeconv.nouns import DataIdentity, Measurement, Report, TrainingRecord
@@ -36,6 +43,8 @@ def bench(
     models: Sequence[str | Path],
     *,
     data_source: str | None = None,
+    preprocess: str | None = None,
+    samples: int | None = None,
     baseline: str | Path | None = None,
     signature: str | None = None,
     training: TrainingRecord | None = None,
@@ -46,7 +55,9 @@ def bench(
     """Measure .tflite files, and the trained model they came from, on the same samples.
 
     `models`: files, or directories that `convert` published in. `data_source`: samples,
-    with labels for accuracy; without it latency is measured on made-up ones. `baseline`:
+    with labels for accuracy; without it latency is measured on made-up ones. `preprocess`:
+    what is done to each stored sample; None takes what the manifests say. `samples`: how many,
+    by a fixed seed; None takes all. `baseline`:
     the trained model; None takes the one that the manifests name. A model that does not
     run has its `error` set, and the others are measured. Raises an `EdgeconvError` for
     input that cannot be taken.
@@ -54,29 +65,35 @@ def bench(
     subjects = find_subjects(models, signature)
     trained, notes = find_baseline(subjects, baseline)
     inputs = _common_inputs(subjects)
-    samples = (
-        data.load_samples(data_source, inputs)
-        if data_source
-        else data.synthetic_samples(inputs, _SYNTHETIC_SAMPLES, _SYNTHETIC_SEED)
-    )
+    steps, said = preprocessing_of(subjects, preprocess)
+    if data_source:
+        opened = data.open_samples(
+            data_source, inputs, preprocessing=steps, allow_code=execution.allow_code
+        )
+        taken = data.seeded_choice(opened, opened.count if samples is None else samples)
+    else:
+        taken = data.synthetic_samples(inputs, _SYNTHETIC_SAMPLES, _SYNTHETIC_SEED)
     with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
         stored = Path(scratch, "samples")
-        data.write_samples(samples, stored)
+        data.write_samples(taken, stored)
         batch = data.batch_size(inputs)
-        run = Bench(samples, stored, batch, measuring, execution, Path(scratch), on_progress)
+        run = Bench(taken, stored, batch, measuring, execution, Path(scratch), on_progress)
         first = measure_trained(run, trained, subjects[0].signature.key) if trained else None
         rows = _measure(run, subjects)
     return Report(
         title=measuring.title or subjects[0].file.parent.name,
         environment=environment(),
         data=DataIdentity(
-            source=samples.source, samples=samples.count, sha256=data.sha256_samples(samples)
+            source=taken.source,
+            samples=taken.count,
+            sha256=data.sha256_samples(taken),
+            preprocessing=data.describe(steps) if data_source else "",
         ),
         baseline=first,
         measurements=tuple(_beside(row, first, rows) for row in rows),
         training=training,
         artifacts=tuple(s.artifact for s in subjects if s.artifact),
-        notes=notes,
+        notes=(*notes, *said, *accuracy_doubts(first, taken.labels, training)),
     )
 
 

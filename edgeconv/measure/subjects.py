@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv import source
+from edgeconv.data.preprocessing import describe, parse_preprocessing
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Artifact, Signature, SourceModel, TensorSpec
+from edgeconv.nouns import Artifact, Preprocessing, Signature, SourceModel, TensorSpec
 from edgeconv.store import read_noun, sha256_file
 from edgeconv.tflite import summarise
 
@@ -85,7 +86,8 @@ def _subject(file: Path, key: str | None) -> Subject:
             f"{file} is not the file that {manifest.name} describes: its content changed",
             hint="convert again, which repairs it, or remove the manifest",
         )
-    chosen = artifact.signature.key if artifact else source.chosen_signature(model, key).key
+    one = artifact is not None and len(artifact.signatures) == 1 and key is None
+    chosen = artifact.signature.key if artifact and one else source.chosen_signature(model, key).key
     summary = summarise(file.read_bytes(), where=str(file))
     signature = next(s for s in summary.signatures if s.key == chosen)
     return Subject(name=file.stem, file=file, sha256=sha256, signature=signature, artifact=artifact)
@@ -110,6 +112,27 @@ def find_baseline(
     if model.sha256 != sha256:
         return None, (f"no baseline: {path} has changed since it was converted",)
     return model, ()
+
+
+def preprocessing_of(
+    subjects: Sequence[Subject], given: str | None
+) -> tuple[dict[str, Preprocessing], tuple[str, ...]]:
+    """What is done to each stored sample, by input, and notes on it.
+
+    `given`, or what the manifests say. Raises `InputRefused` where they differ.
+    """
+    declared = {describe(s.artifact.preprocessing): s.artifact for s in subjects if s.artifact}
+    if given is not None:
+        steps = parse_preprocessing(given)
+        others = [text for text in declared if text != describe(steps)]
+        note = f"preprocessing was given; the manifests say {' and '.join(others) or 'the same'}"
+        return steps, (note,) if others else ()
+    if len(declared) > 1:
+        raise InputRefused(
+            f"the models were calibrated with different preprocessing: {'; '.join(declared)}",
+            hint="measure them in separate runs, or give one with --preprocess",
+        )
+    return next((dict(a.preprocessing) for a in declared.values()), {}), ()
 
 
 def float_inputs(signature: Signature) -> tuple[TensorSpec, ...]:

@@ -110,7 +110,7 @@ class OldestRuntime(Noun, kw_only=True, frozen=True):
 class TargetRuntime(Noun, kw_only=True, frozen=True):
     """A runtime that a model is to run in. A `version` of "" is the one installed here."""
 
-    name: Literal["litert", "tflite-runtime"] = "litert"
+    name: Literal["litert", "tensorflow", "tflite-runtime"] = "litert"
     version: str = ""
 
 

@@ -27,7 +27,7 @@ class Preprocessing(Noun, kw_only=True, frozen=True, rename="kebab", omit_defaul
     `scale`, `mean`, `std`: (x * scale - mean) / std; `mean` and `std` have one value, or one
     for each index of the last dimension. `add_channel` appends a dimension of one. `dtype` is
     the numpy dtype that comes out, rounded where it is whole numbers: float32 where anything is
-    computed, else the stored one.
+    computed, else the stored one. Gray of uint8 stays uint8, rounded.
     """
 
     length: int | None = None
@@ -53,8 +53,12 @@ class Preprocessing(Noun, kw_only=True, frozen=True, rename="kebab", omit_defaul
 
 
 class DataIdentity(Noun, kw_only=True, frozen=True):
-    """Which samples were used: where from, how many, and the hash of their content."""
+    """Which samples were used: where from, how many, and the hash of their content.
+
+    `preprocessing` is what was done to them, as `--preprocess` takes it, "" for nothing.
+    """
 
     source: str
     samples: int
     sha256: str
+    preprocessing: str = ""

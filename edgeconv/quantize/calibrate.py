@@ -37,6 +37,11 @@ class Feed:
         self._batch = batch
         self._count = len(next(iter(arrays.values()))) // batch
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of a batch of each input."""
+        return {name: (self._batch, *array.shape[1:]) for name, array in self._arrays.items()}
+
     def __len__(self) -> int:
         return self._count
 

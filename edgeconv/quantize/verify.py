@@ -99,7 +99,9 @@ def _nothing_quantized(recipe: Recipe, summary: GraphSummary) -> tuple[str, ...]
         return (f"nothing was quantised: this {recipe.name} model is the float32 model",)
     if recipe.name == "float16" and not summary.float16_weight_share:
         return ("nothing became float16: this model is the float32 model",)
-    if recipe.full_integer and summary.weight_bytes and not summary.quantized_weight_share:
+    # Constants of elementwise operators become int16 in an int16x8 model, which is no share.
+    left_float = summary.weight_bytes and summary.float_operators
+    if recipe.full_integer and left_float and not summary.quantized_weight_share:
         raise VerificationFailed(
             f"{recipe.name} was asked for, and no weight was quantised",
             hint="the model's operators are none that can be; convert to float32 or float16",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -13,8 +13,17 @@ from edgeconv.errors import ToolFailed
 from edgeconv.nouns import CalibrationRange, Recipe, RecipeName
 from edgeconv.quantize.calibrate import Feed, activation_ranges, widened
 from edgeconv.quantize.recipes import quantizer_recipe
+from edgeconv.quantize.softmax import Floor, above_floors, softmax_floors
 from edgeconv.tasks import report_progress
-from edgeconv.tflite import activation_bounds, with_uint8_io, without_shape_bridges
+from edgeconv.tflite import (
+    activation_bounds,
+    with_input_shapes,
+    with_uint8_io,
+    without_shape_bridges,
+)
+
+# All that the quantiser and the runtime that it calibrates with were seen to raise.
+_ENGINE_ERRORS = (ValueError, RuntimeError, TypeError, KeyError, IndexError, AttributeError)
 
 
 class QuantizePart(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,41 +71,71 @@ def quantize(job: QuantizeJob) -> Attempts:
     """Make every recipe of the job. A recipe that fails does not stop the others."""
     _silence()
     float_model = Path(job.float_model).read_bytes()
-    ranges = _ranges(float_model, job)
+    calibrated: _Calibrated | str = ""
+    if any(recipe.full_integer for recipe in job.recipes):
+        report_progress("calibrating")
+        calibrated = _calibrated(float_model, job)
     attempts = []
     for recipe in job.recipes:
         report_progress(f"quantizing to {recipe.name}")
-        attempts.append(_attempt(float_model, recipe, ranges, job))
+        if not recipe.full_integer:
+            attempts.append(_attempt(float_model, recipe, None, (), job))
+        elif isinstance(calibrated, str):
+            attempts.append(Attempt(recipe=recipe.name, error=calibrated))
+        else:
+            ranges, notes = _fitted(recipe, calibrated)
+            attempts.append(_attempt(calibrated.model, recipe, ranges, notes, job))
     return Attempts(attempts=tuple(attempts))
 
 
-def _ranges(float_model: bytes, job: QuantizeJob) -> dict[str, Any] | None:
+class _Calibrated(NamedTuple):
+    """The float model that was calibrated, its activations' ranges, and the softmax floors."""
+
+    model: bytes
+    ranges: dict[str, Any]
+    floors: list[Floor]
+
+
+def _calibrated(float_model: bytes, job: QuantizeJob) -> _Calibrated | str:
+    """The one pass over the samples; a text says why the runtime could not do it."""
     from edgeconv.data import read_samples
 
-    if not any(recipe.full_integer for recipe in job.recipes):
-        return None
-    report_progress("calibrating")
-    return activation_ranges(
-        float_model,
-        {
-            part.signature: Feed(read_samples(Path(part.samples)).arrays, part.batch)
-            for part in job.parts
-            if part.samples is not None
-        },
-        calibration_range=job.calibration_range,
-        threads=job.threads,
-    )
+    feeds = {
+        part.signature: Feed(read_samples(Path(part.samples)).arrays, part.batch)
+        for part in job.parts
+        if part.samples is not None
+    }
+    sized = with_input_shapes(float_model, {key: feed.shapes for key, feed in feeds.items()})
+    try:
+        ranges = activation_ranges(
+            sized, feeds, calibration_range=job.calibration_range, threads=job.threads
+        )
+        floors = softmax_floors(sized, feeds, ranges, threads=job.threads)
+    except _ENGINE_ERRORS as error:
+        return f"calibration: {_reason(error)}"
+    return _Calibrated(sized, ranges, floors)
+
+
+def _fitted(recipe: Recipe, calibrated: _Calibrated) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The ranges as this recipe needs them, and notes on what was changed in them."""
+    bits = 16 if recipe.name == "int16x8" else 8
+    ranges, wide = widened(calibrated.ranges, activation_bounds(calibrated.model), bits=bits)
+    ranges, cut = above_floors(ranges, calibrated.floors, bits=bits)
+    notes = []
+    if wide:
+        notes.append(f"{len(wide)} ranges were widened, the runtime cannot express smaller ones")
+    if cut:
+        notes.append(f"the ranges of {len(cut)} softmax inputs end where a softmax sees nothing")
+    return ranges, tuple(notes)
 
 
 def _attempt(
-    float_model: bytes, recipe: Recipe, ranges: dict[str, Any] | None, job: QuantizeJob
+    float_model: bytes,
+    recipe: Recipe,
+    ranges: dict[str, Any] | None,
+    notes: tuple[str, ...],
+    job: QuantizeJob,
 ) -> Attempt:
-    notes: tuple[str, ...] = ()
-    if recipe.full_integer and ranges is not None:
-        bits = 16 if recipe.name == "int16x8" else 8
-        ranges, wide = widened(ranges, activation_bounds(float_model), bits=bits)
-        if wide:
-            notes = (f"{len(wide)} ranges were widened, the runtime cannot express smaller ones",)
     try:
         made = quantize_bytes(float_model, recipe, ranges, dense_per_tensor=job.dense_per_tensor)
     except ToolFailed as error:
@@ -126,12 +165,16 @@ def quantize_bytes(
             enable_progress_bar=False,
             enable_progress_report=False,
         ).quantized_model
-    except (ValueError, RuntimeError, TypeError, KeyError, IndexError, AttributeError) as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ToolFailed(f"ai-edge-quantizer: {reason[0][:400]}") from error
+    except _ENGINE_ERRORS as error:
+        raise ToolFailed(f"ai-edge-quantizer: {_reason(error)}") from error
     data = without_shape_bridges(bytes(made)) if recipe.full_integer else bytes(made)
     uint8 = {"inputs": recipe.input_type == "uint8", "outputs": recipe.output_type == "uint8"}
     return with_uint8_io(data, **uint8) if any(uint8.values()) else data
+
+
+def _reason(error: Exception) -> str:
+    reason = str(error).strip().splitlines() or [type(error).__name__]
+    return reason[0][:400]
 
 
 def _silence() -> None:

@@ -167,7 +167,8 @@ def _circumstances(report: Report) -> list[str]:
     env, data = report.environment, report.data
     lines = [units.plain(f"on {env.machine}: {env.cpu}, {env.cores} cores, {env.system}")]
     if data:
-        lines.append(units.plain(f"data {data.source}: {data.samples} samples"))
+        steps = f", {data.preprocessing}" if data.preprocessing else ""
+        lines.append(units.plain(f"data {data.source}{steps}: {data.samples} samples"))
     return lines
 
 

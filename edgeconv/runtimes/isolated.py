@@ -59,6 +59,8 @@ class _Kind(NamedTuple):
 
 _KINDS = {
     "tflite-runtime": _Kind("tflite_runtime", "tflite-runtime", "", ((3, 11), (3, 10), (3, 9))),
+    # Built for numpy 1, as all of TensorFlow before 2.18 was.
+    "tensorflow": _Kind("tensorflow", "tensorflow", "2.1", ((3, 11), (3, 10), (3, 9))),
     "litert": _Kind(
         "ai_edge_litert",
         "ai-edge-litert",

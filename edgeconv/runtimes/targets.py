@@ -7,8 +7,9 @@ import re
 from edgeconv.errors import UsageError, unknown_name
 from edgeconv.nouns import TargetRuntime
 
-# What a name without a version means; tflite-runtime has no release after 2.14.
-_DEFAULT_VERSION = {"litert": "", "tflite-runtime": "2.14.0"}
+# What a name without a version means; tflite-runtime has no release after 2.14, and later
+# releases of TensorFlow for Python cannot run Select-TF operators in its interpreter.
+_DEFAULT_VERSION = {"litert": "", "tensorflow": "2.15.1", "tflite-runtime": "2.14.0"}
 _VERSION = re.compile(r"(\d+\.\d+)(\.\d+)?((?:a|b|rc|\.post)\d+)?")
 
 

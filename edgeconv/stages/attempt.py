@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import EdgeconvError
 from edgeconv.nouns import LadderStep
-from edgeconv.runtimes.local import Target
 from edgeconv.stages.judge import judge_all, judge_float, second_opinion, with_ladder
 from edgeconv.stages.ladder import Rung, first_rung, is_curable, next_rung
 from edgeconv.stages.make import start_first_engine
 from edgeconv.stages.prepare import Prepared, prepare
+from edgeconv.stages.target import is_asked, prove, verifying_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Good:
-    """An examined artifact, and what it was made from."""
+    """An examined artifact, what it was made from, and the float32 model's answers."""
 
     prepared: Prepared
     examined: Examined
+    outputs: Outputs
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
     if last is None:
         raise _none_converted(climb, recipes)
     _ask_second_engine(run, last, recipes, climb)
+    if is_asked(run):
+        _prove_all(run, climb)
     return {recipe: climb.good.get(recipe) or climb.errors[recipe] for recipe in recipes}
 
 
@@ -94,7 +97,7 @@ def _tried(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) -> _A
             _note_failure(climb, recipe, rung.text, outcome)
         else:
             examined = with_ladder(outcome, climb.steps.get(recipe, ()))
-            climb.good[recipe] = Good(attempt.prepared, examined)
+            climb.good[recipe] = Good(attempt.prepared, examined, attempt.outputs)
     return attempt
 
 
@@ -117,8 +120,9 @@ def _attempt(run: Run, rung: Rung, recipes: Sequence[Recipe]) -> _Attempt:
         prepared = prepare(run, rung, children)
         made = start_first_engine(run, prepared, first, children)
         # Nothing can be made of a float32 model that is not the trained one.
-        float_model, outputs = judge_float(run, prepared, floating, _where(run, prepared))
-        settled = judge_all(run, prepared, made(), outputs, _where(run, prepared))
+        where = verifying_runtime(run, prepared.select_ops)
+        float_model, outputs = judge_float(run, prepared, floating, where)
+        settled = judge_all(run, prepared, made(), outputs, where)
     if floating is not None:
         settled[floating] = float_model
     return _Attempt(prepared, settled, outputs)
@@ -132,19 +136,24 @@ def _ask_second_engine(run: Run, last: _Attempt, recipes: Sequence[Recipe], clim
             continue
         if first is not None and recipe.engine == "litert":
             continue
-        outcome = second_opinion(
-            run, last.prepared, recipe, first, last.outputs, _where(run, last.prepared)
-        )
+        where = verifying_runtime(run, last.prepared.select_ops)
+        outcome = second_opinion(run, last.prepared, recipe, first, last.outputs, where)
         if isinstance(outcome, EdgeconvError):
             climb.errors[recipe] = outcome
         else:
             outcome = with_ladder(outcome, climb.steps.get(recipe, ()))
-            climb.good[recipe] = Good(last.prepared, outcome)
+            climb.good[recipe] = Good(last.prepared, outcome, last.outputs)
 
 
-def _where(run: Run, prepared: Prepared) -> Target:
-    """The runtime that verifies: the installed one, or one that has TensorFlow's operators."""
-    return Target()
+def _prove_all(run: Run, climb: _Climb) -> None:
+    """Hold what is good against the runtime that it is for."""
+    for recipe, good in tuple(climb.good.items()):
+        proven = prove(run, good.prepared, good.examined, good.outputs)
+        if isinstance(proven, EdgeconvError):
+            del climb.good[recipe]
+            climb.errors[recipe] = proven
+        else:
+            climb.good[recipe] = Good(good.prepared, proven, good.outputs)
 
 
 def _none_converted(climb: _Climb, recipes: Sequence[Recipe]) -> EdgeconvError:

@@ -90,7 +90,11 @@ def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepare
         saved_model=None,
         reference=None,
         select_ops=_select_ops(run, signed),
-        notes=(*((note,) if signed != original else ()), *dynamic_notes(signatures)),
+        notes=(
+            *((note,) if signed != original else ()),
+            *dynamic_notes(signatures),
+            *_select_notes(_select_ops(run, signed)),
+        ),
     )
 
 
@@ -128,7 +132,22 @@ def _from_tensorflow(
         reference=answered,
         select_ops=_select_ops(run, content),
         ladder=graph.loading,
-        notes=(*graph.notes, *_fixed_notes(rung), *dynamic_notes(signatures)),
+        notes=(
+            *graph.notes,
+            *_fixed_notes(rung),
+            *dynamic_notes(signatures),
+            *_select_notes(_select_ops(run, content)),
+        ),
+    )
+
+
+def _select_notes(select_ops: tuple[str, ...]) -> tuple[str, ...]:
+    if not select_ops:
+        return ()
+    return (
+        f"{', '.join(select_ops)} run only where the Select-TF (Flex) delegate is linked: Android "
+        "with org.tensorflow:tensorflow-lite-select-tf-ops, iOS with TensorFlowLiteSelectTfOps; "
+        "not in LiteRT's or tflite-runtime's Python packages",
     )
 
 

@@ -3,10 +3,12 @@
 from edgeconv.tflite.bounds import activation_bounds, largest_scales
 from edgeconv.tflite.bridges import without_shape_bridges
 from edgeconv.tflite.compatibility import oldest_runtime
-from edgeconv.tflite.edit import ensure_signature, with_uint8_io
+from edgeconv.tflite.edit import ensure_signature, with_input_shapes, with_uint8_io
+from edgeconv.tflite.softmax import SoftmaxInput, with_softmax_inputs
 from edgeconv.tflite.summary import is_quantized, output_steps, summarise
 
 __all__ = [
+    "SoftmaxInput",
     "activation_bounds",
     "ensure_signature",
     "is_quantized",
@@ -14,6 +16,8 @@ __all__ = [
     "oldest_runtime",
     "output_steps",
     "summarise",
+    "with_input_shapes",
+    "with_softmax_inputs",
     "with_uint8_io",
     "without_shape_bridges",
 ]

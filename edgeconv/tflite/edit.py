@@ -11,6 +11,8 @@ from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, serialise, text, 
 from edgeconv.tflite.weights import is_quantized_tensor
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ai_edge_litert.schema_py_generated import (
         ModelT,
         OperatorT,
@@ -42,6 +44,28 @@ def ensure_signature(data: bytes) -> bytes:
     graph = model.subgraphs[0]
     model.signatureDefs = [_signature_of(graph)]
     return serialise(model)
+
+
+def with_input_shapes(data: bytes, shapes: Mapping[str, Mapping[str, tuple[int, ...]]]) -> bytes:
+    """The same model with other default shapes of its inputs, by signature and input.
+
+    Only those with dynamic dimensions beside the first get another; `data` itself comes back
+    where there are none. They stay dynamic: the shape is only what an interpreter begins
+    with, which has 1 for a dynamic dimension, and is too small for many a graph. Raises
+    `InputRefused` for bytes that are no model.
+    """
+    model = parse(data, where=_WHERE)
+    changed = False
+    for signature in model.signatureDefs or ():
+        graph = model.subgraphs[signature.subgraphIndex]
+        wanted = shapes.get(text(signature.signatureKey), {})
+        for tensor_map in signature.inputs:
+            tensor = graph.tensors[tensor_map.tensorIndex]
+            signs = tensor.shapeSignature
+            if text(tensor_map.name) in wanted and signs is not None and -1 in list(signs)[1:]:
+                tensor.shape = list(wanted[text(tensor_map.name)])
+                changed = True
+    return serialise(model) if changed else data
 
 
 def with_uint8_io(data: bytes, *, inputs: bool, outputs: bool) -> bytes:

@@ -4,13 +4,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from edge_models import Workshop, images
 
 from edgeconv.data import Samples, split_calibration
+from edgeconv.errors import UsageError
+from edgeconv.runtimes.isolated import isolated_target
+from edgeconv.runtimes.targets import parse_target_runtime
+
+if TYPE_CHECKING:
+    from edgeconv.runtimes.local import Target
 
 ZOO = Path(__file__).with_name("model_zoo.py")
 
@@ -43,6 +49,28 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def workshop(zoo: Path, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     """Conversions that several tests look at; each is made once."""
     return Workshop(zoo, tmp_path_factory.mktemp("workshop"))
+
+
+@pytest.fixture(scope="session")
+def old_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache that the environment of `old_runtime` is in."""
+    return tmp_path_factory.mktemp("old-cache")
+
+
+@pytest.fixture(scope="session")
+def old_runtime(old_cache: Path) -> Target:
+    """tflite-runtime 2.14 in an environment that edgeconv made, over the wreck of another."""
+    for python in ("39", "310", "311"):
+        wreck = old_cache / "runtimes" / f"tflite-runtime-2.14.0-py{python}" / "venv" / "bin"
+        wreck.mkdir(parents=True)
+        (wreck / "python").write_text("half of a program")
+        (wreck.parents[1] / "left-over").write_text("")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGECONV_CACHE_DIR", str(old_cache))
+        try:
+            return isolated_target(parse_target_runtime("tflite-runtime==2.14.0"))
+        except UsageError as error:
+            pytest.skip(str(error))
 
 
 @pytest.fixture

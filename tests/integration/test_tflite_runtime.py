@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 from tiny_tflite import float_model, int8_model, packed
 
 from edgeconv import bench
 from edgeconv.measure.measuring import Measuring
 from edgeconv.runtimes.local import Target, Timing
-
-pytestmark = pytest.mark.skipif(
-    sys.version_info >= (3, 12), reason="tflite-runtime has wheels up to CPython 3.11 only"
-)
-
-
-@pytest.fixture(scope="module")
-def old_runtime(tmp_path_factory: pytest.TempPathFactory) -> Target:
-    """A Python with tflite-runtime 2.14 and the numpy it needs, and nothing of edgeconv."""
-    place = tmp_path_factory.mktemp("old")
-    subprocess.run([sys.executable, "-m", "venv", place], check=True)
-    python = place / "bin" / "python"
-    subprocess.run(
-        [python, "-m", "pip", "install", "-q", "tflite-runtime==2.14.0", "numpy<2"], check=True
-    )
-    return Target(package="tflite_runtime", python=str(python))
 
 
 def test_bench_runs_on_it_and_its_accuracy_is_that_of_litert(

@@ -11,8 +11,6 @@ not apply it either.
 from __future__ import annotations
 
 import struct
-import warnings
-import zlib
 from typing import IO, TYPE_CHECKING, Any
 
 from edgeconv.data.arrays import Arrays, opened
@@ -33,13 +31,8 @@ _STARTS = {b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"BM": "BMP"}
 _FORMATS = tuple(_STARTS.values())
 _OTHER_STARTS = {b"GIF8": "GIF", b"RIFF": "WebP or WAV", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
 
-# A photograph of the largest cameras, in memory a few hundred megabytes.
-_MOST_PIXELS = 64 << 20
 _STANDS_FOR = {"1": "L", "CMYK": "RGB", "YCbCr": "RGB"}
 _AS_STORED = {"L", "LA", "RGB", "RGBA", "I;16"}
-
-# What Pillow was seen to raise on damaged files.
-_BAD_IMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error)
 
 
 def identity(place: str, options: Mapping[str, str]) -> str:
@@ -74,32 +67,16 @@ def _refuse_other(path: Path) -> None:
 
 def _decoded(path: Path) -> np.ndarray[Any, Any]:
     """The pixels of one file. Raises `InputRefused`, before decoding where it is too large."""
-    from PIL import Image
+    from edgeconv.data.decoding import opened_image
 
-    with opened(path) as (file, _), warnings.catch_warnings():
-        # These are of what lies beside the pixels, and of sizes, which are checked below.
-        warnings.filterwarnings("ignore", module=r"PIL\.")
-        try:
-            with Image.open(file, formats=_FORMATS) as image:
-                _check_header(path, image, file)
-                image.load()
-                return _pixels(path, image)
-        except Image.DecompressionBombError as error:
-            raise _too_large(path, str(error)) from error
-        except _BAD_IMAGE as error:
-            raise InputRefused(
-                f"{path} is no readable image: {error}", hint="copy or save the file again"
-            ) from error
-        except MemoryError as error:
-            raise _too_large(path, "it does not fit into memory") from error
+    with opened(path) as (file, _), opened_image(file, _FORMATS, str(path)) as image:
+        if image.format == "PNG":
+            _refuse_deep_colour(path, file)
+        image.load()
+        return _pixels(path, image)
 
 
-def _check_header(path: Path, image: Image.Image, file: IO[bytes]) -> None:
-    width, height = image.size
-    if width * height > _MOST_PIXELS:
-        raise _too_large(path, f"it would decode to {width} x {height} pixels")
-    if image.format != "PNG":
-        return
+def _refuse_deep_colour(path: Path, file: IO[bytes]) -> None:
     position = file.tell()
     file.seek(12)
     name, depth, colour = struct.unpack("!4s8xBB", file.read(14))
@@ -126,10 +103,3 @@ def _pixels(path: Path, image: Image.Image) -> np.ndarray[Any, Any]:
         )
     pixels = np.asarray(image, np.uint16 if image.mode == "I;16" else np.uint8)
     return pixels[..., None] if pixels.ndim == 2 else pixels
-
-
-def _too_large(path: Path, why: str) -> InputRefused:
-    return InputRefused(
-        f"{path} is refused: {why}; the most is {_MOST_PIXELS:,} pixels",
-        hint="samples are seldom over a few thousand pixels a side: make it smaller",
-    )

@@ -8,12 +8,17 @@ column of equally long lists is an array (n, length). Rows are counted from 1 in
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from edgeconv.data.arrays import LARGEST_BYTES, Arrays, opened, sha256_of
-from edgeconv.errors import InputRefused
+from edgeconv.data.handover import Handover, hand_over, take_over
+from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.store.hashes import hash_of
+from edgeconv.tasks import start_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +27,11 @@ if TYPE_CHECKING:
 
 OPTIONS = frozenset({"labels", "features"})
 
+_CELL_BYTES = 8
+
+# What pyarrow was seen to raise on damaged files besides its own exceptions.
+_BAD_PARQUET = (OSError, OverflowError, ValueError, IndexError, KeyError, TypeError)
+
 
 def identity(place: str, options: Mapping[str, str]) -> str:  # noqa: ARG001
     """The hash of the files, in the order of their names. Raises `InputRefused`."""
@@ -29,21 +39,54 @@ def identity(place: str, options: Mapping[str, str]) -> str:  # noqa: ARG001
 
 
 def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
-    """The chosen columns as arrays and the labels.
+    """The chosen columns as arrays and the labels, read in a child: pyarrow can abort.
 
     Raises `UsageError` for a column that does not exist, `InputRefused` for files that
     hold no table of numbers.
     """
+    paths = _files(place)
+    for path in paths:
+        with opened(path):
+            pass
+    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
+        directory = Path(scratch)
+        job = Job(
+            place=place,
+            paths=tuple(str(path.absolute()) for path in paths),
+            options=dict(options),
+            wanted=None if wanted is None else tuple(sorted(wanted)),
+            output=scratch,
+        )
+        try:
+            with start_task(read_table, job, label=f"reading {place}", scratch=directory) as task:
+                return take_over(task.result(), directory)
+        except ToolFailed as error:
+            raise InputRefused(
+                f"{place} is no readable Parquet file: {error.message}",
+                hint="copy or write it again; it may be damaged",
+            ) from error
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child is to read, by absolute paths, and the directory for the arrays."""
+
+    place: str
+    paths: tuple[str, ...]
+    options: dict[str, str]
+    wanted: tuple[str, ...] | None
+    output: str
+
+
+def read_table(job: Job) -> Handover:
+    """In a child: the chosen columns and the labels, written to `job.output`."""
     from edgeconv.data import table
 
-    paths = _files(place)
-    names = _names(paths)
-    choice = table.choose(place, names, options, wanted)
-    parts = [_columns(path, choice.needed) for path in paths]
-    rows = _joined(paths, parts)
+    paths = [Path(path) for path in job.paths]
+    choice = table.choose(job.place, _names(paths), job.options, job.wanted)
+    rows = _joined(paths, [_columns(path, choice.needed) for path in paths])
     if not rows.num_rows:
-        raise InputRefused(f"{place} has no rows")
-    return table.arrays(place, rows, choice, first_row=1)
+        raise InputRefused(f"{job.place} has no rows")
+    return hand_over(table.arrays(job.place, rows, choice, first_row=1), Path(job.output))
 
 
 def _files(place: str) -> list[Path]:
@@ -86,15 +129,30 @@ def _listed(names: Sequence[str]) -> str:
 
 def _columns(path: Path, needed: list[str]) -> pa.Table:
     with _parquet_file(path) as file:
-        metadata = file.metadata
-        groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
-        unpacked = sum(group.total_byte_size for group in groups)
-        if unpacked > LARGEST_BYTES:
-            raise InputRefused(f"{path} would unpack to {unpacked:,} bytes: refused")
-        # By position: a dot in a name would mean a field of a struct.
-        schema = file.schema_arrow
-        table = file.read(use_threads=False)
-        return table.select([schema.get_field_index(name) for name in needed])
+        _refuse_bombs(path, file.metadata, needed)
+        table = file.read(columns=needed, use_threads=False)
+        # A name is also taken for the path to a field, so there may be more than was asked for.
+        table = table.select(needed)
+        # Else text that is no UTF-8 would show itself anywhere.
+        table.validate(full=True)
+        return table
+
+
+def _refuse_bombs(path: Path, metadata: Any, needed: list[str]) -> None:
+    """A column of equal values is tiny in the file, whatever it says of its own size."""
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    chunks = (group.column(i) for group in groups for i in range(group.num_columns))
+    declared = sum(
+        chunk.total_uncompressed_size
+        for chunk in chunks
+        if chunk.path_in_schema.partition(".")[0] in needed or chunk.path_in_schema in needed
+    )
+    unpacked = max(declared, metadata.num_rows * len(needed) * _CELL_BYTES)
+    if unpacked > LARGEST_BYTES:
+        raise InputRefused(
+            f"{path} would unpack to {unpacked:,} bytes; the most is {LARGEST_BYTES:,}",
+            hint="choose fewer columns with features=COLUMNS, or one of several files",
+        )
 
 
 @contextlib.contextmanager
@@ -107,7 +165,7 @@ def _parquet_file(path: Path) -> Iterator[Any]:
         try:
             with parquet.ParquetFile(stream) as file:
                 yield file
-        except (pa.ArrowException, OSError, OverflowError) as error:
+        except (pa.ArrowException, *_BAD_PARQUET) as error:
             raise InputRefused(
                 f"{path} is no readable Parquet file: {str(error)[:300]}",
                 hint="copy or write it again; it may be cut short",

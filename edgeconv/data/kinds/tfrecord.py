@@ -101,8 +101,9 @@ def _files(place: str) -> list[Path]:
     path = Path(place)
     if path.exists() or not glob.has_magic(place):
         return [path]
-    # Without directories; those of others who write such files begin with _ or a dot.
-    files = sorted(Path(name) for name in glob.glob(place) if Path(name).is_file())
+    # Path.glob takes no absolute patterns.
+    found = (Path(name) for name in glob.glob(place))  # noqa: PTH207
+    files = sorted(path for path in found if path.is_file())
     if not files:
         raise InputRefused(f"no file is called {place}", hint="check the path and the pattern")
     return files
@@ -143,10 +144,12 @@ def _feature(where: str, declared: _Declared) -> Feature:
         raise UsageError(f"{where} has no dtype", hint='for example dtype = "float32"')
     if not is_image and declared.channels is not None:
         raise UsageError(f"{where}: channels are of images", hint="put them into shape")
-    if is_image and declared.variable or -1 in declared.shape:
+    if is_image and declared.variable:
+        raise UsageError(f"{where}: images differ in size anyway", hint="leave variable out")
+    if -1 in declared.shape:
         raise UsageError(
-            f"{where}: " + ("images may differ in size without it" if is_image else "shape has -1"),
-            hint="leave variable out" if is_image else "variable = true, and the other sizes",
+            f"{where}: shape {list(declared.shape)} has -1",
+            hint="variable = true, and the other sizes in shape",
         )
     values: dict[str, Any] = {"encoding": declared.encoding, "channels": declared.channels}
     shape = (-1, *declared.shape) if declared.variable else declared.shape

@@ -1,0 +1,273 @@
+"""The kind `function`: what a function of the user's returns, `package.module:function`.
+
+It is imported, with the current directory first on the path, and called without arguments
+in a child process, in that directory. It returns a dictionary of arrays by name, or one
+array, or a tuple of either and the labels. The hash that tells whether anything changed is
+of what it returns, so it runs for that as well: once in each `convert`, even one with
+nothing to do.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import weakref
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edgeconv.data.arrays import LARGEST_BYTES, Arrays
+from edgeconv.data.handover import Handover, hand_over, take_over
+from edgeconv.errors import InputRefused, ToolFailed, UsageError, unknown_name
+from edgeconv.store.hashes import hash_of, sha256_file
+from edgeconv.tasks import start_task
+from edgeconv.workers import Allowance
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+OPTIONS: frozenset[str] = frozenset()
+RUNS_CODE = True
+
+ALLOWANCE = Allowance()
+_LARGEST_LOG_BYTES = 16 << 20
+_LOG_CHECK_S = 0.2
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A function to call: where it is, and the directories to call it in and to write to."""
+
+    module: str
+    function: str
+    directory: str
+    output: str
+
+
+class _Result:
+    """What a function returned, in files that go when this does."""
+
+    def __init__(self, place: str) -> None:
+        module, colon, function = place.partition(":")
+        if not (module and colon and function):
+            raise UsageError(f"{place} names no function", hint="package.module:function")
+        self._scratch = Path(tempfile.mkdtemp(prefix="edgeconv-"))
+        # At the latest when the process ends.
+        weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
+        self.directory = self._scratch / "returned"
+        self.directory.mkdir()
+        self.returned = self._run(place, module, function)
+
+    def _run(self, place: str, module: str, function: str) -> Handover:
+        job = Job(
+            module=module,
+            function=function,
+            directory=str(Path.cwd()),
+            output=str(self.directory),
+        )
+        try:
+            with start_task(
+                call, job, label=place, scratch=self._scratch, allowance=ALLOWANCE
+            ) as task:
+                return task.result()
+        except ToolFailed as error:
+            raise InputRefused(
+                error.message, hint="the function must return; run it by itself to see why"
+            ) from error
+
+    def identity(self) -> str:
+        files = sorted(self.directory.iterdir())
+        return hash_of(self.returned, [(path.name, sha256_file(path)) for path in files])
+
+
+# What `identity` had to run for, until `read` takes it; by place and directory.
+_kept: dict[tuple[str, str], _Result] = {}
+
+
+def identity(place: str, options: Mapping[str, str]) -> str:  # noqa: ARG001
+    """The hash of what the function returns. Runs it; raises as `read` does."""
+    result = _Result(place)
+    _kept.clear()
+    _kept[place, str(Path.cwd())] = result
+    return result.identity()
+
+
+def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:  # noqa: ARG001
+    """The arrays that the function returns and that are `wanted` (None: all), and the labels.
+
+    It runs, unless `identity` was asked just before. Raises `UsageError` for a function
+    or an array that does not exist, `InputRefused` for one that fails or returns no arrays.
+    """
+    result = _kept.pop((place, str(Path.cwd())), None) or _Result(place)
+    names = result.returned.names
+    if names == ("",) and wanted is not None:
+        raise UsageError(
+            f"{place} returns a single array without a name, so none can be chosen by name",
+            hint="leave the renaming out, or return a dictionary",
+        )
+    for name in wanted or ():
+        if name not in names:
+            raise unknown_name(f"array of {place}", name, names)
+    chosen = names if wanted is None else sorted(wanted)
+    return take_over(result.returned, result.directory, chosen)
+
+
+def call(job: Job) -> Handover:
+    """In a child: import and call the function, and write what it returns.
+
+    Raises `UsageError` for one that does not exist, `InputRefused` for all else.
+    """
+    os.chdir(job.directory)
+    sys.path.insert(0, job.directory)
+    # Fd 0 is the tie to the parent; a function that asks for input is told that there is none.
+    with Path(os.devnull).open(encoding="utf-8") as nothing:
+        sys.stdin = nothing
+        threading.Thread(target=_keep_log_small, daemon=True).start()
+        place = f"{job.module}:{job.function}"
+        function = _function(job, place)
+        with _Blamed(place, job.directory):
+            result = function()
+        with _Blamed(f"{place}, what it returned,", job.directory):
+            arrays = _arrays(place, result)
+    return hand_over(arrays, Path(job.output))
+
+
+class _Blamed:
+    """Turns whatever is raised in the block into an `InputRefused` that says where.
+
+    Code of a user's may raise anything, its own exit included.
+    """
+
+    def __init__(self, what: str, directory: str) -> None:
+        self._what = what
+        self._directory = directory
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None or isinstance(error, InputRefused):
+            return
+        # The whole of it goes to the log.
+        traceback.print_exception(kind, error, trace)
+        if isinstance(error, SystemExit):
+            raise InputRefused(
+                f"{self._what} called exit({error.code!r}){self._place(error, trace)}",
+                hint="let it return the samples instead",
+            ) from error
+        last = traceback.format_exception_only(kind, error)[-1].strip()
+        raise InputRefused(
+            f"{self._what} failed: {last[:500]}{self._place(error, trace)}",
+            hint="correct the function, or run it by itself to see more",
+        ) from error
+
+    def _place(self, error: BaseException, trace: TracebackType | None) -> str:
+        """Where: the last line that is the user's own, else the last."""
+        if isinstance(error, SyntaxError):
+            return f" ({error.filename}:{error.lineno})"
+        frames = traceback.extract_tb(trace)
+        # The first is the line here that called it.
+        own = [frame for frame in frames if frame.filename.startswith(self._directory)]
+        found = (own or frames[1:])[-1:]
+        return "".join(f" ({frame.filename}:{frame.lineno})" for frame in found)
+
+
+def _function(job: Job, place: str) -> Any:
+    with _Blamed(f"{job.module} (imported for {place})", job.directory):
+        try:
+            found: Any = import_module(job.module)
+        except ModuleNotFoundError as error:
+            if not _is_part_of(error.name, job.module):
+                raise
+            raise _no_module(job, str(error.name)) from error
+    for name in job.function.split("."):
+        if not hasattr(found, name):
+            known = [n for n in dir(found) if callable(getattr(found, n)) and n[0] != "_"]
+            raise unknown_name(f"function in {job.module}", job.function, known)
+        found = getattr(found, name)
+    if not callable(found):
+        raise UsageError(f"{place} is a {type(found).__name__}, not a function")
+    return found
+
+
+def _is_part_of(missing: str | None, module: str) -> bool:
+    return missing is not None and f"{module}.".startswith(f"{missing}.")
+
+
+def _no_module(job: Job, missing: str) -> InputRefused:
+    directory = Path(job.directory, *missing.split(".")[:-1])
+    here = [path.stem for path in directory.glob("*") if path.is_dir() or path.suffix == ".py"]
+    close = get_close_matches(missing.rpartition(".")[2], here, n=1)
+    suggestion = f"did you mean {close[0]!r}? " if close else ""
+    return InputRefused(
+        f"there is no module {missing!r} in {job.directory}, nor is one installed",
+        hint=f"{suggestion}run edgeconv in the directory that has it, or set PYTHONPATH",
+    )
+
+
+def _arrays(place: str, result: Any) -> Arrays:
+    """The arrays by name ("" for a single one) and the labels, as numpy arrays."""
+    labels = None
+    if isinstance(result, tuple):
+        if len(result) != 2:
+            raise InputRefused(
+                f"{place} returned a tuple of {len(result)}",
+                hint="return arrays by name in a dictionary, or (those, labels)",
+            )
+        result, labels = result
+    named = dict(result) if hasattr(result, "keys") else {"": result}
+    if not named or not all(isinstance(name, str) for name in named):
+        raise InputRefused(
+            f"{place} returned a dictionary with the keys {list(named)[:5]}",
+            hint="the keys are the names of arrays",
+        )
+    arrays = {name: _array(place, name, value) for name, value in named.items()}
+    total = sum(array.nbytes for array in arrays.values())
+    if total > LARGEST_BYTES:
+        raise InputRefused(f"{place} returned {total:,} bytes; the most is {LARGEST_BYTES:,}")
+    return Arrays(arrays, None if labels is None else _array(place, "labels", labels))
+
+
+def _array(place: str, name: str, value: Any) -> Any:
+    import numpy as np
+
+    what = f"{place} returned, as {name!r}," if name else f"{place} returned"
+    if value is None or callable(getattr(value, "__next__", None)):
+        kind = "nothing" if value is None else f"a {type(value).__name__}"
+        raise InputRefused(
+            f"{what} {kind}, and no array", hint="return np.stack([...]) of the samples"
+        )
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputRefused(
+            f"{what} no array: {error}", hint="all samples need the same shape"
+        ) from error
+    if array.dtype.kind not in "biuf":
+        raise InputRefused(
+            f"{what} {array.dtype} ({type(value).__name__}), and no numbers",
+            hint="return arrays of numbers, and labels as class numbers",
+        )
+    return array
+
+
+def _keep_log_small() -> None:
+    """Empty the log of this process each time it has grown large, whatever is printed."""
+    while True:
+        time.sleep(_LOG_CHECK_S)
+        # What is written on goes where it would have gone, and the hole before takes no space.
+        if os.fstat(1).st_blocks * 512 > _LARGEST_LOG_BYTES:
+            os.ftruncate(1, 0)

@@ -1,0 +1,90 @@
+"""Ranges of softmax inputs without the part that the softmax does not see.
+
+A softmax gives exp(x) / sum(exp): what lies far enough below the largest value of its row
+counts for nothing. One sample of which a network is very sure stretches the range down to
+hundreds below, and the step of the integers with it, at the cost of all other samples.
+The range ends instead where no calibration sample would notice: below the lowest of the
+rows' maxima by so much that all the classes that end up there, together, weigh less than
+half a step of the softmax's own output.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edgeconv.tflite import with_softmax_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from edgeconv.quantize.calibrate import Feed
+    from edgeconv.tflite import SoftmaxInput
+
+# An 8-bit step of less than an eighth changes a probability by a factor of less than
+# exp(1/16); a range that is no wider than that needs no second look at the samples.
+_NARROW = 256 / 8
+
+
+class Floor(NamedTuple):
+    """The tensors of one softmax input, and the lowest of its rows' largest values."""
+
+    tensors: tuple[str, ...]
+    lowest_peak: float
+    classes: int
+    beta: float
+
+    def at(self, bits: int) -> float:
+        """Below this, a value makes no difference to a softmax of `bits` bits."""
+        levels = 2**bits
+        return self.lowest_peak - math.log(2 * levels * self.classes) / self.beta
+
+
+def softmax_floors(
+    float_model: bytes, feeds: Mapping[str, Feed], ranges: Mapping[str, Any], *, threads: int
+) -> list[Floor]:
+    """The floor of every softmax input with a wide range, over the calibration samples."""
+    import numpy as np
+
+    def is_wide(name: str) -> bool:
+        limits = ranges.get(name)
+        return limits is not None and float(np.max(limits["max"]) - np.min(limits["min"])) > _NARROW
+
+    exposed, inputs = with_softmax_inputs(float_model, is_wide)
+    if not inputs:
+        return []
+    peaks = _lowest_peaks(exposed, inputs, feeds, threads=threads)
+    return [Floor(one.tensors, peaks[one], one.classes, one.beta) for one in inputs]
+
+
+def _lowest_peaks(
+    model: bytes, inputs: tuple[SoftmaxInput, ...], feeds: Mapping[str, Feed], *, threads: int
+) -> dict[SoftmaxInput, float]:
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_content=model, num_threads=threads)
+    lowest = dict.fromkeys(inputs, math.inf)
+    for key in {one.signature for one in inputs}:
+        runner = interpreter.get_signature_runner(key)
+        for batch in feeds[key]:
+            answers = runner(**batch)
+            for one in (one for one in inputs if one.signature == key):
+                peaks = answers[one.output].max(axis=-1)
+                lowest[one] = min(lowest[one], float(peaks.min()))
+    return lowest
+
+
+def above_floors(
+    ranges: Mapping[str, Any], floors: list[Floor], *, bits: int
+) -> tuple[dict[str, Any], list[str]]:
+    """`ranges` with those of softmax inputs cut off at their floors, and which were cut."""
+    import numpy as np
+
+    cut, names = dict(ranges), []
+    for floor in floors:
+        for name in floor.tensors:
+            limits, least = ranges.get(name), floor.at(bits)
+            if limits and float(np.min(limits["min"])) < least < float(np.max(limits["max"])):
+                cut[name] = {**limits, "min": np.maximum(limits["min"], least)}
+                names.append(name)
+    return cut, names

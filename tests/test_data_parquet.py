@@ -1,0 +1,262 @@
+"""Parquet: typed columns and lists as arrays, and files that are damaged or hold other things."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet as pq
+
+from edgeconv.data import identity, load_samples
+from edgeconv.data.handover import Handover, take_over
+from edgeconv.data.kinds import parquet
+from edgeconv.errors import EdgeconvError, InputRefused, UsageError
+from edgeconv.nouns import TensorSpec
+
+FLOWERS = {
+    "length": [5.1, 7.0, 6.3],
+    "count": [1, 2, 3],
+    "kind": ["setosa", "virginica", "setosa"],
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Any:
+    def write(columns: Any, name: str = "a.parquet", **options: Any) -> str:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table(columns), path, **options)
+        return str(path)
+
+    return write
+
+
+def read(place: str, wanted: frozenset[str] | None = None, **options: str) -> Any:
+    """What `parquet.read` has its child do, in this process, which is faster."""
+    paths = tuple(map(str, parquet._files(place)))
+    with tempfile.TemporaryDirectory() as output:
+        job = parquet.Job(
+            place=place,
+            paths=paths,
+            options=options,
+            wanted=None if wanted is None else tuple(wanted),
+            output=output,
+        )
+        return take_over(parquet.read_table(job), Path(output))
+
+
+def read_in_child(place: str, **options: str) -> Any:
+    return parquet.read(place, options, None)
+
+
+def test_columns_become_one_array_and_text_labels_numbers(table: Any) -> None:
+    arrays = read(table(FLOWERS), labels="kind")
+    assert arrays.by_name[""].tolist() == [[5.1, 1], [7.0, 2], [6.3, 3]]
+    assert arrays.labels.tolist() == [0, 1, 0]
+    assert arrays.class_names == ("setosa", "virginica")
+
+
+def test_float64_goes_to_a_float32_input(table: Any) -> None:
+    spec = TensorSpec(name="x", shape=(-1, 2), dtype="float32")
+    samples = load_samples(table(FLOWERS) + "?labels=kind", (spec,))
+    assert samples.arrays["x"].dtype == np.float32
+    assert samples.arrays["x"][0].tolist() == [np.float32(5.1), 1]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([0, 1, 5], pa.int8()),
+        pa.array([0, 1, 5], pa.uint64()),
+        pa.array([0, 1, 5], pa.float16()),
+        pa.array([0, 1, 5], pa.float32()),
+        pa.array([0, 1, 5], pa.decimal128(5, 2)),
+        pa.array(["0", "1", "5"], pa.string()),
+        pa.array(["0", "1", "5"], pa.large_string()),
+        pa.array(["0", "1", "5"]).dictionary_encode(),
+        pa.array([0, 1, 5]).dictionary_encode(),
+    ],
+)
+def test_numbers_of_every_type_are_read_as_features_and_as_labels(values: Any, table: Any) -> None:
+    place = table({"x": values, "y": values})
+    arrays = read(place, labels="y")
+    assert arrays.by_name[""].tolist() == [[0], [1], [5]]
+    assert arrays.labels.tolist() == [0, 1, 5]
+    assert arrays.labels.dtype.kind in "iu"
+
+
+def test_booleans_are_0_and_1(table: Any) -> None:
+    assert read(table({"x": [True, False]})).by_name[""].tolist() == [[1], [0]]
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.float32(), 4)])
+def test_a_column_of_lists_is_a_dimension(kind: Any, table: Any) -> None:
+    pixels = np.arange(12, dtype=np.float32).reshape(3, 4)
+    place = table({"image": pa.array(pixels.tolist(), kind), "y": [0, 1, 2]})
+    np.testing.assert_array_equal(read(place, labels="y").by_name[""], pixels)
+    spec = TensorSpec(name="in", shape=(-1, 2, 2, 1), dtype="float32")
+    samples = load_samples(place + "?in=image&labels=y", (spec,))
+    np.testing.assert_array_equal(samples.arrays["in"], pixels.reshape(3, 2, 2, 1))
+
+
+def test_lists_of_lists_are_two_dimensions_and_keep_their_order(table: Any) -> None:
+    values = np.arange(24).reshape(2, 3, 4)
+    place = table({"x": values.tolist()})
+    np.testing.assert_array_equal(read(place).by_name[""], values)
+    fits = TensorSpec(name="in", shape=(-1, 3, 4, 1), dtype="float32")
+    assert load_samples(place, (fits,)).arrays["in"].shape == (2, 3, 4, 1)
+    turned = TensorSpec(name="in", shape=(-1, 4, 3), dtype="float32")
+    with pytest.raises(InputRefused, match=r"has shape \(2, 3, 4\)"):
+        load_samples(place, (turned,))
+
+
+def test_a_directory_is_read_in_the_order_of_its_files(table: Any, tmp_path: Path) -> None:
+    table({"x": [3, 4]}, "parts/part-1.parquet")
+    table({"x": [1, 2]}, "parts/part-0.parquet")
+    table({"x": [9]}, "parts/_old.parquet")
+    (tmp_path / "parts" / "_SUCCESS").touch()
+    place = str(tmp_path / "parts")
+    assert read(place).by_name[""].tolist() == [[1], [2], [3], [4]]
+    before = identity(place)
+    (tmp_path / "parts" / "_SUCCESS").write_text("changed")
+    assert identity(place) == before
+    table({"x": [5]}, "parts/part-2.parquet")
+    assert identity(place) != before
+
+
+def test_files_with_different_columns_are_refused(table: Any, tmp_path: Path) -> None:
+    table({"x": [1]}, "parts/0.parquet")
+    table({"z": [1]}, "parts/1.parquet")
+    with pytest.raises(InputRefused, match=r"1\.parquet has the columns z, and 0\.parquet has x"):
+        read(str(tmp_path / "parts"))
+    table({"x": ["a"]}, "parts/1.parquet")
+    with pytest.raises(InputRefused, match=r"'x' is string in 1\.parquet, and int64 in 0"):
+        read(str(tmp_path / "parts"))
+
+
+def test_a_directory_without_parquet_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputRefused, match=r"holds no \.parquet files"):
+        read(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"x": [1.0, None, None]}, "column 'x': 2 cells are empty .*the first in row 2"),
+        ({"x": [b"\xff\xd8"]}, "holds bytes .binary., such as encoded images"),
+        ({"x": [{"bytes": b"\x89", "path": "a"}]}, "such as encoded images"),
+        ({"x": [{"a": 1}]}, "holds struct<a: int64>, not numbers"),
+        ({"x": [datetime.datetime(2020, 1, 1)]}, "holds timestamp.*, not numbers"),
+        ({"x": pa.nulls(2)}, "2 cells are empty"),
+        ({"x": [[1, 2], [3]]}, "the list in row 2 has 1 values, that in row 1 has 2"),
+        ({"x": [[1, 2], None]}, "1 cells are empty"),
+        ({"x": [[1, None]]}, r"in its lists.: 1 cells are empty"),
+        ({"x": [["a"]]}, "'a' is no number"),
+        ({"x": [[1, 2]], "z": [1]}, "'x' holds lists, and is one of 2 columns"),
+        ({"x": ["1", "two"]}, "row 2: 'two' is no number"),
+        ({"x": pa.array([], pa.float32())}, "has no rows"),
+        ({"x": [decimal.Decimal("1.5")], "y": [1.5]}, "1.5 is no class number"),
+    ],
+)
+def test_columns_that_are_no_numbers_say_which_and_where(
+    columns: Any, message: str, table: Any
+) -> None:
+    options = {"labels": "y"} if "y" in columns else {}
+    with pytest.raises(InputRefused, match=message):
+        read(table(columns), **options)
+
+
+def test_labels_that_are_lists_are_refused(table: Any) -> None:
+    spec = TensorSpec(name="x", shape=(-1, 1), dtype="float32")
+    with pytest.raises(InputRefused, match=r"labels have shape \(2, 2\)"):
+        load_samples(table({"x": [1, 2], "y": [[1, 0], [0, 1]]}) + "?labels=y", (spec,))
+
+
+def test_a_wrong_column_gets_a_suggestion(table: Any) -> None:
+    with pytest.raises(UsageError, match="did you mean 'length'"):
+        read_in_child(table(FLOWERS), features="lenght")
+
+
+def test_a_dot_in_a_name_is_part_of_it(table: Any) -> None:
+    place = table({"a": [1], "a.b": [2], "y": [0]})
+    assert read(place, features="a.b").by_name[""].tolist() == [[2]]
+    assert read(place, features="a").by_name[""].tolist() == [[1]]
+
+
+def test_missing_empty_and_other_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputRefused, match="does not exist"):
+        read_in_child(str(tmp_path / "gone.parquet"))
+    path = tmp_path / "a.parquet"
+    path.touch()
+    with pytest.raises(InputRefused, match=r"empty \(0 bytes\)"):
+        read_in_child(str(path))
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(InputRefused, match="no readable Parquet file"):
+        read(str(path))
+
+
+def test_a_truncated_file_is_refused(table: Any) -> None:
+    path = Path(table(FLOWERS))
+    whole = path.read_bytes()
+    for length in range(1, len(whole), 7):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputRefused, match="no readable Parquet file"):
+            read(str(path), labels="kind")
+    with pytest.raises(InputRefused, match="no readable Parquet file"):
+        read_in_child(str(path), labels="kind")
+
+
+def test_many_equal_rows_in_a_small_file_are_refused(
+    table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = table({"x": np.zeros(100_000)})
+    assert Path(place).stat().st_size < 10_000
+    monkeypatch.setattr(parquet, "LARGEST_BYTES", 100_000)
+    with pytest.raises(InputRefused, match="would unpack to 800,000 bytes"):
+        read(place)
+
+
+def test_a_crash_of_the_reader_is_an_error_and_not_a_crash(
+    table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyarrow was seen to abort on damaged files, so it runs in a child."""
+    place = table(FLOWERS)
+    monkeypatch.setattr(parquet, "read_table", crash)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    with pytest.raises(InputRefused, match=r"no readable Parquet file: reading .* was ended by"):
+        read_in_child(place, labels="kind")
+
+
+def crash(job: parquet.Job) -> Handover:
+    os.abort()
+
+
+CHANGES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=4)
+
+
+@settings(max_examples=20, deadline=None)
+@given(CHANGES, st.sampled_from(["snappy", "none", "gzip"]))
+def test_a_damaged_file_gives_a_table_or_a_clear_error(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], compression: str
+) -> None:
+    path = tmp_path_factory.mktemp("damaged") / "a.parquet"
+    columns = {**FLOWERS, "list": [[1, 2], [3, 4], [5, 6]]}
+    pq.write_table(pa.table(columns), path, compression=compression)
+    damaged = bytearray(path.read_bytes())
+    for position, value in changes:
+        damaged[position % len(damaged)] = value
+    path.write_bytes(damaged)
+    try:
+        arrays = read_in_child(str(path), labels="kind", features="length:count")
+    except EdgeconvError:
+        return
+    assert arrays.by_name[""].dtype.kind in "iuf"
