@@ -39,6 +39,10 @@ class InputRefused(EdgeconvError):
     exit_code = 3
 
 
+class ConversionRefused(InputRefused):
+    """TensorFlow's converter does not take the model as it is; changed, it may."""
+
+
 class UnsupportedOperators(InputRefused):
     """The model needs operators that the TFLite runtime does not have."""
 
@@ -75,6 +79,7 @@ WORKER_ERRORS: dict[str, type[EdgeconvError]] = {
         EdgeconvError,
         UsageError,
         InputRefused,
+        ConversionRefused,
         UnsupportedOperators,
         OutputRefused,
         ToolFailed,

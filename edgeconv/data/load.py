@@ -101,9 +101,11 @@ def open_samples(
     columns = _by_input(source, given.by_name, renames, inputs)
     for spec in inputs:
         column = columns[spec.name]
-        if isinstance(column, np.ndarray) and not column.ndim:
-            check_input(source, column, spec)  # A single number has no length to compare.
+        if isinstance(column, np.ndarray) and not (steps or given.is_text):
+            check_input(source, column, spec)  # All of it, whichever samples are taken.
     count = _same_count(source, columns)
+    if not count:
+        raise InputRefused(f"{source} has no samples", hint="give at least one")
     labels = None if given.labels is None else check_labels(source, given.labels, count)
     return Source(source, inputs, columns, labels, given.is_text, steps, given.class_names)
 

@@ -11,6 +11,7 @@ import gzip
 import os
 import struct
 import tempfile
+import weakref
 import zlib
 from array import array
 from bisect import bisect_right
@@ -34,12 +35,23 @@ _MOST_RATIO = 500
 _RATIO_MATTERS_BYTES = 1 << 30
 
 
+class Spool:
+    """A temporary file without a name that compressed files are unpacked into, one after another.
+
+    It is closed, and with that gone, when this is.
+    """
+
+    def __init__(self) -> None:
+        self.file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        weakref.finalize(self, self.file.close)
+
+
 @dataclass(frozen=True)
-class _Indexed:
+class Indexed:
     """A file, where the bytes of each of its records begin and how many they are."""
 
     path: Path
-    unpacked: IO[bytes] | None
+    spool: Spool | None
     starts: array[int]
     lengths: array[int]
 
@@ -50,7 +62,7 @@ class Records:
     `first` and `count` choose a part of them.
     """
 
-    def __init__(self, files: Iterable[_Indexed], first: int = 0, count: int | None = None) -> None:
+    def __init__(self, files: Iterable[Indexed], first: int = 0, count: int | None = None) -> None:
         self._files = tuple(files)
         self._ends = list(accumulate(len(file.starts) for file in self._files))
         total = self._ends[-1] if self._ends else 0
@@ -63,8 +75,8 @@ class Records:
     def __getitem__(self, index: int) -> bytes:
         file, number = self._found(index)
         start, length = file.starts[number], file.lengths[number]
-        if file.unpacked is not None:
-            data = os.pread(file.unpacked.fileno(), length + _CRC.size, start)
+        if file.spool is not None:
+            data = os.pread(file.spool.file.fileno(), length + _CRC.size, start)
         else:
             with opened(file.path) as (stream, _size):
                 stream.seek(start)
@@ -86,7 +98,7 @@ class Records:
         """`count` of the records, from `first` on."""
         return Records(self._files, self._first + first, count)
 
-    def _found(self, index: int) -> tuple[_Indexed, int]:
+    def _found(self, index: int) -> tuple[Indexed, int]:
         if not 0 <= index < self._count:
             raise IndexError(index)
         position = self._first + index
@@ -99,21 +111,25 @@ def open_records(paths: Iterable[Path]) -> Records:
 
     Each file is gone through once, from length to length; the records are not read.
     """
-    return Records([indexed(path) for path in paths])
+    spool = Spool()
+    return Records([indexed(path, spool) for path in paths])
 
 
-def indexed(path: Path) -> _Indexed:
-    """Where the records of one file are. Raises `InputRefused` for what is no TFRecord file."""
+def indexed(path: Path, spool: Spool) -> Indexed:
+    """Where the records of one file are; it is unpacked into `spool` where it is compressed.
+
+    Raises `InputRefused` for what is no TFRecord file.
+    """
     with opened(path) as (stream, size_bytes):
         start = stream.read(_LENGTH.size)
         stream.seek(0)
         # A length may begin with the same two bytes as GZIP; its checksum tells.
         if start[:2] != _GZIP or _length(start) is not None:
-            return _Indexed(path, None, *_places(path, stream, size_bytes))
-        unpacked = _unpacked(path, stream, size_bytes)
-    size_bytes = unpacked.seek(0, os.SEEK_END)
-    unpacked.seek(0)
-    return _Indexed(path, unpacked, *_places(path, unpacked, size_bytes))
+            return Indexed(path, None, *_places(path, stream, 0, size_bytes))
+        first = spool.file.seek(0, os.SEEK_END)
+        end = first + _unpack(path, stream, size_bytes, spool)
+    spool.file.seek(first)
+    return Indexed(path, spool, *_places(path, spool.file, first, end))
 
 
 def masked_crc(data: bytes) -> int:
@@ -132,22 +148,23 @@ def _length(header: bytes) -> int | None:
     return int(length) if crc == masked_crc(header[:8]) else None
 
 
-def _places(path: Path, stream: IO[bytes], size_bytes: int) -> tuple[array[int], array[int]]:
-    if not size_bytes:
+def _places(
+    path: Path, stream: IO[bytes], position: int, end: int
+) -> tuple[array[int], array[int]]:
+    if position == end:
         raise InputRefused(f"{path} holds no records")
     starts, lengths = array("q"), array("q")
-    position = 0
-    while position < size_bytes:
+    while position < end:
         header = stream.read(_LENGTH.size)
         length = _length(header)
         if length is None:
             raise _no_record(path, len(starts) + 1, header)
         start = position + _LENGTH.size
         position = start + length + _CRC.size
-        if position > size_bytes:
+        if position > end:
             raise InputRefused(
                 f"{path}, record {len(starts) + 1}, is cut short: "
-                f"it should have {length:,} bytes and has {max(0, size_bytes - start - 4):,}",
+                f"it should have {length:,} bytes and has {max(0, end - start - 4):,}",
                 hint="copy or write the file again",
             )
         starts.append(start)
@@ -173,21 +190,22 @@ def _no_record(path: Path, number: int, header: bytes) -> InputRefused:
     )
 
 
-def _unpacked(path: Path, packed: IO[bytes], size_bytes: int) -> IO[bytes]:
-    unpacked = tempfile.TemporaryFile()  # noqa: SIM115
+def _unpack(path: Path, packed: IO[bytes], size_bytes: int, spool: Spool) -> int:
+    """Unpack a file to the end of `spool`, and return how many bytes that were."""
     written = 0
     try:
         with gzip.GzipFile(fileobj=packed) as stream:
             while block := stream.read(_BLOCK_BYTES):
-                written += unpacked.write(block)
+                written += spool.file.write(block)
                 too_dense = written > _RATIO_MATTERS_BYTES and written > _MOST_RATIO * size_bytes
                 if written > LARGEST_BYTES or too_dense:
                     raise InputRefused(
                         f"{path} has {size_bytes:,} bytes and unpacks to over {written:,}: refused"
                     )
+        spool.file.flush()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputRefused(
             f"{path} is compressed with GZIP, and damaged: {error}",
             hint="copy or write the file again",
         ) from error
-    return unpacked
+    return written

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import (
+    ConversionRefused,
     EdgeconvError,
+    ToolFailed,
     UnsupportedOperators,
     WorkerOutOfMemory,
     WorkerTimedOut,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _LOOPS = frozenset({"CALL", "CALL_ONCE", "IF", "STABLEHLO_WHILE", "WHILE"})
 # What the converter says of loops whose shapes are open.
 _LIST_OPERATORS = "TensorList"
+_KILLED = "SIGKILL"
 
 
 class Rung(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,10 +81,16 @@ def _fixed_rung(plan: Plan, prepared: Prepared | None) -> Rung:
 
 
 def is_curable(error: EdgeconvError) -> bool:
-    """Whether another rung may convert what ended in this error."""
-    if isinstance(error, WorkerTimedOut | WorkerOutOfMemory):
+    """Whether another rung may convert what ended in this error.
+
+    What the user's own limits stopped, or somebody killed, would end so again; and a model
+    or data that are refused for what they are stay so.
+    """
+    if isinstance(error, WorkerTimedOut | WorkerOutOfMemory) or _KILLED in error.message:
         return False
-    return not isinstance(error, UnsupportedOperators) or _LIST_OPERATORS in error.message
+    if isinstance(error, UnsupportedOperators):
+        return _LIST_OPERATORS in error.message
+    return isinstance(error, ConversionRefused | ToolFailed)
 
 
 def has_loops(prepared: Prepared) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import msgspec
 
+from edgeconv.errors import ConversionRefused, UnsupportedOperators
 from edgeconv.nouns import LadderStep, SourceKind
 from edgeconv.tf import keras_files, lean
-from edgeconv.tf.rewrite import rewrite
+from edgeconv.tf.rewrite import Change, rewrite
 from edgeconv.tf.shapes import FixedShapes
 
 SERVING = "serving_default"
@@ -60,14 +62,34 @@ def to_float(job: FloatJob) -> FloatGraph:
     else:
         graph = _exported(job)
         changes = job.unroll
-    if changes:
-        rewrite(graph.trained, graph.signatures, job.rewritten, fixed=job.fixed, unroll=job.unroll)
-        graph = msgspec.structs.replace(graph, read=job.rewritten)
-    data = lean.convert_saved_model(
-        graph.read, signatures=graph.signatures, tags=("serve",), select_ops=job.select_ops
-    )
+    graph, data = _converted(job, graph) if changes else (graph, _convert(job, graph))
     Path(job.target).write_bytes(data)
     return graph
+
+
+def _converted(job: FloatJob, graph: FloatGraph) -> tuple[FloatGraph, bytes]:
+    """The changed model and its .tflite.
+
+    Its calls are kept first, since the converter knows a fused recurrent layer by them; only
+    where loops do not let it, they are inlined and their lists given a fixed batch.
+    """
+    graph = msgspec.structs.replace(graph, read=job.rewritten)
+    ways: tuple[Change, ...] = ("unrolled",) if job.unroll else ("traced", "inlined")
+    for way in ways:
+        shutil.rmtree(job.rewritten, ignore_errors=True)
+        rewrite(graph.trained, graph.signatures, job.rewritten, fixed=job.fixed, change=way)
+        try:
+            return graph, _convert(job, graph)
+        except (ConversionRefused, UnsupportedOperators) as error:
+            if way == ways[-1] or "TensorList" not in error.message:
+                raise
+    raise AssertionError("the last way returned or raised")
+
+
+def _convert(job: FloatJob, graph: FloatGraph) -> bytes:
+    return lean.convert_saved_model(
+        graph.read, signatures=graph.signatures, tags=("serve",), select_ops=job.select_ops
+    )
 
 
 def _exported(job: FloatJob) -> FloatGraph:

@@ -56,13 +56,6 @@ def freeze(function: Any, specs: Mapping[str, Any]) -> Frozen:
     )
 
 
-def has_tensor_lists(function: Any) -> bool:
-    """Whether a loop of `function` collects its results in tensor lists, as recurrent layers do."""
-    graph = function.graph.as_graph_def()
-    bodies = [graph.node, *(inner.node_def for inner in graph.library.function)]
-    return any(node.op in _ELEMENT_SHAPE for nodes in bodies for node in nodes)
-
-
 def fix_list_batch(frozen: Frozen, batch: int) -> None:
     """Give the elements of tensor lists the leading dimension `batch` where that is open.
 

@@ -18,7 +18,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from edgeconv.errors import InputRefused, ToolFailed, UnsupportedOperators
+from edgeconv.errors import ConversionRefused, InputRefused, ToolFailed, UnsupportedOperators
 
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
 
@@ -128,7 +128,7 @@ def refusal(message: str) -> InputRefused:
     # The first error names the operator; the place that stands before it is a page long.
     found = re.search(r"error: (?:loc\(.*\): )?([^\n]+)", message)
     reason = found[1] if found else message.strip().split("\n")[0] or "it gave no reason"
-    return InputRefused(
+    return ConversionRefused(
         f"TensorFlow's converter does not take this model: {reason.strip()[:400]}{_place(message)}",
         hint="replace that operator or layer in the model, or export it with fixed shapes",
     )

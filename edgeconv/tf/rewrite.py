@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from edgeconv.errors import InputRefused
-from edgeconv.tf.frozen import as_function, fix_list_batch, freeze, has_tensor_lists
+from edgeconv.tf.frozen import as_function, fix_list_batch, freeze
 from edgeconv.tf.unroll import unrolled
 
 if TYPE_CHECKING:
@@ -13,14 +13,18 @@ if TYPE_CHECKING:
 
     from edgeconv.tf.shapes import FixedShapes
 
+Change = Literal["traced", "inlined", "unrolled"]
+
 
 def rewrite(
-    directory: str, keys: Sequence[str], target: str, *, fixed: FixedShapes, unroll: bool
+    directory: str, keys: Sequence[str], target: str, *, fixed: FixedShapes, change: Change
 ) -> None:
-    """Save the signatures `keys` again in `target`.
+    """Save the signatures `keys` again in `target`, their inputs as `fixed` says.
 
-    Raises `InputRefused` for a model that does not load, a shape it does not take, or a
-    loop that cannot be unrolled.
+    `change`: "traced" is the same functions, called with those shapes; "inlined" is one graph
+    without calls, whose tensor lists know the batch; "unrolled" is that without loops.
+    Raises `InputRefused` for a model that does not load, a shape it does not take, or a loop
+    that cannot be unrolled.
     """
     import tensorflow as tf
 
@@ -34,7 +38,7 @@ def rewrite(
             name: tf.TensorSpec(fixed.of(name, _sizes(name, spec)), spec.dtype, name=name)
             for name, spec in signature.structured_input_signature[1].items()
         }
-        call = _rewritten(signature, specs, unroll=unroll)
+        call = _rewritten(signature, specs, change)
         functions[key] = tf.function(call, autograph=False).get_concrete_function(**specs)
     tf.saved_model.save(module, target, signatures=functions)
 
@@ -60,11 +64,11 @@ def _sizes(name: str, spec: Any) -> list[int | None]:
     return sizes
 
 
-def _rewritten(signature: Any, specs: dict[str, Any], *, unroll: bool) -> Callable[..., Any]:
-    if not unroll and not has_tensor_lists(signature):
+def _rewritten(signature: Any, specs: dict[str, Any], change: Change) -> Callable[..., Any]:
+    if change == "traced":
         return lambda **inputs: signature(**inputs)
     frozen = freeze(signature, specs)
     batch = next((spec.shape[0] for spec in specs.values() if spec.shape.rank), None)
     if batch is not None:
         fix_list_batch(frozen, batch)
-    return unrolled(frozen) if unroll else as_function(frozen)
+    return unrolled(frozen) if change == "unrolled" else as_function(frozen)

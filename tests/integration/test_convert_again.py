@@ -167,7 +167,7 @@ def test_a_changed_number_of_samples_calibrates_anew(
     convert(model, tmp_path / "out", ["int8"], calibration=str(samples))
     again = convert(model, tmp_path / "out", ["int8"], calibration=str(samples), samples=10)
     assert again.reused == ()
-    assert again.artifacts[0].calibration.samples == 10
+    assert again.artifacts[0].calibration[0].samples == 10
 
 
 def test_a_changed_option_of_one_recipe_makes_only_that_one_anew(

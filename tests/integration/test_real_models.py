@@ -12,6 +12,7 @@ import pytest
 from edgeconv import bench, check, convert
 from edgeconv.measure.measuring import Measuring
 from edgeconv.nouns import RECIPE_NAMES, Budget, Limits, Report
+from edgeconv.quantize.recipes import make_recipes
 from edgeconv.runtimes.local import Timing
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -58,7 +59,10 @@ def test_every_format_of_the_keypoint_classifier_keeps_its_accuracy(tmp_path: Pa
     assert min(measured.values()) >= 0.963 - 0.002
 
 
-def test_the_loss_of_point_history_in_int8_is_seen_and_stopped(tmp_path: Path) -> None:
+def test_point_history_in_int8_keeps_its_accuracy_where_plain_ranges_lose_it(
+    tmp_path: Path,
+) -> None:
+    """TFLiteConverter's int8 has .942: one sample's logits stretch the range to -392."""
     train, test = split_gestures("point_history", 32, tmp_path)
     report = measure(GESTURES / "point_history_classifier.hdf5", train, test, tmp_path)
     measured = accuracies(report)
@@ -66,19 +70,27 @@ def test_the_loss_of_point_history_in_int8_is_seen_and_stopped(tmp_path: Path) -
         ("baseline", 0.968),
         ("float32", 0.968),
         ("float16", 0.968),
-        ("int8", 0.942),
-        ("int16x8", 0.9675),
+        ("int8", 0.962),
+        ("int16x8", 0.9665),
     ):
-        assert measured[name] >= least - 0.002, name
-    by_name = {row.name: row for row in report.measurements}
-    int8 = by_name["int8"]
+        assert measured[name] >= least - 0.0005, name
+    assert check(report, Budget(every=Limits(max_accuracy_drop=0.01))).ok
+
+
+def test_a_real_loss_of_accuracy_is_seen_and_stopped(tmp_path: Path) -> None:
+    train, test = split_gestures("point_history", 32, tmp_path)
+    source = GESTURES / "point_history_classifier.hdf5"
+    recipes = make_recipes(["int8"], engine="tflite")
+    convert(source, tmp_path / "out", recipes, calibration=str(train), samples=500)
+    report = bench([tmp_path / "out"], data_source=str(test), measuring=Measuring(rounds=1))
+    (int8,) = report.measurements
+    assert report.data is not None
     assert int8.broken is not None
     assert int8.fixed is not None
-    assert report.data is not None
     assert int8.accuracy_drop == pytest.approx((int8.broken - int8.fixed) / report.data.samples)
+    assert int8.accuracy_drop == pytest.approx(0.0264, abs=0.004)
     verdict = check(report, Budget(every=Limits(max_accuracy_drop=0.01)))
-    broken = [finding.model for finding in verdict.findings if not finding.ok]
-    assert broken == ["int8"]
+    assert [finding.model for finding in verdict.findings if not finding.ok] == ["int8"]
 
 
 def test_a_cnn_on_mnist_keeps_its_accuracy_in_every_format(tmp_path: Path) -> None:

@@ -92,15 +92,15 @@ def _usable(prepared: Prepared, declared: Declared, name: str) -> Feature:
 
 
 def _records(prepared: Prepared, text: str | None) -> Records:
-    from edgeconv.data.records import Records, indexed
+    from edgeconv.data.records import Records, Spool, indexed
 
     split, first, count = part_of(prepared, text)
-    files = []
+    files, spool = [], Spool()
     for path, length in prepared.shards(split):
         # A shard without records may have no file.
         if not length:
             continue
-        file = indexed(path)
+        file = indexed(path, spool)
         if len(file.starts) != length:
             raise InputRefused(
                 f"{path} has {len(file.starts)} records, and dataset_info.json says {length}",
