@@ -308,3 +308,28 @@ def test_the_bundled_digits_are_images_from_0_to_1_with_their_labels() -> None:
 def test_the_bundled_digits_have_no_other_arrays() -> None:
     with pytest.raises(UsageError, match="did you mean 'image'"):
         sklearn_bundled.read("digits", {}, frozenset({"images"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [("iris", (150, 4), 3), ("wine", (178, 13), 3), ("breast_cancer", (569, 30), 2)],
+)
+def test_the_bundled_tables_are_rows_with_their_labels_and_class_names(
+    name: str, shape: tuple[int, int], classes: int
+) -> None:
+    read = sklearn_bundled.read(name, {}, None)
+    rows = read.by_name["x"]
+    assert isinstance(rows, np.ndarray)
+    assert rows.shape == shape
+    assert rows.dtype == np.float32
+    assert read.labels is not None
+    assert np.unique(read.labels).tolist() == list(range(classes))
+    assert len(read.class_names) == classes
+
+
+def test_the_bundled_diabetes_rows_have_no_labels() -> None:
+    read = sklearn_bundled.read("diabetes", {}, None)
+    rows = read.by_name["x"]
+    assert isinstance(rows, np.ndarray)
+    assert (rows.shape, rows.dtype) == ((442, 10), np.float32)
+    assert read.labels is None

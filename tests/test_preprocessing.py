@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeconv.data.preprocessing import describe, parse_preprocessing
-from edgeconv.data.steps import DTYPES
+from edgeconv.data.steps import DTYPES, KEYS
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.nouns import Preprocessing
 
@@ -340,3 +341,22 @@ def test_parsing_imports_no_numpy() -> None:
         "sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+GUIDE = (Path(__file__).parent.parent / "docs/data.md").read_text(encoding="utf-8")
+
+
+def test_the_guide_has_an_example_of_every_key_and_each_of_them_is_understood() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \|.*\| `([^`|]+)` \|$", GUIDE, re.MULTILINE)
+    assert [key for key, _ in rows] == list(KEYS)
+    for key, example in rows:
+        assert f"{key}=" in describe(parse_preprocessing(example))
+
+
+def test_the_guides_file_and_frequent_steps_are_understood(tmp_path: Path) -> None:
+    (file,) = re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL)
+    assert set(parse_preprocessing(written(tmp_path / "x.toml", file))) == {"", "tokens"}
+    frequent = re.findall(r"\| `(\w[^`|]+)` \|$", GUIDE.partition("Frequent ones")[2], re.MULTILINE)
+    assert len(frequent) == 6
+    for steps in (*frequent, *re.findall(r"--preprocess '([^']+)'", GUIDE)):
+        assert describe(parse_preprocessing(steps)) == steps

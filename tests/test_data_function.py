@@ -1,0 +1,275 @@
+"""module:function: what it returns, and everything that a user's function can do instead."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeconv.data import identity, load_samples, open_samples
+from edgeconv.data.kinds import function
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.nouns import TensorSpec
+from edgeconv.workers import Allowance
+
+X = TensorSpec(name="x", shape=(-1, 2), dtype="float32")
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Writes a module that is called mydata, in the current directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text: str, name: str = "mydata.py") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return path
+
+    return write
+
+
+def returning(expression: str) -> str:
+    return f"import numpy as np\ndef load():\n    return {expression}\n"
+
+
+def read(place: str = "mydata:load", wanted: frozenset[str] | None = None) -> Any:
+    return function.read(place, {}, wanted)
+
+
+def test_a_dictionary_gives_arrays_by_name_and_a_tuple_the_labels_too(module: Any) -> None:
+    module(returning("{'x': np.float32([[1, 2], [3, 4]]), 'y': np.arange(2)}, [1, 0]"))
+    arrays = read()
+    assert arrays.by_name["x"].tolist() == [[1, 2], [3, 4]]
+    assert arrays.by_name["x"].dtype == np.float32
+    assert arrays.by_name["y"].tolist() == [0, 1]
+    assert arrays.labels.tolist() == [1, 0]
+    assert list(read(wanted=frozenset({"y"})).by_name) == ["y"]
+
+
+def test_one_array_goes_to_the_only_input(module: Any) -> None:
+    module(returning("np.ones((3, 2), np.float32)"))
+    samples = load_samples("mydata:load", (X,), allow_code=True)
+    assert samples.arrays["x"].tolist() == [[1, 1]] * 3
+    assert samples.labels is None
+    with pytest.raises(UsageError, match="a single array without a name"):
+        load_samples("mydata:load?x=other", (X,), allow_code=True)
+
+
+def test_arrays_are_renamed_like_those_of_a_file(module: Any) -> None:
+    module(returning("{'x_test': np.ones((3, 2), np.float32), 'x_train': np.ones(9)}, [0, 1, 2]"))
+    samples = load_samples("mydata:load?x=x_test", (X,), allow_code=True)
+    assert samples.count == 3
+    with pytest.raises(UsageError, match="did you mean 'x_test'"):
+        load_samples("mydata:load?x=x_tst", (X,), allow_code=True)
+    with pytest.raises(UsageError, match="unknown data option or model input 'labels'"):
+        load_samples("mydata:load?labels=y", (X,), allow_code=True)
+
+
+def test_modules_of_packages_and_methods_of_classes_are_found(module: Any) -> None:
+    module("", "package/__init__.py")
+    module(
+        """
+        import numpy as np
+        class Data:
+            @staticmethod
+            def load(): return np.zeros(2)
+        """,
+        "package/data.py",
+    )
+    assert read("package.data:Data.load").by_name[""].shape == (2,)
+
+
+def test_it_runs_in_the_directory_of_the_caller_and_not_in_its_process(module: Any) -> None:
+    Path("values.txt").write_text("1 2 3", encoding="ascii")
+    module("import os, numpy as np\ndef load(): return np.loadtxt('values.txt'), os.getpid() + 0")
+    arrays = read()
+    assert arrays.by_name[""].tolist() == [1, 2, 3]
+    import os
+
+    assert int(arrays.labels) != os.getpid()
+
+
+def test_it_is_refused_unless_code_is_allowed_and_then_does_not_run(module: Any) -> None:
+    module("open('ran', 'w').close()\ndef load(): pass")
+    with pytest.raises(UsageError, match="runs code"):
+        open_samples("mydata:load", (X,))
+    with pytest.raises(UsageError, match="runs code"):
+        identity("mydata:load")
+    assert not Path("ran").exists()
+
+
+def test_the_identity_is_of_what_it_returns(module: Any) -> None:
+    module(returning("np.ones(3)"))
+    first = identity("mydata:load", allow_code=True)
+    module("import numpy\ndef load():\n    print('other code')\n    return numpy.ones(3)\n")
+    assert identity("mydata:load", allow_code=True) == first
+    module(returning("np.ones(4)"))
+    assert identity("mydata:load", allow_code=True) != first
+    module(returning("{'x': np.ones(3)}"))
+    assert identity("mydata:load", allow_code=True) != first
+
+
+def test_reading_after_the_identity_does_not_run_it_again_but_reading_later_does(
+    module: Any,
+) -> None:
+    module(
+        """
+        import numpy as np
+        def load():
+            with open('runs', 'a') as file: file.write('x')
+            return np.full(2, len(open('runs').read()))
+        """
+    )
+    identity("mydata:load", allow_code=True)
+    assert read().by_name[""].tolist() == [1, 1]
+    assert read().by_name[""].tolist() == [2, 2]
+    identity("mydata:load", allow_code=True)
+    assert read().by_name[""].tolist() == [3, 3]
+
+
+def test_nothing_is_left_in_the_temporary_directory(
+    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    module(returning("np.ones(3)"))
+    read()
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("None", "returned nothing, and no array"),
+        ("{'x': None}", "returned, as 'x', nothing"),
+        ("(i for i in range(3))", "returned a generator, and no array"),
+        ("np.array(['a', 'b'])", r"returned <U1 \(ndarray\), and no numbers"),
+        ("np.ones(2), ['cat', 'dog']", "returned, as 'labels', <U3"),
+        ("np.array([{}])", "returned object"),
+        ("[[1, 2], [3]]", "returned no array: .*inhomogeneous"),
+        ("object()", "returned object"),
+        ("{}", r"returned a dictionary with the keys \[\]"),
+        ("{0: np.ones(2)}", r"returned a dictionary with the keys \[0\]"),
+        ("(np.ones(2), np.ones(2), np.ones(2))", "returned a tuple of 3"),
+    ],
+)
+def test_what_is_no_array_of_numbers_is_refused(expression: str, message: str, module: Any) -> None:
+    module(returning(expression))
+    with pytest.raises(InputRefused, match=f"mydata:load {message}"):
+        read()
+
+
+def test_too_much_is_refused(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module(returning("np.broadcast_to(np.float32(0), (1 << 33, 3))"))
+    with pytest.raises(InputRefused, match=r"returned 103,079,215,104 bytes"):
+        read()
+
+
+def test_an_exception_is_told_with_the_line_that_is_the_users_own(module: Any) -> None:
+    path = module(
+        """
+        import json
+        def load():
+            return json.loads('{')
+        """
+    )
+    with pytest.raises(
+        InputRefused,
+        match=r"mydata:load failed: json\.decoder\.JSONDecodeError"
+        r": Expecting property name",
+    ) as error:
+        read()
+    assert f"({path}:4)" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def load():\n    raise KeyboardInterrupt", "failed: KeyboardInterrupt"),
+        ("class Own(BaseException): pass\ndef load(): raise Own(3)", r"failed: mydata\.Own: 3"),
+        ("def load(a): pass", "missing 1 required positional argument: 'a'"),
+        ("def load(): exit(3)", r"called exit\(3\)"),
+        ("import sys\ndef load(): sys.exit('no data')", r"called exit\('no data'\)"),
+        ("def load(): return input()", "failed: EOFError"),
+        ("def load(): return load()", "failed: RecursionError"),
+        (
+            "class A:\n  def __array__(self, *a, **k): raise KeyError(1)\ndef load(): return A()",
+            "what it returned, failed: KeyError: 1",
+        ),
+    ],
+)
+def test_whatever_it_raises_is_refused(text: str, message: str, module: Any) -> None:
+    module(text)
+    with pytest.raises(InputRefused, match=message):
+        read()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 / 0", r"mydata \(imported for mydata:load\) failed: ZeroDivisionError.*mydata\.py:1\)"),
+        ("def load(:", r"failed: SyntaxError: .*mydata\.py:1\)"),
+        ("import not_there", r"failed: ModuleNotFoundError: No module named 'not_there'.*py:1\)"),
+        ("exit()", r"mydata \(imported for mydata:load\) called exit"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_says_where(text: str, message: str, module: Any) -> None:
+    module(text)
+    with pytest.raises(InputRefused, match=message):
+        read()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import os\ndef load(): os.abort()", "mydata:load was ended by SIGABRT"),
+        ("import os\ndef load(): os._exit(7)", "ended with exit code 7"),
+        ("import os\ndef load(): os._exit(0)", "ended without an answer"),
+        ("import os, signal\ndef load(): os.kill(os.getpid(), signal.SIGKILL)", "by SIGKILL"),
+    ],
+)
+def test_a_crash_is_an_error_here(text: str, message: str, module: Any) -> None:
+    module(text)
+    with pytest.raises(InputRefused, match=message):
+        read()
+
+
+def test_printing_without_end_ends_with_the_time_and_fills_no_disk(
+    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(function, "ALLOWANCE", Allowance(timeout_s=4))
+    module(
+        """
+        import os, sys
+        def load():
+            while True:
+                sys.stdout.write('all work and no play\\n' * 1000)
+                with open('blocks', 'w') as file: file.write(str(os.fstat(1).st_blocks))
+        """
+    )
+    with pytest.raises(InputRefused, match=r"did not end within 4 s\n.*all work and no play"):
+        read()
+    assert int(Path("blocks").read_text(encoding="ascii") or 0) * 512 < 1 << 30
+
+
+def test_a_missing_module_or_function_gets_a_suggestion(module: Any) -> None:
+    module("import numpy as np\nsize = 3\ndef load_test(): pass\ndef _hidden(): pass")
+    with pytest.raises(InputRefused, match="there is no module 'mydat' in /") as refused:
+        read("mydat:load")
+    assert "did you mean 'mydata'?" in refused.value.hint
+    assert "PYTHONPATH" in refused.value.hint
+    with pytest.raises(InputRefused, match=r"there is no module 'mydata\.more'"):
+        read("mydata.more:load")
+    with pytest.raises(UsageError, match="unknown function in mydata 'load'") as unknown:
+        read()
+    assert unknown.value.hint == "did you mean 'load_test'? known: load_test"
+    with pytest.raises(UsageError, match="mydata:size is a int, not a function"):
+        read("mydata:size")
+    with pytest.raises(UsageError, match="mydata names no function"):
+        read("mydata")
