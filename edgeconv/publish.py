@@ -109,10 +109,13 @@ def _manifest(plan: Plan, prepared: Prepared, examined: Examined) -> Artifact:
 
 def _ladder(prepared: Prepared, candidate: Candidate) -> tuple[LadderStep, ...]:
     """The attempts that failed before this one, and this one; nothing where none failed."""
-    steps = (*prepared.ladder, *candidate.ladder)
+    steps = (*prepared.ladder[:-1], *candidate.ladder)
     if not any(step.failed for step in steps):
         return ()
     done = prepared.rung.text
+    if prepared.ladder:
+        loaded = prepared.ladder[-1].attempt
+        done = loaded if prepared.rung.is_first else f"{loaded}, {done}"
     if candidate.recipe.name != "float32":
         engines = {"litert": "ai-edge-quantizer", "tflite": "TFLiteConverter"}
         done += f", quantized with {engines[candidate.engine]}"

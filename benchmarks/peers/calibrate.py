@@ -31,15 +31,13 @@ def tflite_seconds(number):
 def edgeconv_seconds(number):
     from pathlib import Path
 
-    from edgeconv.quantize.calibrate import activation_ranges
+    from edgeconv.quantize.calibrate import Feed, activation_ranges
 
     content = Path(model).read_bytes()
     started = time.perf_counter()
     activation_ranges(
         content,
-        {name: data[:number]},
-        signature="serving_default",
-        batch=1,
+        {"serving_default": Feed({name: data[:number]}, 1)},
         calibration_range="minmax",
         threads=2,
     )

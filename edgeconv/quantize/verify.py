@@ -22,8 +22,11 @@ _MAX_SCALE = 1e12
 # output varies over the samples: 16 bits for a float model, 10 for a quantised one.
 _ROUNDING = {True: 2.0**-16, False: 2.0**-10}
 _COSINE_EPSILON = 1e-30
+# TFLiteConverter leaves a tensor of fewer than 1,024 numbers in float32, as not worth it.
+_FEW_WEIGHT_BYTES = 4 * 1024
+_MOST = 0.5
 # The fused recurrent operators keep their state from one invoke to the next.
-_STATEFUL = frozenset(
+STATEFUL = frozenset(
     {
         "BIDIRECTIONAL_SEQUENCE_LSTM",
         "BIDIRECTIONAL_SEQUENCE_RNN",
@@ -94,11 +97,29 @@ def _check_integer(recipe: Recipe, summary: GraphSummary) -> None:
         )
 
 
+def made_share(recipe: Recipe, summary: GraphSummary) -> float:
+    """The fraction of the weights that are stored as the recipe says; 1 for float32."""
+    if recipe.name == "float32":
+        return 1.0
+    is_float16 = recipe.name == "float16"
+    return summary.float16_weight_share if is_float16 else summary.quantized_weight_share
+
+
+def is_mostly_float(recipe: Recipe, summary: GraphSummary) -> bool:
+    """Whether most of the weights of a model that has some were left as they are."""
+    enough = summary.weight_bytes > _FEW_WEIGHT_BYTES
+    return not recipe.full_integer and enough and made_share(recipe, summary) < _MOST
+
+
 def _nothing_quantized(recipe: Recipe, summary: GraphSummary) -> tuple[str, ...]:
     if recipe.name in {"dynamic", "weight-only-int8"} and not summary.quantized_weight_share:
         return (f"nothing was quantised: this {recipe.name} model is the float32 model",)
     if recipe.name == "float16" and not summary.float16_weight_share:
         return ("nothing became float16: this model is the float32 model",)
+    if is_mostly_float(recipe, summary):
+        share = made_share(recipe, summary)
+        kind = "float16" if recipe.name == "float16" else "int8"
+        return (f"only {share:.1%} of the weights became {kind}; the others stay float32",)
     # Constants of elementwise operators become int16 in an int16x8 model, which is no share.
     left_float = summary.weight_bytes and summary.float_operators
     if recipe.full_integer and left_float and not summary.quantized_weight_share:
@@ -110,7 +131,7 @@ def _nothing_quantized(recipe: Recipe, summary: GraphSummary) -> tuple[str, ...]
 
 
 def _keeps_state(summary: GraphSummary) -> tuple[str, ...]:
-    stateful = sorted({operator.name for operator in summary.operators} & _STATEFUL)
+    stateful = sorted({operator.name for operator in summary.operators} & STATEFUL)
     if not stateful:
         return ()
     return (

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from edgeconv.data.preprocessing import describe
 from edgeconv.report import units
 from edgeconv.report.limits import closing_line, in_words
 from edgeconv.report.plots import Point, accuracy_plot
-from edgeconv.data.preprocessing import describe
 from edgeconv.report.rows import ModelRow, io_types, model_rows, weights, worst_snr_db
 from edgeconv.report.strips import DOTS_A_ROW, latency_picture, snr_picture
 

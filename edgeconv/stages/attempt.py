@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import EdgeconvError
 from edgeconv.nouns import LadderStep
+from edgeconv.quantize.verify import is_mostly_float, made_share
 from edgeconv.stages.judge import judge_all, judge_float, second_opinion, with_ladder
-from edgeconv.stages.ladder import Rung, first_rung, is_curable, next_rung
+from edgeconv.stages.ladder import Rung, first_rung, has_fused_layers, is_curable, next_rung
 from edgeconv.stages.make import start_first_engine
 from edgeconv.stages.prepare import Prepared, prepare
 from edgeconv.stages.target import is_asked, prove, verifying_runtime
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from edgeconv.stages.judge import Judged, Outputs
 
     Outcome = dict[Recipe, "Good | EdgeconvError"]
+
+
+# The recipes for weights that TFLiteConverter has.
+_TFLITE_HAS = frozenset({"dynamic", "float16"})
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
     climb = _Climb()
     rung: Rung | None = first_rung(run.plan)
     last: _Attempt | None = None
+    asked: _Attempt | None = None
     while rung is not None:
         remaining = [recipe for recipe in recipes if recipe not in climb.good]
         curable = [r for r in remaining if rung.is_first or _is_curable(climb.errors.get(r))]
@@ -70,9 +76,15 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
         attempt = _tried(run, rung, curable, climb)
         last = attempt or last
         rung = next_rung(run.plan, rung, attempt.prepared if attempt else None)
+        # A fused layer is quantised as one where that can be: it is smaller than unrolled.
+        if attempt and has_fused_layers(attempt.prepared):
+            _ask_second_engine(run, attempt, recipes, climb)
+            asked = attempt
     if last is None:
-        raise _none_converted(climb, recipes)
-    _ask_second_engine(run, last, recipes, climb)
+        raise climb.errors[recipes[0]]
+    if last is not asked:
+        _ask_second_engine(run, last, recipes, climb)
+    _ask_for_more(run, climb)
     if is_asked(run):
         _prove_all(run, climb)
     return {recipe: climb.good.get(recipe) or climb.errors[recipe] for recipe in recipes}
@@ -87,7 +99,7 @@ def _tried(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) -> _A
     try:
         attempt = _attempt(run, rung, recipes)
     except EdgeconvError as error:
-        if not is_curable(error):
+        if rung.is_first and not is_curable(error):
             raise
         for recipe in recipes:
             _note_failure(climb, recipe, rung.text, error)
@@ -102,11 +114,12 @@ def _tried(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) -> _A
 
 
 def _note_failure(climb: _Climb, recipe: Recipe, attempt: str, error: EdgeconvError) -> None:
-    step = LadderStep(attempt=attempt, failed=error.message)
+    first_line = error.message.partition("\n")[0]
+    step = LadderStep(attempt=attempt, failed=first_line)
     climb.steps[recipe] = (*climb.steps.get(recipe, ()), step)
     before = climb.errors.get(recipe)
     if before is not None and before.message != error.message:
-        both = f"{before.message}\n  then, with {attempt}: {error.message}"
+        both = f"{before.message}\n  then, with {attempt}: {first_line}"
         error = type(error)(both, hint=error.hint or before.hint)
     climb.errors[recipe] = error
 
@@ -128,21 +141,44 @@ def _attempt(run: Run, rung: Rung, recipes: Sequence[Recipe]) -> _Attempt:
     return _Attempt(prepared, settled, outputs)
 
 
-def _ask_second_engine(run: Run, last: _Attempt, recipes: Sequence[Recipe], climb: _Climb) -> None:
-    """Ask TFLiteConverter for what has no good file yet, from the last float32 graph."""
+def _ask_second_engine(
+    run: Run, attempt: _Attempt, recipes: Sequence[Recipe], climb: _Climb
+) -> None:
+    """Ask TFLiteConverter for what has no good file yet, from the SavedModel of `attempt`."""
     for recipe in recipes:
         first = climb.errors.get(recipe)
         if recipe in climb.good or recipe.name == "float32":
             continue
         if first is not None and recipe.engine == "litert":
             continue
-        where = verifying_runtime(run, last.prepared.select_ops)
-        outcome = second_opinion(run, last.prepared, recipe, first, last.outputs, where)
+        where = verifying_runtime(run, attempt.prepared.select_ops)
+        outcome = second_opinion(run, attempt.prepared, recipe, first, attempt.outputs, where)
         if isinstance(outcome, EdgeconvError):
             climb.errors[recipe] = outcome
         else:
             outcome = with_ladder(outcome, climb.steps.get(recipe, ()))
-            climb.good[recipe] = Good(last.prepared, outcome, last.outputs)
+            climb.good[recipe] = Good(attempt.prepared, outcome, attempt.outputs)
+
+
+def _ask_for_more(run: Run, climb: _Climb) -> None:
+    """Ask TFLiteConverter for what ai-edge-quantizer left mostly as it was.
+
+    It passes over the weights of fused recurrent layers and of GATHER, and does not say so.
+    """
+    for recipe, good in tuple(climb.good.items()):
+        summary = good.examined.summary
+        if recipe.engine != "auto" or good.prepared.saved_model is None:
+            continue
+        if recipe.name not in _TFLITE_HAS or not is_mostly_float(recipe, summary):
+            continue
+        other = second_opinion(run, good.prepared, recipe, None, good.outputs)
+        if isinstance(other, EdgeconvError):
+            continue
+        if made_share(recipe, other.summary) > made_share(recipe, summary):
+            left = f"{1 - made_share(recipe, summary):.1%} of the weights stayed float32"
+            attempt = f"{good.prepared.rung.text}, quantized with ai-edge-quantizer"
+            steps = (*climb.steps.get(recipe, ()), LadderStep(attempt=attempt, failed=left))
+            climb.good[recipe] = Good(good.prepared, with_ladder(other, steps), good.outputs)
 
 
 def _prove_all(run: Run, climb: _Climb) -> None:
@@ -154,7 +190,3 @@ def _prove_all(run: Run, climb: _Climb) -> None:
             climb.errors[recipe] = proven
         else:
             climb.good[recipe] = Good(good.prepared, proven, good.outputs)
-
-
-def _none_converted(climb: _Climb, recipes: Sequence[Recipe]) -> EdgeconvError:
-    return climb.errors[recipes[0]]

@@ -20,6 +20,7 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
+from edgeconv.quantize.verify import STATEFUL
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.tflite import summarise
 
@@ -62,7 +63,7 @@ def next_rung(plan: Plan, rung: Rung, prepared: Prepared | None) -> Rung | None:
         return None
     if rung.is_first and (prepared is None or _is_open(prepared)):
         return _fixed_rung(plan, prepared)
-    if prepared is None or has_loops(prepared):
+    if prepared is None or has_loops(prepared) or has_fused_layers(prepared):
         fixed = rung if not rung.is_first else _fixed_rung(plan, prepared)
         words = f"loops unrolled, {fixed.text}"
         return Rung(text=words, fixed=fixed.fixed, unroll=True, is_first=False)
@@ -94,16 +95,29 @@ def is_curable(error: EdgeconvError) -> bool:
 
 
 def has_loops(prepared: Prepared) -> bool:
-    """Whether the float32 graph has operators that no quantiser looks through."""
+    """Whether the float32 graph has loops and branches, which no quantiser looks through."""
+    return _has_any(prepared, _LOOPS)
+
+
+def has_fused_layers(prepared: Prepared) -> bool:
+    """Whether the float32 graph has recurrent layers as one operator each.
+
+    TFLiteConverter quantises some of them, ai-edge-quantizer none.
+    """
+    return _has_any(prepared, STATEFUL)
+
+
+def _has_any(prepared: Prepared, names: frozenset[str]) -> bool:
     summary = summarise(prepared.float_model.read_bytes(), where="the float32 model")
-    return any(operator.name in _LOOPS for operator in summary.operators)
+    return any(operator.name in names for operator in summary.operators)
 
 
 def _is_open(prepared: Prepared) -> bool:
     """Whether a dimension within a sample, or that of a loop's batch, is dynamic."""
     inputs = [spec for part in prepared.parts for spec in part.signature.inputs]
     within = any(-1 in spec.shape[1:] for spec in inputs)
-    return within or (has_loops(prepared) and any(-1 in spec.shape for spec in inputs))
+    loops = has_loops(prepared) or has_fused_layers(prepared)
+    return within or (loops and any(-1 in spec.shape for spec in inputs))
 
 
 def _shapes_of_samples(prepared: Prepared) -> dict[str, tuple[int, ...]]:

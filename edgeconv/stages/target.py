@@ -62,16 +62,18 @@ def prove(
     first = _proven(run, prepared, examined, expected, target, cost="")
     if not isinstance(first, EdgeconvError):
         return first
-    steps: tuple[LadderStep, ...] = (LadderStep(attempt=f"on {runtime}", failed=first.message),)
+    steps: tuple[LadderStep, ...] = (
+        LadderStep(attempt=f"on {runtime}", failed=_first_line(first)),
+    )
     for cost, other in _others(run, prepared, examined, expected):
         if isinstance(other, EdgeconvError):
-            steps = (*steps, LadderStep(attempt=cost, failed=other.message))
+            steps = (*steps, LadderStep(attempt=cost, failed=_first_line(other)))
             continue
         spent = f"{cost}; {_difference(examined, other)}"
         second = _proven(run, prepared, other, expected, target, cost=spent)
         if not isinstance(second, EdgeconvError):
             return with_ladder(second, (*examined.candidate.ladder, *steps))
-        steps = (*steps, LadderStep(attempt=cost, failed=second.message))
+        steps = (*steps, LadderStep(attempt=cost, failed=_first_line(second)))
     tried = "".join(f"\n  tried: {step.attempt}: {step.failed}" for step in steps[1:])
     return VerificationFailed(
         f"{recipe.name} does not run right on {runtime}: {first.message}{tried}",
@@ -136,6 +138,10 @@ def _by_tflite(
     except EdgeconvError as error:
         return error
     return judge_all(run, prepared, {recipe: candidate}, expected)[recipe]
+
+
+def _first_line(error: EdgeconvError) -> str:
+    return error.message.partition("\n")[0]
 
 
 def _difference(before: Examined, after: Examined) -> str:

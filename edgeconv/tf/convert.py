@@ -10,10 +10,11 @@ import msgspec
 from edgeconv.errors import ConversionRefused, UnsupportedOperators
 from edgeconv.nouns import LadderStep, SourceKind
 from edgeconv.tf import keras_files, lean
-from edgeconv.tf.rewrite import Change, rewrite
+from edgeconv.tf.rewrite import Change, freeze_variables, rewrite
 from edgeconv.tf.shapes import FixedShapes
 
 SERVING = "serving_default"
+_TF1_VARIABLES = "VariableV2"
 
 
 class FloatJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +40,7 @@ class FloatGraph(msgspec.Struct, frozen=True, kw_only=True):
     """What was converted.
 
     `trained` is the SavedModel that says what is right, `read` the one that TensorFlow's
-    converter read; `loading` are the attempts at a Keras file, where the first one failed.
+    converter read; `loading` are the attempts at loading it, where the first one failed.
     """
 
     trained: str
@@ -62,12 +63,29 @@ def to_float(job: FloatJob) -> FloatGraph:
     else:
         graph = _exported(job)
         changes = job.unroll
-    graph, data = _converted(job, graph) if changes else (graph, _convert(job, graph))
+    graph, data = _changed(job, graph) if changes else _unchanged(job, graph)
     Path(job.target).write_bytes(data)
     return graph
 
 
-def _converted(job: FloatJob, graph: FloatGraph) -> tuple[FloatGraph, bytes]:
+def _unchanged(job: FloatJob, graph: FloatGraph) -> tuple[FloatGraph, bytes]:
+    """The model as it is and its .tflite; one of TF1 has its variables frozen if need be."""
+    try:
+        return graph, _convert(job, graph)
+    except ConversionRefused as error:
+        if _TF1_VARIABLES not in error.message:
+            raise
+        freeze_variables(graph.read, graph.signatures, job.rewritten)
+        failed = LadderStep(attempt="as it is", failed=error.message)
+        graph = msgspec.structs.replace(
+            graph,
+            read=job.rewritten,
+            loading=(failed, LadderStep(attempt="variables made constants")),
+        )
+        return graph, _convert(job, graph)
+
+
+def _changed(job: FloatJob, graph: FloatGraph) -> tuple[FloatGraph, bytes]:
     """The changed model and its .tflite.
 
     Its calls are kept first, since the converter knows a fused recurrent layer by them; only

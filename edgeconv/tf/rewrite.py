@@ -43,6 +43,35 @@ def rewrite(
     tf.saved_model.save(module, target, signatures=functions)
 
 
+def freeze_variables(directory: str, keys: Sequence[str], target: str) -> None:
+    """Save the signatures `keys` of a TF1 model again in `target`, its variables as constants.
+
+    The converter takes no reference variables, which is what TF1 made by default. Raises
+    `InputRefused` for a model that does not load.
+    """
+    # TensorFlow's own modules, since this also runs in a process without its __init__.
+    from tensorflow.python.client.session import Session
+    from tensorflow.python.framework import convert_to_constants, errors_impl, importer, ops
+    from tensorflow.python.saved_model import builder_impl, loader_impl
+
+    with ops.Graph().as_default() as graph, Session(graph=graph) as session:
+        try:
+            loaded = loader_impl.load(session, ["serve"], directory)
+        except (OSError, ValueError, RuntimeError, errors_impl.OpError) as error:
+            raise _does_not_load(directory, error) from error
+        signatures = {key: loaded.signature_def[key] for key in keys}
+        outputs = {info.name for one in signatures.values() for info in one.outputs.values()}
+        names = sorted({name.split(":")[0] for name in outputs})
+        frozen = convert_to_constants.convert_variables_to_constants_from_session_graph(
+            session, graph.as_graph_def(), names
+        )
+    with ops.Graph().as_default() as graph, Session(graph=graph) as session:
+        importer.import_graph_def(frozen, name="")
+        builder = builder_impl.SavedModelBuilder(target)
+        builder.add_meta_graph_and_variables(session, ["serve"], signature_def_map=signatures)
+        builder.save()
+
+
 def _loaded(directory: str) -> Any:
     import tensorflow as tf
 
@@ -50,11 +79,15 @@ def _loaded(directory: str) -> Any:
     try:
         return tf.saved_model.load(directory)
     except (*failures, tf.errors.OpError) as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise InputRefused(
-            f"{directory} does not load in TensorFlow: {lines[-1][:300]}",
-            hint="export it again with the version of TensorFlow that is installed here",
-        ) from error
+        raise _does_not_load(directory, error) from error
+
+
+def _does_not_load(directory: str, error: Exception) -> InputRefused:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return InputRefused(
+        f"{directory} does not load in TensorFlow: {lines[-1][:300]}",
+        hint="export it again with the version of TensorFlow that is installed here",
+    )
 
 
 def _sizes(name: str, spec: Any) -> list[int | None]:
