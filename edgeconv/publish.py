@@ -10,6 +10,7 @@ import msgspec
 from edgeconv.errors import InputRefused
 from edgeconv.nouns import Artifact, LadderStep, Recipe
 from edgeconv.store import publish_all, read_noun, sha256_file, tool_versions
+from edgeconv.tflite import oldest_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,6 +96,7 @@ def _manifest(plan: Plan, prepared: Prepared, examined: Examined) -> Artifact:
         verification=examined.verification,
         calibration=tuple(s.record for s in splits if s.record) if recipe.full_integer else (),
         preprocessing=dict(plan.asked.preprocessing),
+        oldest_runtime=oldest_runtime(candidate.file.read_bytes(), recipe.name),
         target=examined.target,
         ladder=_ladder(prepared, candidate),
         notes=(

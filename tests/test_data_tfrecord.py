@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,21 @@ def test_identity_covers_the_files_and_the_spec(tmp_path: Path, spec: Any) -> No
     assert changed != before
     write_records(tmp_path / "a.tfrecord", *rows(3))
     assert identity(source) not in (before, changed)
+
+
+def test_the_guides_spec_is_understood(tmp_path: Path, spec: Any) -> None:
+    guide = (Path(__file__).parent.parent / "docs/data.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(\[features\..*?)```", guide, re.DOTALL)
+    record = example(
+        image=encoded(PIXELS[0], "JPEG"),
+        pixels=bytes(784),
+        label=np.int64(3),
+        samples=np.zeros(80, np.float32),
+    )
+    arrays = read(write_records(tmp_path / "a", record), spec(text), labels="label")
+    shapes = {name: column[0].shape for name, column in arrays.by_name.items()}
+    assert shapes == {"image": (6, 5, 3), "pixels": (28, 28, 1), "samples": (2, 40)}
+    assert arrays.labels.tolist() == [3]
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from edgeconv.nouns.conversion import (
 from edgeconv.nouns.measurement import (
     Accuracy,
     Budget,
+    Diagnosis,
     Environment,
     Finding,
     Latency,
@@ -33,6 +34,7 @@ from edgeconv.nouns.measurement import (
     Measurement,
     Report,
     TrainingRecord,
+    Trial,
     Verdict,
 )
 from edgeconv.nouns.model import (
@@ -61,6 +63,7 @@ __all__ = [
     "CalibrationRecord",
     "Conversion",
     "DataIdentity",
+    "Diagnosis",
     "Engine",
     "Environment",
     "FULL_INTEGER",
@@ -91,6 +94,7 @@ __all__ = [
     "TargetRuntime",
     "TensorSpec",
     "TrainingRecord",
+    "Trial",
     "Verdict",
     "Verification",
 ]

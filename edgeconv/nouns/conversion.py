@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edgeconv.nouns.model import Noun, OperatorCount, Signature, SourceKind
+from edgeconv.nouns.model import Noun, OldestRuntime, OperatorCount, Signature, SourceKind
 from edgeconv.nouns.samples import Preprocessing
 
 RecipeName = Literal["float32", "float16", "dynamic", "weight-only-int8", "int8", "int16x8"]
@@ -131,6 +131,7 @@ class Artifact(Noun, kw_only=True, frozen=True):
     verification: Verification
     calibration: tuple[CalibrationRecord, ...] = ()
     preprocessing: dict[str, Preprocessing] = {}
+    oldest_runtime: OldestRuntime | None = None
     target: TargetCheck | None = None
     ladder: tuple[LadderStep, ...] = ()
     notes: tuple[str, ...] = ()
