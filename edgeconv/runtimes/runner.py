@@ -128,6 +128,8 @@ class Model:
         The model cannot be `run` any more: an interpreter whose signature is in use
         refuses to be invoked by itself.
         """
+        if getattr(self.runner, "_subgraph_index", 0):
+            return self.settle_subgraph(batch)
         del self.runner
         for name, value in self.prepare(batch).items():
             index = self.inputs[name]["index"]
@@ -136,6 +138,25 @@ class Model:
         for name, value in self.prepare(batch).items():
             self.interpreter.set_tensor(self.inputs[name]["index"], value)
         invoke: Callable[[], None] = self.interpreter.invoke
+        return invoke
+
+    def settle_subgraph(self, batch: Batch) -> Callable[[], None]:
+        """`settle` for a signature whose graph is not the model's first.
+
+        The interpreter's own methods reach only the first; those that the runner of a
+        signature uses take the graph as an argument.
+        """
+        wrapper, graph = self.runner._interpreter_wrapper, self.runner._subgraph_index
+        for name, value in self.prepare(batch).items():
+            shape = np.array(value.shape, dtype=np.int32)
+            wrapper.ResizeInputTensor(self.inputs[name]["index"], shape, False, graph)
+        wrapper.AllocateTensors(graph)
+        for name, value in self.prepare(batch).items():
+            wrapper.SetTensor(self.inputs[name]["index"], value, graph)
+
+        def invoke() -> None:
+            wrapper.Invoke(graph)
+
         return invoke
 
 
