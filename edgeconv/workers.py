@@ -57,8 +57,10 @@ _POLLS_PER_CHECK = 5
 _POLLS_UNTIL_LOST = 100
 # A program does nothing before it is tied to its parent, of which this line tells it.
 _WAIT_FOR_A_LINE = ("/bin/sh", "-c", 'read -r _ && exec "$@"', "sh")
-# What TensorFlow logs of its progress.
-_CHATTER = re.compile(r"[IW]\d+(\.\d+)? ")
+# What TensorFlow and Python say in every run.
+_CHATTER = re.compile(
+    r"[IWE]\d+ [\d:.]+ |WARNING: All log|To enable the following|.*UserWarning: |  warnings\.warn"
+)
 # Without tab and what ends a line; a log's tail goes to the user's terminal.
 _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from edgeconv.errors import VerificationFailed
+from edgeconv.errors import InputRefused, VerificationFailed
 from edgeconv.nouns import (
     GraphSummary,
     LadderStep,
@@ -73,7 +73,11 @@ def examine_graph(
     Raises `VerificationFailed`, see `check_graph`.
     """
     content = candidate.file.read_bytes()
-    summary = summarise(content, where=candidate.recipe.name)
+    try:
+        summary = summarise(content, where=candidate.recipe.name)
+    except InputRefused as error:
+        # Nobody brought this file: the quantiser wrote it.
+        raise VerificationFailed(f"the quantiser made no sound file: {error.message}") from error
     refuse_senseless_scales(candidate.recipe, largest_scales(content))
     by_key = {signature.key: signature for signature in summary.signatures}
     warnings: dict[str, None] = {}

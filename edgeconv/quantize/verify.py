@@ -37,6 +37,8 @@ STATEFUL = frozenset(
         "UNIDIRECTIONAL_SEQUENCE_RNN",
     }
 )
+# What a stateful layer or a `tf.Variable` that the model changes becomes.
+_ASSIGN = "ASSIGN_VARIABLE"
 
 
 def check_graph(recipe: Recipe, summary: GraphSummary, signature: Signature) -> tuple[str, ...]:
@@ -131,7 +133,8 @@ def _nothing_quantized(recipe: Recipe, summary: GraphSummary) -> tuple[str, ...]
 
 
 def _keeps_state(summary: GraphSummary) -> tuple[str, ...]:
-    stateful = sorted({operator.name for operator in summary.operators} & STATEFUL)
+    names = {operator.name for operator in summary.operators}
+    stateful = sorted(names & {*STATEFUL, _ASSIGN})
     if not stateful:
         return ()
     return (

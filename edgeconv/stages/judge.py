@@ -110,7 +110,8 @@ def second_opinion(
     if first is None:
         return second
     if isinstance(second, EdgeconvError):
-        both = f"{first.message}\n  with TFLiteConverter instead: {second.message}"
+        said = second.message.partition("\n")[0]
+        both = f"{first.message}\n  with TFLiteConverter instead: {said}"
         return type(first)(both, hint=first.hint)
     return second
 

@@ -64,7 +64,7 @@ def next_rung(plan: Plan, rung: Rung, prepared: Prepared | None) -> Rung | None:
     if rung.is_first and (prepared is None or _is_open(prepared)):
         return _fixed_rung(plan, prepared)
     if prepared is None or has_loops(prepared) or has_fused_layers(prepared):
-        fixed = rung if not rung.is_first else _fixed_rung(plan, prepared)
+        fixed = rung if prepared is None and not rung.is_first else _fixed_rung(plan, prepared)
         words = f"loops unrolled, {fixed.text}"
         return Rung(text=words, fixed=fixed.fixed, unroll=True, is_first=False)
     return None
