@@ -47,6 +47,10 @@ class UnsupportedOperators(InputRefused):
     """The model needs operators that the TFLite runtime does not have."""
 
 
+class UnsupportedFloats(ConversionRefused):
+    """The model computes in floats that the TFLite runtime does not have, as float16."""
+
+
 class OutputRefused(InputRefused):
     """The place to write to cannot be written."""
 
@@ -81,6 +85,7 @@ WORKER_ERRORS: dict[str, type[EdgeconvError]] = {
         InputRefused,
         ConversionRefused,
         UnsupportedOperators,
+        UnsupportedFloats,
         OutputRefused,
         ToolFailed,
         WorkerCrashed,

@@ -26,6 +26,12 @@ def chosen_signature(model: SourceModel, key: str | None) -> Signature:
     """
     signature = _by_key(model, key)
     for tensor in signature.inputs:
+        if tensor.rank_known and not tensor.shape:
+            raise InputRefused(
+                f"{model.path}: input {tensor.name!r} of signature {signature.key!r} is a single "
+                "number, which has no dimension for the samples",
+                hint="export a signature in which it is fixed, or has one value for each sample",
+            )
         if not tensor.rank_known:
             raise InputRefused(
                 f"{model.path}: input {tensor.name!r} of signature {signature.key!r} "

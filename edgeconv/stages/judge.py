@@ -9,7 +9,7 @@ import msgspec
 
 from edgeconv.errors import EdgeconvError, WorkerOutOfMemory, WorkerTimedOut
 from edgeconv.quantize.candidate import Candidate, Compared, Examined, examine, examine_graph
-from edgeconv.quantize.recipes import make_recipes
+from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes
 from edgeconv.runtimes.local import Running, Target, start_run
 from edgeconv.stages.make import float_candidate, second_engine
 from edgeconv.workers import in_turn
@@ -46,7 +46,7 @@ def judge_float(
     done, outputs = answers(in_turn(starts(run, prepared, candidate.file, target)), prepared)
     reference = prepared.reference() if prepared.reference else None
     examined = examine(
-        candidate,
+        _held_to(candidate, prepared),
         [
             Compared(key=k, actual=o, expected=reference.arrays(k) if reference else None)
             for k, o in outputs.items()
@@ -55,7 +55,19 @@ def judge_float(
         synthetic=prepared.synthetic,
         runtime=f"{done.runtime} {done.version}",
     )
-    return examined, outputs
+    return msgspec.structs.replace(examined, candidate=candidate), outputs
+
+
+def _held_to(candidate: Candidate, prepared: Prepared) -> Candidate:
+    """The candidate with the limit that can be asked of it.
+
+    A model that was trained in coarser floats differs by its own rounding.
+    """
+    if not prepared.narrow:
+        return candidate
+    least = min(candidate.recipe.min_snr_db, MIN_SNR_DB["float16"])
+    recipe = msgspec.structs.replace(candidate.recipe, min_snr_db=least)
+    return msgspec.structs.replace(candidate, recipe=recipe)
 
 
 def judge_all(

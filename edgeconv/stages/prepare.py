@@ -40,6 +40,7 @@ class Prepared:
 
     `saved_model` is what TensorFlow's converter read, None for a .tflite source; likewise
     `reference`, which waits for what the trained model answers to the held-back samples.
+    `narrow` says that the trained model computes in coarser floats than float32.
     `select_ops` are the operators that only TensorFlow has. `ladder` are the attempts at
     loading the model, where the first one failed.
     """
@@ -50,6 +51,7 @@ class Prepared:
     saved_model: str | None
     reference: Callable[[], Reference] | None
     select_ops: tuple[str, ...] = ()
+    narrow: bool = False
     ladder: tuple[LadderStep, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -131,6 +133,7 @@ def _from_tensorflow(
         saved_model=graph.read,
         reference=answered,
         select_ops=_select_ops(run, content),
+        narrow=graph.narrow,
         ladder=graph.loading,
         notes=(
             *graph.notes,

@@ -42,6 +42,7 @@ class FloatGraph(msgspec.Struct, frozen=True, kw_only=True):
     read: str
     signatures: tuple[str, ...]
     loading: tuple[LadderStep, ...]
+    narrow: bool
     notes: tuple[str, ...]
 
 
@@ -67,6 +68,7 @@ class _FloatIndex(msgspec.Struct, frozen=True, kw_only=True):
 
     signatures: tuple[str, ...]
     loading: tuple[LadderStep, ...]
+    narrow: bool
     notes: tuple[str, ...]
 
 
@@ -99,7 +101,12 @@ def start_float_graph(
 
     def finish() -> FloatGraph:
         made = run.result(task)
-        index = _FloatIndex(signatures=made.signatures, loading=made.loading, notes=made.notes)
+        index = _FloatIndex(
+            signatures=made.signatures,
+            loading=made.loading,
+            narrow=made.narrow,
+            notes=made.notes,
+        )
         (place / _INDEX).write_bytes(msgspec.json.encode(index))
         names = (_MODEL, _INDEX, _EXPORTED, _REWRITTEN)
         run.cache.keep(_FLOAT, key, {n: place / n for n in names if (place / n).exists()})
@@ -118,6 +125,7 @@ def _graph(run: Run, place: Path) -> FloatGraph:
         read=str(rewritten) if rewritten.is_dir() else trained,
         signatures=index.signatures,
         loading=index.loading,
+        narrow=index.narrow,
         notes=index.notes,
     )
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import ConversionRefused, UnsupportedOperators
+from edgeconv.errors import ConversionRefused, UnsupportedFloats, UnsupportedOperators
 from edgeconv.nouns import LadderStep, SourceKind
 from edgeconv.tf import keras_files, lean
 from edgeconv.tf.rewrite import Change, freeze_variables, rewrite
 from edgeconv.tf.shapes import FixedShapes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SERVING = "serving_default"
 _TF1_VARIABLES = "VariableV2"
@@ -41,12 +45,14 @@ class FloatGraph(msgspec.Struct, frozen=True, kw_only=True):
 
     `trained` is the SavedModel that says what is right, `read` the one that TensorFlow's
     converter read; `loading` are the attempts at loading it, where the first one failed.
+    `narrow` says that the model as it was trained computes in coarser floats than float32.
     """
 
     trained: str
     read: str
     signatures: tuple[str, ...]
     loading: tuple[LadderStep, ...] = ()
+    narrow: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -58,12 +64,20 @@ def to_float(job: FloatJob) -> FloatGraph:
     if job.kind == "saved_model":
         graph = FloatGraph(trained=job.path, read=job.path, signatures=job.signatures)
         changes = job.fixed.fixes or job.unroll
-        if not changes:
-            lean.import_converter_only()
     else:
         graph = _exported(job)
         changes = job.unroll
-    graph, data = _changed(job, graph) if changes else _unchanged(job, graph)
+    ways: tuple[Change, ...] = ("unrolled",) if job.unroll else ("traced", "inlined")
+    try:
+        graph, data = _changed(job, graph, ways) if changes else _unchanged(job, graph)
+    except UnsupportedFloats as error:
+        failed = LadderStep(attempt="in the floats it was trained in", failed=error.message)
+        graph, data = _changed(job, graph, ways[-1:], in_float32=True)
+        graph = msgspec.structs.replace(
+            graph,
+            narrow=True,
+            loading=(*graph.loading[:-1], failed, LadderStep(attempt="computed in float32")),
+        )
     Path(job.target).write_bytes(data)
     return graph
 
@@ -85,17 +99,25 @@ def _unchanged(job: FloatJob, graph: FloatGraph) -> tuple[FloatGraph, bytes]:
         return graph, _convert(job, graph)
 
 
-def _changed(job: FloatJob, graph: FloatGraph) -> tuple[FloatGraph, bytes]:
+def _changed(
+    job: FloatJob, graph: FloatGraph, ways: Sequence[Change], *, in_float32: bool = False
+) -> tuple[FloatGraph, bytes]:
     """The changed model and its .tflite.
 
     Its calls are kept first, since the converter knows a fused recurrent layer by them; only
     where loops do not let it, they are inlined and their lists given a fixed batch.
     """
     graph = msgspec.structs.replace(graph, read=job.rewritten)
-    ways: tuple[Change, ...] = ("unrolled",) if job.unroll else ("traced", "inlined")
     for way in ways:
         shutil.rmtree(job.rewritten, ignore_errors=True)
-        rewrite(graph.trained, graph.signatures, job.rewritten, fixed=job.fixed, change=way)
+        rewrite(
+            graph.trained,
+            graph.signatures,
+            job.rewritten,
+            fixed=job.fixed,
+            change=way,
+            in_float32=in_float32,
+        )
         try:
             return graph, _convert(job, graph)
         except (ConversionRefused, UnsupportedOperators) as error:

@@ -18,8 +18,15 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from edgeconv.errors import ConversionRefused, InputRefused, ToolFailed, UnsupportedOperators
+from edgeconv.errors import (
+    ConversionRefused,
+    InputRefused,
+    ToolFailed,
+    UnsupportedFloats,
+    UnsupportedOperators,
+)
 
+_FLOATS = {"f16": "float16", "bf16": "bfloat16", "f64": "float64"}
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
 
 
@@ -116,6 +123,14 @@ def _converter_flags(*, select_ops: bool) -> bytes:
 def refusal(message: str) -> InputRefused:
     """What a failed conversion means, from what the converter said."""
     unsupported = re.search(r"(?:TF Select|Custom) ops: ([^\n]+)", message)
+    if unsupported and (
+        floats := re.search(r"tensor<[^>]*\b(?:\?x|\d+x)*(f16|bf16|f64)>", message)
+    ):
+        return UnsupportedFloats(
+            f"the model computes in {_FLOATS[floats[1]]}, which TFLite does not: "
+            f"{unsupported[1].strip()}{_place(message)}",
+            hint="export it with float32 computation (in Keras, the policy float32)",
+        )
     if unsupported:
         return UnsupportedOperators(
             f"the model needs operators that TFLite does not have: {unsupported[1].strip()}"

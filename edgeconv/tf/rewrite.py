@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgeconv.errors import InputRefused
 from edgeconv.tf.frozen import as_function, fix_list_batch, freeze
 from edgeconv.tf.unroll import unrolled
+from edgeconv.tf.widened import taking_float32, widen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,12 +18,19 @@ Change = Literal["traced", "inlined", "unrolled"]
 
 
 def rewrite(
-    directory: str, keys: Sequence[str], target: str, *, fixed: FixedShapes, change: Change
+    directory: str,
+    keys: Sequence[str],
+    target: str,
+    *,
+    fixed: FixedShapes,
+    change: Change,
+    in_float32: bool = False,
 ) -> None:
     """Save the signatures `keys` again in `target`, their inputs as `fixed` says.
 
     `change`: "traced" is the same functions, called with those shapes; "inlined" is one graph
     without calls, whose tensor lists know the batch; "unrolled" is that without loops.
+    `in_float32` (not with "traced") computes all floats in float32.
     Raises `InputRefused` for a model that does not load, a shape it does not take, or a loop
     that cannot be unrolled.
     """
@@ -38,7 +46,7 @@ def rewrite(
             name: tf.TensorSpec(fixed.of(name, _sizes(name, spec)), spec.dtype, name=name)
             for name, spec in signature.structured_input_signature[1].items()
         }
-        call = _rewritten(signature, specs, change)
+        call = _rewritten(signature, specs, change, in_float32=in_float32)
         functions[key] = tf.function(call, autograph=False).get_concrete_function(**specs)
     tf.saved_model.save(module, target, signatures=functions)
 
@@ -97,11 +105,16 @@ def _sizes(name: str, spec: Any) -> list[int | None]:
     return sizes
 
 
-def _rewritten(signature: Any, specs: dict[str, Any], change: Change) -> Callable[..., Any]:
+def _rewritten(
+    signature: Any, specs: dict[str, Any], change: Change, *, in_float32: bool
+) -> Callable[..., Any]:
     if change == "traced":
         return lambda **inputs: signature(**inputs)
     frozen = freeze(signature, specs)
     batch = next((spec.shape[0] for spec in specs.values() if spec.shape.rank), None)
     if batch is not None:
         fix_list_batch(frozen, batch)
-    return unrolled(frozen) if change == "unrolled" else as_function(frozen)
+    if in_float32:
+        widen(frozen)
+    call = unrolled(frozen) if change == "unrolled" else as_function(frozen)
+    return taking_float32(call) if in_float32 else call
