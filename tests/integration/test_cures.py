@@ -1,0 +1,96 @@
+"""What is changed in a model so that it converts, besides its shapes and loops."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edgeconv import convert
+
+if TYPE_CHECKING:
+    from edgeconv.nouns import Artifact
+
+MODELS = Path(__file__).with_name("other_floats.py")
+SERVING = Path(__file__).parents[3] / "shared" / "data" / "tf_serving_savedmodels"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("cures")
+    done = subprocess.run(
+        [sys.executable, MODELS, root], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return root
+
+
+def made(model: Path, out: Path, to: list[str], calibration: Path | None) -> dict[str, Artifact]:
+    source = str(calibration) if calibration else None
+    conversion = convert(model, out, to, calibration=source)
+    assert conversion.failures == ()
+    return {artifact.recipe.name: artifact for artifact in conversion.artifacts}
+
+
+@pytest.mark.parametrize("name", ["mixed", "mixed.keras"])
+def test_a_model_of_mixed_precision_is_computed_in_float32_and_that_is_said(
+    name: str, place: Path, tmp_path: Path
+) -> None:
+    artifacts = made(place / name, tmp_path, ["float32", "int8"], place / "image.npz")
+    floating = artifacts["float32"]
+    assert [step.attempt for step in floating.ladder] == [
+        "in the floats it was trained in",
+        "computed in float32",
+    ]
+    assert "computes in float16, which TFLite does not: " in floating.ladder[0].failed
+    assert {t.dtype for t in (*floating.signature.inputs, *floating.signature.outputs)} == {
+        "float32"
+    }
+    # Its own rounding of 11 bits is all that it differs by.
+    assert 50 < floating.verification.outputs[0].snr_db < 100
+    assert artifacts["int8"].float_operators == ()
+
+
+def test_an_unchanged_model_of_mixed_precision_is_not_made_again(
+    place: Path, tmp_path: Path
+) -> None:
+    made(place / "mixed", tmp_path, ["float32"], None)
+    assert convert(place / "mixed", tmp_path, ["float32"]).reused == ("float32",)
+
+
+def test_a_model_of_float64_keeps_its_inputs(place: Path, tmp_path: Path) -> None:
+    artifact = made(place / "double", tmp_path, ["float32"], place / "x.npz")["float32"]
+    assert artifact.signature.inputs[0].dtype == "float64"
+    assert artifact.verification.outputs[0].snr_db > 100
+
+
+def test_weights_that_the_first_engine_passes_over_are_the_seconds(
+    place: Path, tmp_path: Path
+) -> None:
+    recipes = ["float16", "dynamic", "weight-only-int8"]
+    artifacts = made(place / "recurrent.h5", tmp_path, recipes, place / "steps.npz")
+    assert artifacts["float16"].engine == artifacts["dynamic"].engine == "tflite"
+    assert artifacts["float16"].float16_weight_share > 0.9
+    assert artifacts["dynamic"].quantized_weight_share > 0.9
+    assert "of the weights stayed float32" in artifacts["dynamic"].ladder[-2].failed
+    # Nobody has this one for such a layer: that is said.
+    left = artifacts["weight-only-int8"]
+    assert left.quantized_weight_share < 0.1
+    assert any("became int8; the others stay float32" in w for w in left.verification.warnings)
+
+
+@pytest.mark.skipif(not SERVING.is_dir(), reason="the models are not beside the checkout")
+def test_the_variables_of_a_model_of_tensorflow_1_become_constants(tmp_path: Path) -> None:
+    conversion = convert(
+        SERVING / "saved_model_half_plus_two_cpu",
+        tmp_path,
+        ["float32"],
+        signature="serving_default",
+    )
+    (artifact,) = conversion.artifacts
+    assert artifact.ladder[-1].attempt == "variables made constants"
+    assert "VariableV2" in artifact.ladder[0].failed
+    assert artifact.verification.outputs[0].snr_db == 200
