@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import EdgeconvError, WorkerOutOfMemory, WorkerTimedOut
+from edgeconv.errors import (
+    EdgeconvError,
+    ToolFailed,
+    UnsupportedOperators,
+    WorkerOutOfMemory,
+    WorkerTimedOut,
+)
 from edgeconv.quantize.candidate import Candidate, Compared, Examined, examine, examine_graph
 from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes
 from edgeconv.runtimes.local import Running, Target, start_run
@@ -43,7 +50,10 @@ def judge_float(
     run.on_progress("verifying float32 against the trained model")
     recipe = recipe or make_recipes(["float32"])[0]
     candidate = float_candidate(recipe, prepared)
-    done, outputs = answers(in_turn(starts(run, prepared, candidate.file, target)), prepared)
+    try:
+        done, outputs = answers(in_turn(starts(run, prepared, candidate.file, target)), prepared)
+    except ToolFailed as error:
+        raise _without_its_operators(error) or error from error
     reference = prepared.reference() if prepared.reference else None
     examined = examine(
         _held_to(candidate, prepared),
@@ -56,6 +66,18 @@ def judge_float(
         runtime=f"{done.runtime} {done.version}",
     )
     return msgspec.structs.replace(examined, candidate=candidate), outputs
+
+
+def _without_its_operators(error: ToolFailed) -> UnsupportedOperators | None:
+    """What it means that the runtime has not some custom operator; None for another failure."""
+    found = re.search(r"unresolved custom op: ([\w-]+)", error.message)
+    if found is None:
+        return None
+    return UnsupportedOperators(
+        f"the model has the custom operator {found[1]}, which the runtime does not have, so "
+        "nothing made of it could be verified",
+        hint="take it out of the model, and compute it in the application",
+    )
 
 
 def _held_to(candidate: Candidate, prepared: Prepared) -> Candidate:
