@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgeconv.measure.bench import bench
+    from edgeconv.measure.doctor import doctor
     from edgeconv.measure.gate import check
     from edgeconv.pipeline import convert
     from edgeconv.source import inspect_model, load
 
 __version__ = "0.1.0"
-__all__ = ["bench", "check", "convert", "inspect_model", "load"]
+__all__ = ["bench", "check", "convert", "doctor", "inspect_model", "load"]
 
 _VERBS = {
     "bench": "edgeconv.measure.bench",
     "check": "edgeconv.measure.gate",
     "convert": "edgeconv.pipeline",
+    "doctor": "edgeconv.measure.doctor",
     "inspect_model": "edgeconv.source",
     "load": "edgeconv.source",
 }

@@ -18,6 +18,7 @@ _COMMANDS = {
     "convert": "Convert a trained model to verified .tflite files.",
     "bench": "Measure size, latency, memory and accuracy beside the baseline.",
     "check": "Hold a report against a budget; exit 1 when a limit is broken.",
+    "doctor": "Find out which preprocessing a model was trained with; exit 1 when none fits.",
     "inspect": "Show what is in a model file, without running it.",
 }
 INTERRUPTED = 130

@@ -24,7 +24,7 @@ def top1(
     whose scores are not all finite counts as wrong. Raises `UsageError` where the output
     must be named, `InputRefused` where it does not fit the labels.
     """
-    scores = np.asarray(_chosen(outputs, output), np.float64)
+    scores = np.asarray(chosen_output(outputs, output), np.float64)
     if scores.ndim != 2 or scores.shape[1] < 2 or len(scores) != len(labels):
         raise InputRefused(
             f"labels for {len(labels)} samples do not fit an output of shape {scores.shape}: "
@@ -44,7 +44,10 @@ def top1(
     )
 
 
-def _chosen(outputs: Mapping[str, NDArray[np.generic]], output: str | None) -> NDArray[np.generic]:
+def chosen_output(
+    outputs: Mapping[str, NDArray[np.generic]], output: str | None
+) -> NDArray[np.generic]:
+    """The output of that name; None takes the only one. Raises `UsageError`."""
     if output is None and len(outputs) == 1:
         return next(iter(outputs.values()))
     if output is None:

@@ -119,19 +119,21 @@ class Trial(Noun, kw_only=True, frozen=True):
 class Diagnosis(Noun, kw_only=True, frozen=True):
     """Which preprocessing a model was trained with, as far as some labelled samples tell.
 
+    They are `data.samples` of the `available` ones.
     `data.preprocessing` is what is used now, `data.sha256` of the samples with it.
     `stored_dtype`, `stored_limits` are of the samples as they are stored. `classes` is the
     number of scores in the output, which are `scores`: "probabilities" add up to 1,
     "sigmoids" are in 0 to 1 and do not, and all else are "logits". The model's class is the
     label plus `label_offset`. `guessing` is the share of the commonest label, and `chance` how
-    probable so good a best trial would be if the model only guessed. `trials` has the best
-    first.
+    probable so good a best trial would be if the model only guessed. `trials` has the
+    likeliest first: by accuracy, but a usual one before what was computed from these samples.
     """
 
     format: Literal[1] = 1
     model: str
     runtime: str
     data: DataIdentity
+    available: int
     stored_dtype: str
     stored_limits: tuple[float, float]
     classes: int
@@ -144,7 +146,7 @@ class Diagnosis(Noun, kw_only=True, frozen=True):
 
     @property
     def fits(self) -> tuple[Trial, ...]:
-        """The trials that fit, the best first: one is clear, of several none is."""
+        """The trials that fit, the likeliest first: one is clear, of several none is."""
         return tuple(trial for trial in self.trials if trial.fits)
 
     @property

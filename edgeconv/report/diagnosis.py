@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from edgeconv.nouns import Diagnosis, Trial
 
 _TRIALS = (
-    Column("", right=False),
     Column("values", right=False),
     Column("accuracy"),
     Column("95 % interval", beneath=True),
+    Column("fits", right=False),
     Column("--preprocess", right=False, wraps=True),
 )
 
@@ -48,7 +48,7 @@ def _circumstances(diagnosis: Diagnosis) -> Iterator[str]:
     yield f"{diagnosis.model} on {diagnosis.runtime}"
     yield (
         f"data {diagnosis.data.source}: {diagnosis.data.samples} samples, {diagnosis.stored_dtype} "
-        f"from {units.significant(low, 5)} to {units.significant(high, 5)}"
+        f"from {low:.5g} to {high:.5g}"
     )
     yield (
         f"the output has {diagnosis.classes} {diagnosis.scores}; always guessing the commonest "
@@ -57,12 +57,12 @@ def _circumstances(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _row(trial: Trial) -> Row:
-    mark = Text("fits", style="green") if trial.fits else Text()
     name = Text(trial.name)
     if trial.is_current:
         name.append(" (now)", style="dim")
-    cells = (_percent(trial.accuracy.value), _interval(trial), units.plain(trial.preprocess))
-    return Row((mark, name, *(Text(cell) for cell in cells)))
+    numbers = (Text(_percent(trial.accuracy.value)), Text(_interval(trial)))
+    fits = Text("yes", style="green") if trial.fits else Text()
+    return Row((name, *numbers, fits, Text(units.plain(trial.preprocess))))
 
 
 def _conclusion(diagnosis: Diagnosis) -> Iterator[Text]:
@@ -81,7 +81,7 @@ def _conclusion(diagnosis: Diagnosis) -> Iterator[Text]:
     else:
         yield Text(
             f"{len(fits)} of {tried} preprocessings cannot be told apart on {samples} samples; "
-            "give more with --samples. The best:",
+            f"give more{_how_many_more(diagnosis)}. The likeliest is {_said(fits[0])}:",
             style="bold yellow",
         )
     yield Text(f"  --preprocess '{units.plain(fits[0].preprocess)}'")
@@ -93,6 +93,11 @@ def _conclusion(diagnosis: Diagnosis) -> Iterator[Text]:
             "the labels before you measure.",
             style="yellow",
         )
+
+
+def _how_many_more(diagnosis: Diagnosis) -> str:
+    more = min(diagnosis.available, 4 * diagnosis.data.samples)
+    return f" with --samples {more}" if more > diagnosis.data.samples else ""
 
 
 def _beside_now(diagnosis: Diagnosis) -> Iterator[Text]:

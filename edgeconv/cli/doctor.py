@@ -1,0 +1,56 @@
+"""`edgeconv doctor`: which preprocessing a model was trained with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from edgeconv.cli.options import echo_json, execution, execution_options, terminal
+from edgeconv.cli.progress import progress
+
+
+@click.command("doctor")
+@click.argument("model")
+@click.argument("data_source", metavar="DATA")
+@click.option(
+    "--preprocess",
+    metavar="STEPS",
+    help="What is done to each stored sample now; its shapes are kept. [default: what the "
+    "manifest says, else nothing]",
+)
+@click.option(
+    "--samples",
+    type=int,
+    help="How many samples, by a fixed seed, in equal shares of the labels. [default: 48]",
+)
+@click.option("--signature", help="The signature to run, if there are several.")
+@click.option("--output", help="The output that the labels are for, if there are several.")
+@execution_options
+@click.pass_context
+def command(ctx: click.Context, /, model: str, data_source: str, **options: Any) -> None:
+    """Find out which preprocessing MODEL was trained with, by labelled samples.
+
+    MODEL is a SavedModel, a .keras, .h5 or .hdf5 file, or a .tflite; DATA a SOURCE with labels.
+    The plausible scales, means and orders of colours are tried on a few dozen samples, and the
+    text for --preprocess is named with which the model is right. Exit code 1 if there is none.
+    """
+    from edgeconv.measure.doctor import doctor
+    from edgeconv.report.diagnosis import diagnosis_lines
+
+    with progress(quiet=options["quiet"]) as on_progress:
+        diagnosis = doctor(
+            model,
+            data_source,
+            preprocess=options["preprocess"],
+            samples=options["samples"],
+            signature=options["signature"],
+            output=options["output"],
+            execution=execution(options),
+            on_progress=on_progress,
+        )
+    if options["as_json"]:
+        echo_json(diagnosis)
+    else:
+        click.echo(diagnosis_lines(diagnosis, **terminal()))
+    ctx.exit(0 if diagnosis.ok else 1)

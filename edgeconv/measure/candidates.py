@@ -1,0 +1,220 @@
+"""The preprocessings that a model was plausibly trained with, from what the samples look like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from edgeconv.data.preprocess import preprocess
+from edgeconv.errors import InputRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from edgeconv.nouns import Preprocessing, TensorSpec
+
+Array = np.ndarray[Any, Any]
+
+# Of ImageNet's pixels in 0 to 1, as torchvision and Keras's mode "torch" have them.
+_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# Of ImageNet's pixels in 0 to 255, as Caffe and Keras's mode "caffe" have it. In RGB too.
+_CAFFE_MEAN = (123.68, 116.779, 103.939)
+STANDARDISED = "standardised"
+
+# More values than these are not given a mean and a deviation each.
+_MOST_COLUMNS = 16
+# What a resize by cubic curves may overshoot.
+_SLACK = 0.1
+
+
+class Candidate(NamedTuple):
+    """A preprocessing to try, and what it is called."""
+
+    name: str
+    steps: Preprocessing
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """The chosen samples as they are stored: equal in dtype, maybe not in shape."""
+
+    samples: Sequence[Array]
+    dtype: np.dtype[Any]
+
+    @property
+    def shapes(self) -> frozenset[tuple[int, ...]]:
+        """The shapes that occur."""
+        return frozenset(sample.shape for sample in self.samples)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The lowest and the highest value that occur."""
+        return (
+            min(float(sample.min()) for sample in self.samples),
+            max(float(sample.max()) for sample in self.samples),
+        )
+
+
+class _Target(NamedTuple):
+    """What values in 0 to 1 become: (x * span - mean) / std. `mean`, `std` in RGB order."""
+
+    name: str
+    span: float
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = ()
+
+
+_EVERYTHING = (_Target("0 to 1", 1.0), _Target("−1 to 1", 2.0, (1.0,)))
+_WAVES = (_Target("−1 to 1", 2.0, (1.0,)),)
+_PIXELS = (*_EVERYTHING, _Target("0 to 255", 255.0))
+_COLOURS = (
+    *_PIXELS,
+    _Target("ImageNet mean and deviation", 1.0, _IMAGENET_MEAN, _IMAGENET_STD),
+    _Target("Caffe mean", 255.0, _CAFFE_MEAN),
+)
+
+
+def fitted(base: Preprocessing, stored: Stored, spec: TensorSpec) -> Preprocessing:
+    """`base`, and what more the stored samples need to have the shape and dtype of the input.
+
+    Images are resized to it, and given its number of channels. What does not fit even so is
+    left to be refused when the samples are checked.
+    """
+    sample = spec.shape[1:]
+    if _are_images(stored, sample) and base.mel_bins is None:
+        channels = {shape[2] if len(shape) == 3 else 0 for shape in stored.shapes}
+        if channels != {sample[2]} and base.channels is None and not base.add_channel:
+            base = _with(base, channels="gray" if sample[2] == 1 else "rgb")
+        sizes = {shape[:2] for shape in stored.shapes}
+        if not (base.resize or base.crop) and sizes != {sample[:2]} and min(sample[:2]) > 0:
+            base = _with(base, resize=sample[:2])
+    made = preprocess(stored.samples[0][None].astype(stored.dtype), base, spec.name).dtype
+    return base if made == spec.dtype else _with(base, dtype=spec.dtype)
+
+
+def without_numbers(base: Preprocessing) -> Preprocessing:
+    """`base` without what it does to the values: their scale, the order of colours, the dtype."""
+    channels = None if base.channels in {"rgb", "bgr"} else base.channels
+    return _with(base, scale=None, mean=(), std=(), dtype=None, channels=channels)
+
+
+def plausible(
+    geometry: Preprocessing, stored: Stored, values: Array, spec: TensorSpec
+) -> tuple[Candidate, ...]:
+    """The candidates, each with the steps of `geometry`, the stored values first.
+
+    `values` are the samples (n, *sample_shape) after `geometry`. Raises `InputRefused` where
+    they are all the same.
+    """
+    limits = stored.limits if geometry.mel_bins is None else _limits(values)
+    if limits[0] == limits[1]:
+        raise InputRefused(
+            f"every value of the samples is {limits[0]:g}", hint="look at what the data holds"
+        )
+    # What is computed comes out as float32 without being told.
+    geometry = _with(geometry, dtype=None)
+    is_image = values.ndim == 4 and values.shape[-1] in (1, 3)
+    targets = _targets(stored.dtype, values.shape[-1], is_image=is_image)
+    found = [
+        Candidate("as stored", geometry),
+        *(
+            Candidate(target.name, _moved(geometry, target, low, high))
+            for low, high in _ranges(stored.dtype, *limits)
+            for target in targets
+        ),
+        Candidate(STANDARDISED, _standardised(geometry, values)),
+    ]
+    if is_image and values.shape[-1] == 3:
+        found += [_reversed(candidate) for candidate in found]
+    return tuple(_each_once(Candidate(name, fitted(s, stored, spec)) for name, s in found))
+
+
+def _with(steps: Preprocessing, **changes: Any) -> Preprocessing:
+    return msgspec.structs.replace(steps, **changes)
+
+
+def _are_images(stored: Stored, sample: tuple[int, ...]) -> bool:
+    """Whether the model takes images with channels last, and the samples are pixels."""
+    return (
+        len(sample) == 3
+        and sample[2] in (1, 3)
+        and all(
+            len(shape) == 2 or (len(shape) == 3 and 1 <= shape[2] <= 4) for shape in stored.shapes
+        )
+    )
+
+
+def _limits(values: Array) -> tuple[float, float]:
+    return float(values.min()), float(values.max())
+
+
+def _ranges(dtype: np.dtype[Any], low: float, high: float) -> Iterator[tuple[float, float]]:
+    """The ranges that the stored values may be meant to fill."""
+    if dtype == np.int16:
+        yield -32768.0, 32768.0
+    elif low >= -_SLACK and high <= 1 + _SLACK:
+        yield 0.0, 1.0
+    elif low >= -1 - _SLACK and high <= 1 + _SLACK:
+        yield -1.0, 1.0
+    elif low < 0 or high > 65535 or (high > 256 and dtype != np.uint16):
+        yield _rounded(low), _rounded(high)
+    else:
+        full = 255.0 if high < 256 else 65535.0
+        yield 0.0, full
+        if high < full / 2:
+            # Such as pixels in 17 levels of gray.
+            yield 0.0, _rounded(high)
+
+
+def _targets(dtype: np.dtype[Any], channels: int, *, is_image: bool) -> tuple[_Target, ...]:
+    if not is_image:
+        return _WAVES if dtype == np.int16 else _EVERYTHING
+    return _COLOURS if channels == 3 else _PIXELS
+
+
+def _moved(geometry: Preprocessing, target: _Target, low: float, high: float) -> Preprocessing:
+    """`geometry`, and then values of `low` to `high` as the target has them."""
+    scale = target.span / (high - low)
+    mean = tuple(round(value + scale * low, 6) for value in target.mean)
+    return _with(
+        geometry,
+        scale=None if scale == 1 else scale,
+        mean=mean if any(mean) else (),
+        std=target.std,
+    )
+
+
+def _standardised(geometry: Preprocessing, values: Array) -> Preprocessing:
+    """To mean 0 and deviation 1: of a channel, of one of a few columns, or of everything."""
+    columns = values.shape[-1]
+    each = columns <= (4 if values.ndim > 2 else _MOST_COLUMNS)
+    flat = values.reshape(-1, columns if each else 1).astype(np.float64)
+    std = flat.std(axis=0)
+    return _with(
+        geometry,
+        mean=tuple(_rounded(float(value)) for value in flat.mean(axis=0)),
+        # A column of one value alone says nothing, at whatever scale.
+        std=tuple(_rounded(float(value)) if value > 1e-12 else 1.0 for value in std),
+    )
+
+
+def _reversed(candidate: Candidate) -> Candidate:
+    steps = candidate.steps
+    turned = _with(steps, channels="bgr", mean=steps.mean[::-1], std=steps.std[::-1])
+    return Candidate(f"{candidate.name}, BGR", turned)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def _each_once(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    """Those with the steps of an earlier one left out."""
+    seen: list[Preprocessing] = []
+    for candidate in candidates:
+        if candidate.steps not in seen:
+            seen.append(candidate.steps)
+            yield candidate

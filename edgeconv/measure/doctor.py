@@ -1,0 +1,154 @@
+"""The verb `doctor`: which preprocessing a model was trained with, by trying the plausible ones."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeconv import data
+from edgeconv.data.preprocessing import describe, parse_preprocessing
+from edgeconv.errors import UsageError
+from edgeconv.measure.attempts import LEAST_SAMPLES, attempts, joined, picked, stored_of
+from edgeconv.measure.candidates import STANDARDISED
+from edgeconv.measure.chance import is_better
+from edgeconv.measure.judging import judged
+from edgeconv.measure.patient import Clinic, answers, examined
+from edgeconv.nouns import DataIdentity, Diagnosis, Preprocessing, Trial
+from edgeconv.stages import Execution
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from edgeconv.data.load import Source
+    from edgeconv.measure.attempts import Attempt
+    from edgeconv.measure.judging import Judgement, Outputs
+
+
+def doctor(
+    model: str | Path,
+    data_source: str,
+    *,
+    preprocess: str | None = None,
+    samples: int | None = None,
+    signature: str | None = None,
+    output: str | None = None,
+    execution: Execution = Execution(),
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Diagnosis:
+    """Try the plausible preprocessings of labelled samples, and say with which the model works.
+
+    `model`: of any kind that `load` takes, with one float input and an output of class scores.
+    `data_source`: samples with labels. `preprocess`: what is done to each stored sample now
+    (None: what the manifest beside a .tflite says, else nothing); what it does to the shape is
+    kept, and its scale, mean, std and order of colours are what is questioned. `samples`: how
+    many, by a fixed seed; None takes 48, or all where there are fewer.
+
+    A model that works with none is an answer, not an error. Raises an `EdgeconvError` for what
+    cannot be examined: several or integer inputs, no labels, one label only, fewer than 8
+    samples, an output that has no score for each class.
+    """
+    if samples is not None and samples < LEAST_SAMPLES:
+        raise UsageError(f"asked for {samples} samples", hint=f"at least {LEAST_SAMPLES}")
+    given = None if preprocess is None else parse_preprocessing(preprocess)
+    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
+        clinic = Clinic(scratch=Path(scratch), execution=execution, on_progress=on_progress)
+        patient = examined(clinic, model, signature)
+        # Steps that do nothing let the samples be opened that do not fit the model as stored.
+        steps = (patient.declared if given is None else given) or {"": Preprocessing()}
+        whole = data.open_samples(
+            data_source, (patient.spec,), preprocessing=steps, allow_code=execution.allow_code
+        )
+        chosen = picked(whole, samples, patient.batch)
+        base = steps.get(patient.spec.name, steps.get("", Preprocessing()))
+        tried = attempts(chosen, stored_of(chosen), base)
+        on_progress(f"running the model with {len(tried)} preprocessings")
+        outputs, runtime = answers(clinic, patient, joined(tried, chosen))
+    assert whole.labels is not None
+    assert chosen.labels is not None
+    limits = int(whole.labels.min()), int(whole.labels.max())
+    parts = _parts(outputs, len(tried), chosen.count)
+    judgement = judged(parts, chosen.labels, label_limits=limits, output=output)
+    return _diagnosis(str(model), runtime, whole, chosen, tried, judgement)
+
+
+def _parts(outputs: Outputs, parts: int, count: int) -> list[Outputs]:
+    """The outputs of each attempt, of all of them one after the other."""
+    return [
+        {name: array[part * count : (part + 1) * count] for name, array in outputs.items()}
+        for part in range(parts)
+    ]
+
+
+def _diagnosis(
+    model: str,
+    runtime: str,
+    whole: Source,
+    source: Source,
+    tried: Sequence[Attempt],
+    judgement: Judgement,
+) -> Diagnosis:
+    stored = stored_of(source)
+    trials = [
+        Trial(
+            name=attempt.candidate.name,
+            preprocess=describe({"": attempt.candidate.steps}),
+            accuracy=way.accuracy,
+            interval=way.interval,
+            fits=way.fits,
+            is_current=attempt.is_current,
+        )
+        for attempt, way in zip(tried, judgement.ways, strict=True)
+    ]
+    trials = likeliest_first(trials)
+    return Diagnosis(
+        model=model,
+        runtime=runtime,
+        data=_identity(source, next(attempt for attempt in tried if attempt.is_current)),
+        available=whole.count,
+        stored_dtype=stored.dtype.name,
+        stored_limits=stored.limits,
+        classes=judgement.classes,
+        scores=judgement.scores,
+        label_offset=judgement.label_offset,
+        guessing=judgement.guessing,
+        chance=judgement.chance,
+        trials=tuple(trials),
+        notes=tuple(_notes(trials, source)),
+    )
+
+
+def _identity(source: Source, now: Attempt) -> DataIdentity:
+    (spec,) = source.inputs
+    samples = data.Samples({spec.name: now.samples}, source.labels, source.text)
+    return DataIdentity(
+        source=source.text,
+        samples=samples.count,
+        sha256=data.sha256_samples(samples),
+        preprocessing=describe({"": now.candidate.steps}),
+    )
+
+
+def likeliest_first(trials: Sequence[Trial]) -> list[Trial]:
+    """The trials, the best first, but a usual one before what was computed from these samples.
+
+    Not where the latter is better even by a test of the two alone.
+    """
+    ordered = sorted(trials, key=lambda trial: (not trial.fits, -trial.accuracy.value))
+    usual = next((each for each in ordered if each.fits and not _is_computed(each)), None)
+    if usual and not is_better(ordered[0].accuracy, usual.accuracy, 1):
+        ordered.remove(usual)
+        ordered.insert(0, usual)
+    return ordered
+
+
+def _is_computed(trial: Trial) -> bool:
+    return trial.name.startswith(STANDARDISED)
+
+
+def _notes(trials: Sequence[Trial], source: Source) -> Iterator[str]:
+    if trials[0].fits and _is_computed(trials[0]):
+        yield (
+            f"the mean and std of {trials[0].name!r} are those of these {source.count} samples: "
+            "better use those of the training"
+        )

@@ -1,0 +1,122 @@
+"""Answers to the same samples, preprocessed in many ways: which way the model was trained with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from edgeconv.measure.accuracy import chosen_output, top1
+from edgeconv.measure.chance import LEVEL, chance_of, is_better, wilson_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from edgeconv.nouns import Accuracy
+
+Array = np.ndarray[Any, Any]
+Outputs = dict[str, Array]
+Scores = Literal["probabilities", "sigmoids", "logits"]
+
+_OFFSETS = (0, 1, -1)
+# Of a sum of probabilities in half precision, over thousands of classes.
+_ROUNDING = 0.01
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One way: its accuracy, and whether the model works so and no other way is better."""
+
+    accuracy: Accuracy
+    interval: tuple[float, float]
+    fits: bool
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Every way in the order given, and what holds for all of them; see `Diagnosis`."""
+
+    ways: tuple[Judged, ...]
+    classes: int
+    scores: Scores
+    label_offset: int
+    guessing: float
+    chance: float
+
+
+def judged(
+    outputs: Sequence[Outputs],
+    labels: np.ndarray[tuple[int], np.dtype[np.int64]],
+    *,
+    label_limits: tuple[int, int],
+    output: str | None,
+) -> Judgement:
+    """What the outputs of every way, all for the same samples, say against their labels.
+
+    `label_limits` are the lowest and highest label of the whole data set. The best way is
+    the one with the highest accuracy; the model works with it where always guessing the
+    commonest label would not do so well by chance. A way is left out of those that fit where
+    the best is better by a paired test. Raises as `top1` does.
+    """
+    classes = _classes(outputs[0], output)
+    offsets = _possible_offsets(label_limits, classes)
+    accuracies = {
+        offset: [top1(each, labels + offset, output) for each in outputs] for offset in offsets
+    }
+    offset = _likeliest_offset(accuracies)
+    chosen = accuracies[offset]
+    best = _best(chosen)
+    guessing = float(np.unique(labels, return_counts=True)[1].max() / len(labels))
+    chance = chance_of(chosen[best], guessing, len(outputs) * len(offsets))
+    rivals = max(1, len(chosen) - 1)
+    return Judgement(
+        ways=tuple(
+            Judged(
+                each,
+                wilson_interval(each),
+                fits=chance < LEVEL and not is_better(chosen[best], each, rivals),
+            )
+            for each in chosen
+        ),
+        classes=classes,
+        scores=kind_of_scores(chosen_output(outputs[best], output)),
+        label_offset=offset if chance < LEVEL else offsets[0],
+        guessing=guessing,
+        chance=chance,
+    )
+
+
+def kind_of_scores(scores: Array) -> Scores:
+    """Whether scores (n, classes) are probabilities, sigmoids or logits; see `Diagnosis`."""
+    finite = np.asarray(scores[np.isfinite(scores).all(axis=1)], np.float64)
+    if not finite.size or finite.min() < 0 or finite.max() > 1 + _ROUNDING:
+        return "logits"
+    adds_up = np.abs(finite.sum(axis=1) - 1) <= _ROUNDING
+    return "probabilities" if adds_up.all() else "sigmoids"
+
+
+def _classes(outputs: Mapping[str, Array], output: str | None) -> int:
+    """The number of scores; an output that has no such thing is refused by `top1`."""
+    return int(chosen_output(outputs, output).shape[-1])
+
+
+def _possible_offsets(limits: tuple[int, int], classes: int) -> tuple[int, ...]:
+    """The offsets with which every label is a class; 0 where there is none, to be refused."""
+    low, high = limits
+    return tuple(n for n in _OFFSETS if low + n >= 0 and high + n < classes) or (0,)
+
+
+def _likeliest_offset(accuracies: Mapping[int, Sequence[Accuracy]]) -> int:
+    """The first offset, unless another has a way that is better than its best one."""
+    likeliest, *others = accuracies
+    for offset in others:
+        best, other = (accuracies[n][_best(accuracies[n])] for n in (likeliest, offset))
+        if is_better(other, best, sum(map(len, accuracies.values()))):
+            likeliest = offset
+    return likeliest
+
+
+def _best(accuracies: Sequence[Accuracy]) -> int:
+    """The place of the highest, and of several the first."""
+    return int(np.argmax([accuracy.value for accuracy in accuracies]))

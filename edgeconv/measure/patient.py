@@ -1,0 +1,166 @@
+"""A model of any kind, and what it answers: the part of `doctor` that starts processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from edgeconv import data, source
+from edgeconv.errors import InputRefused
+from edgeconv.measure.subjects import find_subjects, float_inputs, preprocessing_of
+from edgeconv.runtimes.local import start_run
+from edgeconv.store import tool_versions
+from edgeconv.tasks import start_task
+from edgeconv.tf.baseline import SERVING, BaselineJob, run_baseline
+from edgeconv.tf.exported import ExportJob, export_keras
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from edgeconv.data import Samples
+    from edgeconv.nouns import Preprocessing, Signature, SourceKind, SourceModel, TensorSpec
+    from edgeconv.stages import Execution
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clinic:
+    """Where and how a model is examined, and whom to tell."""
+
+    scratch: Path
+    execution: Execution
+    on_progress: Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patient:
+    """A model that can be examined: it takes one float input.
+
+    `path` and `kind` are of what is run: a Keras file was exported as a SavedModel. `declared`
+    is the preprocessing that its manifest has, by input.
+    """
+
+    path: Path
+    kind: SourceKind
+    key: str
+    spec: TensorSpec
+    declared: Mapping[str, Preprocessing]
+
+    @property
+    def batch(self) -> int:
+        """How many samples the model takes at once."""
+        return data.batch_size((self.spec,))
+
+
+def examined(clinic: Clinic, model: str | Path, key: str | None) -> Patient:
+    """The model at a path. Raises an `EdgeconvError` for one that cannot be examined."""
+    found = source.load(model)
+    declared: Mapping[str, Preprocessing] = {}
+    if found.kind == "tflite":
+        subjects = find_subjects((found.path,), key)
+        signature = subjects[0].signature
+        declared, _ = preprocessing_of(subjects, None)
+    else:
+        found = _exported(clinic, found)
+        signature = source.chosen_signature(found, key)
+    return Patient(
+        path=Path(found.path),
+        kind=found.kind,
+        key=signature.key,
+        spec=_only_float_input(str(model), signature),
+        declared=declared,
+    )
+
+
+def answers(clinic: Clinic, patient: Patient, samples: Samples) -> tuple[dict[str, Array], str]:
+    """The outputs over all samples, by name, and the runtime: one process runs them all.
+
+    Raises an `EdgeconvError` where the model does not run.
+    """
+    stored = clinic.scratch / "samples"
+    data.write_samples(samples, stored)
+    if patient.kind == "tflite":
+        return _run_tflite(clinic, patient, stored)
+    return _run_tensorflow(clinic, patient, stored)
+
+
+def _exported(clinic: Clinic, model: SourceModel) -> SourceModel:
+    """A SavedModel as it is; of a Keras file one that says what its input is."""
+    if model.kind == "saved_model":
+        return model
+    clinic.on_progress("loading the Keras file")
+    target = clinic.scratch / "exported"
+    job = ExportJob(path=model.path, kind=model.kind, target=str(target))
+    with start_task(
+        export_keras,
+        job,
+        label="loading the Keras file",
+        scratch=clinic.scratch,
+        allowance=clinic.execution.allowance,
+    ) as task:
+        task.result(clinic.on_progress)
+    made = source.load(target)
+    signatures = tuple(one for one in made.signatures if one.key == SERVING)
+    return msgspec.structs.replace(made, signatures=signatures)
+
+
+def _only_float_input(model: str, signature: Signature) -> TensorSpec:
+    inputs = float_inputs(signature)
+    if len(inputs) != 1:
+        names = ", ".join(repr(spec.name) for spec in inputs) or "none"
+        raise InputRefused(
+            f"{model} has {len(inputs)} inputs ({names}), and the doctor tries preprocessings of "
+            "one",
+            hint="compare them one by one: edgeconv bench --preprocess 'INPUT.scale=1/255'",
+        )
+    (spec,) = inputs
+    if not spec.dtype.startswith("float"):
+        raise InputRefused(
+            f"{model}: its input {spec.name!r} takes {spec.dtype}, so there is no scale to find",
+            hint="whole numbers go in as they are: if the accuracy is wrong, look at the labels "
+            "and, for tokens, at the vocabulary",
+        )
+    return spec
+
+
+def _run_tflite(clinic: Clinic, patient: Patient, stored: Path) -> tuple[dict[str, Array], str]:
+    with start_run(
+        patient.path,
+        stored,
+        scratch=clinic.scratch,
+        signature=patient.key or None,
+        batch=patient.batch,
+        threads=clinic.execution.threads,
+        allowance=clinic.execution.allowance,
+    ) as running:
+        run = running.result()
+        return running.outputs(run), f"{run.runtime} {run.version}"
+
+
+def _run_tensorflow(clinic: Clinic, patient: Patient, stored: Path) -> tuple[dict[str, Array], str]:
+    outputs = clinic.scratch / "outputs"
+    job = BaselineJob(
+        path=str(patient.path),
+        kind=patient.kind,
+        signature=patient.key,
+        inputs=str(stored),
+        outputs=str(outputs),
+        warmup=0,
+        repeats=0,
+        threads=clinic.execution.threads,
+    )
+    with start_task(
+        run_baseline,
+        job,
+        label="the model in TensorFlow",
+        scratch=clinic.scratch,
+        allowance=clinic.execution.allowance,
+    ) as task:
+        done = task.result(clinic.on_progress)
+    arrays = {name: np.load(outputs / f"{i}.npy") for i, name in enumerate(done.names)}
+    return arrays, f"tensorflow {tool_versions()['tensorflow']}"

@@ -1,0 +1,29 @@
+"""A Keras file as a SavedModel, whose signature can be read without TensorFlow."""
+
+from __future__ import annotations
+
+import msgspec
+
+from edgeconv.nouns import SourceKind
+from edgeconv.tf import keras_files
+from edgeconv.tf.environment import use_cpu_only
+
+
+class ExportJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The Keras file to read, and the directory that does not exist yet to write."""
+
+    path: str
+    kind: SourceKind
+    target: str
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """What loaded the file: "keras" or "tf_keras"."""
+
+    loader: str
+
+
+def export_keras(job: ExportJob) -> Exported:
+    """Write the SavedModel. Runs in a child. Raises `InputRefused`, see `keras_files.export`."""
+    use_cpu_only()
+    return Exported(loader=keras_files.export(job.path, job.kind, job.target)[-1].attempt)
