@@ -9,7 +9,7 @@ import pytest
 
 from edgeconv.data import checks, load_samples
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import TensorSpec
+from edgeconv.nouns import Preprocessing, TensorSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -216,3 +216,15 @@ def test_labels_that_are_no_class_numbers_are_refused(
 ) -> None:
     with pytest.raises(InputRefused, match=message):
         load_samples(saved(image=X, labels=labels), (IMAGE,))
+
+
+def test_a_single_number_is_refused_before_any_preprocessing_too(saved):
+    steps = {"": Preprocessing(scale=2.0)}
+    with pytest.raises(InputRefused, match=r"has shape \(\), the model takes"):
+        load_samples(saved(image=np.float32(3)), (IMAGE,), preprocessing=steps)
+
+
+def test_the_hint_keeps_the_options_that_were_right(saved):
+    with pytest.raises(InputRefused) as error:
+        load_samples(saved(images=X, y=np.zeros(6, np.int64)) + "?labels=y", (IMAGE,))
+    assert "data.npz?labels=y&image=images'" in error.value.hint

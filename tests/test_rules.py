@@ -30,6 +30,9 @@ HEAVY = {
     "rich",
     "jinja2",
     "psutil",
+    "pyarrow",
+    "PIL",
+    "scipy",
 }
 # A unit imports those of the layers below its own, and nothing else.
 LAYERS = (
@@ -285,7 +288,7 @@ RUN = "from edgeconv.cli import main; main()"
         ("import edgeconv.cli", []),
         (RUN, ["--help"]),
         (RUN, ["--version"]),
-        *((RUN, [command, "--help"]) for command in ("convert", "bench", "inspect", "demo")),
+        *((RUN, [command, "--help"]) for command in ("convert", "bench", "inspect", "demo", "doctor")),
     ],
 )
 def test_nothing_heavy_is_loaded_by(code, arguments):

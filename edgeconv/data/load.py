@@ -101,7 +101,8 @@ def open_samples(
     columns = _by_input(source, given.by_name, renames, inputs)
     for spec in inputs:
         column = columns[spec.name]
-        if isinstance(column, np.ndarray) and not (steps or given.is_text):
+        is_scalar = isinstance(column, np.ndarray) and not column.ndim
+        if is_scalar or (isinstance(column, np.ndarray) and not (steps or given.is_text)):
             check_input(source, column, spec)  # All of it, whichever samples are taken.
     count = _same_count(source, columns)
     if not count:
@@ -180,10 +181,13 @@ def _by_input(
 def _mismatch(source: str, missing: list[str], extra: list[str], names: list[str]) -> InputRefused:
     parts = [f"the model's input {name!r} has no array" for name in missing]
     parts += [f"the array {name!r} is no input" for name in extra]
-    pairs = [f"{name}={_likely_array(name, missing, extra)}" for name in names]
+    place, _, options = source.partition("?")
+    # What was renamed already was renamed wrongly; the kind's own options stay.
+    kept = [part for part in options.split("&") if part and part.partition("=")[0] not in names]
+    pairs = [*kept, *(f"{name}={_likely_array(name, missing, extra)}" for name in names)]
     return InputRefused(
         f"{source}: {'; '.join(parts)} (the model takes {', '.join(map(repr, names))})",
-        hint=f"say which array each input gets: '{source.partition('?')[0]}?{'&'.join(pairs)}'",
+        hint=f"say which array each input gets: '{place}?{'&'.join(pairs)}'",
     )
 
 
