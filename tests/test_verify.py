@@ -291,11 +291,31 @@ def test_a_model_in_which_nothing_was_made_smaller_says_so(name, share, warning)
 
 
 def test_a_full_integer_model_without_quantised_weights_is_refused_if_it_has_weights():
-    empty = summary(quantized_weight_share=0.0)
+    left = summary(quantized_weight_share=0.0, float_operators=("ADD",))
+    allowed = recipe(allow_float=("ADD",))
     with pytest.raises(VerificationFailed, match="no weight was quantised"):
-        check_graph(recipe(), empty, signature())
-    without = summary(quantized_weight_share=0.0, weight_bytes=0)
-    assert check_graph(recipe(), without, signature()) == ()
+        check_graph(allowed, left, signature())
+    without = summary(quantized_weight_share=0.0, weight_bytes=0, float_operators=("ADD",))
+    assert check_graph(allowed, without, signature()) == ()
+    # The constants of elementwise operators are int16 in an int16x8 model: no 8 bits there.
+    assert check_graph(recipe(), summary(quantized_weight_share=0.0), signature()) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "shares", "said"),
+    [
+        ("dynamic", {"quantized_weight_share": 0.3}, "only 30.0% of the weights became int8"),
+        ("weight-only-int8", {"quantized_weight_share": 0.3}, "only 30.0% of the weights"),
+        ("float16", {"float16_weight_share": 0.3}, "only 30.0% of the weights became float16"),
+        ("dynamic", {"quantized_weight_share": 0.6}, ""),
+    ],
+)
+def test_weights_that_mostly_stay_float32_are_told_of(name, shares, said):
+    some = summary(**{"quantized_weight_share": 0.0, "weight_bytes": 8192, **shares})
+    warnings = check_graph(recipe(name), some, signature())
+    assert [w.startswith(said) for w in warnings] == ([True] if said else [])
+    few = summary(**{"quantized_weight_share": 0.0, "weight_bytes": 2048, **shares})
+    assert check_graph(recipe(name), few, signature()) == ()
 
 
 def test_a_float32_model_has_nothing_to_quantise_and_no_warning():
