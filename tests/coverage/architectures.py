@@ -1,0 +1,149 @@
+"""The architectures of the coverage table: what each is called, and what builds it.
+
+A builder takes an empty directory, writes a model and `calibration.npz` there (or samples
+for a model that stands elsewhere), and returns the model's path. It imports TensorFlow or
+Keras when it is called; this module imports neither.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import arch_applications
+import arch_modules
+import arch_recurrent
+import arch_sequence
+import arch_vision
+import shared_rows
+from architecture import Architecture
+
+_FORMATS = {"saved_model": "SavedModel", "keras": ".keras", "h5": ".h5"}
+
+
+def _applications() -> dict[str, Architecture]:
+    # Each application in both Keras; every format somewhere.
+    kinds = {("tf_keras", "ResNet50"): "h5", ("keras", "MobileNetV2"): "saved_model"}
+    table = {}
+    for library, usual in (("tf_keras", "saved_model"), ("keras", "keras")):
+        for name in arch_applications.SIZES:
+            kind = kinds.get((library, name), usual)
+            build = partial(arch_applications.application, library=library, name=name, kind=kind)
+            table[f"{name} ({library})"] = Architecture(build, f"{library} {_FORMATS[kind]}")
+    return table
+
+
+def _recurrent() -> dict[str, Architecture]:
+    formats = [(library, kind) for library in ("tf_keras", "keras") for kind in _FORMATS]
+    table = {}
+    for layer in ("LSTM", "GRU", "Bidirectional", "ConvLSTM2D"):
+        for library, kind in formats:
+            if kind == "h5" and (library == "keras" or layer != "LSTM"):
+                continue
+            table[f"{layer} ({library} {_FORMATS[kind]})"] = _recurrent_row(layer, library, kind)
+    for layer in ("SimpleRNN", "stacked", "GRU over time", "masked"):
+        name = f"{layer} LSTM" if layer in {"stacked", "masked"} else layer
+        table[name] = _recurrent_row(layer, "tf_keras", "saved_model")
+    table["stateful LSTM"] = Architecture(arch_recurrent.stateful, "tf_keras SavedModel")
+    table["LSTM of any length"] = Architecture(arch_recurrent.unknown_length, "tf_keras SavedModel")
+    return table
+
+
+def _recurrent_row(layer: str, library: str, kind: str) -> Architecture:
+    build = partial(arch_recurrent.recurrent, library=library, layer=layer, kind=kind)
+    is_tiny = (layer, library, kind) == ("LSTM", "keras", "saved_model")
+    return Architecture(build, f"{library} {_FORMATS[kind]}", is_tiny=is_tiny)
+
+
+def _sequences() -> dict[str, Architecture]:
+    table = {"Conv1D": Architecture(arch_sequence.conv1d, "tf_keras SavedModel")}
+    for name, build in (
+        ("WaveNet", arch_sequence.wavenet),
+        ("transformer encoder", arch_sequence.transformer),
+    ):
+        for library, kind in (("tf_keras", "saved_model"), ("keras", "keras")):
+            made = partial(build, library=library, kind=kind)
+            table[f"{name} ({library})"] = Architecture(made, f"{library} {_FORMATS[kind]}")
+    return table | {
+        "token transformer": Architecture(arch_sequence.token_transformer, "keras .keras"),
+        "tiny BERT": Architecture(arch_sequence.bert, "keras_hub SavedModel", needs="keras_hub"),
+        "embedding bag": Architecture(arch_sequence.embedding_bag, "tf_keras .h5", is_tiny=True),
+        "integer features": Architecture(arch_sequence.integer_features, "keras SavedModel"),
+    }
+
+
+def _vision() -> dict[str, Architecture]:
+    dynamic = arch_vision.dynamic_size
+    return {
+        "small CNN": Architecture(arch_vision.small_cnn, "tf_keras .keras", is_tiny=True),
+        "separable and grouped": Architecture(
+            arch_vision.separable_and_grouped, "keras SavedModel"
+        ),
+        "depthwise only": Architecture(arch_vision.depthwise_only, "tf_keras .h5"),
+        "squeeze-excite and hard swish": Architecture(
+            arch_vision.squeeze_excite, "tf_keras SavedModel"
+        ),
+        "parametric activations": Architecture(
+            arch_vision.parametric_activations, "tf_keras SavedModel"
+        ),
+        "U-Net": Architecture(arch_vision.unet, "keras .keras"),
+        "upsampling": Architecture(arch_vision.upsampling, "tf_keras SavedModel"),
+        "autoencoder": Architecture(arch_vision.autoencoder, "tf_keras SavedModel"),
+        "siamese": Architecture(arch_vision.siamese, "keras SavedModel"),
+        "multi-output": Architecture(arch_vision.multi_output, "tf_keras SavedModel", is_tiny=True),
+        "any image size (tf_keras)": Architecture(
+            partial(dynamic, library="tf_keras", kind="saved_model"), "tf_keras SavedModel"
+        ),
+        "any image size (keras)": Architecture(
+            partial(dynamic, library="keras", kind="keras"), "keras .keras"
+        ),
+        "Conv3D": Architecture(arch_vision.conv3d, "tf_keras SavedModel"),
+        "MLP mixer": Architecture(arch_vision.mixer, "keras .keras"),
+        "tiny vision transformer": Architecture(arch_vision.vision_transformer, "keras SavedModel"),
+    }
+
+
+def _modules() -> dict[str, Architecture]:
+    custom = arch_modules.custom_layer
+    module = "tf.Module SavedModel"
+    return {
+        "residual MLP": Architecture(arch_modules.residual_mlp, "tf_keras .h5"),
+        "custom layer (tf_keras)": Architecture(
+            partial(custom, library="tf_keras"), "tf_keras SavedModel"
+        ),
+        "custom layer (keras)": Architecture(partial(custom, library="keras"), "keras SavedModel"),
+        "plain module": Architecture(arch_modules.plain_module, module, is_tiny=True),
+        "while loop": Architecture(arch_modules.while_loop, module),
+        "condition": Architecture(arch_modules.condition, module),
+        "one of two signatures": Architecture(
+            arch_modules.several_signatures,
+            module,
+            ("--signature", "encode"),
+            samples={"": "encode"},
+            is_tiny=True,
+        ),
+        "two signatures in one file": Architecture(
+            arch_modules.several_signatures,
+            module,
+            ("--signature", "all"),
+            samples={"encode": "encode", "decode": "decode"},
+        ),
+        "TensorFlow 1": Architecture(arch_modules.tensorflow_1, "TF1 SavedModel", is_tiny=True),
+        "matrix inverse": Architecture(
+            arch_modules.select_tensorflow,
+            module,
+            refusal="its operator MatrixInverse runs with Select-TF only",
+            is_tiny=True,
+        ),
+    }
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    **_applications(),
+    **_recurrent(),
+    **_sequences(),
+    **_vision(),
+    **_modules(),
+    **shared_rows.trained(),
+    **shared_rows.serving(),
+    **shared_rows.micro(),
+}

@@ -1,0 +1,93 @@
+"""Does what was made also load and run in the runtime of older devices?"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from edgeconv.errors import EdgeconvError
+from edgeconv.nouns import Artifact
+from edgeconv.runtimes.isolated import isolated_target
+from edgeconv.runtimes.local import Target, start_run
+from edgeconv.runtimes.targets import parse_target_runtime
+from edgeconv.workers import Allowance
+
+if TYPE_CHECKING:
+    from results import Cell
+
+    from edgeconv.nouns import Signature
+
+NAME = "tflite-runtime 2.14.0"
+_BATCHES = 2
+_ALLOWANCE = Allowance(timeout_s=300)
+
+
+def old_target(python: str | None) -> Target | None:
+    """The older runtime in the Python given, or in an environment that edgeconv makes for it.
+
+    None where no Python here can have it; why goes to stderr.
+    """
+    if python:
+        return Target(package="tflite_runtime", python=python)
+    try:
+        runtime = parse_target_runtime("tflite-runtime==2.14.0")
+        return isolated_target(runtime, lambda text: print(text, file=sys.stderr))
+    except EdgeconvError as error:
+        print(f"no older runtime: {error}", file=sys.stderr)
+        return None
+
+
+def with_old_runtime(
+    cell: Cell, model: Path | None, samples: Mapping[str, Path], target: Target | None
+) -> Cell:
+    """The cell with what the older runtime said of its file, where there are both.
+
+    `samples` are files by signature, "" for the only one.
+    """
+    if target is None or model is None:
+        return cell
+    artifact = msgspec.json.decode(model.with_suffix(".json").read_bytes(), type=Artifact)
+    said = []
+    for signature in artifact.signatures:
+        with np.load(samples.get(signature.key) or samples[""]) as archive:
+            said.append(_try(model, signature, dict(archive), target))
+    return msgspec.structs.replace(cell, old_runtime=next(filter(None, said), ""))
+
+
+def _try(
+    model: Path, signature: Signature, arrays: Mapping[str, np.ndarray], target: Target
+) -> str:
+    batch = next((i.shape[0] for i in signature.inputs if i.shape and i.shape[0] > 0), 1)
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        _store(scratch / "samples", arrays, count=_BATCHES * batch)
+        try:
+            with start_run(
+                model,
+                scratch / "samples",
+                scratch=scratch,
+                signature=signature.key,
+                batch=batch,
+                target=target,
+                allowance=_ALLOWANCE,
+            ) as running:
+                outputs = running.outputs(running.result())
+        except EdgeconvError as error:
+            return str(error).replace(name, "").partition(" failed: ")[2] or str(error)
+    wrong = [n for n, value in outputs.items() if not np.isfinite(value).all()]
+    return f"output {wrong[0]!r} has values that are not finite" if wrong else ""
+
+
+def _store(directory: Path, arrays: Mapping[str, np.ndarray], *, count: int) -> None:
+    """The first samples, as edgeconv stores them for its runner."""
+    directory.mkdir()
+    for index, values in enumerate(arrays.values()):
+        np.save(directory / f"{index}.npy", values[:count])
+    names = msgspec.json.encode({"names": list(arrays)})
+    (directory / "samples.json").write_bytes(names)
