@@ -82,4 +82,6 @@ def _old_runtime(cells: Iterable[Cell]) -> str:
     if not tried:
         return ""
     ran = sum(cell.old_runtime == "" for cell in tried)
-    return f"tflite-runtime 2.14.0 loads and runs {ran} of the {len(tried)} files made."
+    return (
+        f"tflite-runtime 2.14.0 gives the same answers with {ran} of the {len(tried)} files made."
+    )

@@ -1,4 +1,4 @@
-"""Does what was made also load and run in the runtime of older devices?"""
+"""Does what was made also run in the runtime of older devices, with the same answers?"""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from edgeconv.errors import EdgeconvError
+from edgeconv.errors import EdgeconvError, VerificationFailed
 from edgeconv.nouns import Artifact
+from edgeconv.quantize.verify import judge_outputs, output_errors
 from edgeconv.runtimes.isolated import isolated_target
 from edgeconv.runtimes.local import Target, start_run
 from edgeconv.runtimes.targets import parse_target_runtime
+from edgeconv.tflite import output_steps
 from edgeconv.workers import Allowance
 
 if TYPE_CHECKING:
@@ -56,32 +58,50 @@ def with_old_runtime(
     said = []
     for signature in artifact.signatures:
         with np.load(samples.get(signature.key) or samples[""]) as archive:
-            said.append(_try(model, signature, dict(archive), target))
+            said.append(_try(model, artifact, signature, dict(archive), target))
     return msgspec.structs.replace(cell, old_runtime=next(filter(None, said), ""))
 
 
 def _try(
-    model: Path, signature: Signature, arrays: Mapping[str, np.ndarray], target: Target
+    model: Path,
+    artifact: Artifact,
+    signature: Signature,
+    arrays: Mapping[str, np.ndarray],
+    target: Target,
 ) -> str:
+    """Why the file does not give there what it gives here; "" where it does."""
     batch = next((i.shape[0] for i in signature.inputs if i.shape and i.shape[0] > 0), 1)
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         _store(scratch / "samples", arrays, count=_BATCHES * batch)
         try:
-            with start_run(
-                model,
-                scratch / "samples",
-                scratch=scratch,
-                signature=signature.key,
-                batch=batch,
-                target=target,
-                allowance=_ALLOWANCE,
-            ) as running:
-                outputs = running.outputs(running.result())
+            here, there = (
+                _outputs(model, scratch, signature.key, batch, place)
+                for place in (Target(), target)
+            )
+            steps = output_steps(model.read_bytes(), signature.key)
+            judge_outputs(artifact.recipe, output_errors(here, there), steps)
+        except VerificationFailed as error:
+            return f"runs, and gives other answers: {error.message}"
         except EdgeconvError as error:
             return str(error).replace(name, "").partition(" failed: ")[2] or str(error)
-    wrong = [n for n, value in outputs.items() if not np.isfinite(value).all()]
+    wrong = [n for n, value in there.items() if not np.isfinite(value).all()]
     return f"output {wrong[0]!r} has values that are not finite" if wrong else ""
+
+
+def _outputs(
+    model: Path, scratch: Path, key: str, batch: int, target: Target
+) -> dict[str, np.ndarray]:
+    with start_run(
+        model,
+        scratch / "samples",
+        scratch=scratch,
+        signature=key,
+        batch=batch,
+        target=target,
+        allowance=_ALLOWANCE,
+    ) as running:
+        return dict(running.outputs(running.result()))
 
 
 def _store(directory: Path, arrays: Mapping[str, np.ndarray], *, count: int) -> None:

@@ -23,8 +23,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     with `--allow-float` after a first refusal had named them, `float_operators` those that
     are in the file. `ladder` has the attempts, the last of which succeeded, where the first one
     did not. `float_weight_share` is the fraction of constants stored as float32. `old_runtime`
-    says "" where the file runs in the older runtime, why not where it does not, and is None
-    where that was not tried.
+    says "" where the file runs in the older runtime with the answers it has here, why not
+    where it does not, and is None where that was not tried.
     """
 
     recipe: RecipeName
