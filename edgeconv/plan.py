@@ -205,6 +205,12 @@ def _refuse_options(recipes: Sequence[Recipe], asked: Asked) -> None:
         raise UsageError(f"--samples {asked.samples}: at least one sample is needed")
     if asked.batch is not None and asked.batch < 1:
         raise UsageError(f"--batch {asked.batch}: at least 1")
+    for name, shape in asked.shapes.items():
+        if asked.batch is not None and shape[:1] not in ((asked.batch,), (-1,)):
+            raise UsageError(
+                f"--batch {asked.batch}: --shape gives {name!r} the batch {shape[0]}",
+                hint="leave --batch away, or give ? as the first dimension of --shape",
+            )
 
 
 def _refuse_recipes(recipes: Sequence[Recipe]) -> None:

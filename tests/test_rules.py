@@ -288,7 +288,10 @@ RUN = "from edgeconv.cli import main; main()"
         ("import edgeconv.cli", []),
         (RUN, ["--help"]),
         (RUN, ["--version"]),
-        *((RUN, [command, "--help"]) for command in ("convert", "bench", "inspect", "demo", "doctor")),
+        *(
+            (RUN, [command, "--help"])
+            for command in ("convert", "bench", "inspect", "demo", "doctor")
+        ),
     ],
 )
 def test_nothing_heavy_is_loaded_by(code, arguments):

@@ -101,8 +101,8 @@ def open_samples(
     columns = _by_input(source, given.by_name, renames, inputs)
     for spec in inputs:
         column = columns[spec.name]
-        is_scalar = isinstance(column, np.ndarray) and not column.ndim
-        if is_scalar or (isinstance(column, np.ndarray) and not (steps or given.is_text)):
+        as_stored = not (steps or given.is_text)
+        if isinstance(column, np.ndarray) and (as_stored or not column.ndim):
             check_input(source, column, spec)  # All of it, whichever samples are taken.
     count = _same_count(source, columns)
     if not count:

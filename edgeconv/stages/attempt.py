@@ -120,7 +120,7 @@ def _note_failure(climb: _Climb, recipe: Recipe, attempt: str, error: EdgeconvEr
     before = climb.errors.get(recipe)
     if before is not None and before.message != error.message:
         both = f"{before.message}\n  then, with {attempt}: {first_line}"
-        error = type(error)(both, hint=error.hint or before.hint)
+        error = type(before)(both, hint=before.hint or error.hint)
     climb.errors[recipe] = error
 
 

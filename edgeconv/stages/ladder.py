@@ -34,6 +34,8 @@ _LOOPS = frozenset({"CALL", "CALL_ONCE", "IF", "STABLEHLO_WHILE", "WHILE"})
 # What the converter says of loops whose shapes are open.
 _LIST_OPERATORS = "TensorList"
 _KILLED = "SIGKILL"
+# No change of form makes numbers out of what is none.
+_NOT_FINITE = "values that are not finite"
 
 
 class Rung(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +64,10 @@ def next_rung(plan: Plan, rung: Rung, prepared: Prepared | None) -> Rung | None:
     if plan.model.kind == "tflite" or rung.unroll:
         return None
     if rung.is_first and (prepared is None or _is_open(prepared)):
-        return _fixed_rung(plan, prepared)
+        fixed = _fixed_rung(plan, prepared)
+        # The user may have asked for no less already.
+        if msgspec.structs.replace(rung.fixed, only_open=True) != fixed.fixed:
+            return fixed
     if prepared is None or has_loops(prepared) or has_fused_layers(prepared):
         fixed = rung if prepared is None and not rung.is_first else _fixed_rung(plan, prepared)
         words = f"loops unrolled, {fixed.text}"
@@ -87,7 +92,9 @@ def is_curable(error: EdgeconvError) -> bool:
     What the user's own limits stopped, or somebody killed, would end so again; and a model
     or data that are refused for what they are stay so.
     """
-    if isinstance(error, WorkerTimedOut | WorkerOutOfMemory) or _KILLED in error.message:
+    if isinstance(error, WorkerTimedOut | WorkerOutOfMemory):
+        return False
+    if _KILLED in error.message or _NOT_FINITE in error.message:
         return False
     if isinstance(error, UnsupportedOperators):
         return _LIST_OPERATORS in error.message

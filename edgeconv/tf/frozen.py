@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgeconv.errors import InputRefused
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -37,9 +39,17 @@ def freeze(function: Any, specs: Mapping[str, Any]) -> Frozen:
     from tensorflow.python.framework import convert_to_constants
 
     traced = tf.function(lambda **inputs: function(**inputs)).get_concrete_function(**specs)
-    frozen = convert_to_constants.convert_variables_to_constants_v2(
-        traced, lower_control_flow=False, aggressive_inlining=True
-    )
+    try:
+        # In its three steps, since what only has an effect comes out between them.
+        data = convert_to_constants._FunctionConverterDataInEager(
+            func=traced, lower_control_flow=False, aggressive_inlining=True
+        )
+        graph_def, converted = convert_to_constants._replace_variables_by_constants(data)
+        _drop_effects(graph_def, [tensor.name for tensor in traced.outputs])
+        frozen = convert_to_constants._construct_concrete_function(traced, graph_def, converted)
+    except (KeyError, ValueError, RuntimeError) as error:
+        # Of some models of TF1 it loses the names of the inputs.
+        raise InputRefused(f"the variables cannot be made constants: {error}") from error
     inputs = [tensor for tensor in frozen.inputs if tensor.dtype != tf.resource]
     # Both are flattened in the order of their sorted names.
     return Frozen(
@@ -54,6 +64,35 @@ def freeze(function: Any, specs: Mapping[str, Any]) -> Frozen:
         ),
         specs=dict(specs),
     )
+
+
+def _drop_effects(graph_def: Any, outputs: list[str]) -> None:
+    """Take out what no output is computed from, as a counter of random numbers.
+
+    Raises `InputRefused` where the model changes a variable that its outputs depend on.
+    """
+    by_name = {node.name: node for node in graph_def.node}
+    needed: set[str] = set()
+    waiting = [name.split(":")[0] for name in outputs]
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting += [s.split(":")[0] for s in by_name[name].input if not s.startswith("^")]
+    for node in graph_def.node:
+        if node.op.startswith("Assign") and node.input[0].split(":")[0] in needed:
+            raise InputRefused(
+                f"the model changes a variable that its outputs depend on ({node.op} at "
+                f"{node.name.split('PartitionedCall/')[-1]!r}): it cannot be made a constant"
+            )
+    kept = [n for n in graph_def.node if n.name in needed or n.op == "Placeholder"]
+    del graph_def.node[:]
+    graph_def.node.extend(kept)
+    for node in graph_def.node:
+        node.attr.pop("_class", None)  # It names a node to be beside, which may be gone.
+        remaining = [source for source in node.input if source[0] != "^" or source[1:] in needed]
+        del node.input[:]
+        node.input.extend(remaining)
 
 
 def fix_list_batch(frozen: Frozen, batch: int) -> None:

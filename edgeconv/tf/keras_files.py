@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.errors import InputRefused
+from edgeconv.errors import ConversionRefused, InputRefused
 from edgeconv.nouns import LadderStep
 from edgeconv.tf.export import inference
 from edgeconv.tf.shapes import FixedShapes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from edgeconv.nouns import SourceKind
 
+# What Keras 3 and tf_keras say of a layer that is not theirs.
+_UNKNOWN_CLASS = re.compile(
+    r"Could not locate (?:class|function) '([^']+)'|Unknown layer: '([^']+)'"
+)
+# A layer whose function is stored as bytecode, and such a function by itself.
+_CODE_CLASSES = frozenset({"Lambda", "__lambda__"})
 # All that the loaders raise for a model they cannot build.
 _LOAD_ERRORS = (ValueError, TypeError, AttributeError, KeyError, OSError, ImportError)
 
@@ -32,9 +41,9 @@ def load(path: str, kind: SourceKind) -> tuple[Any, tuple[LadderStep, ...]]:
     try:
         model = keras.models.load_model(path, compile=False, safe_mode=True)
     except _LOAD_ERRORS as error:
+        refuse_lambda(path)
         if kind == "keras":
             raise _refused(path, "Keras 3", error) from error
-        refuse_lambda(path)
         failed = LadderStep(attempt="keras", failed=_reason(error))
         return _load_legacy(path), (failed, LadderStep(attempt="tf_keras"))
     return model, (LadderStep(attempt="keras"),)
@@ -53,21 +62,45 @@ def _load_legacy(path: str) -> Any:
     try:
         return tf_keras.models.load_model(path, compile=False, safe_mode=True)
     except _LOAD_ERRORS as error:
+        refuse_lambda(path)
         raise _refused(path, "tf_keras", error) from error
 
 
 def refuse_lambda(path: str) -> None:
-    """Raise `InputRefused` if an HDF5 model has a Lambda layer, whose code would run."""
-    import h5py
-
-    with h5py.File(path, "r") as file:
-        config = file.attrs.get("model_config", "")
-    text = config.decode("utf-8", "replace") if isinstance(config, bytes) else str(config)
-    if '"class_name": "Lambda"' in text or '"class_name":"Lambda"' in text:
+    """Raise `InputRefused` if a Keras file has a Lambda layer, whose code would run."""
+    if any(map(_is_code, _dicts(_config(path)))):
         raise InputRefused(
             f"{path} has a Lambda layer: loading it would run code from the file",
             hint="export the model as a SavedModel where you trust it, and convert that",
         )
+
+
+def _config(path: str) -> Any:
+    """The configuration in a Keras file, as the loaders read it."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return json.loads(archive.read("config.json"))
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        config = file.attrs.get("model_config", "{}")
+    return json.loads(config)
+
+
+def _dicts(config: Any) -> Iterator[dict[str, Any]]:
+    waiting = [config]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            yield one
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+
+
+def _is_code(config: dict[str, Any]) -> bool:
+    names = (config.get("class_name"), config.get("registered_name"))
+    return any(str(name).split(">")[-1] in _CODE_CLASSES for name in names)
 
 
 def export(
@@ -86,11 +119,22 @@ def export(
             hint="call it on a batch before saving, or export a SavedModel with a signature",
         )
     if loaders[-1].attempt == "keras":
-        signature = [_input_specs(model, fixed)] if fixed.fixes else None
-        model.export(target, format="tf_saved_model", verbose=False, input_signature=signature)
+        _export(model, path, target, fixed)
     else:
         _export_legacy(model, target, fixed)
     return loaders
+
+
+def _export(model: Any, path: str, target: str, fixed: FixedShapes) -> None:
+    signature = [_input_specs(model, fixed)] if fixed.fixes else None
+    try:
+        model.export(target, format="tf_saved_model", verbose=False, input_signature=signature)
+    except (ValueError, TypeError) as error:
+        # It leaves the batch open where it can, which a stateful layer does not take.
+        raise ConversionRefused(
+            f"{path} cannot be exported by Keras 3: {_reason(error)}",
+            hint="export it as a SavedModel where it was trained, and convert that",
+        ) from error
 
 
 def _input_specs(model: Any, fixed: FixedShapes) -> Any:
@@ -112,6 +156,14 @@ def _export_legacy(model: Any, target: str, fixed: FixedShapes) -> None:
 
 
 def _refused(path: str, loaders: str, error: Exception) -> InputRefused:
+    unknown = _UNKNOWN_CLASS.search(str(error))
+    if unknown:
+        name = unknown[1] or unknown[2]
+        return InputRefused(
+            f"{path} has {name!r}, which only the code that made the model knows",
+            hint="export the model as a SavedModel where that code is, and convert that: it "
+            "holds what a layer computes",
+        )
     return InputRefused(
         f"{path} does not load in {loaders}: {_reason(error)}",
         hint="export it as a SavedModel with the version of Keras that saved it",

@@ -28,6 +28,11 @@ from edgeconv.errors import (
 
 _FLOATS = {"f16": "float16", "bf16": "bfloat16", "f64": "float64"}
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
+# What TensorFlow says of a checkpoint of which something is missing.
+_DAMAGED = re.compile(
+    r"[^\n]*(?:Read less bytes than requested|not an sstable|Checksum does not match|"
+    r"variables\.(?:data|index)\S*; No such file|is not a valid checkpoint)[^\n]*"
+)
 
 
 def import_converter_only() -> None:
@@ -122,6 +127,9 @@ def _converter_flags(*, select_ops: bool) -> bytes:
 
 def refusal(message: str) -> InputRefused:
     """What a failed conversion means, from what the converter said."""
+    damaged = damaged_variables(message)
+    if damaged:
+        return damaged
     unsupported = re.search(r"(?:TF Select|Custom) ops: ([^\n]+)", message)
     if unsupported and (
         floats := re.search(r"tensor<[^>]*\b(?:\?x|\d+x)*(f16|bf16|f64)>", message)
@@ -146,6 +154,18 @@ def refusal(message: str) -> InputRefused:
     return ConversionRefused(
         f"TensorFlow's converter does not take this model: {reason.strip()[:400]}{_place(message)}",
         hint="replace that operator or layer in the model, or export it with fixed shapes",
+    )
+
+
+def damaged_variables(message: str) -> InputRefused | None:
+    """The refusal of a SavedModel whose variables TensorFlow cannot read, if it says so."""
+    found = _DAMAGED.search(message)
+    if found is None:
+        return None
+    return InputRefused(
+        f"the variables of the SavedModel cannot be read: {found[0].strip()[:400]}",
+        hint="copy or export the model again; a file in its folder variables is missing, or cut "
+        "short",
     )
 
 

@@ -45,6 +45,9 @@ def run_reference(job: ReferenceJob) -> ReferenceDone:
     try:
         outputs = _run(job)
     except (errors_impl.OpError, OSError, RuntimeError, ValueError) as error:
+        damaged = lean.damaged_variables(str(error))
+        if damaged:
+            raise damaged from error
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise InputRefused(
             f"the trained model does not run in TensorFlow: {reason[0][:400]}",

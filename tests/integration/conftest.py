@@ -45,6 +45,32 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def made_by(script: str, root: Path) -> Path:
+    """`root`, once `script` has filled it in a process of its own."""
+    log = root / "log.txt"
+    with log.open("wb") as output:
+        done = subprocess.run(
+            [sys.executable, Path(__file__).with_name(script), root],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    assert done.returncode == 0, log.read_text(errors="replace")[-3000:]
+    return root
+
+
+@pytest.fixture(scope="session")
+def loops(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The models of loop_zoo.py, and what came of unrolling them."""
+    return made_by("loop_zoo.py", tmp_path_factory.mktemp("loops"))
+
+
+@pytest.fixture(scope="session")
+def brought(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The models of brought_zoo.py, samples for them, and what TensorFlow answers."""
+    return made_by("brought_zoo.py", tmp_path_factory.mktemp("brought"))
+
+
 @pytest.fixture(scope="session")
 def workshop(zoo: Path, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     """Conversions that several tests look at; each is made once."""

@@ -1,0 +1,141 @@
+"""Values that are known before a model runs, and the operators that are computed from them."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.errors import InputRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# A counter or a shape is small; a folded weight would be stored once more.
+_MOST_FOLDED = 1024
+_OF_SHAPE = ("Rank", "Shape", "Size")
+_MOST_RUNNERS = 256
+
+
+class Known:
+    """A value that does not depend on the inputs, as a numpy array."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self._tensor: Any = None
+
+    def tensor(self) -> Any:
+        """It as a constant of the new graph, made once."""
+        import tensorflow as tf
+
+        if self._tensor is None:
+            self._tensor = tf.constant(self.array)
+        return self._tensor
+
+
+def as_tensor(value: Any) -> Any:
+    """A value as a tensor of the new graph."""
+    return value.tensor() if isinstance(value, Known) else value
+
+
+def known_array(node: Any, value: Any) -> Any:
+    """The numpy array of a value. Raises `InputRefused` where it depends on the inputs."""
+    if isinstance(value, Known):
+        return value.array
+    what = {"If": "the branch", "While": "the number of turns"}.get(
+        node.op.removeprefix("Stateless"), "what is asked"
+    )
+    raise InputRefused(
+        f"{what} of {node.op} at {place(node)} depends on the model's inputs: not unrolled"
+    )
+
+
+def place(node: Any) -> str:
+    """Where in the model a node is, without the calls around it."""
+    return repr("/".join(p for p in node.name.split("/") if "PartitionedCall" not in p))
+
+
+def folded(node: Any, inputs: Sequence[Any]) -> list[Known] | None:
+    """The outputs of an operator that can be computed now; None where it cannot.
+
+    Only a shape may be asked of a tensor that is not known.
+    """
+    if node.op in _OF_SHAPE:
+        shape = _shape(inputs[0])
+        return None if shape is None else [_of_shape(node, shape)]
+    if not inputs or not all(isinstance(value, Known) for value in inputs):
+        return None
+    if _is_stateful(node.op) or any(value.array.size > _MOST_FOLDED for value in inputs):
+        return None
+    arrays = [value.array for value in inputs]
+    signature = tuple((array.dtype.str, array.shape) for array in arrays)
+    run = _runner(node.op, _Attributes(node), signature)
+    return [Known(array) for array in run(*arrays)]
+
+
+def attributes(node: Any) -> dict[str, Any]:
+    """What an operator is told beside its inputs."""
+    # Shapes that were known when the graph was traced are not those of the new one.
+    return {key: value for key, value in node.attr.items() if not key.startswith("_")}
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    if isinstance(value, Known):
+        return tuple(value.array.shape)
+    if isinstance(value, list) or not value.shape.is_fully_defined():
+        return None
+    return tuple(value.shape.as_list())
+
+
+def _of_shape(node: Any, shape: tuple[int, ...]) -> Known:
+    import math
+
+    import numpy as np
+    import tensorflow as tf
+
+    values = {"Rank": len(shape), "Shape": shape, "Size": math.prod(shape)}
+    attribute = node.attr["out_type"].type if "out_type" in node.attr else 0
+    kind = tf.as_dtype(attribute or tf.int32.as_datatype_enum)
+    return Known(np.asarray(values[node.op], kind.as_numpy_dtype))
+
+
+def _is_stateful(operator: str) -> bool:
+    """Whether an operator gives other values each time, as random numbers, or has an effect."""
+    from tensorflow.python.framework import op_def_registry
+
+    definition = op_def_registry.get(operator)
+    return definition is None or bool(definition.is_stateful)
+
+
+class _Attributes:
+    """The attributes of a node, equal where they say the same."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+        pairs = sorted(attributes(node).items())
+        self._text = tuple((key, value.SerializeToString()) for key, value in pairs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Attributes) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@functools.lru_cache(maxsize=_MOST_RUNNERS)
+def _runner(
+    operator: str, told: _Attributes, signature: tuple[tuple[str, tuple[int, ...]], ...]
+) -> Callable[..., list[Any]]:
+    """What computes an operator: a loop asks for the same one turn after turn."""
+    import numpy as np
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        places = [
+            tf.compat.v1.placeholder(tf.as_dtype(np.dtype(dtype)), shape)
+            for dtype, shape in signature
+        ]
+        made = graph._create_op_internal(operator, places, attrs=attributes(told.node))
+        run: Callable[..., list[Any]] = tf.compat.v1.Session(graph=graph).make_callable(
+            list(made.outputs), feed_list=places
+        )
+    return run

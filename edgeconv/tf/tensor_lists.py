@@ -1,0 +1,142 @@
+"""TensorFlow's tensor lists, in which a loop collects its results, as Python lists of tensors.
+
+Every function here takes a node of the graph and its inputs as `edgeconv.tf.unroll` has them:
+a list for a tensor list, `Known` for what does not depend on the model's inputs, else a tensor.
+None in a list is an element that was never written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgeconv.errors import InputRefused
+from edgeconv.tf.known import Known, as_tensor, known_array, place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def _reserved(node: Any, _shape: Any, count: Any) -> list[Any]:
+    return [None] * int(known_array(node, count))
+
+
+def _from_tensor(_node: Any, tensor: Any, _shape: Any) -> list[Any]:
+    import tensorflow as tf
+
+    return list(tf.unstack(as_tensor(tensor)))
+
+
+def _item(node: Any, items: list[Any], index: Any, shape: Any) -> Any:
+    return _filled(node, items[int(known_array(node, index))], shape)
+
+
+def _with_item(node: Any, items: list[Any], index: Any, item: Any) -> list[Any]:
+    position = int(known_array(node, index))
+    return [*items[:position], item, *items[position + 1 :]]
+
+
+def _resized(node: Any, items: list[Any], count: Any) -> list[Any]:
+    wanted = int(known_array(node, count))
+    return [*items[:wanted], *[None] * (wanted - len(items))]
+
+
+def _stack(node: Any, items: list[Any], shape: Any) -> Any:
+    import tensorflow as tf
+
+    if not items:
+        return _zeros(node, [0], shape)
+    return tf.stack([as_tensor(_filled(node, item, shape)) for item in items])
+
+
+def _gathered(node: Any, items: list[Any], indices: Any, shape: Any) -> Any:
+    return _stack(node, [items[int(index)] for index in known_array(node, indices)], shape)
+
+
+def _scattered(node: Any, tensor: Any, indices: Any, _shape: Any, count: Any) -> list[Any]:
+    places = [int(index) for index in known_array(node, indices)]
+    wanted = max(int(known_array(node, count)), max(places, default=-1) + 1)
+    return _with_rows([None] * wanted, places, tensor)
+
+
+def _scattered_into(node: Any, items: list[Any], tensor: Any, indices: Any) -> list[Any]:
+    places = [int(index) for index in known_array(node, indices)]
+    longer = [None] * (max(places, default=-1) + 1 - len(items))
+    return _with_rows([*items, *longer], places, tensor)
+
+
+def _with_rows(items: list[Any], places: Sequence[int], tensor: Any) -> list[Any]:
+    import tensorflow as tf
+
+    rows = tf.unstack(as_tensor(tensor), num=len(places))
+    for index, row in zip(places, rows, strict=True):
+        items[index] = row
+    return items
+
+
+def _split(node: Any, tensor: Any, _shape: Any, lengths: Any) -> list[Any]:
+    import tensorflow as tf
+
+    sizes = [int(length) for length in known_array(node, lengths)]
+    return list(tf.split(as_tensor(tensor), sizes))
+
+
+def _concatenated(node: Any, items: list[Any], shape: Any, _leading: Any) -> list[Any]:
+    import tensorflow as tf
+
+    parts = [as_tensor(_filled(node, item, shape)) for item in items]
+    lengths = [part.shape[0] for part in parts]
+    if not parts or None in lengths:
+        raise not_unrolled(node)
+    return [tf.concat(parts, 0), Known(np.asarray(lengths, np.int64))]
+
+
+def _filled(node: Any, item: Any, shape: Any) -> Any:
+    return _zeros(node, [], shape) if item is None else item
+
+
+def _zeros(node: Any, outer: list[int], shape: Any) -> Any:
+    import tensorflow as tf
+
+    sizes = [int(size) for size in np.atleast_1d(known_array(node, shape))]
+    if -1 in sizes:
+        raise not_unrolled(node)
+    return tf.zeros([*outer, *sizes], node.attr["element_dtype"].type)
+
+
+def not_unrolled(node: Any) -> InputRefused:
+    """The refusal of a use of tensor lists that is not known here."""
+    return InputRefused(f"{node.op} at {place(node)} takes a tensor list: not unrolled")
+
+
+def _length(_node: Any, items: list[Any]) -> Known:
+    return Known(np.asarray(len(items), np.int32))
+
+
+def _popped(node: Any, items: list[Any], shape: Any) -> list[Any]:
+    return [items[:-1], _filled(node, items[-1], shape)]
+
+
+def _one(function: Callable[..., Any]) -> Callable[..., list[Any]]:
+    return lambda node, *inputs: [function(node, *inputs)]
+
+
+# By the operator: each gives the list of its outputs.
+LISTS: dict[str, Callable[..., list[Any]]] = {
+    "EmptyTensorList": _one(lambda _node, *_: []),
+    "TensorListConcatV2": _concatenated,
+    "TensorListFromTensor": _one(_from_tensor),
+    "TensorListGather": _one(_gathered),
+    "TensorListGetItem": _one(_item),
+    "TensorListLength": _one(_length),
+    "TensorListPopBack": _popped,
+    "TensorListPushBack": _one(lambda _node, items, item: [*items, item]),
+    "TensorListReserve": _one(_reserved),
+    "TensorListResize": _one(_resized),
+    "TensorListScatterIntoExistingList": _one(_scattered_into),
+    "TensorListScatterV2": _one(_scattered),
+    "TensorListSetItem": _one(_with_item),
+    "TensorListSplit": _one(_split),
+    "TensorListStack": _one(_stack),
+}

@@ -1,0 +1,252 @@
+"""Which attempt cures which model, and where that is said."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pytest
+from edge_models import Lite, Made, only, operators
+
+from edgeconv import convert
+from edgeconv.errors import UnsupportedOperators, WorkerTimedOut
+from edgeconv.nouns import Artifact
+from edgeconv.quantize.recipes import make_recipes
+from edgeconv.stages import Execution
+from edgeconv.workers import Allowance
+
+if TYPE_CHECKING:
+    from edgeconv.nouns import LadderStep
+
+FIXED = "batch fixed to 1"
+UNROLLED = f"loops unrolled, {FIXED}"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where samples are, and the cache."""
+    place = tmp_path_factory.mktemp("ladder")
+    rng = np.random.default_rng(21)
+    np.savez(place / "steps.npz", steps=rng.standard_normal((20, 5, 8), np.float32))
+    np.savez(place / "x.npz", x=rng.standard_normal((20, 4), np.float32))
+    return place
+
+
+@pytest.fixture(autouse=True)
+def _cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
+
+
+def attempts(steps: tuple[LadderStep, ...]) -> list[tuple[str, bool]]:
+    """What was tried, and whether it was good."""
+    return [(step.attempt, not step.failed) for step in steps]
+
+
+# A recurrent layer of open batch, in every recipe
+
+
+@pytest.fixture(scope="module")
+def printed(loops: Path, place: Path) -> str:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "edgeconv", "convert", loops / "lstm", "-o", "lstm"),
+            *("--to", "float32,dynamic,int8", "--calibration", "steps.npz", "-q"),
+        ],
+        cwd=place,
+        env={**os.environ, "EDGECONV_CACHE_DIR": str(place / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def manifest(place: Path, recipe: str) -> Artifact:
+    content = (place / "lstm" / f"lstm.{recipe}.json").read_bytes()
+    return msgspec.json.decode(content, type=Artifact)
+
+
+def test_a_recurrent_layer_is_cured_by_a_fixed_batch_and_keeps_its_loop(
+    printed: str, place: Path
+) -> None:
+    assert printed
+    artifact = manifest(place, "float32")
+    assert attempts(artifact.ladder) == [("as it is", False), (FIXED, True)]
+    assert "TensorListReserve" in artifact.ladder[0].failed
+    assert "\n" not in artifact.ladder[0].failed
+    names = {name for name, _ in operators(place / "lstm" / artifact.file)}
+    assert "WHILE" in names
+    assert artifact.signature.inputs[0].shape == (1, 5, 8)
+
+
+def test_what_no_quantiser_makes_of_the_loop_is_cured_by_unrolling(
+    printed: str, place: Path
+) -> None:
+    artifact = manifest(place, "int8")
+    tried = [attempt for attempt, _ in attempts(artifact.ladder)]
+    assert tried[:2] == ["as it is", FIXED]
+    assert tried[-1].startswith(UNROLLED)
+    assert artifact.ladder[-1].failed == ""
+    assert artifact.float_operators == ()
+    names = {name for name, _ in operators(place / "lstm" / artifact.file)}
+    assert "WHILE" not in names
+
+
+def test_each_recipe_says_which_attempt_it_is_from(printed: str, place: Path) -> None:
+    notes = {name: manifest(place, name).notes for name in ("float32", "dynamic", "int8")}
+    assert f"changed before conversion: {FIXED}" in notes["float32"]
+    assert f"changed before conversion: {FIXED}" in notes["dynamic"]
+    assert f"changed before conversion: {UNROLLED}" in notes["int8"]
+
+
+def test_the_table_shows_what_failed_and_what_cured_it(printed: str) -> None:
+    lines = [line.strip() for line in printed.splitlines()]
+    assert any(
+        line.startswith("all: failed, as it is: TensorFlow's converter does not") for line in lines
+    )
+    assert f"good, {FIXED}" in lines
+    assert f"good, {UNROLLED}, quantized with ai-edge-quantizer" in lines
+
+
+def test_the_unrolled_layer_answers_as_the_loop(printed: str, place: Path) -> None:
+    steps = np.load(place / "steps.npz")["steps"]
+    files = {name: place / "lstm" / f"lstm.{name}.tflite" for name in ("float32", "int8")}
+    loop, unrolled = (only(Lite(files[name]).run(steps=steps)) for name in ("float32", "int8"))
+    assert np.abs(loop - unrolled).max() < 0.1 * np.abs(loop).max()
+
+
+def test_the_second_run_goes_up_no_ladder(
+    printed: str, loops: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    said: list[str] = []
+    recipes = ["float32", "dynamic", "int8"]
+    options = {"calibration": "steps.npz", "on_progress": said.append}
+    assert convert(loops / "lstm", "lstm", recipes, **options).reused == tuple(recipes)
+    # What was published is gone, and in the cache still.
+    other = convert(loops / "lstm", "other", recipes, **options)
+    assert [a.ladder for a in other.artifacts] == [manifest(place, name).ladder for name in recipes]
+    assert said == []
+
+
+# The other loops
+
+
+def test_a_loop_converts_as_it_is_and_is_unrolled_for_integers(loops: Path, place: Path) -> None:
+    made = Made(
+        convert(
+            loops / "while",
+            place / "while",
+            ["float32", "int8"],
+            calibration=str(place / "x.npz"),
+        )
+    )
+    assert made["float32"].ladder == ()
+    assert ("WHILE", 1) in operators(made.file("float32"))
+    assert attempts(made["int8"].ladder)[-1][0].startswith(UNROLLED)
+    assert all("WHILE" in step.failed for step in made["int8"].ladder[:-1])
+    assert not any(name == "WHILE" for name, _ in operators(made.file("int8")))
+
+
+def test_a_loop_whose_turns_depend_on_the_input_stays_and_integers_are_refused(
+    loops: Path, place: Path
+) -> None:
+    recipes = make_recipes(["float32", "dynamic", "int8"], engine="litert")
+    made = convert(
+        loops / "turns_of_input", place / "turns", recipes, calibration=str(place / "x.npz")
+    )
+    assert [artifact.recipe.name for artifact in made.artifacts] == ["float32", "dynamic"]
+    assert all(artifact.ladder == () for artifact in made.artifacts)
+    (failure,) = made.failures
+    assert failure.recipe == "int8"
+    assert "the number of turns of While at 'while' depends on the model's inputs" in (
+        failure.message
+    )
+    assert UNROLLED in failure.message
+    assert sorted(path.suffix for path in (place / "turns").glob("turns*int8*")) == []
+
+
+def test_a_layer_that_counts_its_random_numbers_has_them_left_out(
+    brought: Path, place: Path
+) -> None:
+    """Dropout keeps a counter in a variable; no answer depends on it."""
+    made = Made(convert(brought / "dropout", place / "dropout", ["float32"]))
+    assert attempts(made["float32"].ladder) == [("as it is", False), (FIXED, True)]
+    answers = np.load(brought / "dropout.answers.npz")["output_0"]
+    steps = np.load(brought / "dropout.npz")["steps"]
+    np.testing.assert_allclose(
+        only(Lite(made.file("float32")).run(steps=steps)), answers, atol=1e-6
+    )
+
+
+def test_a_stateful_layer_that_keras_does_not_export_is_cured_by_its_own_batch(
+    brought: Path, place: Path
+) -> None:
+    made = Made(convert(brought / "stateful.keras", place / "stateful", ["float32"]))
+    artifact = made["float32"]
+    assert attempts(artifact.ladder) == [("as it is", False), (FIXED, True)]
+    assert "cannot be exported by Keras 3" in artifact.ladder[0].failed
+    assert any("keeps its state between invokes" in w for w in artifact.verification.warnings)
+
+
+# What the user asks for
+
+
+def test_the_users_batch_is_kept_on_every_rung_and_said(loops: Path, place: Path) -> None:
+    made = Made(convert(loops / "gru", place / "gru", ["float32"], batch=2))
+    artifact = made["float32"]
+    assert artifact.signature.inputs[0].shape == (2, 5, 8)
+    assert artifact.signature.outputs[0].shape[0] == 2
+    assert "changed before conversion: batch fixed to 2" in artifact.notes
+
+
+def test_the_users_shape_is_kept_and_said(brought: Path, place: Path) -> None:
+    shapes = {"image": (1, 32, -1, 3)}
+    made = Made(convert(brought / "spatial", place / "shape", ["float32"], shapes=shapes))
+    artifact = made["float32"]
+    assert artifact.signature.inputs[0].shape == (1, 32, -1, 3)
+    assert "changed before conversion: image fixed to [1, 32, -1, 3]" in artifact.notes
+
+
+# Errors
+
+
+def test_what_the_converter_said_is_in_the_file_that_the_error_names(
+    brought: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UnsupportedOperators) as caught:
+        convert(brought / "inverse", tmp_path / "out", ["float32"])
+    found = re.search(r"the whole log: (.+)", caught.value.message)
+    assert found is not None
+    log = Path(found[1]).read_text(encoding="utf-8", errors="replace")
+    assert "tf.MatrixInverse" in log
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_operator_that_no_change_cures_is_tried_once(brought: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    with pytest.raises(UnsupportedOperators, match="MatrixInverse"):
+        convert(brought / "inverse", tmp_path / "out", ["float32"], on_progress=said.append)
+    assert not any(line.startswith("trying again") for line in said)
+
+
+def test_a_limit_of_the_users_ends_the_climb(loops: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    execution = Execution(allowance=Allowance(timeout_s=0.2), use_cache=False)
+    with pytest.raises(WorkerTimedOut, match=r"did not end within 0\.2 s"):
+        convert(
+            loops / "stacked",
+            tmp_path / "out",
+            ["float32"],
+            execution=execution,
+            on_progress=said.append,
+        )
+    assert not any(line.startswith("trying again") for line in said)
+    assert not (tmp_path / "out").exists()

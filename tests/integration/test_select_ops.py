@@ -1,0 +1,120 @@
+"""`--allow-select-ops`: operators that only TensorFlow has, verified where they really run.
+
+The environment with that TensorFlow is made anew, which takes about a minute.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from edge_models import Made, operators
+
+from edgeconv import convert
+from edgeconv.errors import UnsupportedOperators
+from edgeconv.runtimes.isolated import isolated_target
+from edgeconv.runtimes.local import start_run
+from edgeconv.runtimes.targets import parse_target_runtime
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("select")
+
+
+@pytest.fixture(autouse=True)
+def _cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
+
+
+@pytest.fixture(scope="module")
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def made(brought: Path, place: Path, said: list[str]) -> Made:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
+        return Made(
+            convert(
+                brought / "inverse",
+                place / "inverse",
+                ["float32", "float16", "dynamic"],
+                calibration=str(brought / "inverse.npz"),
+                select_ops=True,
+                on_progress=said.append,
+            )
+        )
+
+
+def test_they_are_refused_where_they_are_not_allowed(brought: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedOperators, match="MatrixInverse") as caught:
+        convert(brought / "inverse", tmp_path / "out", ["float32"])
+    assert "--allow-select-ops" in caught.value.hint
+
+
+def test_they_are_in_the_file_and_where_they_run_is_said(made: Made) -> None:
+    assert made.conversion.failures == ()
+    for artifact in made.conversion.artifacts:
+        codes = {operator.name for operator in artifact.operators}
+        assert "FlexMatrixInverse" in codes
+        (note,) = [note for note in artifact.notes if "Select-TF" in note]
+        assert note.startswith("FlexMatrixInverse run only where")
+        assert "not in LiteRT's or tflite-runtime's Python packages" in note
+
+
+def test_they_are_verified_in_a_tensorflow_that_has_them(made: Made, said: list[str]) -> None:
+    for artifact in made.conversion.artifacts:
+        assert artifact.verification.runtime == "tensorflow 2.15.1"
+        assert artifact.verification.outputs[0].snr_db > 25
+    assert len([line for line in said if line.startswith("installed tensorflow")]) == 1
+
+
+def test_the_environment_serves_the_next_run(made: Made, brought: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    convert(
+        brought / "inverse", tmp_path / "out", ["float32"], select_ops=True, on_progress=said.append
+    )
+    assert not any("installing" in line for line in said)
+
+
+def test_the_file_answers_there_as_in_tensorflow(made: Made, brought: Path, tmp_path: Path) -> None:
+    from edgeconv.data import Samples, write_samples
+
+    x = np.load(brought / "inverse.npz")["x"]
+    write_samples(Samples({"x": x}, None, ""), tmp_path / "samples")
+    target = isolated_target(parse_target_runtime("tensorflow"))
+    with start_run(
+        made.file("float32"),
+        tmp_path / "samples",
+        scratch=tmp_path,
+        signature="serving_default",
+        target=target,
+    ) as running:
+        answers = running.outputs(running.result())["y"]
+    trained = np.load(brought / "inverse.answers.npz")["y"]
+    np.testing.assert_allclose(answers, trained, rtol=1e-4, atol=1e-5)
+
+
+def test_a_file_with_them_is_a_source_only_where_they_are_allowed(
+    made: Made, tmp_path: Path
+) -> None:
+    assert any(name == "CUSTOM" for name, _ in operators(made.file("float32")))
+    with pytest.raises(UnsupportedOperators, match="FlexMatrixInverse"):
+        convert(made.file("float32"), tmp_path / "refused", ["dynamic"])
+    again = convert(made.file("float32"), tmp_path / "out", ["float16"], select_ops=True)
+    assert again.failures == ()
+    assert again.artifacts[0].verification.runtime == "tensorflow 2.15.1"
+
+
+def test_a_model_that_needs_none_needs_no_other_tensorflow(brought: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    plain = convert(
+        brought / "dense", tmp_path / "out", ["float32"], select_ops=True, on_progress=said.append
+    )
+    assert plain.artifacts[0].verification.runtime.startswith("ai_edge_litert")
+    assert not any("tensorflow==" in line for line in said)

@@ -1,0 +1,207 @@
+"""`--target-runtime`: files proven on the runtime of older devices, and what that costs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from edge_models import Made, schema
+from tiny_tflite import float_model, packed
+
+from edgeconv import convert
+from edgeconv.errors import UsageError
+from edgeconv.quantize.recipes import make_recipes
+from edgeconv.runtimes.local import Target, start_run
+from edgeconv.stages import Execution
+from edgeconv.tflite import summarise
+
+OLD = "tflite-runtime==2.14.0"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("target")
+
+
+@pytest.fixture(autouse=True)
+def _old_environments(old_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache that has the environment already."""
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(old_cache))
+
+
+@pytest.fixture(scope="module")
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def proven(
+    brought: Path, place: Path, old_runtime: Target, old_cache: Path, said: list[str]
+) -> Made:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGECONV_CACHE_DIR", str(old_cache))
+        return Made(
+            convert(
+                brought / "dense",
+                place / "dense",
+                ["float32", "float16", "dynamic", "int8"],
+                calibration=str(brought / "dense.npz"),
+                target_runtime=OLD,
+                on_progress=said.append,
+            )
+        )
+
+
+def test_every_recipe_is_run_there_and_compared(proven: Made, said: list[str]) -> None:
+    assert proven.conversion.failures == ()
+    for artifact in proven.conversion.artifacts:
+        assert artifact.target is not None
+        assert artifact.target.runtime == "tflite_runtime 2.14.0"
+        assert artifact.target.python.startswith("3.")
+        (error,) = artifact.target.outputs
+        assert error.snr_db > 20
+        assert f"running {artifact.recipe.name} on {OLD}" in said
+
+
+def test_an_environment_that_is_there_is_not_made_again(proven: Made, said: list[str]) -> None:
+    assert not any("installing" in line for line in said)
+
+
+def dense_scales(file: Path) -> list[int]:
+    """How many scales the weights of each dense layer have."""
+    (graph,) = schema(file).subgraphs
+    tensors = (graph.tensors[operator.inputs[1]] for operator in graph.operators)
+    return [len(t.quantization.scale) for t in tensors if t.quantization.scale is not None]
+
+
+def test_dynamic_has_one_scale_a_layer_there_and_says_what_that_costs(
+    proven: Made, brought: Path, tmp_path: Path
+) -> None:
+    artifact = proven["dynamic"]
+    assert dense_scales(proven.file("dynamic")) == [1, 1]
+    assert artifact.target is not None
+    assert "dense layers have one weight scale each" in artifact.target.cost
+    assert " dB instead of " in artifact.target.cost
+    assert " bytes instead of " in artifact.target.cost
+    (failed,) = [step for step in artifact.ladder if step.attempt == f"on {OLD}"]
+    # It loads, and answers nonsense without an error.
+    assert "dB above its error" in failed.failed
+    here = Made(convert(brought / "dense", tmp_path / "here", ["dynamic"]))
+    assert dense_scales(here.file("dynamic")) == [64, 64]
+    assert here["dynamic"].target is None
+
+
+def test_what_runs_there_as_it_is_costs_nothing(proven: Made) -> None:
+    for recipe in ("float32", "float16"):
+        target = proven[recipe].target
+        assert target is not None
+        assert target.cost == ""
+        assert proven[recipe].ladder == ()
+
+
+def test_the_published_file_really_runs_there(
+    proven: Made, brought: Path, old_runtime: Target, tmp_path: Path
+) -> None:
+    from edgeconv.data import Samples, write_samples
+
+    x = np.load(brought / "dense.npz")["x"]
+    write_samples(Samples({"x": x}, None, ""), tmp_path / "samples")
+    for recipe in ("float32", "dynamic", "int8"):
+        with start_run(
+            proven.file(recipe),
+            tmp_path / "samples",
+            scratch=tmp_path,
+            signature="serving_default",
+            target=old_runtime,
+        ) as running:
+            done = running.result()
+            answers = running.outputs(done)["y"]
+        trained = np.load(brought / "dense.answers.npz")["y"]
+        assert np.abs(answers - trained).max() < 0.05 * np.abs(trained).max(), recipe
+
+
+def test_a_second_run_has_nothing_to_do(proven: Made, brought: Path) -> None:
+    said: list[str] = []
+    again = convert(
+        brought / "dense",
+        proven.directory,
+        ["float32", "float16", "dynamic", "int8"],
+        calibration=str(brought / "dense.npz"),
+        target_runtime=OLD,
+        on_progress=said.append,
+    )
+    assert len(again.reused) == 4
+    assert said == []
+
+
+def test_another_target_is_another_artifact(proven: Made, brought: Path) -> None:
+    """What was proven for the old runtime is not taken for what was asked now."""
+    copy = proven.directory.with_name("copy")
+    shutil.copytree(proven.directory, copy)
+    again = convert(brought / "dense", copy, ["dynamic"])
+    assert again.reused == ()
+    assert again.artifacts[0].target is None
+
+
+def test_a_model_that_cannot_run_there_is_not_published_and_says_why(
+    tmp_path: Path, old_runtime: Target
+) -> None:
+    """Its operator has a version that came after that runtime; on the one here it runs."""
+    model = float_model(signature=("serving_default", ["x"], ["y"]))
+    model.operatorCodes[0].version = 12
+    (tmp_path / "young.tflite").write_bytes(packed(model))
+    here = convert(tmp_path / "young.tflite", tmp_path / "here", ["float32"])
+    assert [artifact.recipe.name for artifact in here.artifacts] == ["float32"]
+    there = convert(tmp_path / "young.tflite", tmp_path / "there", ["float32"], target_runtime=OLD)
+    (failure,) = there.failures
+    assert failure.recipe == "float32"
+    assert f"float32 does not run right on {OLD}" in failure.message
+    assert "Didn't find op for builtin opcode 'FULLY_CONNECTED' version '12'" in failure.message
+    assert "edgeconv inspect" in failure.message
+    assert there.artifacts == ()
+    assert not (tmp_path / "there").exists()
+
+
+def test_with_the_first_engine_alone_the_other_is_not_tried(
+    brought: Path, tmp_path: Path, old_runtime: Target
+) -> None:
+    recipes = make_recipes(["weight-only-int8"], engine="litert")
+    made = Made(convert(brought / "dense", tmp_path / "out", recipes, target_runtime=OLD))
+    for artifact in made.conversion.artifacts:
+        assert artifact.engine == "litert"
+    for failure in made.conversion.failures:
+        assert "TFLiteConverter" not in failure.message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tflite-runtme", "unknown target runtime 'tflite-runtme'"),
+        ("tflite-runtime==", "has no version after =="),
+        ("tflite-runtime=2.14.0", "unknown target runtime"),
+        ("litert==new", "has no version after =="),
+    ],
+)
+def test_a_runtime_that_is_misspelt_is_refused_before_anything_starts(
+    text: str, message: str, brought: Path, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    with pytest.raises(UsageError, match=message):
+        convert(
+            brought / "dense",
+            tmp_path / "out",
+            ["float32"],
+            target_runtime=text,
+            execution=Execution(use_cache=False),
+            on_progress=said.append,
+        )
+    assert said == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_file_has_the_operators_that_its_manifest_says(proven: Made) -> None:
+    for artifact in proven.conversion.artifacts:
+        content = proven.file(artifact.recipe.name).read_bytes()
+        assert summarise(content, where="it").operators == artifact.operators

@@ -1,0 +1,129 @@
+"""Unrolled models answer as they did with their loops, or the loop that stays is named.
+
+The models, and how each is run before and after, are in loop_zoo.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from loop_zoo import Result
+
+LAYERS = (
+    "lstm",
+    "lstm_sequences",
+    "gru",
+    "gru_before",
+    "simple_rnn",
+    "backwards",
+    "bidirectional",
+    "bidirectional_sum",
+    "stacked",
+    "masked",
+    "masked_sequences",
+    "batch_of_three",
+    "conv_lstm",
+    "conv_lstm_sequences",
+    "time_distributed",
+    "dropout",
+)
+LOOPS = (
+    "while",
+    "nested",
+    "no_turns",
+    "many_turns",
+    "maximum_iterations",
+    "turns_of_shape",
+    "cond_static",
+    "cond_in_loop",
+    "checked",
+    "map_fn",
+    "scan",
+    "foldl",
+    "length_fixed",
+    "graph_while",
+    "large_constant",
+)
+ARRAYS = (
+    "arrays",
+    "array_concat",
+    "array_gather",
+    "array_scatter",
+    "array_split",
+    "array_dynamic",
+    "array_empty",
+    "array_unwritten",
+)
+OPERATORS = (
+    "reverse",
+    "reverse_two_axes",
+    "reverse_sequence",
+    "split_equal",
+    "split_unequal",
+    "split_rest",
+    "split_first_axis",
+    "open_length",
+    "open_split",
+    "table",
+    "ragged",
+    "text_inside",
+)
+ENDS = ("identity", "constant_output", "two_names", "kinds", "unused_input")
+INPUTS = "depends on the model's inputs: not unrolled"
+REFUSED = {
+    "turns_of_input": ("the number of turns of While at 'while'", INPUTS),
+    "until_small": ("the number of turns of While at 'while'", INPUTS),
+    "cond_of_input": ("the branch of If at 'while/cond'", INPUTS),
+    "too_many_turns": ("the loop 'while' has more than 4096 turns",),
+    "switch_case": ("at 'while/switch_case", "control flow of TensorFlow 1: not unrolled"),
+    "graph_loop": ("at 'while/", "control flow of TensorFlow 1: not unrolled"),
+    "counting": ("changes a variable that its outputs depend on", "AssignAddVariableOp"),
+}
+RANDOM = ("random", "random_in_loop")
+
+
+@pytest.fixture(scope="module")
+def results(loops: Path) -> dict[str, Result]:
+    return msgspec.json.decode((loops / "results.json").read_bytes(), type=dict[str, Result])
+
+
+@pytest.mark.parametrize("name", [*LAYERS, *LOOPS, *ARRAYS, *OPERATORS, *ENDS])
+def test_an_unrolled_model_answers_as_before(name: str, results: dict[str, Result]) -> None:
+    result = results[name]
+    assert (result.kind, result.error) == ("", "")
+    assert 0 <= result.worst <= 1e-5
+    assert result.left == ()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_loop_that_cannot_be_unrolled_is_named(name: str, results: dict[str, Result]) -> None:
+    assert results[name].kind == "InputRefused"
+    for words in REFUSED[name]:
+        assert words in results[name].error
+    assert "\n" not in results[name].error
+
+
+def test_each_turn_of_a_loop_stands_for_itself(results: dict[str, Result]) -> None:
+    # Of 300 turns, each with a product, a sum and a counter that is gone.
+    assert 600 <= results["many_turns"].nodes <= 1200
+    # A branch or a loop that is never gone into leaves nothing.
+    assert results["no_turns"].nodes <= 5
+
+
+def test_outputs_keep_their_names_and_types(results: dict[str, Result]) -> None:
+    assert results["kinds"].outputs == ("a", "b", "m")
+    assert results["two_names"].outputs == ("first", "second")
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_numbers_stay_random(name: str, results: dict[str, Result]) -> None:
+    """Their shape is a constant, so that they could be taken for one too."""
+    assert results[name].error == ""
+    assert results[name].is_random
+
+
+def test_no_model_of_the_zoo_is_left_out(results: dict[str, Result]) -> None:
+    known = {*LAYERS, *LOOPS, *ARRAYS, *OPERATORS, *ENDS, *REFUSED, *RANDOM}
+    assert set(results) == known

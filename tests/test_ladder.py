@@ -1,0 +1,275 @@
+"""Which attempt follows which, and how the command line says what belongs to which input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_saved_model import FLOAT, meta_graph, signature, tensor, write_saved_model
+from tiny_tflite import Graph, float_model, packed
+
+from edgeconv.cli.convert import by_signature, named_shape
+from edgeconv.data import Samples, write_samples
+from edgeconv.errors import (
+    ConversionRefused,
+    InputRefused,
+    ToolFailed,
+    UnsupportedOperators,
+    UsageError,
+    VerificationFailed,
+    WorkerCrashed,
+    WorkerOutOfMemory,
+    WorkerTimedOut,
+)
+from edgeconv.nouns import Signature, TensorSpec
+from edgeconv.plan import Asked, Plan, make_plan, resolve
+from edgeconv.quantize.recipes import make_recipes
+from edgeconv.stages.ladder import dynamic_notes, first_rung, is_curable, next_rung
+from edgeconv.stages.prepare import Part, Prepared
+from edgeconv.stages.samples import Split
+from edgeconv.tf.shapes import FixedShapes
+
+OPEN, WITHIN = (-1, 4), (-1, -1)
+
+
+@pytest.fixture
+def plan(tmp_path: Path):
+    def make(**asked: object) -> Plan:
+        ends = signature({"x": tensor(OPEN, FLOAT)}, {"y": tensor(OPEN, FLOAT)})
+        model = write_saved_model(tmp_path / "model", meta_graph({"serving_default": ends}))
+        return make_plan(model, tmp_path / "out", make_recipes(["float32"]), Asked(**asked))
+
+    return make
+
+
+@pytest.fixture
+def prepared(tmp_path: Path):
+    def make(
+        plan: Plan,
+        operator: str,
+        shape: tuple[int, ...] = OPEN,
+        samples: tuple[int, ...] | None = None,
+    ) -> Prepared:
+        graph = Graph()
+        x, y = graph.tensor("x", (1, 4), "float32"), graph.tensor("y", (1, 4), "float32")
+        graph.operator(operator, [x], [y])
+        file = tmp_path / "float.tflite"
+        file.write_bytes(packed(graph.model([x], [y], signature=("serve", ["x"], ["y"]))))
+        held_back = tmp_path / "held-back"
+        write_samples(Samples({"x": np.zeros(samples or (2, 4), np.float32)}, None, ""), held_back)
+        spec = TensorSpec(name="x", shape=shape, dtype="float32")
+        part = Part(
+            signature=Signature(key="serve", inputs=(spec,), outputs=()),
+            split=Split(
+                calibration=held_back if samples else None,
+                held_back=held_back,
+                record=None,
+                batch=1,
+            ),
+        )
+        return Prepared(
+            rung=first_rung(plan),
+            float_model=file,
+            parts=(part,),
+            saved_model="model",
+            reference=None,
+        )
+
+    return make
+
+
+def rungs(plan: Plan, prepared: Prepared | None) -> list[str]:
+    """All attempts, where each gives the same graph."""
+    rung, texts = first_rung(plan), []
+    while rung is not None:
+        texts.append(rung.text)
+        rung = next_rung(plan, rung, prepared)
+    return texts
+
+
+def test_a_model_that_gives_no_graph_is_fixed_and_then_unrolled(plan):
+    assert rungs(plan(), None) == [
+        "as it is",
+        "batch fixed to 1",
+        "loops unrolled, batch fixed to 1",
+    ]
+
+
+def test_a_graph_without_loops_or_open_sizes_is_tried_once(plan, prepared):
+    one = plan()
+    assert rungs(one, prepared(one, "RELU")) == ["as it is"]
+
+
+@pytest.mark.parametrize("operator", ["WHILE", "IF", "CALL_ONCE", "UNIDIRECTIONAL_SEQUENCE_LSTM"])
+def test_a_graph_with_a_loop_is_fixed_and_then_unrolled(operator, plan, prepared):
+    one = plan()
+    steps = ["as it is", "batch fixed to 1", "loops unrolled, batch fixed to 1"]
+    assert rungs(one, prepared(one, operator)) == steps
+
+
+def test_a_graph_with_a_loop_and_no_open_size_is_unrolled_at_once(plan, prepared):
+    one = plan()
+    steps = ["as it is", "loops unrolled, batch fixed to 1"]
+    assert rungs(one, prepared(one, "WHILE", (1, 4))) == steps
+
+
+def test_open_sizes_within_a_sample_become_those_of_the_samples(plan, prepared):
+    one = plan()
+    given_samples = prepared(one, "RELU", WITHIN, samples=(2, 7))
+    rung = next_rung(one, first_rung(one), given_samples)
+    assert rung.text == "shapes fixed to those of the samples: x [1, 7]"
+    assert rung.fixed == FixedShapes(batch=1, by_input={"x": (1, 7)}, only_open=True)
+
+
+def test_made_up_samples_say_nothing_of_a_models_sizes(plan, prepared):
+    one = plan()
+    rung = next_rung(one, first_rung(one), prepared(one, "RELU", WITHIN))
+    assert rung.fixed.by_input == {}
+
+
+def test_what_the_user_fixes_stays_fixed_so_on_every_rung(plan):
+    one = plan(batch=3)
+    assert rungs(one, None) == ["batch fixed to 3", "loops unrolled, batch fixed to 3"]
+    one = plan(shapes={"x": (2, 4)})
+    first = first_rung(one)
+    assert first.text == "x fixed to [2, 4]"
+    assert next_rung(one, first, None).fixed.by_input == {"x": (2, 4)}
+
+
+def test_a_tflite_source_has_one_rung(tmp_path):
+    file = tmp_path / "model.tflite"
+    file.write_bytes(packed(float_model()))
+    one = make_plan(file, tmp_path / "out", make_recipes(["float32"]), Asked())
+    assert rungs(one, None) == ["as it is"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConversionRefused("TensorFlow's converter does not take this model"),
+        VerificationFailed("int8: operators compute in float: WHILE"),
+        WorkerCrashed("ai-edge-quantizer was ended by SIGSEGV"),
+        ToolFailed("ai-edge-quantizer: no"),
+        UnsupportedOperators("the model needs TensorListReserve"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_a_change_of_the_model_may_cure(error):
+    assert is_curable(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        WorkerTimedOut("TensorFlow's converter did not end within 1 s"),
+        WorkerOutOfMemory("TensorFlow's converter used more than 30 MiB"),
+        WorkerCrashed("TensorFlow's converter was ended by SIGKILL"),
+        UnsupportedOperators("the model needs MatrixInverse"),
+        InputRefused("bad.npz: 1 NaN"),
+        UsageError("unknown signature"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_no_change_of_the_model_cures(error):
+    assert not is_curable(error)
+
+
+def test_dimensions_that_stay_open_are_said_with_the_input(plan):
+    specs = (
+        TensorSpec(name="image", shape=(-1, -1, -1, 3), dtype="float32"),
+        TensorSpec(name="row", shape=(-1, 8), dtype="float32"),
+    )
+    (note,) = dynamic_notes((Signature(key="serve", inputs=specs, outputs=()),))
+    assert note.startswith("input 'image' keeps its dynamic shape [?, ?, ?, 3]")
+
+
+# The plan
+
+
+def test_a_batch_and_a_shape_that_contradict_each_other_are_refused(plan):
+    with pytest.raises(UsageError, match=r"--batch 2: --shape gives 'x' the batch 1"):
+        plan(batch=2, shapes={"x": (1, 4)})
+    assert plan(batch=2, shapes={"x": (2, 4)}).asked.batch == 2
+    assert plan(batch=2, shapes={"x": (-1, 4)}).asked.batch == 2
+
+
+def test_the_shape_of_an_unknown_input_is_refused_with_the_likely_one(plan):
+    with pytest.raises(UsageError, match="unknown input in --shape 'xx'") as caught:
+        resolve(plan(shapes={"xx": (1, 4)}))
+    assert caught.value.hint == "did you mean 'x'? known: x"
+
+
+def test_samples_for_an_unknown_signature_are_refused(plan, tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.zeros((9, 4), np.float32))
+    with pytest.raises(UsageError, match="unknown signature in --calibration 'serving_defalt'"):
+        resolve(plan(calibration={"serving_defalt": str(tmp_path / "x.npz")}))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"batch": 2},
+        {"shapes": {"x": (1, 4)}},
+        {"signatures": ("serving_default",)},
+        {"select_ops": True},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_what_changes_the_float_graph_changes_its_key(changed, plan):
+    assert plan(**changed).float_key != plan().float_key
+
+
+# The command line
+
+
+def test_a_source_without_a_key_is_for_every_signature():
+    assert by_signature(("a.npz",), ()) == {"": "a.npz"}
+    assert by_signature(("a.npz",), ("encode", "decode")) == {"": "a.npz"}
+
+
+def test_a_key_before_the_equals_sign_names_a_signature_that_is_asked_for():
+    texts = ("encode=a.npz", "decode=npz:b.npz?x=images", "rest.npz")
+    assert by_signature(texts, ("encode", "decode")) == {
+        "encode": "a.npz",
+        "decode": "npz:b.npz?x=images",
+        "": "rest.npz",
+    }
+    assert by_signature(texts[:1], ("all",)) == {"encode": "a.npz"}
+
+
+@pytest.mark.parametrize(
+    "path", ["x=1.npz", "runs/lr=0.1/a.npz", "npz:a.npz?x=images", "=a.npz", "a.npz?x=y"]
+)
+def test_an_equals_sign_in_a_path_is_part_of_it(path):
+    assert by_signature((path,), ("encode", "decode")) == {"": path}
+
+
+def test_two_sources_for_one_signature_are_refused():
+    with pytest.raises(UsageError, match="signature 'encode' two sources"):
+        by_signature(("encode=a.npz", "encode=b.npz"), ("encode",))
+    with pytest.raises(UsageError, match="every signature two sources"):
+        by_signature(("a.npz", "b.npz"), ("encode",))
+
+
+def test_a_shape_is_read_with_its_input_and_open_places():
+    assert named_shape("image=1x224x?x3") == ("image", (1, 224, -1, 3))
+    assert named_shape("a=b=7") == ("a=b", (7,))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1x4", "=1x4", "x=", "x=1x", "x=1x0", "x=1x-4", "x=1,4", "x=1x4.0", "x=1xx4", "x=1X4", "x=²"],
+)
+def test_what_is_no_shape_is_refused(text):
+    with pytest.raises(UsageError, match="not of the form INPUT=AxBxC"):
+        named_shape(text)
+
+
+@given(st.lists(st.none() | st.integers(1, 10**6), min_size=1, max_size=6))
+def test_every_shape_that_is_written_is_read_back(sizes):
+    text = "x".join("?" if size is None else str(size) for size in sizes)
+    shape = tuple(-1 if size is None else size for size in sizes)
+    assert named_shape(f"in={text}") == ("in", shape)
