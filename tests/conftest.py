@@ -27,3 +27,13 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting a small tmpfs is not permitted here")
     yield place
     subprocess.run(["umount", str(place)], check=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what takes minutes, unless the command line asks for it with -m slow."""
+    if "slow" in config.getoption("markexpr"):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
