@@ -64,6 +64,8 @@ def to_float(job: FloatJob) -> FloatGraph:
     if job.kind == "saved_model":
         graph = FloatGraph(trained=job.path, read=job.path, signatures=job.signatures)
         changes = job.fixed.fixes or job.unroll
+        if not changes:
+            lean.import_converter_only()
     else:
         graph = _exported(job)
         changes = job.unroll
@@ -71,6 +73,7 @@ def to_float(job: FloatJob) -> FloatGraph:
     try:
         graph, data = _changed(job, graph, ways) if changes else _unchanged(job, graph)
     except UnsupportedFloats as error:
+        lean.import_the_rest()
         failed = LadderStep(attempt="in the floats it was trained in", failed=error.message)
         graph, data = _changed(job, graph, ways[-1:], in_float32=True)
         graph = msgspec.structs.replace(

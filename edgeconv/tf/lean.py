@@ -11,6 +11,7 @@ test_convert.py holds that against the public converter).
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
@@ -48,6 +49,12 @@ def import_converter_only() -> None:
     package.__path__ = list(spec.submodule_search_locations)
     package.__spec__ = spec
     sys.modules["tensorflow"] = package
+
+
+def import_the_rest() -> None:
+    """Take back `import_converter_only`, where more of TensorFlow turns out to be needed."""
+    sys.modules.pop("tensorflow", None)
+    importlib.import_module("tensorflow")
 
 
 def convert_saved_model(
