@@ -46,7 +46,7 @@ LAYERS = (
     ("source", "tf", "quantize", "report", "runtimes"),
     ("tflite", "data", "models"),
     ("tasks",),
-    ("plugins", "workers", "store"),
+    ("plugins", "workers", "store", "messages"),
     ("nouns", "errors", ""),
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}

@@ -14,6 +14,7 @@ import numpy as np
 from edgeconv.data.arrays import Arrays, Items
 from edgeconv.data.decoding import decoded
 from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.messages import message_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -268,29 +269,4 @@ def _inflated(what: str, data: bytes, feature: Feature) -> bytes:
 
 @cache
 def _message_class() -> Any:
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    file = descriptor_pb2.FileDescriptorProto(
-        name="edgeconv/example.proto", package="edgeconv", syntax="proto3"
-    )
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field_name, (number, kind) in fields.items():
-            message.field.append(_field(field_name, number, kind))
-    # A pool of its own: nothing here can clash with TensorFlow's real messages.
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("edgeconv.Example"))
-
-
-def _field(name: str, number: int, kind: str) -> Any:
-    from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
-
-    bare = kind.removesuffix("*")
-    field = Field(name=name, number=number)
-    field.label = Field.LABEL_REPEATED if kind.endswith("*") else Field.LABEL_OPTIONAL
-    if bare in _MESSAGES:
-        field.type, field.type_name = Field.TYPE_MESSAGE, f".edgeconv.{bare}"
-    else:
-        field.type = Field.Type.Value(f"TYPE_{bare.upper()}")
-    return field
+    return message_class(_MESSAGES, "Example")

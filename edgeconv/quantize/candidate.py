@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -65,10 +65,16 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
     target: TargetCheck | None = None
 
 
-def examine_graph(
-    candidate: Candidate, keys: Sequence[str]
-) -> tuple[GraphSummary, tuple[Signature, ...], tuple[str, ...]]:
-    """What is in the candidate's file, its signatures `keys`, and warnings about it.
+class ExaminedGraph(NamedTuple):
+    """What is in a candidate's file, the signatures asked for, and warnings about it."""
+
+    summary: GraphSummary
+    signatures: tuple[Signature, ...]
+    warnings: tuple[str, ...]
+
+
+def examine_graph(candidate: Candidate, keys: Sequence[str]) -> ExaminedGraph:
+    """What can be said of the candidate's file before it is run.
 
     Raises `VerificationFailed`, see `check_graph`.
     """
@@ -85,7 +91,7 @@ def examine_graph(
         if key not in by_key:
             raise VerificationFailed(f"{candidate.recipe.name}: the signature {key!r} got lost")
         warnings |= dict.fromkeys(check_graph(candidate.recipe, summary, by_key[key]))
-    return summary, tuple(by_key[key] for key in keys), tuple(warnings)
+    return ExaminedGraph(summary, tuple(by_key[key] for key in keys), tuple(warnings))
 
 
 def compare(
@@ -115,6 +121,7 @@ def _renamed(key: str, error: OutputError) -> OutputError:
 
 def examine(
     candidate: Candidate,
+    graph: ExaminedGraph,
     compared: Sequence[Compared],
     *,
     reference: str,
@@ -125,18 +132,17 @@ def examine(
 
     Raises `VerificationFailed`.
     """
-    summary, signatures, warnings = examine_graph(candidate, [one.key for one in compared])
     errors, doubts = compare(candidate, compared)
     return Examined(
         candidate=candidate,
-        summary=summary,
-        signatures=signatures,
+        summary=graph.summary,
+        signatures=graph.signatures,
         verification=Verification(
             reference=reference,
             samples=sum(len(next(iter(one.actual.values()))) for one in compared),
             synthetic=synthetic,
             runtime=runtime,
             outputs=errors,
-            warnings=(*warnings, *doubts),
+            warnings=(*graph.warnings, *doubts),
         ),
     )

@@ -1,9 +1,4 @@
-"""What a SavedModel says of itself, read from saved_model.pb without TensorFlow.
-
-Only the few messages and fields needed here are declared, with the numbers they have in
-TensorFlow's .proto files; protobuf skips the rest. Maps are read as the repeated
-key-value entries that they are on the wire.
-"""
+"""What a SavedModel says of itself, read from saved_model.pb without TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.errors import InputRefused
+from edgeconv.messages import message_class
 from edgeconv.nouns import OperatorCount, Signature, TensorSpec
 from edgeconv.source.kinds import unreadable
 
@@ -19,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# Message to field to (number, type); "*" marks a repeated field.
+# See edgeconv.messages.
 _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
     "SavedModel": {"meta_graphs": (2, "MetaGraph*")},
     "MetaGraph": {
@@ -109,32 +105,7 @@ def _garbled(path: Path, what: str) -> InputRefused:
 
 @cache
 def _message_class() -> Any:
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    file = descriptor_pb2.FileDescriptorProto(
-        name="edgeconv/saved_model.proto", package="edgeconv", syntax="proto3"
-    )
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field_name, (number, kind) in fields.items():
-            message.field.append(_field(field_name, number, kind))
-    # A pool of its own: nothing here can clash with TensorFlow's real messages.
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("edgeconv.SavedModel"))
-
-
-def _field(name: str, number: int, kind: str) -> Any:
-    from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
-
-    bare = kind.removesuffix("*")
-    field = Field(name=name, number=number)
-    field.label = Field.LABEL_REPEATED if kind.endswith("*") else Field.LABEL_OPTIONAL
-    if bare in _MESSAGES:
-        field.type, field.type_name = Field.TYPE_MESSAGE, f".edgeconv.{bare}"
-    else:
-        field.type = Field.Type.Value(f"TYPE_{bare.upper()}")
-    return field
+    return message_class(_MESSAGES, "SavedModel")
 
 
 def _serving_graph(graphs: Any) -> Any:

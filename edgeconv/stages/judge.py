@@ -15,7 +15,14 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-from edgeconv.quantize.candidate import Candidate, Compared, Examined, examine, examine_graph
+from edgeconv.quantize.candidate import (
+    Candidate,
+    Compared,
+    Examined,
+    ExaminedGraph,
+    examine,
+    examine_graph,
+)
 from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes
 from edgeconv.runtimes.local import Running, Target, start_run
 from edgeconv.stages.make import float_candidate, second_engine
@@ -55,8 +62,10 @@ def judge_float(
     except ToolFailed as error:
         raise _without_its_operators(error) or error from error
     reference = prepared.reference() if prepared.reference else None
+    held = _held_to(candidate, prepared)
     examined = examine(
-        _held_to(candidate, prepared),
+        held,
+        examine_graph(held, prepared.keys),
         [
             Compared(key=k, actual=o, expected=reference.arrays(k) if reference else None)
             for k, o in outputs.items()
@@ -100,23 +109,21 @@ def judge_all(
     What did not become a candidate stays the error it is.
     """
     settled: Judged = {r: m for r, m in made.items() if isinstance(m, EdgeconvError)}
-    sound = []
+    sound: list[tuple[Candidate, ExaminedGraph]] = []
     for recipe, candidate in made.items():
         if isinstance(candidate, EdgeconvError):
             continue
         # What can be read from the file is checked before the file is run.
         try:
-            examine_graph(candidate, prepared.keys)
+            sound.append((candidate, examine_graph(candidate, prepared.keys)))
         except EdgeconvError as error:
             settled[recipe] = error
-        else:
-            sound.append(candidate)
     # The runtime has only reference kernels for int16x8; the slowest goes first.
-    sound.sort(key=lambda candidate: candidate.recipe.name != "int16x8")
-    running = in_turn([s for c in sound for s in starts(run, prepared, c.file, target)])
-    for candidate in sound:
+    sound.sort(key=lambda pair: pair[0].recipe.name != "int16x8")
+    running = in_turn([s for c, _ in sound for s in starts(run, prepared, c.file, target)])
+    for candidate, graph in sound:
         run.on_progress(f"verifying {candidate.recipe.name}")
-        settled[candidate.recipe] = _verdict(candidate, running, prepared, expected)
+        settled[candidate.recipe] = _verdict(candidate, graph, running, prepared, expected)
     return settled
 
 
@@ -160,12 +167,17 @@ def with_ladder(examined: Examined, steps: Sequence[LadderStep]) -> Examined:
 
 
 def _verdict(
-    candidate: Candidate, running: Iterator[Running], prepared: Prepared, expected: Outputs
+    candidate: Candidate,
+    graph: ExaminedGraph,
+    running: Iterator[Running],
+    prepared: Prepared,
+    expected: Outputs,
 ) -> Examined | EdgeconvError:
     try:
         done, outputs = answers(running, prepared)
         return examine(
             candidate,
+            graph,
             [Compared(key=k, actual=o, expected=expected[k]) for k, o in outputs.items()],
             reference="float32 .tflite",
             synthetic=prepared.synthetic,

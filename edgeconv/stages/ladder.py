@@ -22,7 +22,6 @@ from edgeconv.errors import (
 )
 from edgeconv.quantize.verify import STATEFUL
 from edgeconv.tf.shapes import FixedShapes
-from edgeconv.tflite import summarise
 
 if TYPE_CHECKING:
     from edgeconv.nouns import Signature
@@ -103,7 +102,7 @@ def is_curable(error: EdgeconvError) -> bool:
 
 def has_loops(prepared: Prepared) -> bool:
     """Whether the float32 graph has loops and branches, which no quantiser looks through."""
-    return _has_any(prepared, _LOOPS)
+    return bool(prepared.operators & _LOOPS)
 
 
 def has_fused_layers(prepared: Prepared) -> bool:
@@ -111,12 +110,7 @@ def has_fused_layers(prepared: Prepared) -> bool:
 
     TFLiteConverter quantises some of them, ai-edge-quantizer none.
     """
-    return _has_any(prepared, STATEFUL)
-
-
-def _has_any(prepared: Prepared, names: frozenset[str]) -> bool:
-    summary = summarise(prepared.float_model.read_bytes(), where="the float32 model")
-    return any(operator.name in names for operator in summary.operators)
+    return bool(prepared.operators & STATEFUL)
 
 
 def _is_open(prepared: Prepared) -> bool:

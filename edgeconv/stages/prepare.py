@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,6 +61,12 @@ class Prepared:
         """The signatures' keys."""
         return tuple(part.signature.key for part in self.parts)
 
+    @functools.cached_property
+    def operators(self) -> frozenset[str]:
+        """The names of the float32 graph's operators."""
+        summary = summarise(self.float_model.read_bytes(), where="the float32 model")
+        return frozenset(operator.name for operator in summary.operators)
+
     @property
     def synthetic(self) -> bool:
         """Whether any samples are made up."""
@@ -85,17 +92,18 @@ def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepare
     file.write_bytes(signed)
     note = "the source has no signature; it was given serving_default"
     signatures = _signatures(signed, [one.key or SERVING for one in chosen])
+    select_ops = _select_ops(run, signed)
     return Prepared(
         rung=rung,
         float_model=file,
         parts=_parts(run, signatures),
         saved_model=None,
         reference=None,
-        select_ops=_select_ops(run, signed),
+        select_ops=select_ops,
         notes=(
             *((note,) if signed != original else ()),
             *dynamic_notes(signatures),
-            *_select_notes(_select_ops(run, signed)),
+            *_select_notes(select_ops),
         ),
     )
 
@@ -123,6 +131,7 @@ def _from_tensorflow(
     graph = converted()
     content = graph.file.read_bytes()
     signatures = _signatures(content, graph.signatures)
+    select_ops = _select_ops(run, content)
     parts = _with_signatures(parts, signatures) if parts else _parts(run, signatures)
     # Not before: two processes with TensorFlow in them would take the most memory of all.
     answered = start_reference(run, rung, graph.trained, parts, children)
@@ -132,14 +141,14 @@ def _from_tensorflow(
         parts=parts,
         saved_model=graph.read,
         reference=answered,
-        select_ops=_select_ops(run, content),
+        select_ops=select_ops,
         narrow=graph.narrow,
         ladder=graph.loading,
         notes=(
             *graph.notes,
             *_fixed_notes(rung),
             *dynamic_notes(signatures),
-            *_select_notes(_select_ops(run, content)),
+            *_select_notes(select_ops),
         ),
     )
 
