@@ -160,6 +160,22 @@ def test_bench_measures_every_model_in_every_round(tmp_path: Path) -> None:
     assert report.data.samples == 12
 
 
+def test_samples_are_preprocessed_as_the_manifests_say_unless_told_otherwise(
+    tmp_path: Path,
+) -> None:
+    publish(tmp_path, "float32")
+    samples = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    source = str(tmp_path / "data.npz")
+    np.savez(source, x=samples)
+    declared = bench([tmp_path], data_source=source, measuring=QUICK)
+    given = bench([tmp_path], data_source=source, preprocess="none", measuring=QUICK)
+    assert declared.data is not None
+    assert given.data is not None
+    assert (declared.data.preprocessing, given.data.preprocessing) == ("scale=1/16", "")
+    assert declared.data.sha256 != given.data.sha256
+    assert "preprocessing was given; the manifests say scale=1/16" in given.notes
+
+
 def test_a_model_that_does_not_run_has_its_error_and_the_others_are_measured(
     tmp_path: Path,
 ) -> None:

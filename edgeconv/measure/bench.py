@@ -87,7 +87,7 @@ def bench(
             source=taken.source,
             samples=taken.count,
             sha256=data.sha256_samples(taken),
-            preprocessing=data.describe(steps) if data_source else "",
+            preprocessing=data.describe(steps) if data_source and steps else "",
         ),
         baseline=first,
         measurements=tuple(_beside(row, first, rows) for row in rows),
