@@ -36,6 +36,9 @@ def load(path: str, kind: SourceKind) -> tuple[Any, tuple[LadderStep, ...]]:
     """
     if kind == "keras" and _is_legacy(path):
         return _load_legacy(path), (LadderStep(attempt="tf_keras"),)
+    if kind == "hdf5" and _means_other_in_keras_3(path):
+        refuse_lambda(path)
+        return _load_legacy(path), (LadderStep(attempt="tf_keras"),)
     import keras
 
     try:
@@ -50,10 +53,32 @@ def load(path: str, kind: SourceKind) -> tuple[Any, tuple[LadderStep, ...]]:
 
 
 def _is_legacy(path: str) -> bool:
+    """Whether a .keras file is of Keras 2, which is tf_keras; a Sequential looks alike in both."""
     with zipfile.ZipFile(path) as archive:
         module = json.loads(archive.read("config.json")).get("module")
+        version = json.loads(archive.read("metadata.json")).get("keras_version")
     # Keras 2 wrote its own inner modules, which tf_keras still knows and Keras 3 does not.
-    return str(module).startswith(("tf_keras", "keras.src.engine"))
+    return str(version).startswith("2.") or str(module).startswith(("tf_keras", "keras.src.engine"))
+
+
+def _means_other_in_keras_3(path: str) -> bool:
+    """Whether an HDF5 file of Keras 2 has what Keras 3 computes otherwise.
+
+    The hard sigmoid, which recurrent layers once had by default, was clip(0.2 x + 0.5, 0, 1),
+    and is relu6(x + 3) / 6.
+    """
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            version = file.attrs.get("keras_version", "2")
+    except OSError:
+        # The loader says what is wrong with it.
+        return False
+    version = version.decode() if isinstance(version, bytes) else str(version)
+    if not version.startswith(("1.", "2")):
+        return False
+    return "hard_sigmoid" in json.dumps(_config(path))
 
 
 def _load_legacy(path: str) -> Any:
