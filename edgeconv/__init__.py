@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from edgeconv.measure.bench import bench
     from edgeconv.measure.doctor import doctor
     from edgeconv.measure.gate import check
-    from edgeconv.pipeline import convert
+    from edgeconv.pipeline import convert, qat
     from edgeconv.source import inspect_model, load
+    from edgeconv.training.baseline import train
 
 __version__ = "0.1.0"
-__all__ = ["bench", "check", "convert", "doctor", "inspect_model", "load"]
+__all__ = ["bench", "check", "convert", "doctor", "inspect_model", "load", "qat", "train"]
 
 _VERBS = {
     "bench": "edgeconv.measure.bench",
@@ -26,6 +27,8 @@ _VERBS = {
     "doctor": "edgeconv.measure.doctor",
     "inspect_model": "edgeconv.source",
     "load": "edgeconv.source",
+    "qat": "edgeconv.pipeline",
+    "train": "edgeconv.training.baseline",
 }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,13 +15,11 @@ from edgeconv.pipeline import convert
 from edgeconv.report.files import write_report
 from edgeconv.stages import Execution
 from edgeconv.store import publish_bytes, writable_directory
-from edgeconv.tasks import start_task
-from edgeconv.tf.train import TrainJob, train
+from edgeconv.training.baseline import train
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from edgeconv.nouns import TrainingRecord
+    from pathlib import Path
 
 MODEL = "digits_cnn"
 BUDGET = """\
@@ -62,7 +58,8 @@ def demonstrate(
     small budget. Raises an `EdgeconvError` where a step fails.
     """
     writable_directory(directory)
-    record = _train(directory, execution, on_progress)
+    record = train(MODEL, str(directory), allowance=execution.allowance, on_progress=on_progress)
+    assert record is not None, "no member of a cluster"
     train_set, test_set = _store_data(directory)
     conversion = convert(
         record.saved_model,
@@ -89,20 +86,6 @@ def demonstrate(
     return Demonstration(
         conversion=conversion, report=judged, report_json=str(as_json), report_html=str(as_html)
     )
-
-
-def _train(
-    directory: Path, execution: Execution, on_progress: Callable[[str], None]
-) -> TrainingRecord:
-    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
-        task = start_task(
-            train,
-            TrainJob(model=MODEL, directory=str(directory)),
-            label="training",
-            scratch=Path(scratch),
-            allowance=execution.allowance,
-        )
-        return task.result(on_progress)
 
 
 def _store_data(directory: Path) -> tuple[str, str]:

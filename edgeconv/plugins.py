@@ -25,7 +25,11 @@ SAMPLE_SOURCES = {
     "wavs": "edgeconv.data.kinds.wavs",
 }
 BASELINE_MODELS = {
+    "bert_mlm": "edgeconv.models.bert_mlm",
+    "cifar_mobilenet": "edgeconv.models.cifar_mobilenet",
     "digits_cnn": "edgeconv.models.digits_cnn",
+    "mnist_cnn": "edgeconv.models.mnist_cnn",
+    "spoken_digits": "edgeconv.models.spoken_digits",
 }
 
 

@@ -20,12 +20,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
 import msgspec
 
 from edgeconv.errors import WORKER_ERRORS, EdgeconvError, ToolFailed, WorkerCrashed
+from edgeconv.logs import NewLines
 from edgeconv.workers import Allowance, Child, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Answer = TypeVar("Answer")
+
+_PROGRESS = "progress.txt"
 
 _child_directory: Path | None = None
 
@@ -46,6 +49,7 @@ class Task(Generic[Answer]):
         self.child = child
         self.peak_memory_bytes = 0
         self._directory = directory
+        self._reported = NewLines(directory / _PROGRESS)
         self._answer_type = answer_type
 
     def __enter__(self) -> Task[Answer]:
@@ -56,16 +60,17 @@ class Task(Generic[Answer]):
 
     def result(self, on_progress: Callable[[str], None] = lambda _: None) -> Answer:
         """The function's answer. Raises what it raised, or how the child died."""
-        seen = 0
+        self.child.wait(lambda: self.relay(on_progress))
+        return self.answer()
 
-        def relay() -> None:
-            nonlocal seen
-            lines = _complete_lines(self._directory / "progress.txt")
-            for line in lines[seen:]:
-                on_progress(line)
-            seen = len(lines)
+    def relay(self, on_progress: Callable[[str], None]) -> None:
+        """Pass on what the function has reported since the last time."""
+        for line in self._reported.read():
+            on_progress(line)
 
-        self.child.wait(relay)
+    def answer(self) -> Answer:
+        """What `result` gives or raises, of a child that has ended."""
+        self.child.raise_unless_well()
         failed = self._directory / "failure.json"
         if failed.exists():
             failure = msgspec.json.decode(failed.read_bytes(), type=_Failure)
@@ -104,15 +109,10 @@ def start_task(
 def report_progress(line: str) -> None:
     """Called in a child: pass a line to the parent's `on_progress`. Elsewhere: nothing."""
     if _child_directory is not None:
-        with (_child_directory / "progress.txt").open("a", encoding="utf-8") as file:
-            file.write(line.replace("\n", " ") + "\n")
-
-
-def _complete_lines(path: Path) -> list[str]:
-    if not path.exists():
-        return []
-    # As bytes: a line that is still being written may end within a character.
-    return [line.decode("utf-8") for line in path.read_bytes().split(b"\n")[:-1]]
+        line = line.replace("\n", " ") + "\n"
+        # Names of files may have what no encoding can write.
+        with (_child_directory / _PROGRESS).open("ab") as file:
+            file.write(line.encode("utf-8", "replace"))
 
 
 def _die_with_parent() -> None:

@@ -16,7 +16,6 @@ import contextlib
 import fcntl
 import itertools
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
+from edgeconv.logs import tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,19 +50,11 @@ class HasChild(Protocol):
 Running = TypeVar("Running", bound=HasChild)
 
 DEFAULT_TIMEOUT_S = 3600.0
-_TAIL_LINES = 12
-_TAIL_BYTES = 2**16
 _POLL_S = 0.01
 _POLLS_PER_CHECK = 5
 _POLLS_UNTIL_LOST = 100
 # A program does nothing before it is tied to its parent, of which this line tells it.
 _WAIT_FOR_A_LINE = ("/bin/sh", "-c", 'read -r _ && exec "$@"', "sh")
-# What TensorFlow and Python say in every run.
-_CHATTER = re.compile(
-    r"[IWE]\d+ [\d:.]+ |WARNING: All log|To enable the following|.*UserWarning: |  warnings\.warn"
-)
-# Without tab and what ends a line; a log's tail goes to the user's terminal.
-_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +125,7 @@ class Child:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(b"\n")
 
-    def _has_ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the process has ended; its exit code is known then.
 
         The system is asked, and no lock is held: one of the standard library's stays
@@ -159,21 +151,22 @@ class Child:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        while not self._has_ended():
+        while not self.has_ended():
             time.sleep(_POLL_S / 10)
         _running.discard(self)
         self._tether.close()
         if self._process.stdin is not None:
             self._process.stdin.close()
 
+    @property
+    def ending_signal(self) -> int:
+        """The signal that ended the process; 0 for none, or one that runs."""
+        code = self._process.returncode
+        return -code if code is not None and code < 0 else 0
+
     def tail(self) -> str:
         """The last lines the child printed, for an error message."""
-        with self.log.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            text = log.read(_TAIL_BYTES).decode("utf-8", "replace")
-        lines = [line for line in text.splitlines() if line.strip() and not _CHATTER.match(line)]
-        shown = (_CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", line) for line in lines)
-        return "\n".join(f"  | {line[:240]}" for line in [*shown][-_TAIL_LINES:])
+        return tail(self.log)
 
     def wait(self, on_poll: Callable[[], None] = lambda: None) -> None:
         """Block until the child ended with exit code 0.
@@ -184,18 +177,14 @@ class Child:
         its allowance.
         """
         try:
-            for poll in itertools.count():
-                _raise_lost_interrupt()
-                if self._has_ended():
-                    break
-                if poll % _POLLS_PER_CHECK == 0:
-                    on_poll()
-                    for child in tuple(_running):
-                        child._enforce_allowance()
-                time.sleep(_POLL_S)
+            poll_until(self.has_ended, on_poll)
         finally:
             self.kill()
         on_poll()
+        self.raise_unless_well()
+
+    def raise_unless_well(self) -> None:
+        """Of a child that has ended: raise as `wait` does where that was not with exit code 0."""
         if self._stopped_for is not None:
             raise self._stopped_for
         code = self._process.returncode
@@ -203,7 +192,7 @@ class Child:
             raise WorkerCrashed(f"{self.label} {_how_it_ended(code)}\n{self.tail()}".rstrip())
 
     def _enforce_allowance(self) -> None:
-        if self._has_ended():
+        if self.has_ended():
             # It did what it should in time; only nobody has asked for it yet.
             return
         timeout_s, memory_bytes = self._allowance.timeout_s, self._allowance.memory_bytes
@@ -254,6 +243,23 @@ def in_turn(starts: Iterable[Callable[[], Running]], *, width: int = 2) -> Itera
     finally:
         for one in started:
             one.child.kill()
+
+
+def poll_until(is_over: Callable[[], bool], on_poll: Callable[[], None] = lambda: None) -> None:
+    """Block until `is_over()`, which is asked often; `on_poll` is called less so.
+
+    Every running child is held to its allowance meanwhile. Raises `KeyboardInterrupt` where
+    that was lost before.
+    """
+    for poll in itertools.count():
+        _raise_lost_interrupt()
+        if is_over():
+            return
+        if poll % _POLLS_PER_CHECK == 0:
+            on_poll()
+            for child in tuple(_running):
+                child._enforce_allowance()
+        time.sleep(_POLL_S)
 
 
 def resident_bytes(pid: int) -> int:

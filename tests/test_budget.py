@@ -43,8 +43,9 @@ def test_every_limit_of_the_noun_can_be_set(budget: Path) -> None:
 
 
 def test_limits_for_one_recipe_alone_are_a_budget(budget: Path) -> None:
-    budget.write_text("[budget.recipe.dynamic]\nmax-latency-ratio = 1.5\n")
-    assert load_budget(budget) == Budget(recipe={"dynamic": Limits(max_latency_ratio=1.5)})
+    for recipe in ("dynamic", "qat"):
+        budget.write_text(f"[budget.recipe.{recipe}]\nmax-latency-ratio = 1.5\n")
+        assert load_budget(budget) == Budget(recipe={recipe: Limits(max_latency_ratio=1.5)})
 
 
 def test_a_zero_limit_is_a_limit(budget: Path) -> None:

@@ -18,7 +18,7 @@ from tiny_tflite import Graph, int8_model, packed
 from edgeconv import bench, doctor
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.accuracy import top1
-from edgeconv.measure.chance import chance_of, is_better, wilson_interval
+from edgeconv.statistics.chance import chance_of, is_better, wilson_interval
 from edgeconv.measure.doctor import likeliest_first
 from edgeconv.measure.judging import judged, kind_of_scores
 from edgeconv.measure.measuring import Measuring

@@ -10,15 +10,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_example import artifact
+from report_example import accuracy, artifact, baseline, measurement, qat, training
 from tiny_tflite import float_model, int8_model, packed
 
 from edgeconv import bench
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.accuracy import flips, top1
+from edgeconv.measure.beside import beside, compared
+from edgeconv.measure.doubts import accuracy_doubts, fairness_doubts
 from edgeconv.measure.measuring import Measuring
+from edgeconv.statistics.paired import paired_difference
 from edgeconv.measure.subjects import find_baseline, find_subjects
 from edgeconv.measure.timing import make_latency
+from edgeconv.nouns import Artifact, Measurement, RecipeName, Report
 from edgeconv.runtimes.local import Target, Timing
 from edgeconv.store import sha256_file
 
@@ -89,10 +93,10 @@ def test_percentiles_are_of_all_rounds_together(rounds: list[list[float]]) -> No
     assert math.isclose(made.p50_us, float(np.median(everything)))
 
 
-def publish(directory: Path, recipe: str = "int8", content: bytes | None = None) -> Path:
+def publish(directory: Path, recipe: RecipeName = "int8", content: bytes | None = None) -> Path:
     """A tiny model with a manifest, as `convert` would publish it."""
     directory.mkdir(exist_ok=True)
-    make = int8_model if recipe == "int8" else float_model
+    make = float_model if recipe == "float32" else int8_model
     file = directory / f"tiny.{recipe}.tflite"
     file.write_bytes(content or packed(make(signature=SIGNATURE)))
     manifest = msgspec.structs.replace(
@@ -105,10 +109,11 @@ def publish(directory: Path, recipe: str = "int8", content: bytes | None = None)
 def test_a_published_directory_is_found_whole_and_in_the_order_of_the_recipes(
     tmp_path: Path,
 ) -> None:
-    publish(tmp_path, "int8")
-    publish(tmp_path, "float32")
+    for recipe in ("qat", "int8", "float32"):
+        publish(tmp_path, recipe)
     (tmp_path / "report.json").write_text("{}", encoding="utf-8")
-    assert [subject.name for subject in find_subjects([tmp_path], None)] == ["float32", "int8"]
+    names = [subject.name for subject in find_subjects([tmp_path], None)]
+    assert names == ["float32", "int8", "qat"]
 
 
 def test_a_file_that_changed_since_its_manifest_is_refused(tmp_path: Path) -> None:
@@ -158,6 +163,87 @@ def test_bench_measures_every_model_in_every_round(tmp_path: Path) -> None:
     assert report.baseline is None
     assert report.data is not None
     assert report.data.samples == 12
+
+
+def test_every_accuracy_is_held_against_the_baseline_sample_by_sample(tmp_path: Path) -> None:
+    for recipe in ("float32", "int8", "qat"):
+        publish(tmp_path / "made", recipe)
+    trained = tmp_path / "trained.tflite"
+    trained.write_bytes(packed(float_model(signature=SIGNATURE)))
+    rng = np.random.default_rng(0)
+    samples = rng.normal(size=(40, 4)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=samples, labels=rng.integers(0, 3, 40))
+    report = bench(
+        [tmp_path / "made"],
+        data_source=str(tmp_path / "data.npz"),
+        preprocess="none",
+        baseline=trained,
+        measuring=QUICK,
+    )
+    assert report.baseline is not None
+    assert report.baseline.accuracy is not None
+    floating, plain, trained_on = report.measurements
+    for row in report.measurements:
+        assert row.accuracy is not None
+        drop, *interval = paired_difference(report.baseline.accuracy.correct, row.accuracy.correct)
+        assert row.accuracy_drop == drop
+        assert row.accuracy_drop_interval == tuple(interval)
+        assert drop == pytest.approx(report.baseline.accuracy.value - row.accuracy.value)
+    assert floating.accuracy_drop == 0.0
+    (comparison,) = report.comparisons
+    assert (comparison.model, comparison.other) == ("qat", "int8")
+    assert plain.accuracy == trained_on.accuracy
+    assert (comparison.difference, comparison.fixed, comparison.broken) == (0.0, 0, 0)
+    assert comparison.interval[0] == -comparison.interval[1] < 0
+    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+
+
+def test_what_has_no_accuracy_has_no_drop_and_no_interval() -> None:
+    row = msgspec.structs.replace(
+        measurement("int8"), accuracy=None, accuracy_drop=None, accuracy_drop_interval=None,
+        fixed=None, broken=None,
+    )  # fmt: skip
+    made = beside(row, baseline(), ())
+    assert made.size_ratio == row.size_bytes / baseline().size_bytes
+    assert made.accuracy_drop is made.accuracy_drop_interval is made.fixed is None
+    alone = beside(measurement("int8"), None, (measurement("float32"),))
+    assert alone.latency_ratio is not None
+
+
+def test_quantisation_aware_training_is_compared_with_the_int8_of_its_own_model() -> None:
+    def named(name: str, recipe: RecipeName) -> tuple[Measurement, Artifact]:
+        made = msgspec.structs.replace(measurement(recipe), name=f"{name}.{recipe}")
+        return made, msgspec.structs.replace(artifact(recipe), name=name)
+
+    both = [named("a", "int8"), named("b", "int8"), named("b", "qat"), named("c", "qat")]
+    rows, artifacts = zip(*both, strict=True)
+    (comparison,) = compared(rows, artifacts)
+    assert (comparison.model, comparison.other) == ("b.qat", "b.int8")
+    # The example's baseline is right in 352: int8 lost three and won one, qat lost one and won two.
+    assert (comparison.fixed, comparison.broken) == (3, 0)
+    assert comparison.difference == 3 / 360
+    assert compared(rows, [None] * 4) == ()
+    unmeasured = [msgspec.structs.replace(row, accuracy=None) for row in rows]
+    assert compared(unmeasured, artifacts) == ()
+
+
+def test_an_artifact_measured_on_what_it_was_trained_on_is_doubted() -> None:
+    trained = artifact("qat")
+    (doubt,) = fairness_doubts((artifact("int8"), trained), qat().source)
+    assert doubt.startswith("qat was trained on sklearn:digits, the samples it is measured on")
+    assert fairness_doubts((trained,), "other.npz") == ()
+
+
+@pytest.mark.parametrize("name", ["accuracy", "sparse_categorical_accuracy"])
+def test_a_model_far_below_its_training_record_is_doubted(name: str) -> None:
+    labels = np.arange(360) % 10
+    record = msgspec.structs.replace(training(), test_metrics={"loss": 0.1, name: 0.97})
+    far = msgspec.structs.replace(baseline(), accuracy=accuracy(0, 60))
+    (doubt,) = accuracy_doubts(far, labels, record)
+    assert "has 0.811 here and 0.970 in its record" in doubt
+    assert accuracy_doubts(baseline(), labels, record) == ()
+    other = msgspec.structs.replace(record, test_metrics={"masked_accuracy": 0.97})
+    assert accuracy_doubts(far, labels, other) == ()
 
 
 def test_samples_are_preprocessed_as_the_manifests_say_unless_told_otherwise(

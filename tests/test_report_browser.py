@@ -60,7 +60,7 @@ def test_the_page_fits_its_window_and_the_browser_has_nothing_to_complain(
     scroll_width, client_width, pictures, styled, cut = found[1].split(";")
     assert int(client_width) in range(width - 20, width + 1)
     assert int(scroll_width) <= int(client_width)
-    assert (pictures, styled, cut) == ("4", "true", "")
+    assert (pictures, styled, cut) == ("6", "true", "")
     assert "CONSOLE" not in log
 
 

@@ -9,7 +9,7 @@ import pytest
 import report_example as example
 from golden_files import assert_golden
 
-from edgeconv.nouns import OutputError, Report, TensorSpec
+from edgeconv.nouns import Epoch, OutputError, Report, TensorSpec, TreatedLayer
 from edgeconv.report.html import render_html
 
 HOSTILE = [
@@ -79,7 +79,7 @@ def test_the_page_loads_nothing_and_runs_nothing() -> None:
 def test_the_page_can_be_used_without_seeing_it() -> None:
     page = Page(render_html(example.report()))
     assert page.count("table") == page.count("caption") > 5
-    assert page.count("svg") == page.count("desc") == 4
+    assert page.count("svg") == page.count("desc") == 6
     assert all("scope" in attrs for tag, attrs in page.tags if tag == "th")
     assert [page.count(tag) for tag in ("main", "header", "footer", "h1")] == [1, 1, 1, 1]
 
@@ -104,6 +104,12 @@ def hostile_report(text: str) -> Report:
         notes=(text,),
         tools={text: text},
     )
+    layer = TreatedLayer(name=text, kind=text, treatment="float", reason=text)
+    record = msgspec.structs.replace(
+        example.qat(), source=text, layers=(layer,), fine_tuned={text: example.training()}
+    )
+    trained = msgspec.structs.replace(example.artifact("qat"), qat=record)
+    epoch = Epoch(metrics={text: 1.0}, validation={text: 1.0}, samples=1, seconds=1.0)
     measured = [
         msgspec.structs.replace(example.measurement("int8"), name=text + end, runtime=text)
         for end in ("1", "2")
@@ -115,9 +121,18 @@ def hostile_report(text: str) -> Report:
         title=text,
         measurements=(*measured, failed),
         baseline=msgspec.structs.replace(example.baseline(), name=text),
-        artifacts=(artifact,),
+        artifacts=(artifact, trained),
+        comparisons=(msgspec.structs.replace(example.comparison(), model=text, other=text),),
         training=msgspec.structs.replace(
-            example.training(), model=text, metrics=({text: 1.0},), test_metrics={text: 1.0}
+            example.training(),
+            model=text,
+            strategy=text,
+            epochs=(epoch,),
+            test_metrics={text: 1.0},
+            devices=(text,),
+            stopped=text,
+            keras_file=text,
+            tools={text: text},
         ),
         verdict=msgspec.structs.replace(example.verdict(), findings=tuple(findings)),
         notes=(text,),

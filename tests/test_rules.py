@@ -43,11 +43,12 @@ LAYERS = (
     ("publish", "measure"),
     ("stages",),
     ("plan",),
+    ("training",),
     ("source", "tf", "quantize", "report", "runtimes"),
     ("tflite", "data", "models"),
     ("tasks",),
-    ("plugins", "workers", "store", "messages"),
-    ("nouns", "errors", ""),
+    ("plugins", "workers", "store", "messages", "statistics"),
+    ("nouns", "errors", "logs", ""),
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 MAX_FUNCTION_LINES = 60

@@ -1,4 +1,4 @@
-"""Tasks that child processes run for test_workers.py, and a parent for them to lose."""
+"""Tasks that child processes run for tests, and parents for them to lose."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from edgeconv.errors import EdgeconvError, UsageError
-from edgeconv.nouns import OperatorCount
+from edgeconv.errors import EdgeconvError, ToolFailed, UsageError
+from edgeconv.nouns import CONNECTED, OperatorCount
 from edgeconv.tasks import report_progress, start_task
+from edgeconv.training.members import Part, run_cluster
+from edgeconv.training.ports import local_cluster
 from edgeconv.workers import end_on_signals, start
 
 HERE = {"PYTHONPATH": str(Path(__file__).parent)}
@@ -138,6 +140,96 @@ def print_much(job: Job) -> Sum:
     os._exit(3)
 
 
+def tell_who(job: Job) -> Sum:
+    """Report and print its number, and what the environment says about the cluster."""
+    report_progress(CONNECTED)
+    for index in range(3):
+        report_progress(f"epoch {index} of {job.number}")
+        print(f"printed {index} by {job.number}", flush=True)
+    return Sum(job.number, (OperatorCount(name=os.environ["TF_CONFIG"], version=1, count=0),))
+
+
+def tell_environment(job: Job) -> Sum:
+    return Sum(0, (OperatorCount(name=os.environ.get(job.text, ""), version=1, count=0),))
+
+
+def fail_after(job: Job) -> Sum:
+    """After `number` hundredths of a second: a signal by its name in `text`, or an error.
+
+    With a `directory` the time counts from when two are there.
+    """
+    print("about to fail", flush=True)
+    _meet(job)
+    time.sleep(job.number / 100)
+    if job.text.startswith("SIG"):
+        os.kill(os.getpid(), getattr(signal, job.text))
+        time.sleep(60)
+    raise ToolFailed(job.text, hint="a hint")
+
+
+def abort_with_words(job: Job) -> Sum:
+    print(job.text, flush=True)
+    _meet(job)
+    os.abort()
+
+
+def _meet(job: Job) -> None:
+    if job.directory:
+        (Path(job.directory) / f"here-{os.getpid()}").touch()
+        while len([*Path(job.directory).glob("here-*")]) < 2:
+            time.sleep(0.01)
+
+
+def connect_then_sleep(job: Job) -> Sum:
+    report_progress(CONNECTED)
+    time.sleep(job.number)
+    return Sum(1, ())
+
+
+def be_hostile(job: Job) -> Sum:
+    """What no terminal should get, in reports and in the log, and more of it than anyone reads."""
+    report_progress("\x1b[31mred \udcff\x07 report")
+    write = sys.stdout.buffer.write
+    write(b"I0000 00:00:1 chatter\n\x1b]0;title\x07 \xff\xfe \x9b words \xe2\x82\n")
+    write(b" 1/9\r 2/9\r\x08\x08 9/9\n")
+    sys.stdout.flush()
+    time.sleep(0.2)
+    write(b"x" * job.number)
+    sys.stdout.flush()
+    time.sleep(0.2)
+    write(b"\n" + b"line\n" * (job.number // 5) + b"the last line\n")
+    sys.stdout.flush()
+    return Sum(0, ())
+
+
+def report_in_halves(job: Job) -> Sum:
+    """A report of which first a half is there, cut within a character."""
+    line = "zwölf €\n".encode()
+    with Path("progress.txt").open("ab", buffering=0) as file:
+        for part in (line[:3], line[3:9], line[9:]):
+            file.write(part)
+            time.sleep(0.2)
+    return Sum(0, ())
+
+
+def sleep_in_a_cluster(job: Job) -> Sum:
+    """Start a process, note both numbers in `directory`, and sleep."""
+    grandchild = subprocess.Popen(["sleep", "600"])
+    _write(Path(job.directory), f"pids{job.number}", f"{os.getpid()} {grandchild.pid}")
+    time.sleep(600)
+    return Sum(0, ())
+
+
+def cluster_parent(directory: str) -> None:
+    """Run three members of a cluster, which sleep."""
+    end_on_signals()
+    parts = [
+        Part(sleep_in_a_cluster, Job(number=index, directory=directory), cluster)
+        for index, cluster in enumerate(local_cluster(3))
+    ]
+    run_cluster(parts, label="training", scratch=Path(directory), environment=HERE)
+
+
 def parent(what: str, directory: str) -> None:
     """Start a task (or, for "command", a plain program), and wait for it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -157,5 +249,6 @@ def parent(what: str, directory: str) -> None:
 
 def _write(directory: Path, name: str, text: str) -> None:
     """Whole or not at all, for a reader that polls."""
-    (directory / "half").write_text(text)
-    (directory / "half").rename(directory / name)
+    half = directory / f"half of {name}"
+    half.write_text(text)
+    half.rename(directory / name)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # One line each, so that --help imports no command.
 _COMMANDS = {
     "demo": "Train, convert, measure and judge a small model: the whole job, in a minute.",
+    "train": "Train a baseline under a distribution strategy and export it.",
     "convert": "Convert a trained model to verified .tflite files.",
     "bench": "Measure size, latency, memory and accuracy beside the baseline.",
     "check": "Hold a report against a budget; exit 1 when a limit is broken.",

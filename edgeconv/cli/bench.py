@@ -83,9 +83,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], **options: Any) -> N
     """
     from edgeconv.measure.bench import bench
     from edgeconv.measure.measuring import Measuring
-    from edgeconv.nouns import TrainingRecord
     from edgeconv.runtimes.local import Target, Timing
-    from edgeconv.store import read_noun
 
     training = options["training"]
     with progress(quiet=options["quiet"]) as on_progress:
@@ -96,9 +94,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], **options: Any) -> N
             samples=options["samples"],
             baseline=options["baseline"],
             signature=options["signature"],
-            training=read_noun(Path(training), TrainingRecord, what="training record")
-            if training
-            else None,
+            training=_record(Path(training)) if training else None,
             measuring=Measuring(
                 rounds=options["rounds"],
                 timing=Timing(
@@ -118,6 +114,19 @@ def command(ctx: click.Context, /, models: tuple[str, ...], **options: Any) -> N
         )
     _show(report, options["directory"], as_json=options["as_json"])
     ctx.exit(4 if any(row.error for row in report.measurements) else 0)
+
+
+def _record(path: Path) -> Any:
+    """The training record in a file. Raises `InputRefused`, also for one of an older version."""
+    from edgeconv.errors import InputRefused
+    from edgeconv.nouns import TrainingRecord
+    from edgeconv.store import read_noun
+
+    try:
+        return read_noun(path, TrainingRecord, what="training record")
+    except InputRefused as error:
+        hint = "give the N.training.json that this version's `edgeconv train` wrote, or none"
+        raise InputRefused(error.message, hint=hint) from error
 
 
 def _show(report: Any, directory: str | None, *, as_json: bool) -> None:

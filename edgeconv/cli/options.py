@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from edgeconv.stages import Execution
+    from edgeconv.workers import Allowance
 
 
 class Terminal(TypedDict):
@@ -19,32 +20,62 @@ class Terminal(TypedDict):
     color: bool
 
 
-_EXECUTION = (
-    click.option(
-        "--threads", type=click.IntRange(1), default=None, help="Threads; default: cores."
-    ),
-    click.option(
-        "--timeout-s",
-        type=click.FloatRange(0, min_open=True),
-        default=3600.0,
-        show_default=True,
-        help="Wall-clock limit of each child process, in seconds.",
-    ),
-    click.option(
-        "--memory-limit-mib",
-        type=click.IntRange(0),
-        default=0,
-        help="Resident-memory limit of each child process, in MiB; 0: none.",
-    ),
-    click.option("--no-cache", is_flag=True, help="Neither read nor write the stage cache."),
+NO_LIMIT = float("inf")
+
+
+def allowance_options(timeout_s: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What the children of a command may use; an infinite time is no limit."""
+    default = "none" if timeout_s == NO_LIMIT else timeout_s
+    options = (
+        click.option(
+            "--timeout-s",
+            type=click.FloatRange(0, min_open=True),
+            default=timeout_s,
+            help=f"Wall-clock limit of each child process, in seconds. [default: {default}]",
+        ),
+        click.option(
+            "--memory-limit-mib",
+            type=click.IntRange(0),
+            default=0,
+            help="Resident-memory limit of each child process, in MiB; 0: none.",
+        ),
+    )
+
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
+
+
+_THREADS = click.option(
+    "--threads", type=click.IntRange(1), default=None, help="Threads; default: cores."
+)
+_NO_CACHE = click.option("--no-cache", is_flag=True, help="Neither read nor write the stage cache.")
+_PRINTING = (
     click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
 )
 
 
+def allowance(options: Mapping[str, Any]) -> Allowance:
+    """The values of `allowance_options` as one."""
+    from edgeconv.workers import Allowance
+
+    return Allowance(
+        timeout_s=options["timeout_s"], memory_bytes=options["memory_limit_mib"] * 2**20
+    )
+
+
 def execution_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every command that runs models."""
-    for option in reversed(_EXECUTION):
+    return _THREADS(allowance_options(3600.0)(_NO_CACHE(printing_options(command))))
+
+
+def printing_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How a command says what it does and what it gave."""
+    for option in reversed(_PRINTING):
         command = option(command)
     return command
 
@@ -54,15 +85,12 @@ def execution(options: Mapping[str, Any]) -> Execution:
     import os
 
     from edgeconv.stages import Execution
-    from edgeconv.workers import Allowance
 
     return Execution(
         threads=options["threads"] or os.cpu_count() or 1,
         # A SOURCE typed on the command line may run the code that it names.
         allow_code=True,
-        allowance=Allowance(
-            timeout_s=options["timeout_s"], memory_bytes=options["memory_limit_mib"] * 2**20
-        ),
+        allowance=allowance(options),
         use_cache=not options["no_cache"],
     )
 

@@ -13,11 +13,14 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A function to tell what is being done. On a terminal the last line is replaced."""
+def progress(*, quiet: bool, keep: bool = False) -> Iterator[Callable[[str], None]]:
+    """A function to tell what is being done.
+
+    On a terminal the last line is replaced, unless all are to `keep`.
+    """
     if quiet:
         yield lambda _: None
-    elif sys.stderr.isatty():
+    elif sys.stderr.isatty() and not keep:
         from rich.console import Console
 
         with Console(stderr=True).status("starting") as status:

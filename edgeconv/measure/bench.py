@@ -8,12 +8,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from edgeconv import data
 from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed
-from edgeconv.measure.accuracy import flips, top1
-from edgeconv.measure.doubts import accuracy_doubts
+from edgeconv.measure.accuracy import top1
+from edgeconv.measure.beside import beside, compared
+from edgeconv.measure.doubts import doubts
 from edgeconv.measure.environment import environment
 from edgeconv.measure.measuring import Bench, Measuring, start_model
 from edgeconv.measure.subjects import (
@@ -80,6 +79,7 @@ def bench(
         run = Bench(taken, stored, batch, measuring, execution, Path(scratch), on_progress)
         first = measure_trained(run, trained, subjects[0].signature.key) if trained else None
         rows = _measure(run, subjects)
+    artifacts = tuple(subject.artifact for subject in subjects if subject.artifact)
     return Report(
         title=measuring.title or subjects[0].file.parent.name,
         environment=environment(),
@@ -90,10 +90,11 @@ def bench(
             preprocessing=data.describe(steps) if data_source and steps else "",
         ),
         baseline=first,
-        measurements=tuple(_beside(row, first, rows) for row in rows),
+        measurements=tuple(beside(row, first, rows) for row in rows),
+        comparisons=compared(rows, [subject.artifact for subject in subjects]),
         training=training,
-        artifacts=tuple(s.artifact for s in subjects if s.artifact),
-        notes=(*notes, *said, *accuracy_doubts(first, taken.labels, training)),
+        artifacts=artifacts,
+        notes=(*notes, *said, *doubts(first, taken, training, artifacts)),
     )
 
 
@@ -174,26 +175,4 @@ def _row(
         peak_memory_bytes=None if error else runs[0].model_memory_bytes,
         accuracy=accuracy,
         error=str(error) if error else "",
-    )
-
-
-def _beside(
-    row: Measurement, baseline: Measurement | None, rows: Sequence[Measurement]
-) -> Measurement:
-    """The row with what it is beside the trained model and beside the float32 .tflite."""
-    floating = next((r.latency for r in rows if r.recipe == "float32" and r.latency), None)
-    ratio = row.latency.p50_us / floating.p50_us if row.latency and floating else None
-    if baseline is None:
-        return msgspec.structs.replace(row, latency_ratio=ratio)
-    fixed = broken = drop = None
-    if row.accuracy and baseline.accuracy:
-        fixed, broken = flips(baseline.accuracy, row.accuracy)
-        drop = baseline.accuracy.value - row.accuracy.value
-    return msgspec.structs.replace(
-        row,
-        latency_ratio=ratio,
-        size_ratio=row.size_bytes / baseline.size_bytes,
-        accuracy_drop=drop,
-        fixed=fixed,
-        broken=broken,
     )

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import sys
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 import msgspec
 
 from edgeconv.errors import UsageError
-from edgeconv.nouns import RECIPE_NAMES, Budget, Limits
+from edgeconv.nouns import Budget, Limits, RecipeName
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+_RECIPES: tuple[str, ...] = get_args(RecipeName)
 LIMITS: dict[str, str] = {field.encode_name: field.name for field in msgspec.structs.fields(Limits)}
 _FRACTIONS = frozenset({"max-accuracy-drop", "min-accuracy"})
 _EXAMPLE = "for example max-accuracy-drop = 0.01"
@@ -66,8 +67,8 @@ class _File:
         table = self._table(("budget",), self._content.get("budget", {}))
         recipes = self._table(("budget", "recipe"), table.pop("recipe", {}))
         for name in recipes:
-            if name not in RECIPE_NAMES:
-                self._unknown("recipe", ("budget", "recipe", name), RECIPE_NAMES)
+            if name not in _RECIPES:
+                self._unknown("recipe", ("budget", "recipe", name), _RECIPES)
         budget = Budget(
             every=self._limits(("budget",), table),
             recipe={

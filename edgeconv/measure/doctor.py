@@ -11,11 +11,11 @@ from edgeconv.data.preprocessing import describe, parse_preprocessing
 from edgeconv.errors import UsageError
 from edgeconv.measure.attempts import LEAST_SAMPLES, attempts, joined, picked, stored_of
 from edgeconv.measure.candidates import STANDARDISED
-from edgeconv.measure.chance import is_better
 from edgeconv.measure.judging import judged
 from edgeconv.measure.patient import Clinic, answers, examined
 from edgeconv.nouns import DataIdentity, Diagnosis, Preprocessing, Trial
 from edgeconv.stages import Execution
+from edgeconv.statistics.chance import is_better
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

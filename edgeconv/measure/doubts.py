@@ -1,19 +1,37 @@
-"""Signs that the trained model is not given what it was trained on."""
+"""Signs that a model is not measured on what it should be."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.nouns import Measurement, TrainingRecord
+    from edgeconv.data import Samples
+    from edgeconv.nouns import Artifact, Measurement, TrainingRecord
 
 # Below this many times what guessing the commonest class gives, a model is next to useless.
 _NEAR_CHANCE = 1.5
 # A test set is rarely this much harder than another of the same kind.
 _FAR_BELOW = 0.1
+# What Keras calls the share of samples whose best class is the label.
+_TOP1 = ("accuracy", "sparse_categorical_accuracy", "categorical_accuracy")
+
+
+def doubts(
+    baseline: Measurement | None,
+    samples: Samples,
+    training: TrainingRecord | None,
+    artifacts: Sequence[Artifact],
+) -> tuple[str, ...]:
+    """All there is to doubt in what was measured on these samples."""
+    return (
+        *accuracy_doubts(baseline, samples.labels, training),
+        *fairness_doubts(artifacts, samples.source),
+    )
 
 
 def accuracy_doubts(
@@ -25,7 +43,7 @@ def accuracy_doubts(
     if baseline is None or baseline.accuracy is None or labels is None:
         return ()
     accuracy = baseline.accuracy.value
-    stated = (training.test_metrics if training else {}).get("accuracy")
+    stated = _stated(training) if training else None
     ask = "ask `edgeconv doctor MODEL DATA` which preprocessing the model was trained with"
     if stated is not None and accuracy < stated - _FAR_BELOW:
         return (f"the trained model has {accuracy:.3f} here and {stated:.3f} in its record: {ask}",)
@@ -36,6 +54,21 @@ def accuracy_doubts(
             f"{commonest:.3f}: {ask}",
         )
     return ()
+
+
+def fairness_doubts(artifacts: Sequence[Artifact], source: str) -> tuple[str, ...]:
+    """What to say of artifacts that were trained on the very SOURCE they are measured on."""
+    return tuple(
+        f"{artifact.recipe.name} was trained on {source}, the samples it is measured on here: "
+        "measure it on others"
+        for artifact in artifacts
+        if artifact.qat is not None and artifact.qat.source == source
+    )
+
+
+def _stated(training: TrainingRecord) -> float | None:
+    """The top-1 accuracy that a record has of its test samples, if it has one."""
+    return next((training.test_metrics[n] for n in _TOP1 if n in training.test_metrics), None)
 
 
 def _commonest_share(labels: NDArray[np.int64]) -> float:

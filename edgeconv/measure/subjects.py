@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
 from edgeconv import source
 from edgeconv.data.preprocessing import describe, parse_preprocessing
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Artifact, Preprocessing, Signature, SourceModel, TensorSpec
+from edgeconv.nouns import (
+    Artifact,
+    Preprocessing,
+    RecipeName,
+    Signature,
+    SourceModel,
+    TensorSpec,
+)
 from edgeconv.store import read_noun, sha256_file
 from edgeconv.tflite import summarise
 
@@ -61,15 +68,14 @@ def _files(path: Path) -> list[Path]:
 
 
 def _manifests(directory: Path) -> list[Artifact]:
-    from edgeconv.nouns import RECIPE_NAMES
-
     manifests = []
     for path in sorted(directory.glob("*.json")):
         try:
             manifests.append(read_noun(path, Artifact, what="manifest"))
         except InputRefused:
             continue  # Some other JSON file, such as a report.
-    return sorted(manifests, key=lambda a: (a.name, RECIPE_NAMES.index(a.recipe.name)))
+    order = get_args(RecipeName)
+    return sorted(manifests, key=lambda a: (a.name, order.index(a.recipe.name)))
 
 
 def _subject(file: Path, key: str | None) -> Subject:

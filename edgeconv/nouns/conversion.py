@@ -6,12 +6,14 @@ from typing import Literal
 
 from edgeconv.nouns.model import Noun, OldestRuntime, OperatorCount, Signature, SourceKind
 from edgeconv.nouns.samples import Preprocessing
+from edgeconv.nouns.training import Qat, QatRecord
 
-RecipeName = Literal["float32", "float16", "dynamic", "weight-only-int8", "int8", "int16x8"]
+RecipeName = Literal["float32", "float16", "dynamic", "weight-only-int8", "int8", "int16x8", "qat"]
 Engine = Literal["auto", "litert", "tflite"]
 CalibrationRange = Literal["minmax", "ema"]
 IoType = Literal["float32", "int8", "uint8", "int16"]
 
+# Those that need no training, which are what `all` means.
 RECIPE_NAMES: tuple[RecipeName, ...] = (
     "float32",
     "float16",
@@ -21,7 +23,10 @@ RECIPE_NAMES: tuple[RecipeName, ...] = (
     "int16x8",
 )
 MAX_SNR_DB = 200.0
-FULL_INTEGER: frozenset[RecipeName] = frozenset({"int8", "int16x8"})
+QAT: RecipeName = "qat"
+# Those whose ranges are found with samples.
+CALIBRATED: frozenset[RecipeName] = frozenset({"int8", "int16x8"})
+FULL_INTEGER: frozenset[RecipeName] = CALIBRATED | {QAT}
 
 
 class Recipe(Noun, kw_only=True, frozen=True):
@@ -29,7 +34,8 @@ class Recipe(Noun, kw_only=True, frozen=True):
 
     `allow_float` names the operators that a full-integer artifact may leave in
     float; `("*",)` allows all. `min_snr_db` is the lowest signal-to-noise ratio of
-    an output against the float model that is still published.
+    an output against the float model that is still published. `qat` is set where the model is
+    trained on.
     """
 
     name: RecipeName
@@ -39,6 +45,12 @@ class Recipe(Noun, kw_only=True, frozen=True):
     output_type: IoType = "float32"
     allow_float: tuple[str, ...] = ()
     min_snr_db: float = 0.0
+    qat: Qat | None = None
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the ranges of activations are found with calibration samples."""
+        return self.name in CALIBRATED
 
     @property
     def full_integer(self) -> bool:
@@ -133,6 +145,7 @@ class Artifact(Noun, kw_only=True, frozen=True):
     preprocessing: dict[str, Preprocessing] = {}
     oldest_runtime: OldestRuntime | None = None
     target: TargetCheck | None = None
+    qat: QatRecord | None = None
     ladder: tuple[LadderStep, ...] = ()
     notes: tuple[str, ...] = ()
     tools: dict[str, str] = {}

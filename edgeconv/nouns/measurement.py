@@ -7,6 +7,7 @@ from typing import Literal
 from edgeconv.nouns.conversion import Artifact, RecipeName
 from edgeconv.nouns.model import Noun
 from edgeconv.nouns.samples import DataIdentity
+from edgeconv.nouns.training import TrainingRecord
 
 
 class Latency(Noun, kw_only=True, frozen=True):
@@ -41,11 +42,11 @@ class Accuracy(Noun, kw_only=True, frozen=True):
 class Measurement(Noun, kw_only=True, frozen=True):
     """What was measured of one model: an artifact, or the trained baseline.
 
-    `accuracy_drop` is baseline minus this model, `latency_ratio` this model over the
-    float32 .tflite, `size_ratio` this model over the baseline on disk; `fixed` and `broken`
-    count the samples that changed from wrong to right and back. `peak_memory_bytes` is the
-    growth of the peak resident set over the bare runtime; of a baseline in TensorFlow it is
-    the whole process.
+    `accuracy_drop` is baseline minus this model, and `accuracy_drop_interval` the 95 % interval
+    of that, paired by sample; `latency_ratio` is this model over the float32 .tflite,
+    `size_ratio` this model over the baseline on disk; `fixed` and `broken` count the samples
+    that changed from wrong to right and back. `peak_memory_bytes` is the growth of the peak
+    resident set over the bare runtime; of a baseline in TensorFlow it is the whole process.
     None means that it was not measured, never that it was good. `error` is set, and
     the rest None, where the model did not run.
     """
@@ -63,9 +64,25 @@ class Measurement(Noun, kw_only=True, frozen=True):
     size_ratio: float | None = None
     latency_ratio: float | None = None
     accuracy_drop: float | None = None
+    accuracy_drop_interval: tuple[float, float] | None = None
     fixed: int | None = None
     broken: int | None = None
     error: str = ""
+
+
+class Comparison(Noun, kw_only=True, frozen=True):
+    """Two artifacts by their accuracy on the same samples.
+
+    `difference` is the accuracy of `model` minus that of `other`, `interval` its 95 % interval;
+    `fixed` and `broken` count the samples that `model` alone has right, and wrong.
+    """
+
+    model: str
+    other: str
+    difference: float
+    interval: tuple[float, float]
+    fixed: int
+    broken: int
 
 
 class Environment(Noun, kw_only=True, frozen=True):
@@ -77,27 +94,6 @@ class Environment(Noun, kw_only=True, frozen=True):
     system: str
     python: str
     tools: dict[str, str]
-
-
-class TrainingRecord(Noun, kw_only=True, frozen=True):
-    """How the baseline was trained.
-
-    `metrics` is one entry an epoch, on the training samples; `test_metrics` the final
-    ones, on the test samples. `seconds` is the time of the epochs alone.
-    """
-
-    model: str
-    strategy: str
-    replicas: int
-    global_batch: int
-    epochs: int
-    seed: int
-    seconds: float
-    train_samples: int
-    metrics: tuple[dict[str, float], ...]
-    test_samples: int = 0
-    test_metrics: dict[str, float] = {}
-    saved_model: str
 
 
 class Trial(Noun, kw_only=True, frozen=True):
@@ -185,6 +181,7 @@ class Report(Noun, kw_only=True, frozen=True):
     data: DataIdentity | None
     baseline: Measurement | None
     measurements: tuple[Measurement, ...]
+    comparisons: tuple[Comparison, ...] = ()
     training: TrainingRecord | None = None
     artifacts: tuple[Artifact, ...] = ()
     verdict: Verdict | None = None

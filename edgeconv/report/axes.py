@@ -66,6 +66,14 @@ def linear_axis(
     return Axis(low, high, start, end, _linear_ticks(low, high), logarithmic=False)
 
 
+def whole_axis(most: int, start: float, end: float) -> Axis:
+    """A linear axis of the whole numbers from 1 to `most`; of a single one, it is in the middle."""
+    if most <= 1:
+        return Axis(0, 2, start, end, (1,), logarithmic=False)
+    ticks = tuple(tick for tick in _linear_ticks(1, most) if tick == int(tick))
+    return Axis(1, most, start, end, ticks, logarithmic=False)
+
+
 def _linear_ticks(low: float, high: float, most: int = 6) -> tuple[float, ...]:
     magnitude = 10.0 ** math.floor(math.log10((high - low) / most))
     step = next(m * magnitude for m in (1, 2, 5, 10) if (high - low) / (m * magnitude) <= most)

@@ -10,15 +10,26 @@ from markupsafe import Markup
 
 from edgeconv.data.preprocessing import describe
 from edgeconv.report import units
+from edgeconv.report.curves import metric_pictures
+from edgeconv.report.differences import difference_lines
 from edgeconv.report.limits import closing_line, in_words
 from edgeconv.report.plots import Point, accuracy_plot
+from edgeconv.report.qat import qat_facts
 from edgeconv.report.rows import ModelRow, io_types, model_rows, weights, worst_snr_db
 from edgeconv.report.strips import DOTS_A_ROW, latency_picture, snr_picture
+from edgeconv.report.training import epoch_table, training_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.nouns import Artifact, Measurement, OutputError, Report, TensorSpec
+    from edgeconv.nouns import (
+        Artifact,
+        Measurement,
+        OutputError,
+        Report,
+        TensorSpec,
+        TrainingRecord,
+    )
 
 _MOST_CHANNELS = 4
 
@@ -39,6 +50,11 @@ def render_html(report: Report) -> str:
     return environment.get_template("report.html.j2").render(
         report=report,
         rows=rows,
+        has_training=_has(rows, "training"),
+        models_caption=_caption(rows),
+        models_columns=_columns(rows),
+        differences=[_sentence(said) for said in difference_lines(report)],
+        curves=metric_pictures(report.training, "metric") if report.training else [],
         models=_models(report),
         outcome=_outcome(report),
         closing=closing_line(report.verdict),
@@ -46,6 +62,28 @@ def render_html(report: Report) -> str:
         pictures=_pictures(report),
         dots_a_row=DOTS_A_ROW,
     )
+
+
+def _has(rows: Sequence[ModelRow], field: str) -> bool:
+    return any(getattr(row, field) != units.ABSENT for row in rows)
+
+
+def _columns(rows: Sequence[ModelRow]) -> list[tuple[str, bool]]:
+    """The headings of the models' table, and whether each is of text."""
+    headings = ["Size", "Ratio", "p50", "p90", "Speed-up", "Memory", "Accuracy", "Drop", "Flips"]
+    headings += ["Training"] if _has(rows, "training") else []
+    return [("Model", True), *((heading, False) for heading in headings), ("Budget", True)]
+
+
+def _caption(rows: Sequence[ModelRow]) -> str:
+    said = ["Flips are the samples that became right (+) and wrong (−) beside the baseline."]
+    if _has(rows, "drop_interval"):
+        said.append("Under a drop is its 95 % interval, from those flips.")
+    if _has(rows, "gzip"):
+        said.append("Gzip is about the size in a package.")
+    if _has(rows, "training"):
+        said.append("Training is the time that it took.")
+    return " ".join(said)
 
 
 def _outcome(report: Report) -> tuple[str, str]:
@@ -117,6 +155,24 @@ def _point(label: str, model: Measurement, cost: float) -> Point:
     return Point(label, cost, accuracy, model.role == "baseline")
 
 
+def _epochs_caption(record: TrainingRecord) -> str:
+    said = ["What was logged at each epoch."]
+    if record.validation_samples:
+        said.append("“val” is on the samples kept apart.")
+    if record.best_epoch:
+        said.append("* is the epoch that was kept.")
+    return " ".join(said)
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _sentence(said: str) -> str:
+    """A line of text as one of the page's; the name of a model stays as it is."""
+    return f"{_capitalized(said) if said.startswith('drop: ') else said}."
+
+
 def _shown(value: Any) -> Any:
     """What the template writes for a value: markup as it is, all else made harmless."""
     if isinstance(value, Markup):
@@ -136,10 +192,6 @@ def _few(values: Sequence[float]) -> str:
         return units.ABSENT
     first = ", ".join(f"{value:.6g}" for value in values[:_MOST_CHANNELS])
     return first if len(values) <= _MOST_CHANNELS else f"{first}, … ({len(values)} channels)"
-
-
-def _metric(value: float) -> str:
-    return f"{value:.4f}" if math.isfinite(value) else units.significant(value)
 
 
 def _relative(output: OutputError) -> float | None:
@@ -163,8 +215,12 @@ _FILTERS = {
     "weights": weights,
     "shape": _shape,
     "few": _few,
-    "metric": _metric,
     "relative": _relative,
     "made_by": _made_by,
+    "training_facts": training_facts,
+    "epoch_table": epoch_table,
+    "epochs_caption": _epochs_caption,
+    "qat_facts": qat_facts,
+    "capitalized": _capitalized,
     "pair": lambda heading: (heading, False),
 }

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
@@ -76,11 +76,24 @@ def table_lines(columns: tuple[Column, ...], rows: list[Row], width: int | None)
         shown = tuple(column for column in columns if not column.beneath)
         at = next(i for i, column in enumerate(shown) if column.wraps)
         room = width - _total(_widths(grid)) + _widths(grid)[at]
-        if room < _LEAST_WRAPPED:
+        if room < min(_LEAST_WRAPPED, _widths(grid)[at]):
             return _cards(columns, rows)
         for line in grid:
             line[at] = [part for cell in line[at] for part in _wrapped(cell, room)]
     return _drawn(grid, [column.right for column in shown], rows)
+
+
+def labelled_lines(pairs: list[tuple[str, str]], width: int | None) -> list[Text]:
+    """A label and a text a line, the texts in a column of their own where there is room for it."""
+    indent = max(cell_len(label) for label, _ in pairs) + _GAP
+    if width is not None and width - indent < _LEAST_WRAPPED:
+        return [Text.assemble((f"{label}: ", "dim"), text) for label, text in pairs]
+    lines = []
+    for label, text in pairs:
+        first, *rest = _wrapped(Text(text), None if width is None else width - indent)
+        lines.append(Text.assemble((set_cell_size(label, indent), "dim"), first))
+        lines += [Text(" " * indent) + part for part in rest]
+    return lines
 
 
 def _drawn(grid: list[list[list[Text]]], sides: list[bool], rows: list[Row]) -> list[Text]:

@@ -7,38 +7,61 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgeconv.report import units
+from edgeconv.report.differences import in_brackets
 from edgeconv.report.limits import Mark, mark_of
+from edgeconv.report.qat import is_smaller_packed, qat_remarks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from edgeconv.nouns import Artifact, Measurement, OutputError, Report, Signature, Verdict
+    from edgeconv.nouns import (
+        Artifact,
+        Measurement,
+        OutputError,
+        QatRecord,
+        Report,
+        Signature,
+        TrainingRecord,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRow:
-    """One measured model. All strings can be shown as they are; `flips` is "+fixed −broken"."""
+    """One measured model. All strings can be shown as they are; `flips` is "+fixed −broken".
+
+    `gzip` is the size in a package, where the weights of any model were made for that.
+    `training` is the time of its training, where any artifact was trained on; `remarks` say more.
+    """
 
     name: str
     is_baseline: bool
     runtime: str
     size: str
     size_ratio: str
+    gzip: str
     p50: str
     p90: str
     speed_up: str
     memory: str
     accuracy: str
     drop: str
+    drop_interval: str
     flips: str
+    training: str
     mark: Mark
     error: str
+    remarks: tuple[str, ...]
 
 
 def model_rows(report: Report) -> tuple[ModelRow, ...]:
     """The baseline, if there is one, and then the artifacts in their order."""
     baseline = (report.baseline,) if report.baseline else ()
-    return tuple(_model_row(m, report.verdict) for m in (*baseline, *report.measurements))
+    trained = {a.sha256: a.qat for a in report.artifacts if a.qat}
+    packed = any(is_smaller_packed(record) for record in trained.values())
+    return tuple(
+        _model_row(m, trained.get(m.sha256), report, has_gzip=packed, has_training=bool(trained))
+        for m in (*baseline, *report.measurements)
+    )
 
 
 def worst_snr_db(outputs: Iterable[OutputError]) -> float | None:
@@ -66,24 +89,42 @@ def io_types(signature: Signature) -> str:
     return into if into == out else f"{into} → {out}"
 
 
-def _model_row(model: Measurement, verdict: Verdict | None) -> ModelRow:
+def _model_row(
+    model: Measurement, qat: QatRecord | None, report: Report, *, has_gzip: bool, has_training: bool
+) -> ModelRow:
     latency, accuracy = model.latency, model.accuracy
+    is_baseline = model.role == "baseline"
     return ModelRow(
         name=units.plain(model.name),
-        is_baseline=model.role == "baseline",
+        is_baseline=is_baseline,
         runtime=units.plain(model.runtime),
         size=units.size(model.size_bytes),
         size_ratio=units.times(model.size_ratio),
+        gzip=units.size(model.gzip_size_bytes if has_gzip else None),
         p50=units.duration(latency.p50_us if latency else None),
         p90=units.duration(latency.p90_us if latency else None),
         speed_up=units.times(units.speed_up(model.latency_ratio)),
         memory=units.size(model.peak_memory_bytes),
         accuracy=units.percent(accuracy.value if accuracy else None),
         drop=units.points(model.accuracy_drop),
+        drop_interval=in_brackets(model.accuracy_drop_interval),
         flips=_flips(model.fixed, model.broken),
-        mark=mark_of(model.name, verdict),
+        training=_training(qat, report.training if is_baseline and has_training else None),
+        mark=mark_of(model.name, report.verdict),
         error=units.first_line(model.error),
+        remarks=tuple(qat_remarks(qat)) if qat else (),
     )
+
+
+def _training(qat: QatRecord | None, training: TrainingRecord | None) -> str:
+    """The time of a whole training; of a resumed one, at least that of its steps."""
+    if qat is not None:
+        return units.duration(qat.seconds * 1e6)
+    if training is None:
+        return units.ABSENT
+    if training.resumed_at:
+        return f">{units.duration(training.seconds * 1e6)}"
+    return units.duration(training.wall_seconds * 1e6)
 
 
 def _flips(fixed: int | None, broken: int | None) -> str:

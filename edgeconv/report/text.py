@@ -1,4 +1,4 @@
-"""Conversions, reports and verdicts as text for a terminal or a log.
+"""Conversions, trainings, reports and verdicts as text for a terminal or a log.
 
 Each function returns lines with newlines between them, at most `width` cells wide (None for
 no limit), and without any ANSI code unless `color` is asked for. Foreign names are shown
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.report import units
-from edgeconv.report.layout import Column, Row, table_lines, to_text
+from edgeconv.report.differences import difference_lines
+from edgeconv.report.layout import Column, Row, labelled_lines, table_lines, to_text
 from edgeconv.report.limits import closing_line, in_words
+from edgeconv.report.qat import qat_remarks
 from edgeconv.report.rows import (
     ModelRow,
     io_types,
@@ -22,11 +24,25 @@ from edgeconv.report.rows import (
     worst_agreement,
     worst_snr_db,
 )
+from edgeconv.report.training import (
+    circumstance_facts,
+    epoch_table,
+    outcome_facts,
+    place_facts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from edgeconv.nouns import Artifact, Conversion, Failure, Finding, Report, Verdict
+    from edgeconv.nouns import (
+        Artifact,
+        Conversion,
+        Failure,
+        Finding,
+        Report,
+        TrainingRecord,
+        Verdict,
+    )
 
 _STYLES = {"ok": "green", "over": "bold red", "PASS": "green", "FAIL": "bold red"}
 
@@ -43,19 +59,23 @@ _CONVERSION = (
     Column("I/O", right=False, beneath=True),
 )
 
-_REPORT = (
-    Column("model", right=False, wraps=True),
-    Column("size"),
-    Column("ratio", beneath=True),
-    Column("p50"),
-    Column("p90", beneath=True),
-    Column("speed-up"),
-    Column("memory", beneath=True),
-    Column("accuracy"),
-    Column("drop", beneath=True),
-    Column("flips"),
-    Column("budget", right=False),
-)
+# Each with the name of its field in a row.
+_REPORT = {
+    "size": Column("size"),
+    "size_ratio": Column("ratio", beneath=True),
+    "gzip": Column("gzip", beneath=True),
+    "p50": Column("p50"),
+    "p90": Column("p90", beneath=True),
+    "speed_up": Column("speed-up"),
+    "memory": Column("memory", beneath=True),
+    "accuracy": Column("accuracy"),
+    "drop": Column("drop", beneath=True),
+    "drop_interval": Column("95 % interval", beneath=True),
+    "flips": Column("flips"),
+    "training": Column("training", beneath=True),
+}
+# Left out where no model has them.
+_RARE = frozenset({"gzip", "drop_interval", "training"})
 
 _VERDICT = (
     Column("", right=False),
@@ -87,17 +107,41 @@ def _shared(artifacts: Sequence[Artifact]) -> dict[str, str]:
     return {r: style for r, style in each[0].items() if all(r in other for other in each)}
 
 
+def training_table(record: TrainingRecord, *, width: int | None = None, color: bool = False) -> str:
+    """One row an epoch, then what came of it and where, and what it was trained on."""
+    table = epoch_table(record)
+    columns = [
+        Column(heading, right=i > 0, beneath=beneath, wraps=i == 0)
+        for i, (heading, beneath) in enumerate(zip(table.headings, table.is_beneath, strict=True))
+    ]
+    rows = [Row(tuple(Text(cell) for cell in row)) for row in table.rows]
+    facts = [*outcome_facts(record), *place_facts(record), *circumstance_facts(record)]
+    lines = [
+        *table_lines(tuple(columns), rows, width),
+        Text(),
+        *labelled_lines([(fact.label, fact.text) for fact in facts], width),
+    ]
+    return to_text(lines, width=width, color=color)
+
+
 def report_table(report: Report, *, width: int | None = None, color: bool = False) -> str:
     """The title, what was measured on what, and one row a model, the baseline first."""
     models = model_rows(report)
+    shown = [name for name in _REPORT if name not in _RARE or _is_there(name, models)]
+    columns = (
+        Column("model", right=False, wraps=True),
+        *(_REPORT[name] for name in shown),
+        Column("budget", right=False),
+    )
     notes = [f"note: {units.plain(note)}" for note in report.notes]
-    if any(row.flips != units.ABSENT for row in models):
+    if _is_there("flips", models):
         notes.insert(0, "flips: samples that became right (+) and wrong (−) beside the baseline")
     lines = [
         Text(units.plain(report.title), style="bold"),
         *(Text(line, style="dim") for line in _circumstances(report)),
         Text(),
-        *table_lines(_REPORT, [_measured_row(row) for row in models], width),
+        *table_lines(columns, [_measured_row(row, shown) for row in models], width),
+        *(Text(line) for line in difference_lines(report)),
         *(Text(note, style="dim") for note in notes),
     ]
     return to_text(lines, width=width, color=color)
@@ -142,6 +186,8 @@ def _remarks(artifact: Artifact) -> dict[str, str]:
     if artifact.target:
         cost = f": {artifact.target.cost}" if artifact.target.cost else ""
         remarks[f"runs on {artifact.target.runtime}{cost}"] = "dim"
+    if artifact.qat:
+        remarks |= dict.fromkeys(qat_remarks(artifact.qat), "dim")
     remarks |= {f"note: {note}": "dim" for note in artifact.notes}
     return {units.plain(remark): style for remark, style in remarks.items()}
 
@@ -172,24 +218,19 @@ def _circumstances(report: Report) -> list[str]:
     return lines
 
 
-def _measured_row(row: ModelRow) -> Row:
+def _is_there(name: str, models: Sequence[ModelRow]) -> bool:
+    return any(getattr(row, name) != units.ABSENT for row in models)
+
+
+def _measured_row(row: ModelRow, shown: Sequence[str]) -> Row:
     name = Text(row.name)
     if row.is_baseline:
         name.append(" (baseline)", style="dim")
-    numbers = (
-        row.size,
-        row.size_ratio,
-        row.p50,
-        row.p90,
-        row.speed_up,
-        row.memory,
-        row.accuracy,
-        row.drop,
-        row.flips,
-    )
+    numbers = (Text(getattr(row, field)) for field in shown)
     mark = Text(row.mark, style=_STYLES.get(row.mark, ""))
     error = (Text(f"did not run: {row.error}", style="red"),) if row.error else ()
-    return Row((name, *(Text(number) for number in numbers), mark), error)
+    remarks = tuple(Text(remark, style="dim") for remark in row.remarks)
+    return Row((name, *numbers, mark), (*error, *remarks))
 
 
 def _finding_row(finding: Finding) -> Row:

@@ -8,7 +8,7 @@ from edgeconv.store.files import (
     writable_directory,
 )
 from edgeconv.store.hashes import hash_of, sha256_file, sha256_tree, tool_versions
-from edgeconv.store.locks import locked
+from edgeconv.store.locks import locked, owned
 
 __all__ = [
     "Cache",
@@ -16,6 +16,7 @@ __all__ = [
     "hash_of",
     "keep_log",
     "locked",
+    "owned",
     "publish_all",
     "publish_bytes",
     "read_noun",

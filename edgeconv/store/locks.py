@@ -6,12 +6,15 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import OutputRefused
+from edgeconv.store.files import writable_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from filelock import FileLock
+
+_LOCK = ".edgeconv.lock"
 
 
 @contextlib.contextmanager
@@ -36,6 +39,34 @@ def locked(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterato
         yield
     finally:
         lock.release()
+
+
+@contextlib.contextmanager
+def owned(directory: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Make `directory`, and hold it against other runs; see `locked`.
+
+    If it was not there and nothing came into it, it is taken away again, while the lock
+    still holds: a run that waits for it makes it anew. Raises `OutputRefused`.
+    """
+    made = writable_directory(directory)
+    with locked(directory / _LOCK, on_wait=on_wait):
+        try:
+            yield
+        finally:
+            if made is not None:
+                _remove_unused(directory, made)
+
+
+def _remove_unused(directory: Path, topmost: Path) -> None:
+    """Remove `directory` and those above it up to `topmost`, if there is only the lock in it."""
+    with contextlib.suppress(OSError):
+        if [path.name for path in directory.iterdir()] != [_LOCK]:
+            return
+        (directory / _LOCK).unlink()
+        directory.rmdir()
+        while directory != topmost:
+            directory = directory.parent
+            directory.rmdir()
 
 
 def _wait_for(lock: FileLock, path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+from typing import Any
+
+from edgeconv.errors import ToolFailed
 
 
 def use_cpu_only() -> None:
@@ -12,3 +16,30 @@ def use_cpu_only() -> None:
     whole by the mere import.
     """
     os.environ.update({"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "1"})
+
+
+def use_tf_keras() -> None:
+    """Make `tf.keras` the Keras 2 of tf_keras, which is all that tfmot knows.
+
+    To be called before TensorFlow is imported. Raises `ToolFailed` where what
+    quantisation-aware training needs is not installed.
+    """
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    for name in ("tf_keras", "tensorflow_model_optimization"):
+        if importlib.util.find_spec(name) is None:
+            raise _not_installed(name)
+
+
+def model_optimization() -> Any:
+    """The module tensorflow_model_optimization. Raises `ToolFailed` where it is not installed."""
+    use_tf_keras()
+    import tensorflow_model_optimization
+
+    return tensorflow_model_optimization
+
+
+def _not_installed(name: str) -> ToolFailed:
+    return ToolFailed(
+        f"quantisation-aware training needs {name.replace('_', '-')}, which is not installed",
+        hint="pip install 'edgeconv[qat]'",
+    )

@@ -1,4 +1,4 @@
-"""Trained tf_keras models to numbered SavedModels, each of which appears whole or not at all."""
+"""Trained Keras models to numbered SavedModels, each of which appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import OutputRefused
 from edgeconv.store import locked
 from edgeconv.tf.shapes import FixedShapes
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _UNFINISHED = ".unfinished-"
+_SAVED_MODEL, _KERAS_FILE, _RECORD = "saved_model", "model.keras", "training.json"
 
 
 def versions(parent: Path) -> list[int]:
@@ -22,9 +26,25 @@ def versions(parent: Path) -> list[int]:
     return sorted(int(p.name) for p in parent.iterdir() if p.name.isdecimal())
 
 
-def export_version(model: Any, parent: Path) -> Path:
+def is_remote(place: str) -> bool:
+    """Whether a place is one that only TensorFlow's file systems reach, as gs://bucket/name."""
+    return "://" in place
+
+
+def record_path(saved_model: Path) -> Path:
+    """Where the training record of a version directory N is: in N.training.json beside it."""
+    return saved_model.with_name(f"{saved_model.name}.training.json")
+
+
+def keras_path(saved_model: Path) -> Path:
+    """Where the Keras file of a version directory N is: in N.keras beside it."""
+    return saved_model.with_name(f"{saved_model.name}.keras")
+
+
+def export_version(model: Any, parent: Path, record: Callable[[Path], bytes]) -> Path:
     """Export `model` to `parent`/N, N one above the highest there; returns that directory.
 
+    Beside it go N.keras and N.training.json, with what `record` gives for the directory.
     Writers take turns, and what one that was killed left unfinished is removed. Raises
     `OutputRefused` where it cannot be written.
     """
@@ -33,33 +53,94 @@ def export_version(model: Any, parent: Path) -> Path:
         with locked(parent / ".lock"):
             for leftover in parent.glob(_UNFINISHED + "*"):
                 shutil.rmtree(leftover)
-            return _publish(model, parent)
+            return _publish(model, parent, record)
     except OSError as error:
         raise OutputRefused(f"cannot write {parent}: {error.strerror or error}") from error
 
 
-def _publish(model: Any, parent: Path) -> Path:
+def _publish(model: Any, parent: Path, record: Callable[[Path], bytes]) -> Path:
     target = parent / str(max(versions(parent), default=0) + 1)
     temporary = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=parent))
     try:
         _save(model, temporary)
+        (temporary / _RECORD).write_bytes(record(target))
         _sync_tree(temporary)
-        temporary.chmod(0o755)
-        temporary.rename(target)
+        # The directory is what makes the version, and goes last; were it not to come, the next
+        # version would have its number, and replace the others.
+        (temporary / _KERAS_FILE).rename(keras_path(target))
+        (temporary / _RECORD).rename(record_path(target))
+        (temporary / _SAVED_MODEL).rename(target)
         _sync(parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return target
 
 
-def _save(model: Any, directory: Path) -> None:
+def export_to(model: Any, directory: str, name: str, record: bytes) -> None:
+    """Export `model` into `directory` itself, which may be remote, for a job that was given one.
+
+    `name`.keras and, last, training.json go into its assets.extra. There is no rename of whole
+    directories on an object store: one is complete once it has the record. Raises
+    `OutputRefused`.
+    """
+    import tensorflow as tf
+
+    extra = f"{directory}/assets.extra"
+    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
+        try:
+            _save(model, Path(scratch))
+            _copy_tree(Path(scratch, _SAVED_MODEL), directory)
+            tf.io.gfile.makedirs(extra)
+            keras_file = str(Path(scratch, _KERAS_FILE))
+            tf.io.gfile.copy(keras_file, f"{extra}/{name}.keras", overwrite=True)
+            with tf.io.gfile.GFile(f"{extra}/training.json", "wb") as file:
+                file.write(record)
+        except tf.errors.OpError as error:
+            raise OutputRefused(f"cannot write {directory}: {error.message}") from error
+        except OSError as error:
+            raise OutputRefused(f"cannot write {scratch}: {error.strerror or error}") from error
+
+
+def next_remote_version(parent: str) -> str:
+    """The directory after the highest number in a remote `parent`. Raises `OutputRefused`."""
     import tensorflow as tf
 
     try:
-        export_inference(model, str(directory))
+        tf.io.gfile.makedirs(parent)
+        names = [name.rstrip("/") for name in tf.io.gfile.listdir(parent)]
+    except tf.errors.OpError as error:
+        raise OutputRefused(f"cannot write {parent}: {error.message}") from error
+    return f"{parent}/{max((int(n) for n in names if n.isdecimal()), default=0) + 1}"
+
+
+def _copy_tree(source: Path, target: str) -> None:
+    import tensorflow as tf
+
+    for path in sorted(source.rglob("*")):
+        place = f"{target}/{path.relative_to(source).as_posix()}"
+        if path.is_dir():
+            tf.io.gfile.makedirs(place)
+        else:
+            tf.io.gfile.makedirs(place.rpartition("/")[0])
+            tf.io.gfile.copy(str(path), place, overwrite=True)
+
+
+def _save(model: Any, directory: Path) -> None:
+    """Write the SavedModel and the Keras file of a model into a directory."""
+    import tensorflow as tf
+    import tf_keras
+
+    saved_model = str(directory / _SAVED_MODEL)
+    try:
+        if isinstance(model, tf_keras.Model):
+            export_inference(model, saved_model)
+        else:
+            model.export(saved_model, format="tf_saved_model", verbose=False)
+        model.save(str(directory / _KERAS_FILE))
     except tf.errors.OpError as error:
         # TensorFlow writes the variables by itself, and says so by its own errors.
         raise OutputRefused(f"cannot write {directory.parent}: {error.message}") from error
+    (directory / _SAVED_MODEL).chmod(0o755)
 
 
 def export_inference(model: Any, directory: str) -> None:

@@ -15,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 import weakref
 from difflib import get_close_matches
 from importlib import import_module
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.data.arrays import LARGEST_BYTES, Arrays
+from edgeconv.data.blame import Blamed
 from edgeconv.data.handover import Handover, hand_over, take_over
 from edgeconv.errors import InputRefused, ToolFailed, UsageError, unknown_name
 from edgeconv.store.hashes import hash_of, sha256_file
@@ -33,7 +33,6 @@ from edgeconv.workers import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 OPTIONS: frozenset[str] = frozenset()
 RUNS_CODE = True
@@ -133,60 +132,15 @@ def call(job: Job) -> Handover:
         threading.Thread(target=_keep_log_small, daemon=True).start()
         place = f"{job.module}:{job.function}"
         function = _function(job, place)
-        with _Blamed(place, job.directory):
+        with Blamed(place, job.directory):
             result = function()
-        with _Blamed(f"{place}, what it returned,", job.directory):
+        with Blamed(f"{place}, what it returned,", job.directory):
             arrays = _arrays(place, result)
     return hand_over(arrays, Path(job.output))
 
 
-class _Blamed:
-    """Turns whatever is raised in the block into an `InputRefused` that says where.
-
-    Code of a user's may raise anything, its own exit included.
-    """
-
-    def __init__(self, what: str, directory: str) -> None:
-        self._what = what
-        self._directory = directory
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None or isinstance(error, InputRefused):
-            return
-        # The whole of it goes to the log.
-        traceback.print_exception(kind, error, trace)
-        if isinstance(error, SystemExit):
-            raise InputRefused(
-                f"{self._what} called exit({error.code!r}){self._place(error, trace)}",
-                hint="let it return the samples instead",
-            ) from error
-        last = traceback.format_exception_only(kind, error)[-1].strip()
-        raise InputRefused(
-            f"{self._what} failed: {last[:500]}{self._place(error, trace)}",
-            hint="correct the function, or run it by itself to see more",
-        ) from error
-
-    def _place(self, error: BaseException, trace: TracebackType | None) -> str:
-        """Where: the last line that is the user's own, else the last."""
-        if isinstance(error, SyntaxError):
-            return f" ({error.filename}:{error.lineno})"
-        frames = traceback.extract_tb(trace)
-        # The first is the line here that called it.
-        own = [frame for frame in frames if frame.filename.startswith(self._directory)]
-        found = (own or frames[1:])[-1:]
-        return "".join(f" ({frame.filename}:{frame.lineno})" for frame in found)
-
-
 def _function(job: Job, place: str) -> Any:
-    with _Blamed(f"{job.module} (imported for {place})", job.directory):
+    with Blamed(f"{job.module} (imported for {place})", job.directory):
         try:
             found: Any = import_module(job.module)
         except ModuleNotFoundError as error:

@@ -1,0 +1,1 @@
+"""What is left to chance: intervals of accuracies, and of their differences."""

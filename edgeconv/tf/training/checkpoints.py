@@ -1,0 +1,196 @@
+"""What a training can be taken up from: model, optimizer and how far it has come, together.
+
+Only the chief's checkpoints are kept. The other members of a cluster have to save as well,
+because variables are gathered from all of them, and throw theirs away.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edgeconv.errors import InputRefused, OutputRefused
+from edgeconv.nouns import Epoch
+from edgeconv.tf.training.loops import Sums
+from edgeconv.tf.training.strategies import is_lost_member
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_KEPT = 2
+# TensorFlow's reader raises the first for a file that is too short.
+_UNREADABLE = (IndexError, msgspec.DecodeError)
+_BEST = "best-"
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a training has come: `epochs` are behind it, and `steps` of the next one.
+
+    `sums` and `seconds` are of those steps. `identity` says what has to be the same for it to
+    be gone on with. `best_epoch` counts from 1; its weights are kept apart. `stopped` is why it
+    ended early.
+    """
+
+    identity: dict[str, str]
+    epochs: tuple[Epoch, ...] = ()
+    steps: int = 0
+    sums: Sums = Sums()
+    seconds: float = 0.0
+    best_epoch: int = 0
+    stopped: str = ""
+    resumed_at: tuple[int, ...] = ()
+
+
+class Checkpoints:
+    """The checkpoints of a training in `directory`, which may be remote."""
+
+    def __init__(self, directory: str, model: Any, optimizer: Any, *, is_chief: bool) -> None:
+        import tensorflow as tf
+
+        self._directory, self._is_chief = directory, is_chief
+        self._state = _state()
+        self._tracked = tf.train.Checkpoint(model=model, optimizer=optimizer, progress=self._state)
+        self._weights = tf.train.Checkpoint(model=model)
+        # It is made when it is first asked for. In `fit`, that would be in the strategy's scope,
+        # where all members of a cluster have to make a variable, and only the chief counts.
+        _ = self._tracked.save_counter
+        self._manager = tf.train.CheckpointManager(self._tracked, directory, max_to_keep=_KEPT)
+
+    def save(self, progress: Progress) -> None:
+        """Keep a checkpoint. Raises `OutputRefused` where it cannot be written."""
+        self._state.progress = progress
+        self._write(self._tracked, self._manager.save)
+        if self._is_chief:
+            self._forget_best_but(progress.best_epoch)
+
+    def save_best(self, epoch: int) -> None:
+        """Keep the model's weights as those of this epoch, the best so far.
+
+        The ones before are kept until there is a checkpoint that speaks of these. Raises
+        `OutputRefused`.
+        """
+        self._write(self._weights, lambda: self._weights.write(self._best(epoch)))
+
+    def restore_best(self, epoch: int) -> None:
+        """Give the model the weights of this epoch. Raises `InputRefused` if they are gone."""
+        import tensorflow as tf
+
+        try:
+            self._weights.read(self._best(epoch)).assert_existing_objects_matched()
+        except (AssertionError, tf.errors.OpError) as error:
+            raise InputRefused(
+                f"the best epoch's weights, {self._best(epoch)}, cannot be read: "
+                f"{_first_line(error)}",
+                hint="in a cluster, give a --checkpoint-dir that all members share",
+            ) from error
+
+    def restore(self, identity: dict[str, str]) -> Progress | None:
+        """Take up the last checkpoint; None where there is none.
+
+        Raises `InputRefused` for one of another model or other data, or that does not load.
+        """
+        import tensorflow as tf
+
+        last = tf.train.latest_checkpoint(self._directory)
+        if last is None:
+            self._refuse_missing()
+            return None
+        try:
+            # How far it had come is read first: only then is it known to be of this model.
+            probe = _state()
+            tf.train.Checkpoint(progress=probe).restore(last).expect_partial()
+            _refuse_other(last, probe.progress, identity)
+            self._tracked.restore(last).assert_existing_objects_matched()
+        except (ValueError, AssertionError, *_UNREADABLE, tf.errors.OpError) as error:
+            raise InputRefused(
+                f"the checkpoint {last} cannot be taken up: {_first_line(error)}",
+                hint=_NEXT,
+            ) from error
+        restored: Progress = self._state.progress
+        return restored
+
+    def _refuse_missing(self) -> None:
+        import tensorflow as tf
+
+        state = tf.train.get_checkpoint_state(self._directory)
+        if state is not None:
+            raise InputRefused(
+                f"the checkpoint {state.model_checkpoint_path} cannot be taken up: a file of it is "
+                "missing",
+                hint=_NEXT,
+            )
+
+    def _best(self, epoch: int) -> str:
+        return f"{self._directory}/{_BEST}{epoch}"
+
+    def _forget_best_but(self, epoch: int) -> None:
+        import tensorflow as tf
+
+        for path in tf.io.gfile.glob(f"{self._directory}/{_BEST}*"):
+            if not path.rpartition("/")[2].startswith(f"{_BEST}{epoch}."):
+                tf.io.gfile.remove(path)
+
+    def _write(self, kept: Any, as_chief: Callable[[], object]) -> None:
+        import tensorflow as tf
+
+        if not self._is_chief:
+            scratch = tempfile.mkdtemp(prefix="edgeconv-")
+            kept.write(f"{scratch}/thrown-away")
+            shutil.rmtree(scratch)
+            return
+        try:
+            as_chief()
+        except tf.errors.OpError as error:
+            if is_lost_member(error):
+                raise
+            raise OutputRefused(
+                f"cannot write a checkpoint to {self._directory}: {error.message}",
+                hint="free some space, or choose another place with --checkpoint-dir",
+            ) from error
+
+
+_NEXT = (
+    "choose another --checkpoint-dir, or remove this one to begin anew; to go on with it, "
+    "give the options that it was begun with"
+)
+
+
+def _state() -> Any:
+    """A trackable that holds a `Progress`, which is written together with the weights."""
+    import tensorflow as tf
+
+    class State(tf.train.experimental.PythonState):  # type: ignore[misc]
+        """Serialised as JSON."""
+
+        progress: Progress | None = None
+
+        def serialize(self) -> bytes:
+            return msgspec.json.encode(self.progress)
+
+        def deserialize(self, string_value: bytes) -> None:
+            self.progress = msgspec.json.decode(string_value, type=Progress)
+
+    return State()
+
+
+def _refuse_other(where: str, progress: Progress | None, identity: dict[str, str]) -> None:
+    if progress is None:
+        raise InputRefused(f"{where} is no checkpoint of edgeconv's", hint=_NEXT)
+    names = sorted({*progress.identity, *identity})
+    other = [
+        f"{name}: {progress.identity.get(name, 'none')} there, {identity.get(name, 'none')} here"
+        for name in names
+        if progress.identity.get(name) != identity.get(name)
+    ]
+    if other:
+        raise InputRefused(
+            f"the checkpoint {where} is of another training: {'; '.join(other)}", hint=_NEXT
+        )
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__

@@ -1,0 +1,198 @@
+"""One process of the training of a baseline: a worker that trains, or one that only serves."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edgeconv.errors import ToolFailed
+from edgeconv.nouns import CONNECTED, Training, TrainingRecord
+from edgeconv.tasks import report_progress
+from edgeconv.tf.export import (
+    export_to,
+    export_version,
+    is_remote,
+    keras_path,
+    next_remote_version,
+)
+from edgeconv.tf.training.epochs import Place, run_epochs, wait_for_all
+from edgeconv.tf.training.evaluation import Evaluation
+from edgeconv.tf.training.modules import as_problem, load_module, read_data
+from edgeconv.tf.training.problem import Samples, Schedule
+from edgeconv.tf.training.recorded import record_of, strategy_name
+from edgeconv.tf.training.strategies import begin, lost_members_told
+
+if TYPE_CHECKING:
+    from edgeconv.models import Data
+    from edgeconv.tf.training.problem import Problem
+
+
+class TrainJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What to train, and where to.
+
+    The SavedModel goes to `directory`/NAME/N, N the next free number, or, if `exact`, into
+    `directory` itself. `checkpoints` are removed in the end if `forget`. `work` is the directory
+    that relative names are in. `is_chief`: this member keeps and exports.
+    """
+
+    training: Training
+    directory: str
+    checkpoints: str
+    work: str
+    exact: bool = False
+    forget: bool = False
+    tensorboard: str | None = None
+    workers: int = 1
+    is_chief: bool = True
+
+
+class MemberDone(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member has to say at the end; only the chief has the record."""
+
+    record: TrainingRecord | None = None
+
+
+def train_member(job: TrainJob) -> MemberDone:
+    """Train, evaluate and export a baseline, as one member of a cluster or alone.
+
+    Runs in a child, with TF_CONFIG in its environment if it is in a cluster. Raises
+    `UsageError` for a name or number that makes no sense, `InputRefused` for a module, data or
+    a checkpoint that cannot be taken, `OutputRefused` where something cannot be written, and
+    `ToolFailed` where the loss is no longer a number or another member is lost.
+    """
+    started_s = time.perf_counter()
+    training = job.training
+    _go_to(job)
+    strategy = begin(training.distribution, training.seed)
+    report_progress(CONNECTED)
+    module = load_module(training.module)
+    data = read_data(module, training.name, training.data)
+    learning_rate = _or(training.learning_rate, module.LEARNING_RATE)
+    problem = as_problem(
+        module,
+        training.name,
+        data,
+        learning_rate=learning_rate,
+        validation_fraction=training.validation_fraction,
+        seed=training.seed,
+    )
+    replicas = strategy.num_replicas_in_sync
+    report_progress(
+        f"training {training.name}: {len(problem.train)} samples, {replicas} "
+        f"replica{'s' * (replicas > 1)}, {strategy_name(training.distribution)}"
+    )
+    place = _place(job, strategy)
+    with lost_members_told():
+        trained = run_epochs(problem, _schedule(training, module), place)
+        # In a cluster all members have to take part in reading the variables.
+        plain = problem.plain(trained.model)
+        done = MemberDone()
+        if job.is_chief:
+            record = record_of(
+                training,
+                problem,
+                trained,
+                strategy,
+                learning_rate=learning_rate,
+                workers=job.workers,
+                started_s=started_s,
+            )
+            done = MemberDone(record=_finished(job, plain, problem, data, record))
+        wait_for_all(place)
+    return done
+
+
+def serve_member(_job: TrainJob) -> MemberDone:
+    """Serve a coordinator, as a worker or a parameter server, until the process is ended.
+
+    Runs in a child, with TF_CONFIG in its environment.
+    """
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    try:
+        server = tf.distribute.Server(
+            resolver.cluster_spec(),
+            job_name=resolver.task_type,
+            task_index=resolver.task_id,
+            protocol="grpc",
+        )
+    except tf.errors.OpError as error:
+        raise ToolFailed(f"the server did not start: {str(error).splitlines()[0]}") from error
+    report_progress(CONNECTED)
+    server.join()
+    return MemberDone()
+
+
+def _go_to(job: TrainJob) -> None:
+    """Make relative names, also of modules, those of the directory the user is in."""
+    os.chdir(job.work)
+    sys.path.insert(0, job.work)
+
+
+def _or(asked: Any, default: Any) -> Any:
+    return default if asked is None else asked
+
+
+def _place(job: TrainJob, strategy: Any) -> Place:
+    return Place(
+        strategy=strategy,
+        loop=job.training.loop,
+        coordinates=job.training.distribution.strategy == "parameter-server",
+        is_chief=job.is_chief,
+        checkpoints=job.checkpoints,
+        tensorboard=job.tensorboard,
+    )
+
+
+def _schedule(training: Training, module: Any) -> Schedule:
+    return Schedule(
+        epochs=_or(training.epochs, module.EPOCHS),
+        global_batch=_or(training.global_batch, module.GLOBAL_BATCH),
+        seed=training.seed,
+        steps_per_epoch=training.steps_per_epoch,
+        checkpoint_steps=training.checkpoint_steps,
+        patience=training.patience,
+    )
+
+
+def _finished(
+    job: TrainJob, plain: Any, problem: Problem, data: Data, record: TrainingRecord
+) -> TrainingRecord:
+    """Evaluate and export what was trained; its record."""
+    import tensorflow as tf
+
+    here = tf.distribute.get_strategy()
+    tested = Evaluation(problem, Samples(data.x_test, data.y_test), plain, here).metrics()
+    report_progress("test: " + " ".join(f"{n} {v:.4f}" for n, v in tested.items()) + "; saving")
+    done = msgspec.structs.replace(record, test_samples=len(data.y_test), test_metrics=tested)
+    exported = _exported(job, plain, done)
+    if job.forget:
+        tf.io.gfile.rmtree(job.checkpoints)
+    return exported
+
+
+def _exported(job: TrainJob, model: Any, record: TrainingRecord) -> TrainingRecord:
+    """The record with the places that the model was exported to; it is written there as well."""
+
+    def located(saved_model: str, keras_file: str) -> TrainingRecord:
+        return msgspec.structs.replace(record, saved_model=saved_model, keras_file=keras_file)
+
+    if job.exact or is_remote(job.directory):
+        parent = f"{job.directory.rstrip('/')}"
+        target = parent if job.exact else next_remote_version(f"{parent}/{job.training.name}")
+        done = located(target, f"{target}/assets.extra/{job.training.name}.keras")
+        export_to(model, target, job.training.name, msgspec.json.encode(done))
+        return done
+
+    def text(saved_model: Path) -> bytes:
+        return msgspec.json.encode(located(str(saved_model), str(keras_path(saved_model))))
+
+    parent_directory = Path(job.directory).absolute() / job.training.name
+    saved_model = export_version(model, parent_directory, text)
+    return located(str(saved_model), str(keras_path(saved_model)))

@@ -1,0 +1,197 @@
+"""Model modules: those of this package, and a user's own by file or by dotted name."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from edgeconv.data.blame import Blamed
+from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.plugins import BASELINE_MODELS, baseline_model
+from edgeconv.tf.training.checked import (
+    refuse_data,
+    refuse_model,
+    refuse_numbers,
+    try_measure,
+)
+from edgeconv.tf.training.measures import name_of, per_sample_loss, per_sample_metric
+from edgeconv.tf.training.problem import Problem, Samples, keras_of
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from edgeconv.models import Data, ModelModule
+
+_NEEDED = ("build", "data", "LOSS", "METRIC", "EPOCHS", "GLOBAL_BATCH", "LEARNING_RATE")
+_FUNCTIONS = ("build", "data")
+# What a user is to correct.
+_CODE = "the model module"
+
+
+def load_module(name: str) -> ModelModule:
+    """The module: NAME of this package, a file ending in .py, or a dotted name.
+
+    Raises `UsageError` for an unknown one, `InputRefused` for one without what training needs.
+    """
+    module = _module(name)
+    missing = [
+        part
+        for part in _NEEDED
+        if not hasattr(module, part) or (part in _FUNCTIONS and not callable(getattr(module, part)))
+    ]
+    if missing:
+        raise InputRefused(
+            f"the model module {name} has no {', '.join(missing)}",
+            hint="a model module has the functions build() and data(place), and "
+            "LOSS, METRIC, EPOCHS, GLOBAL_BATCH and LEARNING_RATE; see docs/training.md",
+        )
+    found = cast("ModelModule", module)
+    refuse_numbers(found, name)
+    return found
+
+
+def _module(name: str) -> ModuleType:
+    if name in BASELINE_MODELS:
+        return baseline_model(name)
+    what = f"the model module {name}, when it was imported,"
+    if name.endswith(".py"):
+        path = Path(name)
+        if not path.is_file():
+            raise InputRefused(f"{name}: no such file")
+        with Blamed(what, str(path.absolute().parent), code=_CODE):
+            return _from_file(path)
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise unknown_name("model module", name, BASELINE_MODELS)
+    with Blamed(what, str(Path.cwd()), code=_CODE):
+        try:
+            return import_module(name)
+        except ModuleNotFoundError as error:
+            # It may as well be one that the module itself imports.
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise
+    if "." not in name:
+        raise unknown_name("model module", name, BASELINE_MODELS)
+    raise InputRefused(
+        f"there is no module {name}",
+        hint="give a file ending in .py, or a module that Python finds from here",
+    )
+
+
+def _from_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Keras finds a module's own layers by it.
+    sys.modules.setdefault(path.stem, module)
+    # What lies beside it can be imported, as from any script.
+    sys.path.insert(0, str(path.absolute().parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def read_data(module: ModelModule, name: str, place: str | None) -> Data:
+    """The module's samples. Raises `InputRefused` where they are not there, or do not fit."""
+    with _blamed(f"data() of {name}", module):
+        try:
+            data = module.data(place)
+        except (OSError, ValueError, ImportError) as error:
+            raise InputRefused(
+                f"{name} has no data: {error}", hint="name the file or directory with --data"
+            ) from error
+    refuse_data(name, data)
+    return data
+
+
+def _blamed(what: str, module: ModelModule) -> Blamed:
+    home = Path(getattr(module, "__file__", None) or ".").absolute().parent
+    return Blamed(what, str(home), code=_CODE)
+
+
+def as_problem(
+    module: ModelModule,
+    name: str,
+    data: Data,
+    *,
+    learning_rate: float,
+    validation_fraction: float,
+    seed: int,
+) -> Problem:
+    """What a model module trains."""
+    samples = Samples(data.x_train, data.y_train)
+    train, validation = _split(samples, validation_fraction, seed)
+    loss, metric = per_sample_loss(module.LOSS), per_sample_metric(module.METRIC)
+    span = f"{samples.labels.min()} to {samples.labels.max()}"
+
+    def build() -> Any:
+        with _blamed(f"build() of {name}", module):
+            model = module.build()
+        refuse_model(name, model, data)
+        for what, measure in (("LOSS", loss), ("METRIC", metric)):
+            with _blamed(f"{what} of {name}, with labels from {span},", module):
+                try_measure(measure, samples, model)
+        return model
+
+    def optimizer(model: Any, steps: int, replicas: int) -> Any:
+        made = getattr(module, "optimizer", None)
+        optimizers = keras_of(model).optimizers
+        if made is not None:
+            with _blamed(f"optimizer() of {name}", module):
+                own = made(learning_rate, steps, replicas)
+            if not isinstance(own, optimizers.Optimizer):
+                raise InputRefused(
+                    f"{name}: optimizer() returns {type(own).__name__}",
+                    hint=f"let it return one of {keras_of(model).__name__}.optimizers",
+                )
+            return own
+        # Falling to nothing, the result depends little on which epoch is the last.
+        return optimizers.Adam(optimizers.schedules.CosineDecay(learning_rate, steps))
+
+    return Problem(
+        name=name,
+        build=build,
+        train=train,
+        validation=validation,
+        loss=loss,
+        metric=metric,
+        metric_name=name_of(module.METRIC),
+        optimizer=optimizer,
+        plain=lambda model: _plain(module, name, model),
+    )
+
+
+def _plain(module: ModelModule, name: str, trained: Any) -> Any:
+    """The same model on plain variables: those of a strategy have copies and placements."""
+    # Else the layers that the module gives no name are counted on from those of `trained`.
+    keras_of(trained).backend.clear_session()
+    plain = module.build()
+    weights = trained.get_weights()
+    if [tuple(v.shape) for v in plain.weights] != [value.shape for value in weights]:
+        raise InputRefused(
+            f"{name}: build() gave one model, and then another",
+            hint="let it build the same layers each time that it is called",
+        )
+    plain.set_weights(weights)
+    return plain
+
+
+def _split(samples: Samples, fraction: float, seed: int) -> tuple[Samples, Samples | None]:
+    """The samples to train on, and those kept apart to validate with."""
+    import numpy as np
+
+    count = round(len(samples) * fraction)
+    if fraction and not count:
+        raise UsageError(f"{fraction:g} of {len(samples)} samples is none to validate with")
+    if not count:
+        return samples, None
+    order = np.random.default_rng(seed).permutation(len(samples))
+    kept, apart = np.sort(order[count:]), np.sort(order[:count])
+    return _rows(samples, kept), _rows(samples, apart)
+
+
+def _rows(samples: Samples, rows: Any) -> Samples:
+    inputs = {name: array[rows] for name, array in samples.inputs.items()}
+    return Samples(inputs, samples.labels[rows])

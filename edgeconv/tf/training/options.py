@@ -1,0 +1,81 @@
+"""Options of a training that make no sense, found before anything is started."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import UsageError
+from edgeconv.nouns import LOCAL_STRATEGIES
+
+if TYPE_CHECKING:
+    from edgeconv.nouns import Distribution, Training
+
+
+def refuse_options(training: Training) -> None:
+    """Raise `UsageError` for numbers that cannot be, and options that do not go together."""
+    if not training.name:
+        raise UsageError(
+            f"{training.module!r} is no model module", hint="a name, or a file ending in .py"
+        )
+    _refuse_numbers(training)
+    _refuse_idle(training.distribution)
+    coordinated = training.distribution.strategy == "parameter-server"
+    if coordinated and training.loop == "fit" and training.checkpoint_steps is not None:
+        raise UsageError(
+            "--checkpoint-steps: Keras's fit tells nothing within an epoch under "
+            "ParameterServerStrategy",
+            hint="leave it away, or choose --loop custom",
+        )
+    if training.patience is not None and not training.validation_fraction:
+        raise UsageError(
+            "--patience needs samples to validate with", hint="--validation-fraction 0.1"
+        )
+
+
+def _refuse_numbers(training: Training) -> None:
+    at_least_one = {
+        "--epochs": training.epochs,
+        "--global-batch": training.global_batch,
+        "--steps-per-epoch": training.steps_per_epoch,
+        "--checkpoint-steps": training.checkpoint_steps,
+        "--patience": training.patience,
+    }
+    for option, value in at_least_one.items():
+        if value is not None and value < 1:
+            raise UsageError(f"{option} {value}: at least 1 is needed")
+    if training.learning_rate is not None and not 0 < training.learning_rate < float("inf"):
+        raise UsageError(f"--learning-rate {training.learning_rate:g}: a number above 0 is needed")
+    if not 0 <= training.validation_fraction < 1:
+        raise UsageError(f"--validation-fraction {training.validation_fraction:g} is not in 0 to 1")
+    if not 0 <= training.seed < 2**32:
+        raise UsageError(f"--seed {training.seed} is not in 0 to 2**32 - 1")
+
+
+def _refuse_idle(distribution: Distribution) -> None:
+    strategy = distribution.strategy
+    clusters = strategy in ("multiworker", "parameter-server")
+    local = strategy in LOCAL_STRATEGIES
+    idle = {
+        "--devices": not local and bool(distribution.devices or distribution.device_count),
+        "--cross-device-ops": strategy != "mirrored" and distribution.cross_device_ops != "auto",
+        "--communication": strategy != "multiworker" and distribution.communication != "auto",
+        "--tpu": strategy != "tpu" and bool(distribution.tpu),
+        "--workers": not clusters and bool(distribution.workers),
+        "--servers": strategy != "parameter-server" and bool(distribution.servers),
+    }
+    for option, is_idle in idle.items():
+        if is_idle:
+            raise UsageError(f"{option} has no meaning with --strategy {strategy}")
+    if distribution.device_count < 0 or distribution.workers < 0 or distribution.servers < 0:
+        raise UsageError("a number of devices, workers or servers below 0")
+    if distribution.servers and not distribution.workers:
+        raise UsageError("--servers goes with --workers", hint="else TF_CONFIG names the servers")
+    count = distribution.device_count or len(distribution.devices)
+    if strategy == "none" and count > 1:
+        raise UsageError(
+            f"--strategy none trains on one device, not on {count}", hint="--strategy mirrored"
+        )
+    if distribution.gpu_memory_limit_mib < 0:
+        raise UsageError(f"--gpu-memory-limit-mib {distribution.gpu_memory_limit_mib}")
+    if not distribution.connect_timeout_s > 0:
+        raise UsageError(f"--connect-timeout-s {distribution.connect_timeout_s:g}")

@@ -1,0 +1,110 @@
+"""What is trained: the model, the samples, the loss and the metric, and how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PerSample = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Labelled samples: (n, *sample_shape) by input name, and labels of (n, *label_shape)."""
+
+    inputs: Mapping[str, NDArray[Any]]
+    labels: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def _nothing(_: Any) -> None:
+    """Do nothing to a model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """What is trained.
+
+    `build` gives a new model and is called in the strategy's scope. `loss` and `metric` take
+    (labels, outputs) and give one number a sample, (batch,); `metric` is better the larger.
+    `optimizer` takes (model, steps, replicas). `begin` is called with a model that was not
+    taken up from a checkpoint and `at_epoch`, before each epoch, with its index and the model;
+    `at_step` after each step. `plain` gives a copy of a trained model without its strategy.
+    """
+
+    name: str
+    build: Callable[[], Any]
+    train: Samples
+    validation: Samples | None
+    loss: PerSample
+    metric: PerSample
+    metric_name: str
+    optimizer: Callable[[Any, int, int], Any]
+    plain: Callable[[Any], Any]
+    begin: Callable[[Any], None] = _nothing
+    at_epoch: Callable[[int, Any], None] = lambda _epoch, _model: None
+    at_step: Callable[[int, Any], None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How long and in which steps. `steps_per_epoch` of None: each epoch is one pass.
+
+    A checkpoint is kept every `checkpoint_steps` steps, and at the end of each epoch.
+    `patience`: epochs without a better validation metric after which the training ends.
+    """
+
+    epochs: int
+    global_batch: int
+    seed: int
+    steps_per_epoch: int | None = None
+    checkpoint_steps: int | None = None
+    patience: int | None = None
+
+
+def refuse_schedule(schedule: Schedule, samples: int, replicas: int) -> None:
+    """Raise `UsageError` for a global batch that does not go with the samples or replicas."""
+    batch = schedule.global_batch
+    if batch % replicas:
+        raise UsageError(
+            f"a global batch of {batch} cannot be shared evenly by {replicas} replicas",
+            hint=f"--global-batch {batch - batch % replicas or replicas} or "
+            f"{batch - batch % replicas + replicas}",
+        )
+    if samples < batch:
+        raise UsageError(
+            f"{samples} training samples are fewer than one global batch of {batch}",
+            hint="lower --global-batch, or bring more samples",
+        )
+
+
+def keras_of(model: Any) -> Any:
+    """The package that a model is of: `tf_keras`, or `keras` 3."""
+    import tf_keras
+
+    if isinstance(model, tf_keras.Model):
+        return tf_keras
+    import keras
+
+    return keras
+
+
+def arranged(model: Any, inputs: Mapping[str, Any]) -> Any:
+    """Inputs by name in the structure that the model is called with."""
+    import tf_keras
+
+    if isinstance(model, tf_keras.Model):
+        values = [inputs[name] for name in model.input_names]
+    elif isinstance(model.input, dict):
+        return {key: inputs[tensor.name] for key, tensor in model.input.items()}
+    else:
+        values = [inputs[tensor.name] for tensor in model.inputs]
+    return values[0] if len(values) == 1 else values

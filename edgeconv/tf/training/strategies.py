@@ -1,0 +1,232 @@
+"""TensorFlow's distribution strategies, from what a `Distribution` asks for."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.nouns import LOCAL_STRATEGIES
+from edgeconv.tf.environment import use_cpu_only
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from edgeconv.nouns import Distribution
+
+_SYNCHRONOUS_DEVICES = 2
+
+
+def begin(distribution: Distribution, seed: int) -> Any:
+    """The strategy, and everything seeded; the first that a process does with TensorFlow.
+
+    Raises as `open_strategy` does.
+    """
+    if distribution.devices and all(name.startswith("CPU:") for name in distribution.devices):
+        use_cpu_only()
+    import tensorflow as tf
+    import tf_keras
+
+    # It warns of what is done here on purpose, as calling the model on the coordinator.
+    tf.get_logger().setLevel("ERROR")
+    strategy = open_strategy(distribution)
+    tf_keras.utils.set_random_seed(seed)
+    if distribution.strategy != "parameter-server":
+        # Without this the order of additions, and with it the weights, differ from run to run.
+        tf.config.experimental.enable_op_determinism()
+    return strategy
+
+
+def open_strategy(distribution: Distribution) -> Any:
+    """The strategy, with its devices set up. To be called before TensorFlow does anything.
+
+    A cluster's is described by the environment variable TF_CONFIG. Raises `UsageError` for
+    devices or options that are not there, `InputRefused` where there is no TPU, and
+    `ToolFailed` where the cluster does not come up.
+    """
+    import tensorflow as tf
+
+    devices = _devices(distribution)
+    try:
+        return _OPENERS[distribution.strategy](distribution, devices)
+    except tf.errors.OpError as error:
+        raise ToolFailed(
+            f"the strategy {distribution.strategy} did not come up: {_first_line(error)}",
+            hint="look whether another process has this member's port, and whether all members "
+            "have the same TF_CONFIG cluster",
+        ) from error
+
+
+def is_lost_member(error: Any) -> bool:
+    """Whether an error of TensorFlow's says that another member of the cluster is gone."""
+    import tensorflow as tf
+
+    gone = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
+    return isinstance(error, gone) or "ollective ops is aborted" in str(error)
+
+
+@contextlib.contextmanager
+def lost_members_told() -> Iterator[None]:
+    """Turn what TensorFlow says where another member is gone into `ToolFailed`."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if not is_lost_member(error):
+            raise
+        raise ToolFailed(
+            f"another member of the cluster is lost: {_first_line(error)}",
+            hint="run it again, which goes on from the last checkpoint",
+        ) from error
+
+
+def _none(_distribution: Distribution, devices: Sequence[str]) -> Any:
+    import tensorflow as tf
+
+    return tf.distribute.OneDeviceStrategy(devices[0]) if devices else tf.distribute.get_strategy()
+
+
+def _mirrored(distribution: Distribution, devices: Sequence[str]) -> Any:
+    import tensorflow as tf
+
+    operations = {
+        "auto": lambda: None,
+        "nccl": tf.distribute.NcclAllReduce,
+        "hierarchical-copy": tf.distribute.HierarchicalCopyAllReduce,
+        "reduction-to-one": tf.distribute.ReductionToOneDevice,
+    }
+    chosen = operations[distribution.cross_device_ops]()
+    return tf.distribute.MirroredStrategy(list(devices), cross_device_ops=chosen)
+
+
+def _central_storage(_distribution: Distribution, devices: Sequence[str]) -> Any:
+    import tensorflow as tf
+
+    # With one device it would keep the variables there, with several on the CPU.
+    return tf.distribute.experimental.CentralStorageStrategy(list(devices), "CPU:0")
+
+
+def _multiworker(distribution: Distribution, _devices: Sequence[str]) -> Any:
+    import tensorflow as tf
+
+    how = tf.distribute.experimental.CommunicationImplementation[distribution.communication.upper()]
+    options = tf.distribute.experimental.CommunicationOptions(implementation=how)
+    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+def _parameter_server(_distribution: Distribution, _devices: Sequence[str]) -> Any:
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    return tf.distribute.ParameterServerStrategy(resolver)
+
+
+def _tpu(distribution: Distribution, _devices: Sequence[str]) -> Any:
+    import tensorflow as tf
+
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(distribution.tpu)
+        _reach(resolver.master(), distribution.connect_timeout_s)
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, tf.errors.OpError, RuntimeError, OSError) as error:
+        where = f"no TPU at {distribution.tpu!r}" if distribution.tpu else "no TPU here"
+        raise InputRefused(
+            f"--strategy tpu: {where}: {_first_line(error)}",
+            hint="run it on a machine with a TPU and a TensorFlow for it, name one with --tpu, or "
+            "choose another strategy",
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def _reach(address: str, timeout_s: float) -> None:
+    """Raise `OSError` where nobody answers, for whom TensorFlow would wait without end."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
+
+
+_OPENERS = {
+    "none": _none,
+    "mirrored": _mirrored,
+    "central-storage": _central_storage,
+    "multiworker": _multiworker,
+    "parameter-server": _parameter_server,
+    "tpu": _tpu,
+}
+
+
+def _devices(distribution: Distribution) -> tuple[str, ...]:
+    """The devices to use, made or limited as was asked for; none for the strategy's own choice."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    _set_up_gpus(distribution, gpus)
+    if distribution.strategy not in LOCAL_STRATEGIES:
+        _refuse_nccl(
+            "--communication", distribution.communication, ["GPU:0"] if gpus else ["CPU:0"]
+        )
+        return ()
+    names = distribution.devices or _default_devices(distribution, len(gpus))
+    _refuse_devices(names, len(gpus))
+    _refuse_nccl("--cross-device-ops", distribution.cross_device_ops, names)
+    highest = max((int(n.partition(":")[2]) for n in names if n.startswith("CPU:")), default=0)
+    # There is one CPU, unless more are made of it.
+    if highest:
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(highest + 1)]
+        )
+    return names
+
+
+def _default_devices(distribution: Distribution, gpus: int) -> tuple[str, ...]:
+    if distribution.strategy == "none" and not distribution.device_count:
+        return ()
+    count = distribution.device_count or gpus or _SYNCHRONOUS_DEVICES
+    return tuple(f"{'GPU' if gpus else 'CPU'}:{index}" for index in range(count))
+
+
+def _refuse_devices(names: Sequence[str], gpus: int) -> None:
+    for name in names:
+        kind, colon, number = name.partition(":")
+        if kind not in ("CPU", "GPU") or not colon or not number.isdecimal():
+            raise UsageError(f"no device {name!r}", hint="as in --devices CPU:0,CPU:1 or GPU:0")
+        if kind == "GPU" and int(number) >= gpus:
+            there = f"{gpus} of them" if gpus else "none"
+            raise UsageError(
+                f"no device {name}: TensorFlow sees {there} here",
+                hint="--devices 2 makes two logical CPU devices where there is no GPU",
+            )
+    if len(set(names)) < len(names):
+        raise UsageError(f"--devices {','.join(names)} names a device twice")
+
+
+def _refuse_nccl(option: str, chosen: str, devices: Sequence[str]) -> None:
+    if chosen == "nccl" and not all(name.startswith("GPU:") for name in devices):
+        raise UsageError(
+            f"{option} nccl is for GPUs, and this trains on {', '.join(devices)}",
+            hint="leave it away",
+        )
+
+
+def _set_up_gpus(distribution: Distribution, gpus: Sequence[Any]) -> None:
+    import tensorflow as tf
+
+    limit = distribution.gpu_memory_limit_mib
+    if not gpus and (limit or distribution.gpu_memory_growth):
+        option = "--gpu-memory-limit-mib" if limit else "--gpu-memory-growth"
+        raise UsageError(f"{option}: TensorFlow sees no GPU here", hint="leave it away")
+    for gpu in gpus:
+        if limit:
+            configuration = tf.config.LogicalDeviceConfiguration(memory_limit=limit)
+            tf.config.set_logical_device_configuration(gpu, [configuration])
+        elif distribution.gpu_memory_growth:
+            tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__

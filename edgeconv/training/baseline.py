@@ -1,0 +1,150 @@
+"""`train`: a baseline model, trained in one process or in a cluster of them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.nouns import Training, TrainingRecord
+from edgeconv.store import owned, writable_directory
+from edgeconv.tf.export import is_remote
+from edgeconv.tf.training.member import TrainJob, train_member
+from edgeconv.tf.training.options import refuse_options
+from edgeconv.training.launch import clusters_of, is_chief, launch, workers_of
+from edgeconv.workers import Allowance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+
+# What Vertex AI tells a custom job.
+_MODEL_DIR, _CHECKPOINT_DIR = "AIP_MODEL_DIR", "AIP_CHECKPOINT_DIR"
+_TENSORBOARD_DIR = "AIP_TENSORBOARD_LOG_DIR"
+_CHECKPOINTS = ".checkpoints"
+# Its log is for those who look for a fault.
+_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "1"}
+
+
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a training keeps things; each may be remote, as gs://bucket/name.
+
+    `exact`: the model goes into `directory` itself. `forget`: the checkpoints are removed in
+    the end. `tensorboard` of None: nothing is written there.
+    """
+
+    directory: str
+    exact: bool
+    checkpoints: str
+    forget: bool
+    tensorboard: str | None
+
+
+def train(
+    training: Training | str,
+    directory: str | None = None,
+    *,
+    checkpoints: str | None = None,
+    tensorboard: str | None = None,
+    allowance: Allowance = Allowance(),
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> TrainingRecord | None:
+    """Train a baseline, evaluate it and export it as the next version of a SavedModel.
+
+    `training`: what to train and how, or the module alone. The SavedModel goes to
+    `directory`/NAME/N; None takes the current directory, or AIP_MODEL_DIR where that is set, in
+    which the model goes into the directory itself. `checkpoints`: where they are kept, else in
+    AIP_CHECKPOINT_DIR, else beside the model and only until it is there. `tensorboard`: where
+    its logs go, else to AIP_TENSORBOARD_LOG_DIR.
+
+    What was killed goes on from its last checkpoint. Comes back with the record, or, as a
+    member of a cluster that is not its chief, with None. Raises an `EdgeconvError`.
+    """
+    asked = Training(module=training) if isinstance(training, str) else training
+    refuse_options(asked)
+    clusters = clusters_of(asked.distribution)
+    places = _places(asked, directory, checkpoints, tensorboard)
+    own = _own(places, on_progress) if is_chief(clusters) else contextlib.nullcontext()
+    with own, tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
+        done = launch(
+            clusters,
+            train_member,
+            functools.partial(_job, asked, places, workers_of(clusters)),
+            distribution=asked.distribution,
+            label="training",
+            scratch=Path(scratch),
+            allowance=allowance,
+            environment=_ENVIRONMENT,
+            on_progress=on_progress,
+        )
+    return done.record if done else None
+
+
+def _job(training: Training, places: Places, workers: int, chief: bool) -> TrainJob:
+    return TrainJob(
+        training=training,
+        directory=places.directory,
+        exact=places.exact,
+        checkpoints=places.checkpoints,
+        forget=places.forget,
+        tensorboard=places.tensorboard,
+        work=str(Path.cwd()),
+        workers=workers,
+        is_chief=chief,
+    )
+
+
+def _places(
+    training: Training, directory: str | None, checkpoints: str | None, tensorboard: str | None
+) -> Places:
+    given = os.environ.get(_MODEL_DIR)
+    exact = directory is None and bool(given)
+    place = _absolute(directory or given or ".")
+    kept = checkpoints or os.environ.get(_CHECKPOINT_DIR)
+    own = place if exact else f"{place}/{training.name}"
+    logs = tensorboard or os.environ.get(_TENSORBOARD_DIR)
+    return Places(
+        directory=place,
+        exact=exact,
+        checkpoints=_absolute(kept) if kept else _passing(own),
+        forget=not kept,
+        tensorboard=_absolute(logs) if logs else None,
+    )
+
+
+def _passing(own: str) -> str:
+    """Where checkpoints are that are removed in the end; the lock, if there is one, is beside."""
+    return f"{own}/{_CHECKPOINTS}" if is_remote(own) else f"{own}/{_CHECKPOINTS}/current"
+
+
+def _absolute(place: str) -> str:
+    return place.rstrip("/") if is_remote(place) else str(Path(place).absolute())
+
+
+def _own(places: Places, on_progress: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Let no other training use the checkpoints; and find out early what cannot be written."""
+    if not is_remote(places.directory):
+        _refuse_unwritable(Path(places.directory))
+    if is_remote(places.checkpoints):
+        return contextlib.nullcontext()
+    waiting = f"waiting for another training that keeps its checkpoints in {places.checkpoints}"
+    directory = Path(places.checkpoints)
+    return owned(
+        directory.parent if places.forget else directory, on_wait=lambda: on_progress(waiting)
+    )
+
+
+def _refuse_unwritable(directory: Path) -> None:
+    """Raise `OutputRefused`; what was made to find out is taken away again."""
+    made = writable_directory(directory)
+    for made_here in (directory, *directory.parents) if made else ():
+        with contextlib.suppress(OSError):
+            made_here.rmdir()
+        if made_here == made:
+            return

@@ -1,0 +1,104 @@
+"""Ports of this machine for the members of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+from pathlib import Path
+
+from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.training.cluster import Cluster, Role, host_and_port
+
+_LOOPBACK = "127.0.0.1"
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST, _HIGHEST = 20_000, 32_767
+# With less room than that the system's own ports are taken as well.
+_LEAST_ROOM = 1_000
+
+
+def local_cluster(
+    workers: int, servers: int = 0, *, coordinator: bool = False
+) -> tuple[Cluster, ...]:
+    """A cluster of processes on this machine, as each of them sees it, on free ports.
+
+    With a `coordinator` it has a chief, which is the first of them; parameter servers are the
+    last. The ports are drawn, so that two clusters that begin at once have different ones.
+    Raises `ToolFailed` where too few are free.
+    """
+    counts: dict[Role, int] = {"chief": int(coordinator), "worker": workers, "ps": servers}
+    ports = iter(_free_ports(sum(counts.values())))
+    addresses: dict[Role, tuple[str, ...]] = {
+        role: tuple(f"{_LOOPBACK}:{next(ports)}" for _ in range(count))
+        for role, count in counts.items()
+        if count
+    }
+    return tuple(
+        Cluster(addresses=addresses, role=role, index=index)
+        for role, listed in addresses.items()
+        for index in range(len(listed))
+    )
+
+
+def refuse_taken_port(cluster: Cluster) -> None:
+    """Raise `UsageError` where another process has the port on which this member would listen."""
+    if cluster.role == "evaluator":
+        return
+    _, port = host_and_port(cluster.address)
+    if not _can_listen(port):
+        raise UsageError(
+            f"port {port} of {cluster.member_name} ({cluster.address}) is in use{_by_whom(port)}",
+            hint="end what uses it, or give this member another port in every TF_CONFIG",
+        )
+
+
+def _free_ports(count: int) -> list[int]:
+    free: list[int] = []
+    candidates = _candidates()
+    # A generator of its own: two trainings with one seed would draw the same.
+    for port in random.Random().sample(candidates, len(candidates)):
+        if len(free) == count:
+            break
+        if _can_listen(port):
+            free.append(port)
+    if len(free) < count:
+        raise ToolFailed(f"{count} processes need a port each, and {len(free)} are free")
+    return free
+
+
+def _candidates() -> range:
+    """Ports that the system gives to nobody.
+
+    One it gives to connections could be the near end of any by the time it is listened on, and
+    a connection to it, tried before, could be to itself.
+    """
+    highest = _HIGHEST
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        highest = min(highest, int(_EPHEMERAL.read_text(encoding="ascii").split()[0]) - 1)
+    return range(_LOWEST, (highest if highest - _LOWEST >= _LEAST_ROOM else _HIGHEST) + 1)
+
+
+def _can_listen(port: int) -> bool:
+    """Whether TensorFlow's server could: it listens on every address of the machine."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As servers do: connections of an earlier one that are timing out are no hindrance.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def _by_whom(port: int) -> str:
+    """Who listens on a port, as far as the system tells this user."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections("tcp"):
+            # An address that is empty is that of no listener.
+            ports = connection.laddr[1:2] if connection.status == psutil.CONN_LISTEN else ()
+            if port in ports and connection.pid:
+                name = psutil.Process(connection.pid).name()
+                return f" by {name} (process {connection.pid})"
+    return ""

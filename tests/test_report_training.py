@@ -1,0 +1,307 @@
+"""What is said of trainings: of the baseline's, and of one for quantisation."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import msgspec
+import pytest
+import report_example as example
+from golden_files import assert_golden
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from edgeconv.nouns import Epoch, Qat, QatRecord, TrainingRecord
+from edgeconv.report.axes import whole_axis
+from edgeconv.report.curves import metric_pictures
+from edgeconv.report.differences import difference_lines, in_brackets
+from edgeconv.report.html import render_html
+from edgeconv.report.qat import qat_facts, qat_remarks
+from edgeconv.report.rows import model_rows
+from edgeconv.report.text import conversion_table, report_table, training_table
+from edgeconv.report.training import (
+    epoch_table,
+    metric,
+    strategy_line,
+    training_facts,
+)
+
+HOSTILE = "<b>[red]\x1b[31m"
+LOGGED = st.dictionaries(
+    st.sampled_from(["loss", "accuracy", "f1"]), st.floats(width=32), max_size=3
+)
+
+
+def changed(**changes: Any) -> TrainingRecord:
+    return msgspec.structs.replace(example.training(), **changes)
+
+
+def of_epochs(*metrics: dict[str, float], validation: dict[str, float] | None = None) -> Any:
+    return changed(
+        epochs=tuple(
+            Epoch(metrics=m, validation=validation or {}, samples=10, seconds=0.5) for m in metrics
+        )
+    )
+
+
+def said(record: TrainingRecord) -> dict[str, str]:
+    return {fact.label: fact.text for fact in training_facts(record)}
+
+
+def qat(**changes: Any) -> QatRecord:
+    return msgspec.structs.replace(example.qat(), **changes)
+
+
+def facts_of(record: QatRecord) -> dict[str, str]:
+    return {fact.label: fact.text for fact in qat_facts(record)}
+
+
+@pytest.mark.parametrize(("width", "name"), [(None, "wide"), (80, "80"), (40, "40")])
+def test_the_training_looks_as_it_did(width: int | None, name: str) -> None:
+    assert_golden(f"training_{name}.txt", training_table(example.training(), width=width) + "\n")
+
+
+@pytest.mark.parametrize("width", [16, 24, 40, 80])
+def test_no_line_is_wider_than_asked(width: int) -> None:
+    text = training_table(example.training(), width=width)
+    assert max(map(cell_len, text.splitlines())) <= width
+    letters = re.sub(r"\s", "", training_table(example.training()))
+    for path in ("/models/digits_cnn/1.keras", "reduction-to-one", "0.9778"):
+        assert path in letters
+        assert path in re.sub(r"\s", "", text)
+
+
+def test_an_epoch_has_a_line_and_the_one_that_was_kept_a_star() -> None:
+    table = epoch_table(example.training())
+    assert table.headings[:5] == ("epoch", "loss", "val loss", "accuracy", "val accuracy")
+    assert [row[0] for row in table.rows] == ["1", "2", "3*", "4"]
+    assert table.rows[0][1:] == ("1.2140", "0.5311", "0.6312", "0.8472", "206", "6.20 s")
+
+
+def test_a_metric_that_was_not_logged_in_every_epoch_is_a_gap_there() -> None:
+    table = epoch_table(of_epochs({"loss": 1.0}, {"loss": 0.5, "f1": 0.25}))
+    assert table.headings == ("epoch", "loss", "f1", "samples/s", "time")
+    assert [row[2] for row in table.rows] == ["–", "0.2500"]
+
+
+def test_metrics_of_any_size_are_written_in_little_room() -> None:
+    written = [metric(v) for v in (0.96875, -1.5, 0.0, 12345.678, math.nan, -math.inf, None)]
+    assert written == ["0.9688", "−1.5000", "0.0000", "12346", "NaN", "−∞", "–"]
+
+
+def test_the_strategy_comes_with_its_processes_and_devices() -> None:
+    assert strategy_line(changed(devices=(), cross_device_ops="auto")) == (
+        "MirroredStrategy, 2 replicas"
+    )
+    cluster = changed(strategy="MultiWorkerMirroredStrategy", workers=2, cross_device_ops="")
+    assert strategy_line(cluster) == (
+        "MultiWorkerMirroredStrategy, 2 workers, 2 replicas on CPU:0, CPU:1"
+    )
+    assert strategy_line(changed(replicas=1, devices=())).startswith("MirroredStrategy, 1 replica,")
+
+
+def test_what_did_not_happen_is_not_mentioned() -> None:
+    plain = changed(
+        best_epoch=0, stopped="", resumed_at=(), test_metrics={}, validation_samples=0, tools={},
+        keras_file="",
+    )  # fmt: skip
+    absent = {"kept", "stopped", "resumed", "test", "versions", "Keras file"}
+    assert not absent & set(said(plain))
+    assert absent <= set(said(example.training()))
+    assert said(plain)["samples"] == "1293 to train"
+    assert said(plain)["time"] == "18.4 s of steps, 26.9 s in all; 278 samples/s"
+    assert said(example.training())["time"].endswith("26.9 s in the last run; 278 samples/s")
+
+
+def test_the_page_speaks_of_a_dashed_line_only_where_there_is_one() -> None:
+    alone = changed(validation_samples=0, best_epoch=0)
+    page = render_html(msgspec.structs.replace(example.report(), training=alone, artifacts=()))
+    assert "On the training samples, while they were trained on.</p>" in page
+    assert "Dashed: on" not in page
+    assert "Dashed: on those kept apart, after each epoch. The large points are" in render_html(
+        example.report()
+    )
+
+
+def test_a_training_that_was_taken_up_twice_says_where() -> None:
+    assert said(changed(resumed_at=(40, 61)))["resumed"] == "at steps 40, 61"
+
+
+def test_every_metric_has_a_picture_with_its_curves() -> None:
+    pictures = dict(metric_pictures(example.training(), "k"))
+    assert list(pictures) == ["loss", "accuracy"]
+    for svg in pictures.values():
+        assert svg.count('class="curve training" d=') == svg.count('curve validation" d=') == 1
+        assert svg.count("<circle") == 8
+        assert svg.count('r="5"') == 2
+    assert "At epoch 4: training 0.9687, validation 0.9653." in pictures["accuracy"]
+
+
+def test_a_missing_number_breaks_the_curve_and_draws_nothing_false() -> None:
+    record = of_epochs(*({"loss": v} for v in (3.0, math.nan, 2.0, 1.0)))
+    ((name, svg),) = metric_pictures(record, "k")
+    assert name == "loss"
+    path = svg.split('class="curve training" d="')[1].split('"')[0]
+    assert re.sub("[^ML]", "", path) == "MML"
+    assert metric_pictures(of_epochs({"loss": math.inf}), "k") == []
+    assert metric_pictures(changed(epochs=()), "k") == []
+
+
+@given(st.lists(st.tuples(LOGGED, LOGGED), max_size=40), st.integers(0, 40))
+def test_whatever_was_logged_can_be_drawn_and_written(
+    logged: list[tuple[dict[str, float], dict[str, float]]], best: int
+) -> None:
+    epochs = tuple(Epoch(metrics=m, validation=v, samples=1, seconds=0.0) for m, v in logged)
+    record = changed(epochs=epochs, best_epoch=min(best, len(epochs)))
+    for _, svg in metric_pictures(record, "k"):
+        assert not re.search("nan|inf", svg.split("</desc>")[1])
+    assert len(epoch_table(record).rows) == len(logged)
+    assert training_table(record, width=60)
+
+
+@given(st.integers(1, 5000))
+def test_an_axis_of_epochs_has_whole_numbers_only(most: int) -> None:
+    axis = whole_axis(most, 0, 100)
+    assert all(tick == int(tick) and 1 <= tick <= most for tick in axis.ticks)
+    assert len(axis.ticks) >= min(most, 2)
+    assert 0 <= axis.at(1) <= axis.at(most) <= 100
+
+
+def test_a_long_training_is_a_line_without_points() -> None:
+    record = of_epochs(*({"loss": 1 / n} for n in range(1, 101)))
+    ((_, svg),) = metric_pictures(changed(epochs=record.epochs, best_epoch=99), "k")
+    assert svg.count("<circle") == 1
+
+
+def test_quantisation_aware_training_is_told_in_a_few_lines() -> None:
+    assert qat_remarks(example.qat()) == [
+        "trained on for 2 of 3 epochs at learning rate 0.0001 in 41.2 s, MirroredStrategy, "
+        "2 replicas on CPU:0, CPU:1, summed by reduction-to-one",
+        "pruned to 49.8 % zeros",
+        "left float: norm (GroupNormalization), mask (Lambda): tfmot has no way",
+        "left float: scale (Rescaling): not asked for",
+    ]
+
+
+def test_clusters_and_zeros_are_told_where_they_were_asked_for() -> None:
+    both = qat(settings=Qat(prune=0.5, cluster=16), clusters=16)
+    assert qat_remarks(both)[1] == (
+        "pruned to 49.8 % zeros, clustered to 16 different weights a layer"
+    )
+    assert facts_of(both)["weights"] == qat_remarks(both)[1]
+    neither = qat(settings=Qat(epochs=2), layers=())
+    assert len(qat_remarks(neither)) == 1
+    assert "weights" not in facts_of(neither)
+
+
+def test_the_facts_of_quantisation_aware_training_are_those_of_its_record() -> None:
+    facts = facts_of(example.qat())
+    assert facts["cost"] == "41.2 s in all, 21.7 s of steps"
+    assert facts["samples"] == "1293 to train, 144 to validate, of sklearn:digits"
+    assert facts["trained on for"] == (
+        "2 of 3 epochs at learning rate 0.0001, global batch 32, seed 0"
+    )
+    assert facts["stopped"] == "no better validation result for 1 epoch"
+    assert facts["layers"] == "3 quantised (1 by a config of edgeconv's), 3 left float"
+    assert facts["before it"] == "prune: 4 epochs, 9.60 s of steps"
+    assert facts["started from"].endswith("rebuilt in tf_keras, outputs at most 1.80e-07 apart")
+    assert facts_of(qat(rebuilt=False))["started from"] == "the tf_keras model as it is"
+    after = {n: Qat(freeze_batch_norm_after=n) for n in (None, 0, 1, 2)}
+    assert [facts_of(qat(settings=s))["batch normalisation"] for s in after.values()] == [
+        "follows its batches",
+        "frozen",
+        "frozen after 1 epoch",
+        "frozen after 2 epochs",
+    ]
+
+
+def test_the_conversion_says_what_training_on_cost_and_what_it_left_float() -> None:
+    lines = conversion_table(example.conversion()).splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("qat "))
+    assert "in 41.2 s" in lines[at + 1]
+    assert "left float: norm" in lines[at + 3]
+
+
+def test_the_size_in_a_package_is_shown_only_where_weights_were_made_for_it() -> None:
+    packed = example.report()
+    plain = msgspec.structs.replace(example.artifact("qat"), qat=qat(settings=Qat()))
+    others = tuple(a for a in packed.artifacts if a.recipe.name != "qat")
+    unpacked = msgspec.structs.replace(packed, artifacts=(*others, plain))
+    untrained = msgspec.structs.replace(packed, artifacts=others)
+    assert "gzip" in report_table(packed)
+    assert "gzip 42.2 kB" in render_html(packed)
+    for report in (unpacked, untrained):
+        assert "gzip" not in report_table(report).lower()
+        assert "gzip" not in render_html(report).lower()
+    assert [row.training for row in model_rows(unpacked) if row.training != "–"] == [
+        ">18.4 s",
+        "41.2 s",
+    ]
+    assert "training" not in report_table(untrained).splitlines()[4]
+
+
+def test_the_cost_of_a_training_that_was_not_resumed_is_its_wall_time() -> None:
+    report = msgspec.structs.replace(example.report(), training=changed(resumed_at=()))
+    assert model_rows(report)[0].training == "26.9 s"
+
+
+def test_the_report_says_which_drops_chance_explains() -> None:
+    drops, compared = difference_lines(example.report())
+    assert drops == (
+        "drop: within chance for digits_cnn-float32, digits_cnn-float16, digits_cnn-int8, "
+        "digits_cnn-qat (0 is in the 95 % interval); worse beyond chance for digits_cnn-int16x8"
+    )
+    assert compared == (
+        "digits_cnn-qat against digits_cnn-int8: +0.83 points [−0.23, 2.42], 3 fixed, 0 broken: "
+        "within chance"
+    )
+    text, html = report_table(example.report()), render_html(example.report())
+    assert f"\n{drops}\n{compared}\n" in text
+    assert f"<li>D{drops[1:]}.</li>" in html
+    assert f"<li>{compared}.</li>" in html
+
+
+def test_a_gain_and_a_loss_beyond_chance_are_told_apart() -> None:
+    def line(difference: float, low: float, high: float) -> str:
+        comparison = msgspec.structs.replace(
+            example.comparison(), difference=difference, interval=(low, high)
+        )
+        report = msgspec.structs.replace(example.report(), comparisons=(comparison,))
+        return difference_lines(report)[-1].removeprefix("digits_cnn-qat against digits_cnn-int8: ")
+
+    assert line(0.024, 0.011, 0.037) == (
+        "+2.40 points [1.10, 3.70], 3 fixed, 0 broken: better beyond chance"
+    )
+    assert line(-0.024, -0.037, -0.011).startswith("−2.40 points [−3.70, −1.10]")
+    assert line(-0.024, -0.037, -0.011).endswith("worse beyond chance")
+    assert line(0.0, 0.0, 0.01).endswith("within chance")
+    better = msgspec.structs.replace(
+        example.measurement("int8"), accuracy_drop_interval=(-0.02, -0.01)
+    )
+    report = msgspec.structs.replace(example.report(), measurements=(better,), comparisons=())
+    assert difference_lines(report) == ["drop: better beyond chance for digits_cnn-int8"]
+
+
+def test_without_accuracies_nothing_is_said_of_differences() -> None:
+    report = msgspec.structs.replace(
+        example.report(), measurements=(example.without_accuracy("dynamic"),), comparisons=()
+    )
+    assert difference_lines(report) == []
+    assert "interval" not in report_table(report)
+    assert in_brackets(None) == "–"
+
+
+def test_a_hostile_name_does_no_harm_in_a_training() -> None:
+    record = changed(
+        model=HOSTILE, strategy=HOSTILE, stopped=HOSTILE, saved_model=HOSTILE, devices=(HOSTILE,),
+        epochs=(Epoch(metrics={HOSTILE: 1.0}, samples=1, seconds=1.0),), test_metrics={HOSTILE: 1},
+    )  # fmt: skip
+    text = training_table(record)
+    assert "\x1b" not in text
+    assert text.count("<b>[red]\\x1b[31m") == 6
+    ((name, svg),) = metric_pictures(record, "k")
+    assert name == "<b>[red]\\x1b[31m"
+    assert "<b>" not in svg
