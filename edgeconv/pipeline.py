@@ -5,22 +5,30 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgeconv.data import parse_preprocessing
-from edgeconv.errors import EdgeconvError, OutputRefused
-from edgeconv.nouns import Artifact, Conversion, Failure, Preprocessing, Recipe, TargetRuntime
+from edgeconv.errors import EdgeconvError, InputRefused, OutputRefused
+from edgeconv.nouns import (
+    QAT,
+    Artifact,
+    Conversion,
+    Failure,
+    IoType,
+    Preprocessing,
+    Qat,
+    Recipe,
+    TargetRuntime,
+)
 from edgeconv.plan import Asked, Plan, make_plan, published
 from edgeconv.publish import Ready, kept, publish, ready
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.runtimes.targets import parse_target_runtime
 from edgeconv.stages import Execution, Run
-from edgeconv.store import Cache, cache_directory, locked, writable_directory
+from edgeconv.store import Cache, cache_directory, owned, writable_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-
-_LOCK = ".edgeconv.lock"
 
 
 def convert(
@@ -31,6 +39,7 @@ def convert(
     calibration: str | Mapping[str, str] | None = None,
     samples: int | None = None,
     preprocess: str | Mapping[str, Preprocessing] = "none",
+    training: str = "",
     signature: str | Sequence[str] | None = None,
     batch: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -45,7 +54,8 @@ def convert(
     `to`: recipe names, or recipes of `edgeconv.quantize.recipes.make_recipes`.
     `calibration`: a data source such as "samples.npz", or one by signature; `samples` of it
     calibrate and others are held back to verify with. `preprocess`: what is done to a stored
-    sample, as text (see `edgeconv.data.parse_preprocessing`) or by input name. `signature`:
+    sample, as text (see `edgeconv.data.parse_preprocessing`) or by input name. `training`: a
+    data source with labels, for the recipe qat; it calibrates too if no other does. `signature`:
     one key, several, or "all": several go into one file. `batch` and `shapes` (by input, -1
     for what stays) fix dynamic dimensions. `select_ops` allows operators that only TensorFlow
     has. `target_runtime`: prove the artifacts on this runtime as well.
@@ -59,18 +69,74 @@ def convert(
         signatures=(signature,) if isinstance(signature, str) else tuple(signature or ()),
         batch=batch,
         shapes={name: tuple(shape) for name, shape in (shapes or {}).items()},
-        calibration=_by_signature(calibration),
+        calibration=_by_signature(calibration or training),
         samples=samples,
         preprocessing=_preprocessing(preprocess),
+        training=training,
         select_ops=select_ops,
         target=_target(target_runtime),
     )
     plan = make_plan(model, directory, _recipes(to), asked, allow_code=execution.allow_code)
     if len(found := _up_to_date(plan)) == len(plan.recipes):
         return _conversion(plan, found, found, ())
-    with _own(plan.directory, on_progress), _scratch() as scratch:
+    waiting = f"waiting for another run into {plan.directory}"
+    own = owned(plan.directory, on_wait=lambda: on_progress(waiting))
+    with own, _scratch() as scratch:
         cache = Cache(cache_directory() if execution.use_cache else None)
         return _convert_missing(Run(plan, cache, execution, scratch, on_progress))
+
+
+def qat(
+    model: Any,
+    directory: str | Path,
+    training: str,
+    settings: Qat = Qat(),
+    *,
+    name: str = "model",
+    also: Sequence[str] = (),
+    calibration: str | None = None,
+    preprocess: str | Mapping[str, Preprocessing] = "none",
+    input_type: IoType = "float32",
+    output_type: IoType = "float32",
+    execution: Execution = Execution(),
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Conversion:
+    """Train `model` on with quantisation, and publish the int8 file that it becomes.
+
+    `model`: a Keras 3 or tf_keras model, which is saved as `directory`/`name`.keras, or the path
+    of one. `training`: a data source with labels. `also`: further recipes, to be made of the
+    float model. The other arguments are those of `convert`, which says what comes back.
+    """
+    path = model if isinstance(model, str | Path) else _saved(model, Path(directory), name)
+    recipes = make_recipes(
+        [*also, QAT], input_type=input_type, output_type=output_type, qat=settings
+    )
+    return convert(
+        path,
+        directory,
+        recipes,
+        calibration=calibration,
+        preprocess=preprocess,
+        training=training,
+        execution=execution,
+        on_progress=on_progress,
+    )
+
+
+def _saved(model: Any, directory: Path, name: str) -> Path:
+    """A model in memory as a Keras file, written by the Keras that it is of."""
+    if not hasattr(model, "save"):
+        raise InputRefused(
+            f"{type(model).__name__} is no Keras model",
+            hint="give a Keras 3 or tf_keras model, or the path of one",
+        )
+    writable_directory(directory)
+    path = directory / f"{name}.keras"
+    # Keras goes by the suffix.
+    unfinished = directory / f".unfinished-{name}.keras"
+    model.save(unfinished)
+    unfinished.replace(path)
+    return path
 
 
 def _by_signature(calibration: str | Mapping[str, str] | None) -> dict[str, str]:
@@ -108,9 +174,13 @@ def _convert_missing(run: Run) -> Conversion:
 def _make(run: Run, recipes: Sequence[Recipe]) -> Iterator[tuple[Recipe, Ready | EdgeconvError]]:
     """Make and verify each recipe; yields what is to be published, or the error it ended in."""
     from edgeconv.stages.attempt import make_all
+    from edgeconv.stages.qat import make_qat
 
     run.cache.refuse_unwritable()
-    for recipe, outcome in make_all(run, recipes).items():
+    derived = [recipe for recipe in recipes if recipe.qat is None]
+    outcomes = make_all(run, derived) if derived else {}
+    trained = ((recipe, make_qat(run, recipe)) for recipe in recipes if recipe.qat)
+    for recipe, outcome in (*outcomes.items(), *trained):
         if isinstance(outcome, EdgeconvError):
             yield recipe, outcome
         else:
@@ -146,35 +216,6 @@ def _conversion(
 
 def _failure(recipe: Recipe, error: EdgeconvError) -> Failure:
     return Failure(recipe=recipe.name, error=type(error).__name__, message=str(error))
-
-
-@contextlib.contextmanager
-def _own(directory: Path, on_progress: Callable[[str], None]) -> Iterator[None]:
-    """Make `directory`, and hold it against other runs.
-
-    If it was not there and nothing came into it, it is taken away again, while the lock
-    still holds: a run that waits for it makes it anew.
-    """
-    made = writable_directory(directory)
-    waiting = f"waiting for another run into {directory}"
-    with locked(directory / _LOCK, on_wait=lambda: on_progress(waiting)):
-        try:
-            yield
-        finally:
-            if made is not None:
-                _remove_unused(directory, made)
-
-
-def _remove_unused(directory: Path, topmost: Path) -> None:
-    """Remove `directory` and those above it up to `topmost`, if there is only the lock in it."""
-    with contextlib.suppress(OSError):
-        if [path.name for path in directory.iterdir()] != [_LOCK]:
-            return
-        (directory / _LOCK).unlink()
-        directory.rmdir()
-        while directory != topmost:
-            directory = directory.parent
-            directory.rmdir()
 
 
 @contextlib.contextmanager

@@ -40,7 +40,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     every input, or by input name a whole shape in which -1 leaves a dimension as it is.
     `calibration` is a SOURCE by signature key, "" for every signature not named; `samples`
     of it calibrate, None for all but the held-back ones. `preprocessing` is by input name, ""
-    for every input not named. `select_ops` allows operators that only TensorFlow has.
+    for every input not named. `training` is the SOURCE of labelled samples that the recipe qat
+    trains on, "" where it is not asked for. `select_ops` allows operators that only TensorFlow has.
     `target` is a runtime to prove the artifacts on besides the one installed here.
     """
 
@@ -50,6 +51,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     calibration: dict[str, str] = {}
     samples: int | None = None
     preprocessing: dict[str, Preprocessing] = {}
+    training: str = ""
     select_ops: bool = False
     target: TargetRuntime = TargetRuntime()
 
@@ -58,7 +60,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One conversion, with everything named that it depends on.
 
     `model` is identified, not loaded: its signatures are found by `resolve`.
-    `calibration_identity` is the hash of each SOURCE's content, by signature key.
+    `calibration_identity` is the hash of each SOURCE's content, by signature key, and
+    `training_identity` that of the one to train on.
     """
 
     model: SourceModel
@@ -66,6 +69,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     recipes: tuple[Recipe, ...]
     asked: Asked
     calibration_identity: dict[str, str]
+    training_identity: str = ""
 
     @property
     def float_key(self) -> str:
@@ -91,7 +95,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def key(self, recipe: Recipe) -> str:
         """The key of one artifact."""
-        return hash_of(self.float_key, recipe, self.data_key, self.asked.target)
+        trained_on = (self.training_identity, self.asked.training) if recipe.qat else ()
+        return hash_of(self.float_key, recipe, self.data_key, self.asked.target, trained_on)
 
     def target(self, recipe: RecipeName) -> Path:
         """Where the .tflite of a recipe goes; its manifest is beside it, as .json."""
@@ -125,6 +130,9 @@ def make_plan(
             key: data.identity(text, allow_code=allow_code)
             for key, text in asked.calibration.items()
         },
+        training_identity=data.identity(asked.training, allow_code=allow_code)
+        if asked.training
+        else "",
     )
 
 
@@ -192,12 +200,13 @@ def _refuse_tflite_options(plan: Plan) -> None:
 
 
 def _refuse_options(recipes: Sequence[Recipe], asked: Asked) -> None:
-    integer = [recipe.name for recipe in recipes if recipe.full_integer]
+    integer = [recipe.name for recipe in recipes if recipe.calibrates]
     if integer and not asked.calibration:
         raise UsageError(
             f"{' and '.join(integer)} need calibration samples",
             hint="--calibration samples.npz, with one array per input of the model",
         )
+    _refuse_training(recipes, asked)
     for option, value in (("--samples", asked.samples), ("--preprocess", asked.preprocessing)):
         if value and not asked.calibration:
             raise UsageError(f"{option} without --calibration", hint="give --calibration SOURCE")
@@ -213,6 +222,20 @@ def _refuse_options(recipes: Sequence[Recipe], asked: Asked) -> None:
             )
 
 
+def _refuse_training(recipes: Sequence[Recipe], asked: Asked) -> None:
+    trains = any(recipe.qat for recipe in recipes)
+    if trains and not asked.training:
+        raise UsageError(
+            "qat needs labelled samples to train on", hint="--training train.npz, with labels"
+        )
+    if asked.training and not trains:
+        raise UsageError("--training is for the recipe qat", hint="add qat to --to")
+    if trains and asked.shapes:
+        raise UsageError("--shape with qat: it fixes the batch only", hint="--batch 1")
+    if trains and len(asked.signatures) > 1:
+        raise UsageError("qat trains a Keras model, which has one signature")
+
+
 def _refuse_recipes(recipes: Sequence[Recipe]) -> None:
     names = [recipe.name for recipe in recipes]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -221,7 +244,7 @@ def _refuse_recipes(recipes: Sequence[Recipe]) -> None:
             f"two recipes are called {' and '.join(twice)}, and would have the same file",
             hint="convert them in two runs, into two directories",
         )
-    if len({recipe.calibration_range for recipe in recipes if recipe.full_integer}) > 1:
+    if len({recipe.calibration_range for recipe in recipes if recipe.calibrates}) > 1:
         raise UsageError(
             "the recipes ask for different calibration ranges, and there is one calibration",
             hint="convert them in two runs",

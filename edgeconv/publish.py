@@ -94,10 +94,11 @@ def _manifest(plan: Plan, prepared: Prepared, examined: Examined) -> Artifact:
         float16_weight_share=summary.float16_weight_share,
         float_operators=summary.float_operators,
         verification=examined.verification,
-        calibration=tuple(s.record for s in splits if s.record) if recipe.full_integer else (),
+        calibration=tuple(s.record for s in splits if s.record) if recipe.calibrates else (),
         preprocessing=dict(plan.asked.preprocessing),
         oldest_runtime=oldest_runtime(candidate.file.read_bytes(), recipe.name),
         target=examined.target,
+        qat=candidate.qat,
         ladder=_ladder(prepared, candidate),
         notes=(
             *plan.model.notes,

@@ -8,6 +8,7 @@ import click
 
 from edgeconv.cli.options import comma_list, echo_json, execution, execution_options, terminal
 from edgeconv.cli.progress import progress
+from edgeconv.cli.qat import qat, qat_options
 from edgeconv.nouns import CalibrationRange, Engine, IoType
 
 _SIDES = ("input", "output")
@@ -20,7 +21,7 @@ _SIDES = ("input", "output")
     "--to",
     required=True,
     help="Recipes, comma-separated: float32, float16, dynamic, weight-only-int8, int8, int16x8; "
-    "or all.",
+    "all for these; and qat, quantisation-aware training to int8.",
 )
 @click.option(
     "--calibration",
@@ -37,6 +38,12 @@ _SIDES = ("input", "output")
     metavar="STEPS",
     help="What is done to each stored sample, as in 'resize=224x224&scale=1/127.5&mean=1', or a "
     ".toml file; see docs/data.md. It goes into the manifest, and `bench` does it too.",
+)
+@click.option(
+    "--training",
+    default="",
+    metavar="SOURCE",
+    help="Samples with labels that qat trains on; they calibrate too, without --calibration.",
 )
 @click.option(
     "--samples",
@@ -101,14 +108,16 @@ _SIDES = ("input", "output")
     help="Lowest signal-to-noise ratio of an output against the float model that is published. "
     "[default: by recipe]",
 )
+@qat_options
 @execution_options
 @click.pass_context
 def command(ctx: click.Context, /, model: str, **options: Any) -> None:
     """Convert MODEL to .tflite files, each verified before it is published.
 
     MODEL is a SavedModel directory (or its versioned parent), a .keras or .h5 file, or a
-    float .tflite. Beside each .tflite goes a JSON manifest of all that is known of it. What
-    is up to date already is left alone.
+    float .tflite; qat needs the layers, so a Keras file or a SavedModel that tf_keras saved.
+    Beside each .tflite goes a JSON manifest of all that is known of it. What is up to date
+    already is left alone.
     """
     from edgeconv.pipeline import convert
     from edgeconv.quantize.recipes import make_recipes
@@ -122,6 +131,7 @@ def command(ctx: click.Context, /, model: str, **options: Any) -> None:
         output_type=output_type,
         allow_float=comma_list(options["allow_float"]),
         min_snr_db=options["min_snr_db"],
+        qat=qat(ctx),
     )
     with progress(quiet=options["quiet"]) as on_progress:
         conversion = convert(
@@ -131,6 +141,7 @@ def command(ctx: click.Context, /, model: str, **options: Any) -> None:
             calibration=by_signature(options["calibrations"], options["signatures"]),
             samples=options["samples"],
             preprocess=options["preprocess"],
+            training=options["training"],
             signature=options["signatures"],
             batch=options["batch"],
             shapes=dict(map(named_shape, options["shapes"])),

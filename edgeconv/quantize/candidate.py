@@ -12,6 +12,7 @@ from edgeconv.nouns import (
     GraphSummary,
     LadderStep,
     OutputError,
+    QatRecord,
     Recipe,
     Signature,
     TargetCheck,
@@ -33,12 +34,13 @@ if TYPE_CHECKING:
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A file that a recipe gave, which nobody has looked at yet.
 
-    `ladder` are the attempts that failed before it.
+    `ladder` are the attempts that failed before it; `qat` is the training it came from.
     """
 
     recipe: Recipe
     file: Path
     engine: Literal["litert", "tflite"]
+    qat: QatRecord | None = None
     notes: tuple[str, ...] = ()
     ladder: tuple[LadderStep, ...] = ()
 

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import UsageError, unknown_name
 from edgeconv.nouns import (
+    CALIBRATED,
     FULL_INTEGER,
+    QAT,
     RECIPE_NAMES,
     CalibrationRange,
     Engine,
     IoType,
+    Qat,
     Recipe,
     RecipeName,
 )
@@ -28,11 +31,15 @@ MIN_SNR_DB: dict[RecipeName, float] = {
     "weight-only-int8": 6.0,
     "int8": 6.0,
     "int16x8": 6.0,
+    "qat": 6.0,
 }
 _IO_TYPES: dict[RecipeName, tuple[IoType, ...]] = {
     "int8": ("float32", "int8", "uint8"),
     "int16x8": ("float32", "int16"),
+    "qat": ("float32", "int8", "uint8"),
 }
+# One is a layer that computes nothing.
+_LEAST_CLUSTERS = 2
 _FLOAT16_OPERATORS = (
     "FULLY_CONNECTED",
     "CONV_2D",
@@ -43,17 +50,19 @@ _FLOAT16_OPERATORS = (
 
 
 def recipe_names(names: Sequence[str]) -> tuple[RecipeName, ...]:
-    """The recipes asked for, each once, in the order of `RECIPE_NAMES`.
+    """The recipes asked for, each once, in the order of `RECIPE_NAMES`, and qat after them.
 
-    `all` stands for every one. Raises `UsageError` for an unknown name or none.
+    `all` stands for every one but qat, which trains. Raises `UsageError` for an unknown name, or
+    none.
     """
     asked = {name.strip() for name in names if name.strip()}
     for name in sorted(asked):
-        if name not in RECIPE_NAMES and name != "all":
-            raise unknown_name("recipe", name, (*RECIPE_NAMES, "all"))
+        if name not in (*RECIPE_NAMES, QAT, "all"):
+            raise unknown_name("recipe", name, (*RECIPE_NAMES, QAT, "all"))
     if not asked:
-        raise UsageError("no recipe given", hint=f"--to {','.join(RECIPE_NAMES)} or all")
-    return tuple(name for name in RECIPE_NAMES if name in asked or "all" in asked)
+        raise UsageError("no recipe given", hint=f"--to {','.join(RECIPE_NAMES)}, qat or all")
+    trained: tuple[RecipeName, ...] = (QAT,) if QAT in asked else ()
+    return (*(name for name in RECIPE_NAMES if name in asked or "all" in asked), *trained)
 
 
 def make_recipes(
@@ -65,26 +74,68 @@ def make_recipes(
     output_type: IoType = "float32",
     allow_float: Sequence[str] = (),
     min_snr_db: float | None = None,
+    qat: Qat | None = None,
 ) -> tuple[Recipe, ...]:
     """The recipes for what was asked. Raises `UsageError` where an option cannot be met.
 
     `input_type`, `output_type` and `allow_float` are for the full-integer recipes; the
-    others have float inputs and outputs. `min_snr_db` of None takes `MIN_SNR_DB`.
+    others have float inputs and outputs. `min_snr_db` of None takes `MIN_SNR_DB`. `qat` is how
+    the recipe of that name trains, None: as `Qat` does by default.
     """
     chosen = recipe_names(names)
+    if qat is not None:
+        refuse_qat(qat, chosen)
     _refuse_io(chosen, input_type, output_type)
     return tuple(
         Recipe(
             name=name,
             engine=engine,
-            calibration_range=calibration_range if name in FULL_INTEGER else "minmax",
+            calibration_range=calibration_range if name in CALIBRATED else "minmax",
             input_type=input_type if name in FULL_INTEGER else "float32",
             output_type=output_type if name in FULL_INTEGER else "float32",
             allow_float=tuple(sorted(allow_float)) if name in FULL_INTEGER else (),
             min_snr_db=MIN_SNR_DB[name] if min_snr_db is None else min_snr_db,
+            qat=(qat or Qat()) if name == QAT else None,
         )
         for name in chosen
     )
+
+
+def refuse_qat(qat: Qat, names: Sequence[RecipeName]) -> None:
+    """Raise `UsageError` for settings that cannot be, or that nothing asks for."""
+    if QAT not in names:
+        raise UsageError(
+            f"options of quantisation-aware training, and only {', '.join(names)} are asked for",
+            hint="add qat to --to, or leave them away",
+        )
+    counts = {
+        "--qat-epochs": qat.epochs,
+        "--qat-fine-tune-epochs": qat.fine_tune_epochs,
+        "--qat-batch": qat.global_batch,
+        "--qat-patience": 1 if qat.patience is None else qat.patience,
+    }
+    for option, count in counts.items():
+        if count < 1:
+            raise UsageError(f"{option} {count}: at least 1 is needed")
+    if not 0 < qat.learning_rate < float("inf"):
+        raise UsageError(f"--qat-learning-rate {qat.learning_rate:g}: a number above 0 is needed")
+    if qat.warmup_steps < 0 or (qat.freeze_batch_norm_after or 0) < 0:
+        raise UsageError("a number of warm-up steps or epochs below 0")
+    if not 0 <= qat.validation_fraction < 1:
+        raise UsageError(f"--qat-validation-fraction {qat.validation_fraction:g} is not in 0 to 1")
+    if qat.patience is not None and not qat.validation_fraction:
+        raise UsageError("--qat-patience needs samples to validate with")
+    if qat.prune is not None and not 0 < qat.prune < 1:
+        raise UsageError(f"--prune {qat.prune:g}: a share of zeros above 0 and below 1 is needed")
+    asynchronous = qat.distribution.strategy == "parameter-server"
+    if asynchronous and (qat.prune is not None or qat.cluster is not None):
+        raise UsageError(
+            "--prune and --cluster act after each step, and --strategy parameter-server has no "
+            "common ones",
+            hint="choose --strategy multiworker or mirrored",
+        )
+    if qat.cluster is not None and qat.cluster < _LEAST_CLUSTERS:
+        raise UsageError(f"--cluster {qat.cluster}: at least {_LEAST_CLUSTERS} are needed")
 
 
 def _refuse_io(names: Sequence[RecipeName], input_type: IoType, output_type: IoType) -> None:

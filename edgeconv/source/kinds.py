@@ -89,7 +89,7 @@ def _absolute(path: Path) -> Path:
 
 def _in_directory(path: Path) -> Found:
     if (path / "saved_model.pb").is_file():
-        return Found(path, "saved_model", _directory_name(path))
+        return Found(path, "saved_model", _name(path, path.name))
     versions = _versions(path)
     if versions:
         chosen = max(versions, key=lambda version: (int(version.name), version.name))
@@ -105,9 +105,10 @@ def _versions(path: Path) -> list[Path]:
     return sorted(versions, key=lambda version: (int(version.name), version.name))
 
 
-def _directory_name(path: Path) -> str:
-    is_version = re.fullmatch(r"[0-9]+", path.name) is not None
-    return _sanitised(path.parent.name if is_version and path.parent.name else path.name)
+def _name(path: Path, own: str) -> str:
+    """A model's name: its own, or that of the directory that has it as a numbered version."""
+    is_version = re.fullmatch(r"[0-9]+", own) is not None
+    return _sanitised(path.parent.name if is_version and path.parent.name else own)
 
 
 def _sanitised(name: str) -> str:
@@ -147,7 +148,7 @@ def _file(path: Path) -> Found:
             f"{path} is named {path.suffix}, and its content is {_WHAT[content]}",
             hint=_rename(content) or "it may be truncated or garbled: copy or save it again",
         )
-    return Found(path, named, _sanitised(path.stem))
+    return Found(path, named, _name(path, path.stem))
 
 
 def _content_kind(head: bytes) -> SourceKind | None:

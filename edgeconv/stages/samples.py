@@ -63,7 +63,7 @@ def split_samples(run: Run, signature: Signature) -> Split:
         source=source,
         samples=calibration.count,
         sha256=data.sha256_samples(calibration),
-        range=next((r.calibration_range for r in plan.recipes if r.full_integer), "minmax"),
+        range=next((r.calibration_range for r in plan.recipes if r.calibrates), "minmax"),
     )
     overlap = calibration.count + held_back_samples.count > opened.count
     note = "verified on calibration samples: the source has no others to hold back"
@@ -77,7 +77,7 @@ def split_samples(run: Run, signature: Signature) -> Split:
 
 
 def _refuse_without_samples(plan: Plan, signature: Signature) -> None:
-    integer = [recipe.name for recipe in plan.recipes if recipe.full_integer]
+    integer = [recipe.name for recipe in plan.recipes if recipe.calibrates]
     if integer:
         raise UsageError(
             f"{' and '.join(integer)} need calibration samples for signature {signature.key!r}",

@@ -4,6 +4,7 @@ from edgeconv.tflite.bounds import activation_bounds, largest_scales
 from edgeconv.tflite.bridges import without_shape_bridges
 from edgeconv.tflite.compatibility import oldest_runtime
 from edgeconv.tflite.edit import ensure_signature, with_input_shapes, with_uint8_io
+from edgeconv.tflite.kernels import int8_kernels, most_distinct, zero_share
 from edgeconv.tflite.softmax import SoftmaxInput, with_softmax_inputs
 from edgeconv.tflite.summary import is_quantized, output_steps, summarise
 
@@ -11,8 +12,10 @@ __all__ = [
     "SoftmaxInput",
     "activation_bounds",
     "ensure_signature",
+    "int8_kernels",
     "is_quantized",
     "largest_scales",
+    "most_distinct",
     "oldest_runtime",
     "output_steps",
     "summarise",
@@ -20,4 +23,5 @@ __all__ = [
     "with_softmax_inputs",
     "with_uint8_io",
     "without_shape_bridges",
+    "zero_share",
 ]

@@ -1,0 +1,1 @@
+"""Quantisation-aware training: a Keras model opened flat, annotated, trained and exported."""

@@ -1,0 +1,84 @@
+"""Activation functions of Keras 3 as activations and layers of tf_keras.
+
+One function has the same name in both and is another: `hard_sigmoid` has a slope of 1/6 in
+Keras 3, and of 1/5 in tf_keras.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.tf.qat.making import Making, NoCounterpart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# By the name in Keras 3.
+_IN_TF_KERAS = {
+    **{name: name for name in ("linear", "relu", "sigmoid", "tanh", "softmax", "softplus")},
+    **{name: name for name in ("softsign", "elu", "selu", "exponential", "gelu", "mish")},
+    "silu": "swish",
+    "swish": "swish",
+}
+
+
+def fusable(name: str) -> str | None:
+    """What tf_keras calls a function of Keras 3, None where it has no function for it."""
+    return _IN_TF_KERAS.get(name)
+
+
+def activated(making: Making, name: str, tensor: Any) -> Any:
+    """A function of Keras 3, by its name there, of a tensor. Raises `NoCounterpart`."""
+    fused = fusable(name)
+    if fused == "linear":
+        return tensor
+    if fused:
+        return making.layer("Activation", tensor, activation=fused)
+    if name not in _MADE_OF_LAYERS:
+        raise NoCounterpart(f"tf_keras has no activation {name!r}")
+    return _MADE_OF_LAYERS[name](making, tensor)
+
+
+def clipped(making: Making, tensor: Any, low: float, high: float | None) -> Any:
+    """A tensor between two numbers, or above one."""
+    span = None if high is None else high - low
+    shifted = making.layer("Rescaling", tensor, "from", scale=1.0, offset=-low) if low else tensor
+    kept = making.layer("ReLU", shifted, "clip", max_value=span)
+    return making.layer("Rescaling", kept, "to", scale=1.0, offset=low) if low else kept
+
+
+def gelu_by_tanh(making: Making, x: Any) -> Any:
+    """The approximation of GELU by a tanh (Hendrycks and Gimpel 2016, section 2)."""
+    slope = math.sqrt(2 / math.pi)
+    square = making.layer("Multiply", [x, x], "square")
+    inner = making.layer("Rescaling", square, "inner", scale=0.044715 * slope, offset=slope)
+    cubic = making.layer("Multiply", [x, inner], "cubic")
+    step = making.layer("Activation", cubic, "tanh", activation="tanh")
+    share = making.layer("Rescaling", step, "share", scale=0.5, offset=0.5)
+    return making.layer("Multiply", [x, share])
+
+
+def leaky(making: Making, tensor: Any, slope: float) -> Any:
+    """A ReLU with a slope below zero."""
+    return making.layer("LeakyReLU", tensor, alpha=slope)
+
+
+def _hard_sigmoid(making: Making, tensor: Any) -> Any:
+    shifted = making.layer("Rescaling", tensor, "shift", scale=1.0, offset=3.0)
+    kept = making.layer("ReLU", shifted, "relu6", max_value=6.0)
+    return making.layer("Rescaling", kept, "sixth", scale=1 / 6)
+
+
+def _hard_silu(making: Making, tensor: Any) -> Any:
+    return making.layer("Multiply", [tensor, _hard_sigmoid(making, tensor)])
+
+
+_MADE_OF_LAYERS: dict[str, Callable[[Making, Any], Any]] = {
+    "relu6": lambda making, tensor: making.layer("ReLU", tensor, max_value=6.0),
+    "leaky_relu": lambda making, tensor: leaky(making, tensor, 0.2),
+    "hard_tanh": lambda making, tensor: clipped(making, tensor, -1.0, 1.0),
+    "hard_sigmoid": _hard_sigmoid,
+    "hard_silu": _hard_silu,
+    "hard_swish": _hard_silu,
+}

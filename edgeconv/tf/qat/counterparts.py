@@ -1,0 +1,210 @@
+"""Layers of Keras 3 and tf_keras as new layers of tf_keras: their classes and settings."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any, NamedTuple
+
+from edgeconv.tf.qat.activations import fusable
+from edgeconv.tf.qat.making import NoCounterpart
+
+# These compute their activation last, so that it can be a layer of its own.
+_ACTIVATED_LAST = re.compile(
+    r"Dense|EinsumDense|Activation|(Depthwise|Separable)?Conv\dD(Transpose)?"
+)
+_RENAMED = {"LeakyReLU": {"negative_slope": "alpha"}}
+# What classes of tf_keras take without having it in their signatures.
+_UNDECLARED: dict[str, dict[str, Any]] = {
+    name: {"zero_output_for_mask": False} for name in ("RNN", "SimpleRNN", "LSTM", "GRU")
+}
+# Settings that are layers.
+_NESTED = frozenset({"layer", "backward_layer", "cell", "cells"})
+_TRAINING_ONLY = re.compile(r"Dropout|SpatialDropout\dD|GaussianDropout|AlphaDropout|GaussianNoise")
+_AUGMENTATION = re.compile(r"Random(?!Crop)\w+|AugMix|RandAugment")
+# Values that mean the same as leaving the setting away.
+_SAME_AS_NONE = {"data_format": "channels_last"}
+_FLOATS = frozenset(
+    {"float16", "bfloat16", "float64", "mixed_float16", "mixed_bfloat16", "float32"}
+)
+_CODE = "its function is code, which is not taken over"
+
+
+class Counterpart(NamedTuple):
+    """A new layer, and what comes after it: the name of a function in Keras 3, or a layer."""
+
+    layer: Any
+    activation: str = "linear"
+    activation_layer: Any = None
+
+
+def class_name(operation: Any) -> str:
+    """The name of a layer's or an operation's class."""
+    return type(operation).__name__
+
+
+def is_augmentation(operation: Any) -> bool:
+    """Whether a layer changes samples in training, and nothing else."""
+    return _AUGMENTATION.fullmatch(class_name(operation)) is not None
+
+
+def acts_in_training_only(operation: Any) -> bool:
+    """Whether a layer gives what it is given at inference."""
+    return _TRAINING_ONLY.fullmatch(class_name(operation)) is not None
+
+
+def float32_if_float(dtype: str) -> str:
+    """What a layer's dtype or policy becomes: QAT computes in float32."""
+    return "float32" if dtype in _FLOATS else dtype
+
+
+def counterpart(operation: Any, name: str, *, frozen: bool) -> Counterpart:
+    """A new layer of tf_keras for a layer, without its weights. Raises `NoCounterpart`."""
+    module = type(operation).__module__
+    if module.startswith("keras.src.layers."):
+        return _from_keras_3(operation, name, frozen)
+    if module.startswith("tf_keras.src.layers.") and class_name(operation) != "Lambda":
+        config = {**operation.get_config(), "name": name}
+        config["dtype"] = float32_if_float(operation._dtype_policy.name)
+        _finish(config, operation, frozen)
+        return Counterpart(type(operation).from_config(config))
+    if class_name(operation) == "Lambda":
+        raise NoCounterpart(_CODE)
+    raise NoCounterpart("its class is not one of Keras's own")
+
+
+def _from_keras_3(operation: Any, name: str, frozen: bool) -> Counterpart:
+    config, kind = operation.get_config(), _tf_keras_class(operation)
+    last: tuple[str, Any] = ("linear", None)
+    if _ACTIVATED_LAST.fullmatch(class_name(operation)):
+        config["activation"], *rest = _split(operation, config["activation"])
+        last = (rest[0], rest[1])
+    settings = _translated(operation, config, kind)
+    settings["name"] = name
+    _finish(settings, operation, frozen)
+    # This one wants the shapes it was called with in a description of it.
+    is_attention = class_name(operation) == "MultiHeadAttention"
+    layer = kind(**settings) if is_attention else kind.from_config(settings)
+    return Counterpart(layer, *last)
+
+
+def _finish(config: dict[str, Any], operation: Any, frozen: bool) -> None:
+    if class_name(operation) == "Normalization":
+        _add_statistics(config, operation)
+    # A batch normalisation that does not train uses its moving averages, as it did.
+    if frozen and class_name(operation) == "BatchNormalization":
+        config["trainable"] = False
+
+
+def _tf_keras_class(operation: Any) -> Any:
+    import tf_keras
+
+    if class_name(operation) == "Lambda":
+        raise NoCounterpart(_CODE)
+    kind = getattr(tf_keras.layers, class_name(operation), None)
+    if kind is None:
+        raise NoCounterpart("tf_keras has no layer of this class")
+    return kind
+
+
+def _split(operation: Any, activation: Any) -> tuple[str, str, Any]:
+    """What goes into the layer as its activation, and the function or layer to come after it."""
+    import keras
+
+    if isinstance(activation, str):
+        fused = fusable(activation)
+        return (fused, "linear", None) if fused else ("linear", activation, None)
+    if isinstance(operation.activation, keras.layers.Layer):
+        return "linear", "linear", operation.activation
+    if activation is None:
+        return "linear", "linear", None
+    raise NoCounterpart("its activation is a function of the model's own code")
+
+
+def _translated(operation: Any, config: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """The settings of a Keras 3 layer as `kind`, of tf_keras, takes them."""
+    ours, theirs = _settings_of(type(operation)), _settings_of(kind)
+    renamed = _RENAMED.get(class_name(operation), {})
+    settings: dict[str, Any] = {"trainable": operation.trainable, "dtype": _dtype(operation)}
+    for key, value in _values(operation, config):
+        if renamed.get(key, key) in theirs:
+            settings[renamed.get(key, key)] = value
+        elif key in ours and value not in (ours[key], _SAME_AS_NONE.get(key, ours[key])):
+            raise NoCounterpart(f"tf_keras's has no setting {key} ({key}={value!r})")
+    return settings
+
+
+def _values(operation: Any, config: dict[str, Any]) -> Any:
+    """The settings that matter, one by one; weights are copied, so how they began does not."""
+    left_out = {"name", "trainable", "dtype", "quantization_config"}
+    for key, value in config.items():
+        if key in left_out or key.endswith("_initializer"):
+            continue
+        if key == "seed":
+            yield key, value if isinstance(value, int) else None
+        elif key.endswith("activation"):
+            yield key, _activation(value)
+        elif key in _NESTED:
+            yield key, _nested(operation, key)
+        else:
+            yield key, value
+
+
+def _activation(value: Any) -> str:
+    if not isinstance(value, str):
+        raise NoCounterpart("its activation is neither a name nor the last thing it computes")
+    fused = fusable(value)
+    if fused is None:
+        raise NoCounterpart(f"tf_keras's has no activation {value!r}")
+    return fused
+
+
+def _nested(operation: Any, key: str) -> Any:
+    is_forward = key == "layer" and class_name(operation) == "Bidirectional"
+    value = getattr(operation, "forward_layer" if is_forward else key)
+    return [_inner(one) for one in value] if isinstance(value, (list, tuple)) else _inner(value)
+
+
+def _inner(layer: Any) -> dict[str, Any]:
+    """The description, in tf_keras's words, of a layer that is within a layer."""
+    import keras
+    import tf_keras
+
+    if isinstance(layer, (keras.Model, tf_keras.Model)):
+        raise NoCounterpart("it has a whole model within")
+    made = counterpart(layer, layer.name, frozen=False)
+    if made.activation != "linear" or made.activation_layer is not None:
+        raise NoCounterpart("the layer within has an activation that tf_keras has not")
+    description: dict[str, Any] = tf_keras.layers.serialize(made.layer)
+    return description
+
+
+def _add_statistics(settings: dict[str, Any], operation: Any) -> None:
+    """Make constants of what a normalisation has learnt: weights would need another step."""
+    import numpy as np
+
+    if operation.mean is None:
+        raise NoCounterpart("it was never adapted to data")
+    for key in ("mean", "variance"):
+        value = np.asarray(getattr(operation, key), dtype="float32")
+        kept = sorted(axis % value.ndim for axis in operation.axis)
+        settings[key] = value.reshape([value.shape[axis] for axis in kept]).tolist()
+
+
+def _dtype(operation: Any) -> str:
+    policy = operation.dtype_policy
+    if getattr(policy, "quantization_mode", None):
+        raise NoCounterpart(f"its weights are quantised already ({policy.name})")
+    return float32_if_float(policy.name)
+
+
+def _settings_of(kind: Any) -> dict[str, Any]:
+    """What a layer class and its bases take, with the defaults of the most derived."""
+    settings: dict[str, Any] = {"activity_regularizer": None, **_UNDECLARED.get(kind.__name__, {})}
+    for base in reversed(kind.__mro__):
+        if base.__name__ in ("Layer", "Module", "object") or "__init__" not in vars(base):
+            continue
+        for name, parameter in inspect.signature(base.__init__).parameters.items():
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                settings[name] = parameter.default
+    return settings

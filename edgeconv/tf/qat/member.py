@@ -1,0 +1,299 @@
+"""One process of a quantisation-aware training: float model in, int8 .tflite out."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edgeconv.nouns import (
+    CONNECTED,
+    Qat,
+    QatRecord,
+    Recipe,
+    SourceKind,
+    Training,
+    TrainingRecord,
+    TreatedLayer,
+)
+from edgeconv.tasks import report_progress
+from edgeconv.tf.environment import use_tf_keras
+from edgeconv.tf.qat.flat import name_ends
+from edgeconv.tf.qat.goal import Goal, labels_goal, model_goal
+from edgeconv.tf.qat.sparse import Clustering, Pruning, float_copy
+from edgeconv.tf.training.epochs import Place, Trained, run_epochs, wait_for_all
+from edgeconv.tf.training.feeding import Order
+from edgeconv.tf.training.problem import Problem, Schedule, arranged
+from edgeconv.tf.training.recorded import record_of
+from edgeconv.tf.training.strategies import begin, lost_members_told
+from edgeconv.tflite import most_distinct, zero_share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edgeconv.tf.qat.opened import Opened
+    from edgeconv.tf.qat.sparse import Structure
+    from edgeconv.tf.training.problem import Samples
+
+
+class QatJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What to train, on what, and where to.
+
+    `train`, `validation` and `held_back` are directories that `edgeconv.data.write_samples`
+    wrote; the first two with labels unless the target is the model itself. `source` names what
+    they are from. `batch` fixes the .tflite's. Output i of the trained model for the held-back
+    samples goes to `outputs`/i.npy. `is_chief`: this member keeps and converts.
+    """
+
+    path: str
+    name: str
+    kind: SourceKind
+    recipe: Recipe
+    settings: Qat
+    source: str
+    train: str
+    validation: str | None
+    held_back: str
+    batch: int | None
+    checkpoints: str
+    target: str
+    outputs: str
+    workers: int = 1
+    is_chief: bool = True
+
+
+class QatDone(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member has to say at the end; only the chief has a record and output names."""
+
+    record: QatRecord | None = None
+    outputs: tuple[str, ...] = ()
+
+
+def train_qat(job: QatJob) -> QatDone:
+    """Train with quantisation, as one member of a cluster or alone, and convert.
+
+    Runs in a child, with TF_CONFIG in its environment if it is in a cluster. Raises
+    `InputRefused` for a model that has no Keras layers or cannot be trained so, or samples
+    that do not fit it, `UsageError` for names or numbers that make no sense,
+    `VerificationFailed` where a model rebuilt in tf_keras does not agree with its source, and
+    `ToolFailed` where the training diverges or another member is lost.
+    """
+    started_s = time.perf_counter()
+    use_tf_keras()
+    strategy = begin(job.settings.distribution, job.settings.seed)
+    report_progress(CONNECTED)
+    from edgeconv.tf.qat.opened import open_for_qat
+
+    opened = open_for_qat(job.path, job.kind, job.train)
+    with lost_members_told():
+        work = _Work(job, strategy, opened)
+        done = work.done(started_s) if job.is_chief else work.helped()
+        wait_for_all(work.place("qat"))
+    return done
+
+
+class _Work:
+    """The trainings of one job, one after the other; every member of a cluster does all."""
+
+    def __init__(self, job: QatJob, strategy: Any, opened: Opened) -> None:
+        self._job, self._strategy, self._opened = job, strategy, opened
+        self._goal, self._train, self._validation = _goal(job, opened.model)
+        self._model = opened.model
+        self._treated: tuple[TreatedLayer, ...] = ()
+        self._fine_tuned: dict[str, TrainingRecord] = {}
+
+    def helped(self) -> QatDone:
+        """What a member that keeps nothing does."""
+        self._trained()
+        return QatDone()
+
+    def done(self, started_s: float) -> QatDone:
+        """What the chief does: train, convert, and answer the held-back samples."""
+        from edgeconv.tf.qat.to_tflite import qat_to_tflite
+
+        job = self._job
+        trained = self._trained()
+        report_progress("converting what was trained with TFLiteConverter")
+        qat_to_tflite(trained.model, job.recipe, job.batch, Path(job.target))
+        outputs = _answers(trained.model, job)
+        content = Path(job.target).read_bytes()
+        record = QatRecord(
+            settings=job.settings,
+            source=job.source,
+            training=self._record(self._problem(), trained, started_s),
+            fine_tuned=self._fine_tuned,
+            layers=self._treated,
+            rebuilt=self._opened.rebuilt,
+            rebuilt_max_abs_error=self._opened.max_abs_error,
+            sparsity=None if job.settings.prune is None else zero_share(content),
+            clusters=None if job.settings.cluster is None else most_distinct(content),
+            seconds=time.perf_counter() - started_s,
+        )
+        return QatDone(record=record, outputs=outputs)
+
+    def _trained(self) -> Trained:
+        from edgeconv.tf.qat.annotate import refuse_float_layers
+
+        settings = self._job.settings
+        with self._strategy.scope():
+            _, self._treated = self._annotated()
+        refuse_float_layers(self._treated, self._job.recipe)
+        if settings.prune is not None:
+            self._fine_tune("prune", Pruning(settings.prune, self._fine_tuning_steps))
+        if settings.cluster is not None:
+            clusters = Clustering(settings.cluster, keep_zeros=settings.prune is not None)
+            self._fine_tune("cluster", clusters)
+        report_progress(f"training {self._job.name} with quantisation: {len(self._train)} samples")
+        return self._run("qat", self._problem(), settings.epochs)
+
+    @property
+    def _fine_tuning_steps(self) -> int:
+        settings = self._job.settings
+        order = Order(len(self._train), settings.global_batch, settings.seed)
+        return settings.fine_tune_epochs * order.steps
+
+    def _fine_tune(self, phase: str, structure: Structure) -> None:
+        """Train the float model to a structure, which the quantised training then keeps."""
+        started_s = time.perf_counter()
+        for_clusters = isinstance(structure, Clustering)
+
+        def copy() -> Any:
+            return float_copy(self._model, for_clusters=for_clusters)
+
+        def plain(trained: Any) -> Any:
+            made = copy()
+            made.set_weights(trained.get_weights())
+            return made
+
+        problem = dataclasses.replace(
+            self._problem(),
+            build=copy,
+            # The zeros grow: only the last epoch has all of them.
+            validation=self._validation if for_clusters else None,
+            plain=plain,
+            begin=structure.prepare,
+            at_epoch=lambda _, model: structure.prepare(model),
+            at_step=structure.at_step,
+        )
+        report_progress(f"fine-tuning {self._job.name} to {phase}")
+        trained = self._run(phase, problem, self._job.settings.fine_tune_epochs)
+        self._fine_tuned[phase] = self._record(problem, trained, started_s)
+        names = (self._model.input_names, self._model.output_names)
+        self._model = plain(trained.model)
+        name_ends(self._model, *map(tuple, names))
+
+    def _run(self, phase: str, problem: Problem, epochs: int) -> Trained:
+        settings = self._job.settings
+        schedule = Schedule(
+            epochs=epochs,
+            global_batch=settings.global_batch,
+            seed=settings.seed,
+            patience=settings.patience,
+        )
+        return run_epochs(problem, schedule, self.place(phase))
+
+    def place(self, phase: str) -> Place:
+        """Where a training of this work runs."""
+        return Place(
+            strategy=self._strategy,
+            loop="custom",
+            coordinates=self._job.settings.distribution.strategy == "parameter-server",
+            is_chief=self._job.is_chief,
+            checkpoints=f"{self._job.checkpoints}/{phase}",
+            tensorboard=None,
+        )
+
+    def _problem(self) -> Problem:
+        from edgeconv.tf.qat.plain import plain_copy
+        from edgeconv.tf.qat.ranges import freeze_batch_norm, warm_up
+
+        settings, goal = self._job.settings, self._goal
+
+        def at_epoch(epoch: int, model: Any) -> None:
+            after = settings.freeze_batch_norm_after
+            if after is not None and epoch >= after:
+                freeze_batch_norm(model)
+
+        return Problem(
+            name=self._job.name,
+            build=lambda: self._annotated()[0],
+            train=self._train,
+            validation=self._validation,
+            loss=goal.loss,
+            metric=goal.metric,
+            metric_name=goal.metric_name,
+            optimizer=self._optimizer,
+            plain=plain_copy,
+            begin=lambda model: (warm_up(model, self._batches(model)), None)[1],
+            at_epoch=at_epoch,
+        )
+
+    def _annotated(self) -> tuple[Any, tuple[TreatedLayer, ...]]:
+        from edgeconv.tf.qat.annotate import annotated
+
+        return annotated(self._model, self._job.settings)
+
+    def _optimizer(self, _model: Any, steps: int, _replicas: int) -> Any:
+        import tf_keras
+
+        rate = self._job.settings.learning_rate
+        return tf_keras.optimizers.Adam(tf_keras.optimizers.schedules.CosineDecay(rate, steps))
+
+    def _batches(self, model: Any) -> Iterator[list[Any]]:
+        """The batches that ranges are found with, the first that the training would have."""
+        settings = self._job.settings
+        order = Order(len(self._train), settings.global_batch, settings.seed, settings.warmup_steps)
+        for indices in order.epoch(0)[0] if settings.warmup_steps else ():
+            yield [self._train.inputs[name][indices] for name in model.input_names]
+
+    def _record(self, problem: Problem, trained: Trained, started_s: float) -> TrainingRecord:
+        settings = self._job.settings
+        training = Training(
+            module=self._job.name,
+            loop="custom",
+            seed=settings.seed,
+            distribution=settings.distribution,
+        )
+        return record_of(
+            training,
+            problem,
+            trained,
+            self._strategy,
+            learning_rate=settings.learning_rate,
+            workers=self._job.workers,
+            started_s=started_s,
+        )
+
+
+def _goal(job: QatJob, model: Any) -> tuple[Goal, Samples, Samples | None]:
+    from edgeconv.data import read_samples
+
+    train = read_samples(Path(job.train))
+    if job.settings.target == "labels":
+        goal = labels_goal(model, train.arrays, train.labels)
+    else:
+        goal = model_goal(model, train.arrays)
+    validation = None
+    if job.validation is not None:
+        kept = read_samples(Path(job.validation))
+        validation = goal.samples(kept.arrays, kept.labels)
+    return goal, goal.samples(train.arrays, train.labels), validation
+
+
+def _answers(model: Any, job: QatJob) -> tuple[str, ...]:
+    """Write what the trained model answers to the held-back samples; the outputs' names."""
+    import numpy as np
+    import tensorflow as tf
+
+    from edgeconv.data import read_samples
+    from edgeconv.tf.qat.plain import plain_copy
+
+    plain, held_back = plain_copy(model), read_samples(Path(job.held_back)).arrays
+    inputs = {name: tf.constant(array) for name, array in held_back.items()}
+    outputs = tf.nest.flatten(plain(arranged(plain, inputs), training=False))
+    for index, output in enumerate(outputs):
+        np.save(Path(job.outputs) / f"{index}.npy", output.numpy(), allow_pickle=False)
+    return tuple(model.output_names)

@@ -1,0 +1,218 @@
+"""Operations used as layers (`x + y`, `keras.ops.mean`, `tf.reshape`) as real layers of tf_keras.
+
+Keras 3 has a class for each operation, tf_keras a TFOpLambda with the name of TensorFlow's
+function; both are brought to one `Call`, and each kind of call has one function here that makes
+layers for it. Raises `NoCounterpart` where no layers compute the same.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.tf.qat import arithmetic, shaping
+from edgeconv.tf.qat.activations import activated, gelu_by_tanh, leaky
+from edgeconv.tf.qat.calls import Call, is_tensor
+from edgeconv.tf.qat.making import Making, NoCounterpart, Unmatched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edgeconv.tf.qat.graph import Use
+
+_OP_LAYERS = ("TFOpLambda", "SlicingOpLambda")
+# What gives a shape or a mask, which only other such operations take.
+_SHAPES_AND_MASKS = {"shape", "NotEqual", "math.not_equal"}
+_RESHAPES = ("Reshape", "reshape", "ExpandDims", "expand_dims", "Squeeze", "squeeze")
+
+
+def is_operation(operation: Any) -> bool:
+    """Whether something in a graph is an operation, and no layer of its own."""
+    module = type(operation).__module__
+    return module.startswith("keras.src.ops.") or type(operation).__name__ in _OP_LAYERS
+
+
+def made_of_layers(making: Making, use: Use) -> Any:
+    """The outputs of an operation, made by new layers. Raises `NoCounterpart`."""
+    import tensorflow as tf
+
+    symbol = operation_name(use.operation)
+    leaves = tf.nest.flatten((use.args, use.kwargs))
+    without = [one for one in leaves if isinstance(one, Unmatched)]
+    if symbol in _SHAPES_AND_MASKS or (without and not any(map(is_tensor, leaves))):
+        return [Unmatched() for _ in use.outputs]
+    # A reshape's result says what shape is meant.
+    if without and symbol not in _RESHAPES:
+        raise NoCounterpart("it computes with a shape or a mask")
+    if symbol not in _HANDLERS:
+        raise NoCounterpart("no layer of tf_keras computes it")
+    return _HANDLERS[symbol](making, _call(use))
+
+
+def operation_name(operation: Any) -> str:
+    """What identifies the operation: Keras 3's class, or TensorFlow's function."""
+    symbol = getattr(operation, "symbol", None) or type(operation).__name__
+    return str(symbol).removeprefix("compat.v1.")
+
+
+def _call(use: Use) -> Call:
+    operation = use.operation
+    function = getattr(operation, "function", None) or operation.call
+    if operation_name(operation) == "__operators__.getitem":
+        return Call({"x": use.args[0], "key": shaping.slices(use)}, use.outputs)
+    bound = inspect.signature(function).bind(*use.args, **use.kwargs).arguments
+    arguments = {**bound, **bound.pop("kwargs", {})}
+    if not hasattr(operation, "function"):
+        # What an operation of Keras 3 was made with, such as an axis.
+        made = {key: one for key, one in vars(operation).items() if not key.startswith("_")}
+        arguments = {**arguments, **made}
+    arguments.pop("name", None)
+    return Call(arguments, use.outputs)
+
+
+def _leaky_relu(making: Making, call: Call) -> Any:
+    slope = call.get("negative_slope", "alpha", default=0.2)
+    return leaky(making, call.first, arithmetic.number(slope))
+
+
+def _gelu(making: Making, call: Call) -> Any:
+    # Keras 3's operation approximates unless told otherwise, and writes down which.
+    if call.get("approximate", default=False):
+        return gelu_by_tanh(making, call.first)
+    return activated(making, "gelu", call.first)
+
+
+def _elu(making: Making, call: Call) -> Any:
+    return making.layer("ELU", call.first, alpha=float(call.get("alpha", default=1.0)))
+
+
+def _softmax(making: Making, call: Call) -> Any:
+    axis, rank = call.get("axis"), len(call.first.shape)
+    if axis is None or axis in (-1, rank - 1):
+        return activated(making, "softmax", call.first)
+    return making.layer("Softmax", call.first, axis=axis)
+
+
+def _activation(name: str) -> Callable[[Making, Call], Any]:
+    return lambda making, call: activated(making, name, call.first)
+
+
+def _cast(making: Making, call: Call) -> Any:
+    dtype = call.outputs[0].dtype
+    wanted, tensor = getattr(dtype, "name", dtype), call.first
+    if "float" not in wanted:
+        raise NoCounterpart(f"no layer of tf_keras casts to {wanted}")
+    # It casts what it is given to float32 before it scales.
+    return tensor if tensor.dtype.is_floating else making.layer("Rescaling", tensor, scale=1.0)
+
+
+def _pooled(kind: str, ending: str) -> Callable[[Making, Call], Any]:
+    """A mean or maximum over axes; `ending` follows where the layer is one of several."""
+
+    def pool(making: Making, call: Call) -> Any:
+        axes, keepdims = call.get("axis"), bool(call.get("keepdims", default=False))
+        return shaping.reduced(making, kind, call.first, axes, keepdims, ending)
+
+    return pool
+
+
+def _sum(making: Making, call: Call) -> Any:
+    tensor, axes = call.first, call.get("axis")
+    count = shaping.count_over(tensor, axes)
+    keepdims = bool(call.get("keepdims", default=False))
+    mean = shaping.reduced(making, "Average", tensor, axes, keepdims, "mean")
+    return arithmetic.scaled(making, mean, float(count), 0.0)
+
+
+def _reshape(making: Making, call: Call) -> Any:
+    return shaping.reshaped(making, call.first, call.shape)
+
+
+def _transpose(making: Making, call: Call) -> Any:
+    return shaping.transposed(making, call.first, call.get("axes", "perm"))
+
+
+def _swapped(making: Making, call: Call) -> Any:
+    order = list(range(len(call.shape)))
+    one, other = call.get("axis1"), call.get("axis2")
+    order[one], order[other] = order[other], order[one]
+    return shaping.transposed(making, call.first, order)
+
+
+def _concatenate(making: Making, call: Call) -> Any:
+    return shaping.concatenated(making, list(call.first), call.get("axis", default=-1))
+
+
+def _stack(making: Making, call: Call) -> Any:
+    return shaping.stacked(making, list(call.first), call.get("axis", default=0))
+
+
+def _split(making: Making, call: Call) -> Any:
+    axis = call.get("axis", default=0)
+    return shaping.split(making, call.first, axis, [tuple(one.shape) for one in call.outputs])
+
+
+def _get_item(making: Making, call: Call) -> Any:
+    return shaping.sliced(making, call.first, call.get("key"), call.shape)
+
+
+def _pad(making: Making, call: Call) -> Any:
+    mode = str(call.get("mode", default="constant")).lower()
+    if mode != "constant" or call.get("constant_values", default=0) not in (0, None):
+        raise NoCounterpart("no layer of tf_keras pads with anything but zeros")
+    return shaping.padded(making, call.first, call.get("pad_width", "paddings"))
+
+
+def _same(_making: Making, call: Call) -> Any:
+    return call.first
+
+
+# Operations that are a function of one tensor, by the name of that in Keras 3.
+_ACTIVATIONS = {
+    "relu": ("Relu", "nn.relu"),
+    "relu6": ("Relu6", "nn.relu6"),
+    "hard_sigmoid": ("HardSigmoid",),
+    "hard_silu": ("HardSilu",),
+    "hard_tanh": ("HardTanh",),
+    "selu": ("Selu", "nn.selu"),
+    "sigmoid": ("Sigmoid", "math.sigmoid", "nn.sigmoid"),
+    "tanh": ("Tanh", "math.tanh", "nn.tanh"),
+    "silu": ("Silu", "nn.silu", "nn.swish"),
+    "softplus": ("Softplus", "math.softplus", "nn.softplus"),
+    "softsign": ("Softsign", "nn.softsign"),
+    "exponential": ("Exp", "math.exp"),
+}
+_HANDLERS: dict[str, Callable[[Making, Call], Any]] = {
+    **{one: _activation(name) for name, symbols in _ACTIVATIONS.items() for one in symbols},
+    **dict.fromkeys(("Add", "math.add", "__operators__.add"), arithmetic.add),
+    **dict.fromkeys(("Subtract", "math.subtract"), arithmetic.subtract),
+    **dict.fromkeys(("Multiply", "math.multiply"), arithmetic.multiply),
+    **dict.fromkeys(("TrueDivide", "Divide", "math.truediv", "math.divide"), arithmetic.divide),
+    **dict.fromkeys(("Power", "math.pow"), arithmetic.power),
+    **dict.fromkeys(("Square", "math.square"), lambda m, c: m.layer("Multiply", [c.first] * 2)),
+    **dict.fromkeys(
+        ("Negative", "math.negative"), lambda m, c: arithmetic.scaled(m, c.first, -1.0, 0.0)
+    ),
+    **dict.fromkeys(("Maximum", "math.maximum"), arithmetic.maximum),
+    **dict.fromkeys(("Minimum", "math.minimum"), arithmetic.minimum),
+    **dict.fromkeys(("Clip", "clip_by_value"), arithmetic.clip),
+    **dict.fromkeys(("Absolute", "math.abs"), arithmetic.absolute),
+    **dict.fromkeys(("LeakyRelu", "nn.leaky_relu"), _leaky_relu),
+    **dict.fromkeys(("Gelu", "nn.gelu"), _gelu),
+    **dict.fromkeys(("Elu", "nn.elu"), _elu),
+    **dict.fromkeys(("Softmax", "nn.softmax", "nn.softmax_v2"), _softmax),
+    **dict.fromkeys(("Cast", "cast"), _cast),
+    **dict.fromkeys(("Mean", "math.reduce_mean"), _pooled("Average", "")),
+    **dict.fromkeys(("Max", "Amax", "math.reduce_max"), _pooled("Max", "")),
+    **dict.fromkeys(("Sum", "math.reduce_sum"), _sum),
+    **dict.fromkeys(_RESHAPES, _reshape),
+    **dict.fromkeys(("Transpose", "transpose"), _transpose),
+    "Swapaxes": _swapped,
+    **dict.fromkeys(("Matmul", "linalg.matmul"), arithmetic.matmul),
+    **dict.fromkeys(("Concatenate", "concat"), _concatenate),
+    **dict.fromkeys(("Stack", "stack"), _stack),
+    **dict.fromkeys(("Split", "split", "Unstack", "unstack"), _split),
+    **dict.fromkeys(("GetItem", "__operators__.getitem"), _get_item),
+    **dict.fromkeys(("Pad", "pad"), _pad),
+    **dict.fromkeys(("identity", "Copy", "ConvertToTensor", "convert_to_tensor"), _same),
+}

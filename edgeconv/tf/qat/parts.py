@@ -1,0 +1,247 @@
+"""The new layers of a model to train with quantisation, each made once and under its own name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.tf.qat.configs import KERNELS, Kept, classes
+from edgeconv.tf.qat.convolutions import channelwise
+from edgeconv.tf.qat.flat import name_ends
+from edgeconv.tf.qat.kinds import (
+    BATCH_NORMALISATIONS,
+    class_name,
+    is_channelwise_norm,
+    is_rectifier,
+)
+from edgeconv.tf.qat.making import valid_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgeconv.tf.qat.convolutions import Convolution, Core
+    from edgeconv.tf.qat.graph import Use
+    from edgeconv.tf.qat.uses import Hard
+
+PREFIX = "quant_"
+# The names in which tf_keras writes the activations that an integer operator has within.
+_FUSED = frozenset({"linear", "relu", "relu6"})
+_FIXED = frozenset({"softmax", "sigmoid", "tanh"})
+# Neither zeros nor clusters are made in these.
+_NEVER_STRUCTURED = frozenset({"DepthwiseConv2D", "Embedding"})
+_AFFINE_RANKS = (2, 3, 4)
+
+
+class Parts:
+    """Makes layers of tf_keras and tfmot, and keeps which tensors have a range already."""
+
+    def __init__(self) -> None:
+        self._classes = classes()
+        self._layers: dict[str, Any] = {}
+        # By the id of a tensor: itself with the range of its numbers emulated. The tensors are
+        # kept alive by the layers that they go into.
+        self._with_range: dict[int, Any] = {}
+
+    def ranged(self, tensors: Any, *, before_softmax: bool = False) -> Any:
+        """Tensors, each with the range of its numbers emulated; integers are left alone."""
+        import tensorflow as tf
+
+        return tf.nest.map_structure(lambda one: self._ranged(one, before_softmax), tensors)
+
+    def _ranged(self, tensor: Any, before_softmax: bool) -> Any:
+        if not _is_float_tensor(tensor):
+            return tensor
+        if id(tensor) not in self._with_range:
+            name = f"{tensor._keras_history[0].name.removeprefix(PREFIX)}_range"
+            quantizer = self._classes.range_quantizer(before_softmax)
+            layer = self._classes.range_layer(quantizer, name=self._free_name(name))
+            layer.supports_masking = True
+            made = layer(tensor)
+            self._with_range[id(tensor)] = self._with_range[id(made)] = made
+        return self._with_range[id(tensor)]
+
+    def have_ranges(self, tensors: Any) -> bool:
+        """Whether all float tensors among some have a range."""
+        import tensorflow as tf
+
+        floats = [one for one in tf.nest.flatten(tensors) if _is_float_tensor(one)]
+        return bool(floats) and all(id(one) in self._with_range for one in floats)
+
+    def mark(self, tensors: Any) -> Any:
+        """Say that tensors have the range of what they are made of, or a fixed one."""
+        import tensorflow as tf
+
+        for tensor in tf.nest.flatten(tensors):
+            self._with_range[id(tensor)] = tensor
+        return tensors
+
+    def copied(self, use: Use, args: Any) -> Any:
+        """What a copy of a use's layer, with its weights, gives for `args`."""
+        layer = use.operation
+        if class_name(layer) in BATCH_NORMALISATIONS:
+            return self.normed(use, args[0])
+        made = self._layers.get(layer.name)
+        if made is not None:
+            return made(*args, **use.kwargs)
+        made = self._layers[layer.name] = copy_of(layer, PREFIX + layer.name)
+        tensors = made(*args, **use.kwargs)
+        if layer.weights:
+            made.set_weights(layer.get_weights())
+        return tensors
+
+    def normed(self, use: Use, tensor: Any) -> Any:
+        """A batch normalisation that can be frozen, of a tensor."""
+        layer = use.operation
+        made = self._layers.get(layer.name)
+        if made is None:
+            config = {**layer.get_config(), "name": PREFIX + layer.name}
+            # It may stand behind an image a row high where it stood behind a sequence.
+            axis = [-1] if is_channelwise_norm(layer) else config["axis"]
+            config |= {"axis": axis, "trainable": layer.trainable and not use.frozen}
+            made = self._layers[layer.name] = self._classes.batch_norm.from_config(config)
+            made.build(tensor.shape)
+            made.set_weights(layer.get_weights())
+        return made(tensor)
+
+    def affine(self, use: Use, tensor: Any) -> Any:
+        """A factor and an offset a channel, of a tensor; None where they are no channel's."""
+        import tf_keras
+
+        layer = use.operation
+        if len(tensor.shape) not in _AFFINE_RANKS or tensor.shape[-1] is None:
+            return None
+        if class_name(layer) in BATCH_NORMALISATIONS:
+            return self.normed(use, tensor) if is_channelwise_norm(layer) else None
+        numbers = channelwise(layer, tensor.shape[-1])
+        if numbers is None or not tensor.dtype.is_floating:
+            return None
+        factor, offset = (one.tolist() for one in numbers)
+        name = self._free_name(layer.name)
+        return tf_keras.layers.Rescaling(factor, offset, name=name)(tensor)
+
+    def core(self, core: Core, tensor: Any, kept: Kept) -> Any:
+        """A layer with a kernel, its integers emulated, of a tensor."""
+        name = PREFIX + core.layer.name
+        if name not in self._layers:
+            # With its weights set before it is wrapped: what is to be kept is seen from them.
+            core.layer.build(tensor.shape)
+            core.layer.set_weights(core.weights)
+            attribute, scales = KERNELS[class_name(core.layer)]
+            if class_name(core.layer) in _NEVER_STRUCTURED:
+                kept = "nothing"
+            if "clusters" in kept:
+                # With a scale a channel, equal weights would be different integers.
+                scales = "tensor"
+            config = self._classes.kernel_config(attribute, scales, kept)
+            made = self._classes.wrapper(core.layer, config, name=name)
+            made.supports_masking = core.layer.supports_masking
+            self._layers[name] = made
+        return self._layers[name](tensor)
+
+    def activated(self, tensor: Any, activation: str, name: str) -> Any:
+        """A tensor after an activation, with its range."""
+        import tf_keras
+
+        to_softmax = activation == "softmax"
+        given = tensor if activation in _FUSED else self.ranged(tensor, before_softmax=to_softmax)
+        layer = tf_keras.layers.Activation(activation, name=self._free_name(f"{name}_activation"))
+        made = layer(given)
+        return self.mark(made) if activation in _FIXED else self.ranged(made)
+
+    def hard(self, tensor: Any, hard: Hard) -> Any:
+        """A hard sigmoid or hard swish of a tensor, in the form that the converter knows."""
+        import tensorflow as tf
+
+        x, name = self.ranged(tensor), hard.uses[0].operation.name
+        clipped = self._function(tf.nn.relu6, name, self._function(tf.math.add, name, x, 3.0))
+        if not hard.swish:
+            clipped = self.ranged(clipped)
+        gate = self._function(tf.math.multiply, name, clipped, 1 / 6)
+        return self.ranged(self._function(tf.math.multiply, name, x, gate) if hard.swish else gate)
+
+    def relu(self, use: Use, tensor: Any) -> Any:
+        """A ReLU of a tensor; a bound that no operator has within becomes one of its own."""
+        import tensorflow as tf
+        import tf_keras
+
+        layer = use.operation
+        if layer.max_value is None or is_rectifier(layer):
+            return self.copied(use, (tensor,))
+        slope = float(layer.negative_slope)
+        open_ended = tf_keras.layers.ReLU(negative_slope=slope, name=self._free_name(layer.name))
+        unbounded = self.ranged(open_ended(tensor))
+        return self._function(tf.math.minimum, layer.name, unbounded, float(layer.max_value))
+
+    def _function(self, function: Any, name: str, *args: Any) -> Any:
+        return function_layer(function, self._free_name(f"{name}_{function.__name__}"))(*args)
+
+    def lifted(self, tensor: Any, convolution: Convolution) -> Any:
+        """A sequence as an image a row high, where the convolution wants one."""
+        import tensorflow as tf
+        import tf_keras
+
+        if not convolution.lifted:
+            return tensor
+        name = convolution.cores[0].layer.name
+        if convolution.causal_steps:
+            padding = (convolution.causal_steps, 0)
+            before = tf_keras.layers.ZeroPadding1D(padding, name=self._free_name(f"{name}_causal"))
+            tensor = self.mark(before(tensor))
+        return self.mark(self._function(tf.expand_dims, name, tensor, 1))
+
+    def lowered(self, tensor: Any, name: str) -> Any:
+        """The sequence that is an image a row high."""
+        import tensorflow as tf
+
+        return self.mark(self._function(tf.squeeze, name, tensor, [1]))
+
+    def _free_name(self, name: str) -> str:
+        number, free = 1, PREFIX + name
+        while free in self._layers:
+            number += 1
+            free = f"{PREFIX}{name}_{number}"
+        self._layers[free] = None
+        return free
+
+
+def new_inputs(model: Any) -> list[Any]:
+    """Inputs like those of a model."""
+    import tf_keras
+
+    return [
+        tf_keras.Input(batch_shape=one.shape, dtype=one.dtype, name=valid_name(name))
+        for name, one in zip(model.input_names, model.inputs, strict=True)
+    ]
+
+
+def new_model(model: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    """A model whose inputs and outputs are called as another's."""
+    import tf_keras
+
+    made = tf_keras.Model(inputs, outputs, name=model.name)
+    name_ends(made, model.input_names, model.output_names)
+    return made
+
+
+def copy_of(layer: Any, name: str) -> Any:
+    """A new layer with another's settings, whose weights all train."""
+    import tf_keras
+
+    if class_name(layer) == "Lambda":
+        return tf_keras.layers.Lambda(layer.function, arguments=layer.arguments, name=name)
+    made = type(layer).from_config({**layer.get_config(), "name": name})
+    made.trainable = True
+    return made
+
+
+def function_layer(function: Any, name: str) -> Any:
+    """A layer that calls one of TensorFlow's functions, under a name that does not change.
+
+    Those that tf_keras makes by itself are numbered through the process.
+    """
+    from tf_keras.src.layers.core.tf_op_layer import TFOpLambda
+
+    return TFOpLambda(function, name=name)
+
+
+def _is_float_tensor(tensor: Any) -> bool:
+    return hasattr(tensor, "_keras_history") and bool(tensor.dtype.is_floating)

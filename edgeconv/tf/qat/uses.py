@@ -1,0 +1,131 @@
+"""Which use of a layer follows which, and chains of them that are one operator."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edgeconv.tf.qat.graph import Use, walk
+from edgeconv.tf.qat.kinds import activation_of, class_name, is_rectifier
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_TFMOT_ACTIVATIONS = frozenset(
+    {"relu", "swish", "gelu", "relu6", "linear", "softmax", "sigmoid", "tanh"}
+)
+_SIX = 6.0
+_THREE = 3.0
+
+
+class Uses:
+    """All uses of layers in a model, by who takes what they give."""
+
+    def __init__(self, model: Any) -> None:
+        self.calls: Counter[str] = Counter()
+        self._takers: dict[int, list[Use]] = {}
+        self._first_taken: dict[int, Any] = {}
+        outputs = walk(model, model.inputs, self._note)
+        self._leaving = {id(tensor) for tensor in outputs}
+
+    def _note(self, use: Use) -> Any:
+        import tensorflow as tf
+
+        self.calls[use.operation.name] += 1
+        self._first_taken[id(use.outputs[0])] = use.args[0] if use.args else None
+        for tensor in tf.nest.flatten((use.args, use.kwargs)):
+            self._takers.setdefault(id(tensor), []).append(use)
+        return use.outputs
+
+    def follower(self, use: Use) -> Use | None:
+        """The one use that takes what a use gives; None where there are others, or an output."""
+        if len(use.outputs) != 1 or id(use.outputs[0]) in self._leaving:
+            return None
+        takers = self._takers.get(id(use.outputs[0]), [])
+        return takers[0] if len(takers) == 1 else None
+
+    def taken(self, use: Use) -> Any:
+        """The model's own tensor that a use takes first, whatever tensors it is walked with."""
+        return self._first_taken[id(use.outputs[0])]
+
+
+class Hard(NamedTuple):
+    """A hard sigmoid, min(max(x + 3, 0), 6) / 6, or where `swish` that times x."""
+
+    uses: Sequence[Use]
+    swish: bool
+
+
+def hard_chain(uses: Uses, use: Use) -> Hard | None:
+    """The hard sigmoid or hard swish that a use begins, however it was written."""
+    if not _is_affine(use, 1.0, _THREE):
+        return None
+    clip = uses.follower(use)
+    if clip is None or not _is_relu6(clip.operation):
+        return None
+    sixth = uses.follower(clip)
+    if sixth is None or not _is_affine(sixth, 1 / _SIX, 0.0):
+        return None
+    product = uses.follower(sixth)
+    if product is not None and _is_product_with_input(uses, use, product):
+        return Hard([use, clip, sixth, product], swish=True)
+    return Hard([use, clip, sixth], swish=False)
+
+
+def _is_product_with_input(uses: Uses, use: Use, product: Use) -> bool:
+    if class_name(product.operation) == "Multiply":
+        factors = list(product.args[0])
+    elif getattr(product.operation, "symbol", "") == "math.multiply":
+        factors = [*product.args, *product.kwargs.values()]
+    else:
+        return False
+    return len(factors) == 2 and any(one is uses.taken(use) for one in factors)
+
+
+def _is_affine(use: Use, factor: float, offset: float) -> bool:
+    """Whether a use multiplies by a number and adds one, in whichever way it says so."""
+    layer = use.operation
+    if class_name(layer) == "Rescaling":
+        given = (layer.scale, layer.offset)
+    elif class_name(layer) == "TFOpLambda":
+        given = _scalar_function(layer.symbol, use)
+    else:
+        return False
+    numbers = [one for one in given if isinstance(one, (int, float))]
+    return len(numbers) == 2 and all(map(_close, numbers, (factor, offset)))
+
+
+def _close(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
+
+
+def _scalar_function(symbol: str, use: Use) -> tuple[Any, Any]:
+    other = use.args[1] if len(use.args) > 1 else use.kwargs.get("y")
+    if symbol in ("__operators__.add", "math.add"):
+        return 1.0, other
+    if symbol == "math.multiply":
+        return other, 0.0
+    return (1 / other, 0.0) if symbol == "math.truediv" and isinstance(other, float) else ("", "")
+
+
+def _is_relu6(layer: Any) -> bool:
+    if not is_rectifier(layer):
+        return False
+    if class_name(layer) == "ReLU":
+        return bool(layer.max_value == _SIX)
+    return "relu6" in (activation_of(layer), getattr(layer, "symbol", "").removeprefix("nn."))
+
+
+def known_to_tfmot(layer: Any) -> bool:
+    """Whether tfmot's default 8-bit scheme has a config for a layer."""
+    from tensorflow_model_optimization.python.core.quantization.keras.default_8bit import (
+        default_8bit_quantize_registry,
+    )
+
+    if class_name(layer) == "Activation":
+        return activation_of(layer) in _TFMOT_ACTIVATIONS
+    # Those that its transforms take apart.
+    if class_name(layer) in ("SeparableConv1D", "SeparableConv2D"):
+        return True
+    return bool(default_8bit_quantize_registry.Default8BitQuantizeRegistry().supports(layer))

@@ -1,0 +1,357 @@
+"""Small models of every kind of layer, annotated, their ranges found, and converted.
+
+A program: it writes what came of each model to DIRECTORY/results.json, for the tests to look
+at. tfmot wants Keras 2 as TensorFlow's own in its whole process.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from edgeconv.errors import EdgeconvError
+from edgeconv.nouns import Qat, Recipe, TreatedLayer
+
+SAMPLES = 24
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one model.
+
+    `snr_db` is of the emulation against the float model; `file_steps` how many steps of the
+    output the file is away from the emulation at most, over `file_rms_steps` in the mean.
+    """
+
+    refused: str = ""
+    layers: dict[str, TreatedLayer] = {}
+    snr_db: float = 0.0
+    file_steps: float = 0.0
+    file_rms_steps: float = 0.0
+    operators: dict[str, int] = {}
+    doubt: str = ""
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+
+class Case(NamedTuple):
+    """A model, how it is quantised, and what its file's batch is fixed to."""
+
+    model: Any
+    settings: Qat = Qat()
+    batch: int | None = None
+    recipe: Recipe = Recipe(name="qat", qat=Qat())
+
+
+def cases(tf: Any, tf_keras: Any) -> dict[str, Any]:
+    """The cases, each made by a function of no arguments."""
+    layers, model = tf_keras.layers, tf_keras.Model
+    allowing = Recipe(name="qat", qat=Qat(), allow_float=("*",))
+
+    def chain(shape: tuple[int | None, ...], *parts: Any, dtype: str = "float32") -> Any:
+        x = y = layers.Input(shape, dtype=dtype, name="x")
+        for part in parts:
+            y = part(y)
+        return model(x, y)
+
+    def mobile() -> Case:
+        x = y = layers.Input((16, 16, 3), name="image")
+        y = layers.Rescaling(1 / 127.5, -1.0, name="rescaling")(y)
+        y = layers.Conv2D(8, 3, use_bias=False, name="conv")(y)
+        y = layers.ReLU(6.0, name="relu6")(layers.BatchNormalization(name="conv_norm")(y))
+        y = layers.DepthwiseConv2D(3, padding="same", use_bias=False, name="depthwise")(y)
+        y = layers.Activation("relu", name="relu")(layers.BatchNormalization(name="norm")(y))
+        z = layers.BatchNormalization(name="side_norm")(layers.Conv2D(8, 1, name="side")(y))
+        y = layers.Activation("relu", name="after_add")(layers.Add(name="add")([y, z]))
+        y = layers.SeparableConv2D(12, 3, activation="relu", name="separable")(y)
+        y = layers.Dropout(0.5, name="dropout")(layers.GlobalAveragePooling2D(name="mean")(y))
+        return Case(model(x, layers.Dense(5, activation="softmax", name="probs")(y)))
+
+    def hard_swish() -> Case:
+        x = layers.Input((8, 8, 4), name="x")
+        y = layers.Conv2D(8, 3, name="conv")(x)
+        plain = layers.Multiply(name="product")([y, layers.ReLU(6.0)(y + 3.0) * (1 / 6)])
+        z = layers.Conv2D(8, 1, name="next")(plain)
+        shifted = layers.ReLU(6.0)(layers.Rescaling(1.0, 3.0, name="shift")(z))
+        gate = layers.Rescaling(1 / 6, name="sixth")(shifted)
+        both = layers.Multiply(name="both")([z, gate])
+        return Case(model(x, layers.GlobalAveragePooling2D()(both)))
+
+    def shared() -> Case:
+        a, b = layers.Input((8, 8, 3), name="a"), layers.Input((8, 8, 3), name="b")
+        conv = layers.Conv2D(8, 3, activation="relu", padding="same", name="conv")
+        left, right = conv(a), conv(b)
+        gated = layers.Multiply()([layers.Subtract()([left, right]), tf.sigmoid(left)])
+        joined = layers.Maximum()([layers.Concatenate()([gated, right]), 0.5 * conv(b)[..., :1]])
+        return Case(model([a, b], layers.Dense(3, name="y")(layers.Flatten()(joined))))
+
+    def before_norm() -> Case:
+        x = layers.Input((12, 12, 4), name="x")
+        y = layers.Activation("relu")(layers.BatchNormalization(name="first")(x))
+        y = layers.Concatenate()([layers.Conv2D(4, 3, padding="same")(y), x])
+        y = layers.BatchNormalization(name="second")(y)
+        return Case(model(x, layers.Dense(3)(layers.Flatten()(y))))
+
+    return {
+        "mobile": mobile,
+        "hard_swish": hard_swish,
+        "shared": shared,
+        "before_norm": before_norm,
+        "sequence": lambda: Case(
+            chain(
+                (40, 3),
+                layers.Conv1D(8, 3, padding="causal", dilation_rate=2, use_bias=False),
+                layers.BatchNormalization(),
+                layers.ReLU(),
+                layers.MaxPooling1D(2),
+                layers.Conv1D(8, 5, strides=2, padding="same", activation="relu", groups=2),
+                layers.DepthwiseConv1D(3, padding="same"),
+                layers.SeparableConv1D(6, 3),
+                layers.Dense(6, activation="relu"),
+                layers.UpSampling1D(2),
+                layers.ZeroPadding1D(1),
+                layers.Cropping1D(1),
+                layers.AveragePooling1D(2),
+                layers.GlobalAveragePooling1D(),
+                layers.Dense(4),
+            )
+        ),
+        "any_length": lambda: Case(
+            chain(
+                (None, 3),
+                layers.Conv1D(8, 3, padding="same"),
+                layers.BatchNormalization(),
+                layers.ReLU(),
+                layers.GlobalMaxPooling1D(),
+                layers.Dense(4),
+            )
+        ),
+        "dense": lambda: Case(
+            chain(
+                (32,),
+                layers.Dense(32, use_bias=False, name="first"),
+                layers.BatchNormalization(name="folded"),
+                layers.ReLU(),
+                layers.Dropout(0.5),
+                layers.Dense(16, activation="tanh"),
+                layers.BatchNormalization(name="apart"),
+                layers.Dense(4, activation="sigmoid"),
+            )
+        ),
+        "images_out": lambda: Case(
+            chain(
+                (8, 8, 3),
+                layers.Conv2D(8, 3, padding="same", activation="relu"),
+                layers.Conv2DTranspose(6, 3, strides=2, padding="same", name="up"),
+                layers.BatchNormalization(name="folded"),
+                layers.ReLU(),
+                layers.UpSampling2D(interpolation="bilinear"),
+                layers.Conv2D(2, 1),
+            )
+        ),
+        "sequence_up": lambda: Case(
+            chain(
+                (16, 3),
+                layers.Conv1DTranspose(8, 4, strides=2, padding="same", activation="relu"),
+                layers.Flatten(),
+                layers.Dense(3),
+            )
+        ),
+        "dilated": lambda: Case(
+            chain(
+                (16, 16, 3),
+                layers.Conv2D(8, 3, dilation_rate=2),
+                layers.BatchNormalization(),
+                layers.ReLU(),
+                layers.DepthwiseConv2D(3, dilation_rate=2, padding="same", activation="relu"),
+                layers.Flatten(),
+                layers.Dense(2),
+            )
+        ),
+        "activations": lambda: Case(
+            chain(
+                (8, 8, 4),
+                layers.Conv2D(8, 3),
+                layers.PReLU(shared_axes=[1, 2], alpha_initializer="random_uniform"),
+                layers.Conv2D(8, 3, activation="gelu"),
+                layers.Conv2D(8, 1, activation="swish"),
+                layers.LeakyReLU(0.2),
+                layers.Permute((2, 1, 3)),
+                layers.Reshape((16, 8)),
+                layers.Dense(5, activation="relu6"),
+                layers.ReLU(3.0),
+                layers.ReLU(negative_slope=0.1),
+                layers.Flatten(),
+                layers.Dense(4),
+            )
+        ),
+        "embedding": lambda: Case(
+            chain(
+                (10,),
+                layers.Embedding(50, 8),
+                layers.Conv1D(8, 3, activation="relu"),
+                layers.GlobalAveragePooling1D(),
+                layers.Dense(2),
+                dtype="int32",
+            )
+        ),
+        "normalization": lambda: Case(
+            chain(
+                (6,),
+                layers.Normalization(mean=[0.0, 1, 2, 3, 4, 5], variance=[1.0, 2, 3, 4, 5, 6]),
+                layers.Dense(8, activation="relu"),
+                layers.Dense(2),
+            )
+        ),
+        "recurrent": lambda: Case(
+            chain(
+                (10, 4),
+                layers.Dense(8, name="dense"),
+                layers.LayerNormalization(name="norm"),
+                layers.GRU(6, name="gru"),
+                layers.Dense(2, name="out"),
+            ),
+            batch=1,
+            recipe=allowing,
+        ),
+        "elu": lambda: Case(
+            chain((6,), layers.Dense(8, activation="elu", name="elu"), layers.Dense(2)),
+            recipe=allowing,
+        ),
+        "selected": lambda: Case(
+            chain(
+                (8, 8, 4),
+                layers.Conv2D(8, 3, name="first", activation="relu"),
+                layers.Conv2D(8, 3, name="second", activation="relu"),
+                layers.Flatten(name="flat"),
+                layers.Dense(4, name="head"),
+            ),
+            settings=Qat(layers=("sec*", "head")),
+            recipe=allowing,
+        ),
+        "not_allowed": lambda: Case(chain((10, 4), layers.LSTM(6, name="lstm"), layers.Dense(2))),
+        "mistyped": lambda: Case(
+            chain((6,), layers.Dense(8, name="first"), layers.Dense(2, name="head")),
+            settings=Qat(layers=("haed",)),
+        ),
+        "nested": lambda: Case(chain((6,), chain((6,), layers.Dense(8)), layers.Dense(2))),
+        "nothing": lambda: Case(chain((10, 4), layers.GRU(6, name="gru"))),
+    }
+
+
+def result(tf: Any, case: Case, path: Path) -> Result:
+    """Annotate, find the ranges, convert, and compare."""
+    from edgeconv.tf.qat.annotate import annotated, refuse_float_layers
+    from edgeconv.tf.qat.ranges import warm_up
+    from edgeconv.tf.qat.to_tflite import qat_to_tflite
+
+    samples = _samples(case.model)
+    _liven(case.model)
+    try:
+        made, treated = annotated(case.model, case.settings)
+        refuse_float_layers(treated, case.recipe)
+    except EdgeconvError as error:
+        return Result(refused=f"{type(error).__name__}: {error}")
+    warm_up(made, [samples])
+    qat_to_tflite(made, case.recipe, case.batch, path)
+    given = samples[0] if len(samples) == 1 else samples
+    emulated = np.asarray(made(given))
+    apart = _steps_apart(path, dict(zip(made.input_names, samples, strict=True)), emulated)
+    return Result(
+        layers={one.name: one for one in treated},
+        snr_db=_snr_db(np.asarray(case.model(given)), emulated),
+        file_steps=float(np.max(apart)),
+        file_rms_steps=float(np.sqrt(np.mean(apart**2))),
+        **_graph(path, case.recipe),
+    )
+
+
+def _samples(model: Any) -> list[Any]:
+    rng = np.random.default_rng(0)
+    found = []
+    for one in model.inputs:
+        shape = (SAMPLES, *(20 if size is None else size for size in one.shape[1:]))
+        if one.dtype.is_floating:
+            # As colours, where the model takes it upon itself to scale them.
+            wide = "rescaling" in {layer.name for layer in model.layers}
+            found.append(rng.uniform(0 if wide else -1, 255 if wide else 1, shape))
+            found[-1] = found[-1].astype(np.float32)
+        else:
+            found.append(rng.integers(0, 50, shape, np.int32))
+    return found
+
+
+def _liven(model: Any) -> None:
+    """Give batch normalisations numbers as if they were trained."""
+    rng = np.random.default_rng(1)
+    for layer in model.layers:
+        if "BatchNormalization" in type(layer).__name__:
+            shape = layer.gamma.shape
+            layer.gamma.assign(rng.uniform(-1.5, 1.5, shape))
+            layer.beta.assign(rng.normal(0, 0.3, shape))
+            layer.moving_mean.assign(rng.normal(0, 0.3, shape))
+            layer.moving_variance.assign(rng.uniform(0.5, 2, shape))
+
+
+def _snr_db(reference: Any, other: Any) -> float:
+    return float(10 * np.log10(np.var(reference) / np.mean((other - reference) ** 2)))
+
+
+def _steps_apart(path: Path, samples: dict[str, Any], emulated: Any) -> Any:
+    """How far the file is from the emulation, in steps of its output, sample by sample."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    from edgeconv.tflite import output_steps
+
+    ((_, step),) = output_steps(path.read_bytes(), "serving_default").items()
+    runner = Interpreter(str(path)).get_signature_runner("serving_default")
+    answers = []
+    for index in range(SAMPLES):
+        answer = runner(**{name: array[index : index + 1] for name, array in samples.items()})
+        answers.append(next(iter(answer.values())))
+    return np.abs(np.concatenate(answers) - emulated) / step
+
+
+def _graph(path: Path, recipe: Recipe) -> dict[str, Any]:
+    from edgeconv.quantize.candidate import Candidate, examine_graph
+
+    candidate = Candidate(recipe=recipe, file=path, engine="tflite")
+    allowing = msgspec.structs.replace(recipe, allow_float=("*",))
+    found = examine_graph(
+        Candidate(recipe=allowing, file=path, engine="tflite"), ["serving_default"]
+    )
+    try:
+        examine_graph(candidate, ["serving_default"])
+        doubt = ""
+    except EdgeconvError as error:
+        doubt = error.message
+    (signature,) = found.signatures
+    return {
+        "operators": {one.name: one.count for one in found.summary.operators},
+        "doubt": doubt,
+        "inputs": tuple(one.name for one in signature.inputs),
+        "outputs": tuple(one.name for one in signature.outputs),
+    }
+
+
+def main(directory: Path) -> None:
+    """Write results.json, and NAME.tflite for each case."""
+    from edgeconv.tf.environment import use_tf_keras
+
+    use_tf_keras()
+    import tensorflow as tf
+    import tf_keras
+
+    results = {}
+    for name, case in cases(tf, tf_keras).items():
+        tf_keras.utils.set_random_seed(0)
+        print(name, flush=True)
+        results[name] = result(tf, case(), directory / f"{name}.tflite")
+    (directory / "results.json").write_bytes(msgspec.json.encode(results))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

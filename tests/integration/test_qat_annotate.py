@@ -1,0 +1,156 @@
+"""Annotated models compute what their files will, layer by layer of many kinds.
+
+The models, and how each is annotated and converted, are in qat_zoo.py.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from qat_zoo import Result
+
+FULL_INTEGER = (
+    "mobile",
+    "hard_swish",
+    "shared",
+    "before_norm",
+    "sequence",
+    "any_length",
+    "dense",
+    "images_out",
+    "sequence_up",
+    "dilated",
+    "activations",
+    "embedding",
+    "normalization",
+)
+PARTLY_FLOAT = ("recurrent", "elu", "selected")
+CONFIG_OF_OURS = "quantized with a config of edgeconv's"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    root = tmp_path_factory.mktemp("qat")
+    log = root / "log.txt"
+    script = Path(__file__).with_name("qat_zoo.py")
+    with log.open("wb") as output:
+        done = subprocess.run(
+            [sys.executable, script, root], stdout=output, stderr=subprocess.STDOUT, check=False
+        )
+    assert done.returncode == 0, log.read_text(errors="replace")[-3000:]
+    return msgspec.json.decode((root / "results.json").read_bytes(), type=dict[str, Result])
+
+
+@pytest.mark.parametrize("name", [*FULL_INTEGER, *PARTLY_FLOAT])
+def test_the_emulation_is_close_to_the_float_model_and_the_file_to_the_emulation(results, name):
+    one = results[name]
+    assert one.refused == ""
+    assert one.snr_db > 25
+    # Where ranges meet, as at a maximum of two, the file rounds once more.
+    assert one.file_steps <= 4
+    assert one.file_rms_steps <= 1
+
+
+@pytest.mark.parametrize("name", FULL_INTEGER)
+def test_nothing_computes_in_float(results, name):
+    assert results[name].doubt == ""
+    assert "float" not in {layer.treatment for layer in results[name].layers.values()}
+
+
+def test_a_convolution_its_batch_normalisation_and_its_relu_are_one_operator(results):
+    assert results["mobile"].operators == {
+        "QUANTIZE": 1,
+        # The input's scaling, the depthwise one and the first half of the separable one.
+        "DEPTHWISE_CONV_2D": 3,
+        "CONV_2D": 3,
+        "ADD": 1,
+        "MEAN": 1,
+        "FULLY_CONNECTED": 1,
+        "SOFTMAX": 1,
+        "DEQUANTIZE": 1,
+    }
+
+
+def test_layers_say_who_knew_how_to_quantise_them(results):
+    layers = results["mobile"].layers
+    ours = {name for name, one in layers.items() if one.treatment == CONFIG_OF_OURS}
+    assert ours == {"rescaling"}
+    assert {one.treatment for name, one in layers.items() if name not in ours} == {"quantized"}
+    assert "Conv1D" in {
+        one.kind for one in results["sequence"].layers.values() if one.treatment == CONFIG_OF_OURS
+    }
+
+
+def test_what_acts_in_training_only_is_left_out_and_said_so(results):
+    assert results["mobile"].layers["dropout"].reason.startswith("left out")
+
+
+def test_inputs_and_outputs_keep_their_names(results):
+    assert (results["mobile"].inputs, results["mobile"].outputs) == (("image",), ("probs",))
+    assert (results["shared"].inputs, results["shared"].outputs) == (("a", "b"), ("y",))
+
+
+def test_a_hard_swish_is_one_operator_however_it_was_written(results):
+    operators = results["hard_swish"].operators
+    assert operators["HARD_SWISH"] == 2
+    assert not {"MUL", "ADD", "RELU6"} & operators.keys()
+
+
+def test_a_batch_normalisation_without_a_convolution_before_it_is_one_operator(results):
+    assert results["before_norm"].operators["DEPTHWISE_CONV_2D"] == 2
+    assert not {"MUL", "ADD"} & results["before_norm"].operators.keys()
+
+
+def test_one_after_a_dense_layer_goes_into_its_kernel(results):
+    # The one after an activation cannot.
+    assert results["dense"].operators["FULLY_CONNECTED"] == 3
+    assert results["dense"].operators["DEPTHWISE_CONV_2D"] == 1
+
+
+def test_a_dilated_convolution_is_one_operator(results):
+    assert not {"SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND"} & results["dilated"].operators.keys()
+    assert "SPACE_TO_BATCH_ND" not in results["sequence"].operators
+
+
+def test_layers_without_an_integer_form_are_named_with_the_reason(results):
+    layers = results["recurrent"].layers
+    assert {name for name, one in layers.items() if one.treatment == "float"} == {"norm", "gru"}
+    assert "loop over time" in layers["gru"].reason
+    assert layers["dense"].treatment == "quantized"
+    assert "'elu'" in results["elu"].layers["elu"].reason
+
+
+def test_only_the_layers_asked_for_are_quantised(results):
+    treated = {name: one.treatment for name, one in results["selected"].layers.items()}
+    assert treated == {
+        "first": "float",
+        "second": "quantized",
+        "flat": "quantized",
+        "head": "quantized",
+    }
+
+
+def test_layers_that_stay_float_are_refused_where_the_recipe_allows_none(results):
+    refused = results["not_allowed"].refused
+    assert refused.startswith("InputRefused")
+    assert "lstm (LSTM" in refused
+    assert "--allow-float" in refused
+
+
+def test_a_layer_name_that_fits_none_is_refused_with_a_suggestion(results):
+    assert results["mistyped"].refused.startswith("UsageError")
+    assert "did you mean 'head'?" in results["mistyped"].refused
+
+
+def test_a_model_that_is_not_flat_is_refused(results):
+    assert results["nested"].refused.startswith("InputRefused")
+    assert "models as layers" in results["nested"].refused
+
+
+def test_a_model_of_which_nothing_can_be_quantised_is_refused(results):
+    assert results["nothing"].refused.startswith("InputRefused")
+    assert "gru" in results["nothing"].refused

@@ -1,0 +1,188 @@
+"""Trained under a strategy or not, and made sparse or not, a model converts to what it is.
+
+What is trained, and how, is in qat_strategies.py.
+"""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from qat_strategies import CLUSTER, PRUNE, Results
+
+from edgeconv.errors import ToolFailed
+from edgeconv.nouns import Qat, Recipe
+from edgeconv.quantize.candidate import Candidate, examine_graph
+from edgeconv.tf.environment import use_tf_keras
+from edgeconv.tflite import int8_kernels, most_distinct, summarise, zero_share
+
+STRATEGIES = ("mirrored", "central")
+LEAST_ACCURACY = 0.95
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    root = tmp_path_factory.mktemp("strategies")
+    log = root / "log.txt"
+    script = Path(__file__).with_name("qat_strategies.py")
+    with log.open("wb") as output:
+        done = subprocess.run(
+            [sys.executable, script, root], stdout=output, stderr=subprocess.STDOUT, check=False
+        )
+    assert done.returncode == 0, log.read_text(errors="replace")[-3000:]
+    return root
+
+
+@pytest.fixture(scope="module")
+def results(made):
+    return msgspec.json.decode((made / "results.json").read_bytes(), type=Results)
+
+
+def operators(path):
+    return [(one.name, one.count) for one in summarise(path.read_bytes(), where="x").operators]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_same_numbers_give_the_same_file_whatever_the_strategy(made, strategy):
+    assert (made / f"{strategy}_same.tflite").read_bytes() == (made / "none.tflite").read_bytes()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_ranges_found_under_a_strategy_are_those_found_without(made, strategy):
+    own = (made / f"{strategy}_untrained.tflite").read_bytes()
+    assert own == (made / "none_untrained.tflite").read_bytes()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_training_under_a_strategy_gives_the_same_graph_and_ranges_up_to_noise(
+    made, results, strategy
+):
+    assert operators(made / f"{strategy}.tflite") == operators(made / "none.tflite")
+    # Replicas normalise their own share of a batch, so the numbers are not quite the same.
+    assert (made / f"{strategy}.tflite").read_bytes() != (made / "none.tflite").read_bytes()
+    for name, (low, high) in results.ranges["none"].items():
+        other_low, other_high = results.ranges[strategy][name]
+        width = high - low
+        assert abs(other_low - low) < 0.03 * width
+        assert abs(other_high - high) < 0.03 * width
+
+
+@pytest.mark.parametrize("strategy", ["none", *STRATEGIES])
+def test_training_with_quantisation_keeps_the_accuracy(results, strategy):
+    assert results.accuracies[strategy] >= results.accuracies["float"] - 0.01
+
+
+@pytest.mark.parametrize("strategy", ["none", *STRATEGIES])
+def test_no_variable_is_left_in_the_graph_and_nothing_computes_in_float(made, strategy):
+    recipe = Recipe(name="qat", qat=Qat())
+    candidate = Candidate(recipe=recipe, file=made / f"{strategy}.tflite", engine="tflite")
+    graph = examine_graph(candidate, ["serving_default"])
+    assert graph.summary.float_operators == ()
+    assert graph.summary.quantized_weight_share == 1.0
+    assert graph.warnings == ()
+    assert not any("VAR" in one.name for one in graph.summary.operators)
+
+
+def test_the_same_model_gives_the_same_bytes_again(made):
+    assert (made / "again.tflite").read_bytes() == (made / "none.tflite").read_bytes()
+
+
+def test_inputs_and_outputs_have_the_types_and_the_batch_asked_for(made):
+    for name, batch in (("int8", 1), ("uint8", -1)):
+        (signature,) = summarise((made / f"{name}.tflite").read_bytes(), where="x").signatures
+        (given,), (answer,) = signature.inputs, signature.outputs
+        assert (signature.key, given.name, answer.name) == ("serving_default", "image", "probs")
+        assert (given.dtype, answer.dtype) == (name, name)
+        assert (given.shape, answer.shape) == ((batch, 8, 8, 1), (batch, 10))
+
+
+def test_the_copy_for_the_converter_computes_what_the_trained_model_does(results):
+    # Its batch normalisation is in the kernel before it, which rounds in another place.
+    assert results.plain_error < 1e-3
+
+
+def test_a_warm_up_finds_the_ranges_and_changes_nothing_else(results):
+    assert results.warm_up.batches == 8
+    assert results.warm_up.others_same
+    assert results.warm_up.ranges["quant_image_range"] == (0.0, 1.0)
+    for low, high in results.warm_up.ranges.values():
+        assert low <= 0 < high
+        assert 6.0 not in (-low, high)
+
+
+def test_a_warm_up_refuses_numbers_that_are_not_finite(results):
+    assert "image_range are not finite" in results.warm_up.refused
+
+
+def test_frozen_batch_normalisation_keeps_its_statistics_and_trains_its_scale(results):
+    assert results.frozen.layers == 1
+    assert not results.frozen.statistics_before
+    assert results.frozen.statistics_after
+    assert not results.frozen.scales_after
+
+
+def test_channels_of_zeros_only_have_a_scale_that_makes_sense(made, results):
+    (signature,) = summarise((made / "dead.tflite").read_bytes(), where="x").signatures
+    assert np.isfinite(signature.outputs[0].scale or 0).all()
+    recipe = Recipe(name="qat", qat=Qat())
+    candidate = Candidate(recipe=recipe, file=made / "dead.tflite", engine="tflite")
+    assert examine_graph(candidate, ["serving_default"]).summary.float_operators == ()
+    # The softmax has a table in the file, and is computed in the emulation.
+    assert results.dead_channel_error <= 2
+
+
+def test_a_softmax_input_does_not_reach_down_to_what_makes_no_difference(results):
+    low, high = results.softmax_range
+    assert high > 100
+    assert low > -20
+
+
+def test_what_the_converter_does_not_take_is_refused_by_name(results):
+    assert results.refused.startswith("UnsupportedOperators")
+    assert "MatrixDeterminant" in results.refused
+
+
+@pytest.mark.parametrize("name", ["pruned", "both"])
+def test_zeros_stay_zeros_in_the_file(made, results, name):
+    assert results.fine[name].sparsity == pytest.approx(PRUNE, abs=0.01)
+    assert zero_share((made / f"{name}.tflite").read_bytes()) >= results.fine[name].sparsity
+    assert zero_share((made / "none.tflite").read_bytes()) < 0.05
+
+
+@pytest.mark.parametrize("name", ["clustered", "both"])
+def test_no_kernel_in_the_file_has_more_different_integers_than_clusters(made, results, name):
+    assert results.fine[name].distinct == CLUSTER
+    assert most_distinct((made / f"{name}.tflite").read_bytes()) <= CLUSTER
+    assert most_distinct((made / "none.tflite").read_bytes()) > 100
+
+
+@pytest.mark.parametrize("name", ["pruned", "clustered", "both"])
+def test_a_sparse_model_keeps_its_accuracy_and_packs_smaller(made, results, name):
+    assert results.fine[name].accuracy >= LEAST_ACCURACY
+    assert results.fine[name].qat_accuracy >= LEAST_ACCURACY
+    packed, plain = (
+        len(gzip.compress((made / f"{one}.tflite").read_bytes(), mtime=0)) for one in (name, "none")
+    )
+    assert packed < 0.8 * plain
+
+
+def test_the_kernels_of_a_file_are_counted_number_by_number(made):
+    kernels = int8_kernels((made / "none.tflite").read_bytes())
+    # 3x3x1 to 12, 3x3x12 to 16, and 4x4x16 to 10.
+    assert [one.size for one in kernels] == [108, 1728, 2560]
+    assert all(0 < one.distinct <= 255 for one in kernels)
+
+
+def test_a_missing_tfmot_is_said_with_what_to_install(monkeypatch):
+    import importlib.util
+
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ToolFailed, match="not installed") as raised:
+        use_tf_keras()
+    assert raised.value.hint == "pip install 'edgeconv[qat]'"
