@@ -18,12 +18,12 @@ from tiny_tflite import Graph, int8_model, packed
 from edgeconv import bench, doctor
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.accuracy import top1
-from edgeconv.statistics.chance import chance_of, is_better, wilson_interval
 from edgeconv.measure.doctor import likeliest_first
 from edgeconv.measure.judging import judged, kind_of_scores
 from edgeconv.measure.measuring import Measuring
 from edgeconv.nouns import Accuracy, Preprocessing, Trial
 from edgeconv.runtimes.local import Timing
+from edgeconv.statistics.chance import chance_of, is_better, wilson_interval
 from edgeconv.store import sha256_file
 
 IMAGENET = "scale=1/255&mean=0.485,0.456,0.406&std=0.229,0.224,0.225"

@@ -19,11 +19,11 @@ from edgeconv.measure.accuracy import flips, top1
 from edgeconv.measure.beside import beside, compared
 from edgeconv.measure.doubts import accuracy_doubts, fairness_doubts
 from edgeconv.measure.measuring import Measuring
-from edgeconv.statistics.paired import paired_difference
 from edgeconv.measure.subjects import find_baseline, find_subjects
 from edgeconv.measure.timing import make_latency
 from edgeconv.nouns import Artifact, Measurement, RecipeName, Report
 from edgeconv.runtimes.local import Target, Timing
+from edgeconv.statistics.paired import paired_difference
 from edgeconv.store import sha256_file
 
 QUICK = Measuring(rounds=2, timing=Timing(warmup=1, repeats=5, seconds=1.0))

@@ -42,19 +42,22 @@ def locked(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterato
 
 
 @contextlib.contextmanager
-def owned(directory: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+def owned(
+    directory: Path, *, on_wait: Callable[[], None] = lambda: None, passing: bool = False
+) -> Iterator[None]:
     """Make `directory`, and hold it against other runs; see `locked`.
 
     If it was not there and nothing came into it, it is taken away again, while the lock
-    still holds: a run that waits for it makes it anew. Raises `OutputRefused`.
+    still holds: a run that waits for it makes it anew. One that is `passing` goes so also
+    where another run had made it. Raises `OutputRefused`.
     """
     made = writable_directory(directory)
     with locked(directory / _LOCK, on_wait=on_wait):
         try:
             yield
         finally:
-            if made is not None:
-                _remove_unused(directory, made)
+            if made is not None or passing:
+                _remove_unused(directory, made or directory)
 
 
 def _remove_unused(directory: Path, topmost: Path) -> None:

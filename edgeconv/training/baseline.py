@@ -136,7 +136,9 @@ def _own(places: Places, on_progress: Callable[[str], None]) -> AbstractContextM
     waiting = f"waiting for another training that keeps its checkpoints in {places.checkpoints}"
     directory = Path(places.checkpoints)
     return owned(
-        directory.parent if places.forget else directory, on_wait=lambda: on_progress(waiting)
+        directory.parent if places.forget else directory,
+        on_wait=lambda: on_progress(waiting),
+        passing=places.forget,
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from edgeconv.nouns import IoType, Qat, Recipe
 
-BATCH = 32
+BATCH = 64
 PRUNE, CLUSTER = 0.6, 6
 RECIPE = Recipe(name="qat", qat=Qat())
 
@@ -78,7 +78,7 @@ class Bench:
         self.images, self.labels = digits()
         tf_keras.utils.set_random_seed(0)
         self.model = self._build()
-        self.train(self.model, tf.distribute.get_strategy(), epochs=4, rate=5e-3)
+        self.train(self.model, tf.distribute.get_strategy(), epochs=5, rate=5e-3)
 
     def _build(self) -> Any:
         layers = self.keras.layers
@@ -269,8 +269,8 @@ def refused(bench: Bench, directory: Path) -> str:
     return ""
 
 
-def fine(bench: Bench, directory: Path, name: str, settings: Qat) -> Fine:
-    """Fine-tune to a structure, train with quantisation, convert; under two replicas."""
+def fine(bench: Bench, strategy: Any, settings: Qat, path: Path) -> Fine:
+    """Fine-tune to a structure, train with quantisation, convert."""
     from edgeconv.tf.qat.sparse import (
         Clustering,
         Pruning,
@@ -279,8 +279,7 @@ def fine(bench: Bench, directory: Path, name: str, settings: Qat) -> Fine:
         sparsity,
     )
 
-    strategy, epochs = bench.strategies()["mirrored"], 3
-    model = bench.model
+    epochs, model = 2, bench.model
     structures: list[Any] = []
     if settings.prune is not None:
         structures.append(Pruning(settings.prune, epochs * len(bench.images) // BATCH))
@@ -299,8 +298,8 @@ def fine(bench: Bench, directory: Path, name: str, settings: Qat) -> Fine:
         )
         model = copy
     made = bench.annotated(model, strategy, settings)
-    bench.train(made, strategy, epochs=2)
-    bench.converted(made, directory / f"{name}.tflite")
+    bench.train(made, strategy)
+    bench.converted(made, path)
     return Fine(
         sparsity=sparsity(model),
         distinct=distinct_weights(model),
@@ -330,7 +329,7 @@ def main(directory: Path) -> None:
         print(name, flush=True)
         made = bench.annotated(bench.model, strategy)
         bench.converted(made, directory / f"{name}_untrained.tflite")
-        bench.train(made, strategy, epochs=2)
+        bench.train(made, strategy)
         bench.converted(made, directory / f"{name}.tflite")
         found[name], accuracies[name] = ranges(made), bench.accuracy(made)
         if trained is None:
@@ -354,9 +353,12 @@ def main(directory: Path) -> None:
         softmax_range=sure_model(bench),
         refused=refused(bench, directory),
         fine={
-            "pruned": fine(bench, directory, "pruned", Qat(prune=PRUNE)),
-            "clustered": fine(bench, directory, "clustered", Qat(cluster=CLUSTER)),
-            "both": fine(bench, directory, "both", Qat(prune=PRUNE, cluster=CLUSTER)),
+            name: fine(bench, strategies[strategy], settings, directory / f"{name}.tflite")
+            for name, strategy, settings in (
+                ("pruned", "none", Qat(prune=PRUNE)),
+                ("clustered", "none", Qat(cluster=CLUSTER)),
+                ("both", "mirrored", Qat(prune=PRUNE, cluster=CLUSTER)),
+            )
         },
     )
     (directory / "results.json").write_bytes(msgspec.json.encode(results))

@@ -173,7 +173,7 @@ def test_a_worker_and_then_the_chief_killed_nothing_is_repeated_or_lost(
     assert (record.replicas, record.workers) == (2, 2)
     names = {path.name for path in (tmp_path / "out" / "small").iterdir()}
     assert {"1", "1.keras", "1.training.json"} <= names
-    assert not (tmp_path / "out" / "small" / ".checkpoints" / "current").exists()
+    assert not (tmp_path / "out" / "small" / ".checkpoints").exists()
 
 
 @pytest.mark.parametrize(
@@ -361,6 +361,20 @@ def test_a_member_of_a_hand_made_cluster_that_is_killed_ends_the_other_and_both_
     path = tmp_path / "out" / "small" / "1.training.json"
     record = msgspec.json.decode(path.read_bytes(), type=TrainingRecord)
     assert_nothing_repeated_or_lost(record, undisturbed, runs=2)
+
+
+@pytest.mark.slow
+def test_members_that_do_not_share_their_checkpoints_are_refused_before_they_train(small, tmp_path):
+    options = ("--strategy", "multiworker", "--loop", "custom", "--validation-fraction", "0.2")
+    first, second = hand_made()
+    with (
+        Command(tmp_path, small, *options, "--checkpoint-dir", "b", TF_CONFIG=second) as worker,
+        Command(tmp_path, small, *options, "--checkpoint-dir", "a", TF_CONFIG=first) as chief,
+    ):
+        for command in (chief, worker):
+            assert command.wait() == 3, command.printed
+            assert "do not see the same checkpoints" in command.printed
+            assert "epoch 1" not in command.printed
 
 
 def test_a_worker_that_never_answers_is_named_when_the_time_is_up(small, tmp_path):

@@ -135,12 +135,12 @@ class _Annotation:
             return self._same(use)
         if layer.name not in self._chosen:
             self._treat(use, "float", "it is none of the layers to quantise")
-            return self._parts.copied(use, use.args)
+            return self._parts.copied(use)
         made = self._quantized(use, kind)
         if made is None:
             reason = kind.reason or "there is no integer operator for its settings or rank"
             self._treat(use, "float", reason)
-            return self._parts.copied(use, use.args)
+            return self._parts.copied(use)
         return made
 
     def _quantized(self, use: Use, kind: Kind) -> Any:
@@ -170,15 +170,15 @@ class _Annotation:
 
     def _same(self, use: Use) -> Any:
         parts = self._parts
-        if use.operation.name not in self._chosen and not parts.have_ranges(use.args):
-            return parts.copied(use, use.args)
-        return parts.mark(parts.copied(use, parts.ranged(use.args)))
+        if use.operation.name not in self._chosen and not parts.have_ranges((use.args, use.kwargs)):
+            return parts.copied(use)
+        return parts.mark(parts.copied(parts.with_ranges(use)))
 
     def _value(self, use: Use, kind: Kind) -> Any:
         if class_name(use.operation) == "ReLU":
             made = self._parts.relu(use, self._parts.ranged(use.args[0]))
         else:
-            made = self._parts.copied(use, self._parts.ranged(use.args))
+            made = self._parts.copied(self._parts.with_ranges(use))
         if kind.name == "fixed":
             return self._absorbed([use], self._parts.mark(made))
         absorbed = [use]
@@ -192,7 +192,7 @@ class _Annotation:
         if after is None or not is_rectifier(after.operation):
             return tensor
         absorbed.append(after)
-        return self._parts.copied(after, (tensor,))
+        return self._parts.copied(after._replace(args=(tensor,)))
 
     def _affine(self, use: Use) -> Any:
         made = self._parts.affine(use, self._parts.ranged(use.args[0]))

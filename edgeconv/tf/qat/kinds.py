@@ -164,5 +164,5 @@ def is_channelwise_norm(layer: Any) -> bool:
 def is_softmax(layer: Any) -> bool:
     """Whether a layer is a softmax over the last dimension."""
     if class_name(layer) == "Softmax":
-        return layer.axis in (-1, len(layer.input_shape) - 1)
+        return bool(layer.axis == -1)
     return class_name(layer) == "Activation" and activation_of(layer) == "softmax"

@@ -74,16 +74,20 @@ class Parts:
             self._with_range[id(tensor)] = tensor
         return tensors
 
-    def copied(self, use: Use, args: Any) -> Any:
-        """What a copy of a use's layer, with its weights, gives for `args`."""
+    def with_ranges(self, use: Use) -> Use:
+        """A use whose float tensors all have ranges."""
+        return use._replace(args=self.ranged(use.args), kwargs=self.ranged(use.kwargs))
+
+    def copied(self, use: Use) -> Any:
+        """What a copy of a use's layer, with its weights, gives for the tensors of the use."""
         layer = use.operation
         if class_name(layer) in BATCH_NORMALISATIONS:
-            return self.normed(use, args[0])
+            return self.normed(use, use.args[0])
         made = self._layers.get(layer.name)
         if made is not None:
-            return made(*args, **use.kwargs)
+            return made(*use.args, **use.kwargs)
         made = self._layers[layer.name] = copy_of(layer, PREFIX + layer.name)
-        tensors = made(*args, **use.kwargs)
+        tensors = made(*use.args, **use.kwargs)
         if layer.weights:
             made.set_weights(layer.get_weights())
         return tensors
@@ -165,7 +169,7 @@ class Parts:
 
         layer = use.operation
         if layer.max_value is None or is_rectifier(layer):
-            return self.copied(use, (tensor,))
+            return self.copied(use._replace(args=(tensor,)))
         slope = float(layer.negative_slope)
         open_ended = tf_keras.layers.ReLU(negative_slope=slope, name=self._free_name(layer.name))
         unbounded = self.ranged(open_ended(tensor))

@@ -24,6 +24,7 @@ _KEPT = 2
 # TensorFlow's reader raises the first for a file that is too short.
 _UNREADABLE = (IndexError, msgspec.DecodeError)
 _BEST = "best-"
+_MARK = "shared"
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +88,24 @@ class Checkpoints:
                 hint="in a cluster, give a --checkpoint-dir that all members share",
             ) from error
 
+    def mark(self) -> None:
+        """Leave a sign in the directory, to be seen by all who share it. Raises `OutputRefused`."""
+        import tensorflow as tf
+
+        try:
+            tf.io.gfile.makedirs(self._directory)
+            with tf.io.gfile.GFile(f"{self._directory}/{_MARK}", "w") as file:
+                file.write("")
+        except tf.errors.OpError as error:
+            raise self._unwritable(error) from error
+
+    def is_marked(self) -> bool:
+        """Whether the sign of `mark` is there."""
+        import tensorflow as tf
+
+        found: bool = tf.io.gfile.exists(f"{self._directory}/{_MARK}")
+        return found
+
     def restore(self, identity: dict[str, str]) -> Progress | None:
         """Take up the last checkpoint; None where there is none.
 
@@ -146,10 +165,13 @@ class Checkpoints:
         except tf.errors.OpError as error:
             if is_lost_member(error):
                 raise
-            raise OutputRefused(
-                f"cannot write a checkpoint to {self._directory}: {error.message}",
-                hint="free some space, or choose another place with --checkpoint-dir",
-            ) from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: Any) -> OutputRefused:
+        return OutputRefused(
+            f"cannot write a checkpoint to {self._directory}: {error.message}",
+            hint="free some space, or choose another place with --checkpoint-dir",
+        )
 
 
 _NEXT = (

@@ -149,11 +149,27 @@ class _Run:
         progress = self._checkpoints.restore(identity)
         done = _steps(progress, self._order) if progress else 0
         _refuse_disagreement(self._place, done)
+        if self._problem.validation is not None:
+            self._refuse_unshared()
         if progress is None:
             self._problem.begin(self._model)
             return Progress(identity=identity)
         report_progress(f"resumed at step {done} of {self._schedule.epochs * self._order.steps}")
         return msgspec.structs.replace(progress, resumed_at=(*progress.resumed_at, done))
+
+    def _refuse_unshared(self) -> None:
+        """Raise `InputRefused` where members of a cluster could not read the best weights."""
+        import tensorflow as tf
+
+        strategy = self._place.strategy
+        if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            return
+        if self._place.is_chief:
+            self._checkpoints.mark()
+        wait_for_all(self._place)
+        seen = int(self._checkpoints.is_marked())
+        if _sum_over_members(strategy, seen) != strategy.num_replicas_in_sync:
+            raise _unshared(self._place)
 
     def epoch(self, progress: Progress) -> Progress:
         """Train one epoch, or the rest of one; how far it has come then."""
@@ -270,10 +286,14 @@ def _refuse_disagreement(place: Place, done: int) -> None:
     if place.coordinates:
         return
     if _sum_over_members(place.strategy, done) != done * place.strategy.num_replicas_in_sync:
-        raise InputRefused(
-            f"the members of the cluster do not see the same checkpoints in {place.checkpoints}",
-            hint="give a --checkpoint-dir on a file system that all of them share",
-        )
+        raise _unshared(place)
+
+
+def _unshared(place: Place) -> InputRefused:
+    return InputRefused(
+        f"the members of the cluster do not see the same checkpoints in {place.checkpoints}",
+        hint="give a --checkpoint-dir on a file system that all of them share",
+    )
 
 
 def wait_for_all(place: Place) -> None:

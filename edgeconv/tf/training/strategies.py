@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from edgeconv.nouns import Distribution
 
 _SYNCHRONOUS_DEVICES = 2
+_WHERE = ("Graph execution error", "Detected at node", "File ", "<stack traces unavailable>")
 
 
 def begin(distribution: Distribution, seed: int) -> Any:
@@ -228,5 +229,7 @@ def _set_up_gpus(distribution: Distribution, gpus: Sequence[Any]) -> None:
 
 
 def _first_line(error: Exception) -> str:
+    """The first line that says something; errors of graphs begin with where they arose."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__
+    telling = [line for line in lines if not line.startswith(_WHERE)] or lines
+    return telling[0][:300] if telling else type(error).__name__
