@@ -143,10 +143,10 @@ def _own(places: Places, on_progress: Callable[[str], None]) -> AbstractContextM
 
 
 def _refuse_unwritable(directory: Path) -> None:
-    """Raise `OutputRefused`; what was made to find out is taken away again."""
-    made = writable_directory(directory)
-    for made_here in (directory, *directory.parents) if made else ():
+    """Raise `OutputRefused` where nothing can be written; `directory` is not made for that."""
+    for there in (directory, *directory.parents):
+        # Asking can fail too, for a name that is too long.
         with contextlib.suppress(OSError):
-            made_here.rmdir()
-        if made_here == made:
-            return
+            if there.exists():
+                writable_directory(there)
+                return

@@ -53,6 +53,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     warm_up: WarmUp
     frozen: Frozen
     accuracies: dict[str, float]
+    untrained_ranges: dict[str, dict[str, tuple[float, float]]]
     ranges: dict[str, dict[str, tuple[float, float]]]
     plain_error: float
     dead_channel_error: float
@@ -136,9 +137,9 @@ class Bench:
 
         samples = tf.data.Dataset.from_tensor_slices((self.images, self.labels)).batch(BATCH)
         done = 0
+        run = tf.function(lambda images, labels: strategy.run(step, args=(images, labels)))
         for epoch in range(epochs):
             at_epoch(epoch, model)
-            run = tf.function(lambda images, labels: strategy.run(step, args=(images, labels)))
             for images, labels in strategy.experimental_distribute_dataset(samples):
                 run(images, labels)
                 done += 1
@@ -324,27 +325,28 @@ def main(directory: Path) -> None:
 
     bench = Bench(tf, tf_keras)
     strategies = bench.strategies()
-    accuracies, found, trained = {"float": bench.accuracy(bench.model)}, {}, None
+    accuracies, trained = {"float": bench.accuracy(bench.model)}, None
+    untrained: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, strategy in strategies.items():
         print(name, flush=True)
         made = bench.annotated(bench.model, strategy)
-        bench.converted(made, directory / f"{name}_untrained.tflite")
+        untrained[name] = ranges(made)
         bench.train(made, strategy)
-        bench.converted(made, directory / f"{name}.tflite")
         found[name], accuracies[name] = ranges(made), bench.accuracy(made)
         if trained is None:
             trained = made
+            bench.converted(made, directory / "none.tflite")
         else:
             # The same numbers in the variables of another strategy.
             made.set_weights(trained.get_weights())
             bench.converted(made, directory / f"{name}_same.tflite")
-    bench.converted(trained, directory / "again.tflite")
-    bench.converted(trained, directory / "int8.tflite", 1, input_type="int8", output_type="int8")
-    bench.converted(trained, directory / "uint8.tflite", input_type="uint8", output_type="uint8")
+    bench.converted(trained, directory / "io.tflite", 1, input_type="uint8", output_type="int8")
     results = Results(
         warm_up=warmed_up(bench, strategies["mirrored"]),
         frozen=frozen(bench, strategies["mirrored"]),
         accuracies=accuracies,
+        untrained_ranges=untrained,
         ranges=found,
         plain_error=float(
             np.max(np.abs(plain_copy(trained)(bench.images) - trained(bench.images)))
