@@ -24,13 +24,16 @@ class Data(NamedTuple):
     """Training and test samples.
 
     The `x_…` hold one array of shape (n, *sample_shape) per input, by the input's name;
-    the `y_…` are the labels, of shape (n, *label_shape).
+    the `y_…` are the labels, of shape (n, *label_shape). `groups_train`, integers (n,), says
+    which training samples belong together, such as several of one text or of one speaker: what
+    is kept apart to validate with then is whole groups.
     """
 
     x_train: dict[str, NDArray[Any]]
     y_train: NDArray[Any]
     x_test: dict[str, NDArray[Any]]
     y_test: NDArray[Any]
+    groups_train: NDArray[Any] | None = None
 
 
 class ModelModule(Protocol):

@@ -123,13 +123,14 @@ def data(place: str | None = None) -> Data:
 
     train, test = (_words(place, name) for name in (TRAIN_FILE, TEST_FILE))
     ids = vocabulary(train)
-    passages = np.tile(_passages(train, ids, TRAIN_FILE), (COPIES, 1))
-    x_train, y_train = masked(passages, seed=0)
+    passages = _passages(train, ids, TRAIN_FILE)
+    x_train, y_train = masked(np.tile(passages, (COPIES, 1)), seed=0)
     x_test, y_test = masked(_passages(test, ids, TEST_FILE), seed=1)
     for name, labels in ((TRAIN_FILE, y_train), (TEST_FILE, y_test)):
         if not len(labels):
             raise ValueError(f"{name} has no passage with {MASKED} words that training knows")
-    return Data(x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
+    groups = np.tile(np.arange(len(passages)), COPIES)
+    return Data(x_train, y_train, x_test, y_test, groups_train=groups)
 
 
 def vocabulary(words: list[str]) -> dict[str, int]:
@@ -147,13 +148,11 @@ def masked(
 ) -> tuple[dict[str, NDArray[np.int32]], NDArray[np.int32]]:
     """The model's inputs, and the words under the masks, int32 (n, 5).
 
-    Passages (n, 32) with fewer than 5 known words are left out.
+    `passages` is (n, 32), each with 5 known words at least.
     """
     import numpy as np
 
     known = passages != UNKNOWN
-    enough = known.sum(axis=1) >= MASKED
-    passages, known = passages[enough], known[enough]
     drawn = np.where(known, np.random.default_rng(seed).random(passages.shape), 2.0)
     positions = np.sort(np.argsort(drawn, axis=1)[:, :MASKED], axis=1).astype(np.int32)
     tokens = passages.copy()
@@ -180,11 +179,15 @@ def _words(place: str | None, name: str) -> list[str]:
 
 
 def _passages(words: list[str], ids: dict[str, int], name: str) -> NDArray[np.int32]:
-    """The numbers of the words, int32 (n, 32); what does not fill a passage is left out."""
+    """The numbers of the words, int32 (n, 32).
+
+    What does not fill a passage is left out, and so are passages with fewer than 5 known words.
+    """
     import numpy as np
 
     count = len(words) // LENGTH
     if count < 1:
         raise ValueError(f"{name} has {len(words)} words; a passage alone is {LENGTH}")
     numbers = [ids.get(word, UNKNOWN) for word in words[: count * LENGTH]]
-    return np.array(numbers, np.int32).reshape(count, LENGTH)
+    passages = np.array(numbers, np.int32).reshape(count, LENGTH)
+    return passages[(passages != UNKNOWN).sum(axis=1) >= MASKED]

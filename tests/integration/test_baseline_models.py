@@ -39,8 +39,6 @@ class Short(NamedTuple):
 QUICK = (
     Short("mnist_cnn", "mnist/mnist.npz", 2560, 1, 0.7),
     Short("spoken_digits", "audio_fsdd/fsdd.npz", WHOLE, 3, 0.5),
-    # That is the share of the commonest word, with which every training of it begins.
-    Short("bert_mlm", "wikitext2_valid_test", 1920, 1, 0.06, ("NEG",)),
 )
 SLOW = (
     Short("mnist_cnn", "mnist/mnist.npz", WHOLE, 3, 0.965),

@@ -67,6 +67,7 @@ def test_a_model_of_float64_keeps_its_inputs(place: Path, tmp_path: Path) -> Non
     assert artifact.verification.outputs[0].snr_db > 100
 
 
+@pytest.mark.slow
 def test_weights_that_the_first_engine_passes_over_are_the_seconds(
     place: Path, tmp_path: Path
 ) -> None:

@@ -64,7 +64,9 @@ def assert_found(diagnosis: Diagnosis, name: str) -> None:
     assert diagnosis.label_offset == (1 if name == "background" else 0)
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(
+    "name", ["unit", *(pytest.param(n, marks=pytest.mark.slow) for n in [*STEPS][1:])]
+)
 def test_the_training_of_a_saved_model_is_found_and_bench_agrees(
     name: str, zoo: Path, source: str, tmp_path: Path
 ) -> None:

@@ -189,6 +189,30 @@ def test_a_share_for_validation_that_rounds_to_nothing_is_refused(tmp_path):
         problem_of(written(tmp_path, "mine"), validation_fraction=0.001)
 
 
+def test_samples_that_belong_together_are_on_one_side_of_the_split(tmp_path):
+    grouped = f"{RETURN[:-1]}, groups_train=np.arange(100) // 4)"
+    module = written(tmp_path, "mine", (RETURN, grouped))
+    problem, _ = problem_of(module, validation_fraction=0.2)
+    assert len(problem.validation) == 20
+    data = read_data(load_module(module), "mine", None)
+    pairs = zip(data.x_train["x"], data.groups_train, strict=True)
+    groups = {tuple(x): group for x, group in pairs}
+    apart = {groups[tuple(x)] for x in problem.validation.inputs["x"]}
+    assert len(apart) == 5
+    assert apart.isdisjoint(groups[tuple(x)] for x in problem.train.inputs["x"])
+
+
+@pytest.mark.parametrize(
+    ("groups", "match"),
+    [
+        ("np.arange(7)", r"groups_train has the shape \(7,\), and there are 100 samples"),
+        ("['a'] * 100", "groups_train is no array of integers"),
+    ],
+)
+def test_groups_that_do_not_fit_are_refused(groups, match, tmp_path):
+    refused(tmp_path, match, (RETURN, f"{RETURN[:-1]}, groups_train={groups})"))
+
+
 def test_the_samples_kept_apart_and_those_trained_on_are_all_of_them(tmp_path):
     problem, _ = problem_of(written(tmp_path, "mine"), validation_fraction=0.2, seed=3)
     assert (len(problem.train), len(problem.validation)) == (80, 20)

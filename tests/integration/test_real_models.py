@@ -93,6 +93,7 @@ def test_a_real_loss_of_accuracy_is_seen_and_stopped(tmp_path: Path) -> None:
     assert [finding.model for finding in verdict.findings if not finding.ok] == ["int8"]
 
 
+@pytest.mark.slow
 def test_a_cnn_on_mnist_keeps_its_accuracy_in_every_format(tmp_path: Path) -> None:
     source = SHARED / "mnist" / "mnist.npz"
     model = tmp_path / "mnist_cnn" / "1"

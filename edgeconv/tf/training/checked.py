@@ -37,12 +37,28 @@ def refuse_data(name: str, data: Any) -> None:
         )
     _refuse_part(f"{name}: its training data", data.x_train, data.y_train)
     _refuse_part(f"{name}: its test data", data.x_test, data.y_test)
+    _refuse_groups(name, data)
     shapes = [{n: a.shape[1:] for n, a in x.items()} for x in (data.x_train, data.x_test)]
     if shapes[0] != shapes[1]:
         raise InputRefused(
             f"{name}: its training samples are {_in_words(shapes[0])}, and its test samples "
             f"{_in_words(shapes[1])}",
             hint="data() gives the same inputs in both parts",
+        )
+
+
+def _refuse_groups(name: str, data: Data) -> None:
+    import numpy as np
+
+    groups, count = data.groups_train, len(data.y_train)
+    if groups is None:
+        return
+    if not isinstance(groups, np.ndarray) or groups.dtype.kind not in "iu":
+        raise InputRefused(f"{name}: groups_train is no array of integers")
+    if groups.shape != (count,):
+        raise InputRefused(
+            f"{name}: groups_train has the shape {groups.shape}, and there are {count} samples",
+            hint="one number for each training sample, equal for those that belong together",
         )
 
 

@@ -122,7 +122,7 @@ def as_problem(
 ) -> Problem:
     """What a model module trains."""
     samples = Samples(data.x_train, data.y_train)
-    train, validation = _split(samples, validation_fraction, seed)
+    train, validation = _split(samples, data.groups_train, validation_fraction, seed)
     loss, metric = per_sample_loss(module.LOSS), per_sample_metric(module.METRIC)
     span = f"{samples.labels.min()} to {samples.labels.max()}"
 
@@ -178,18 +178,25 @@ def _plain(module: ModelModule, name: str, trained: Any) -> Any:
     return plain
 
 
-def _split(samples: Samples, fraction: float, seed: int) -> tuple[Samples, Samples | None]:
-    """The samples to train on, and those kept apart to validate with."""
+def _split(
+    samples: Samples, groups: Any, fraction: float, seed: int
+) -> tuple[Samples, Samples | None]:
+    """The samples to train on, and those kept apart to validate with: whole groups."""
     import numpy as np
 
-    count = round(len(samples) * fraction)
+    names, of_sample = np.unique(
+        np.arange(len(samples)) if groups is None else groups, return_inverse=True
+    )
+    count = round(len(names) * fraction)
     if fraction and not count:
-        raise UsageError(f"{fraction:g} of {len(samples)} samples is none to validate with")
+        what = "samples" if groups is None else "groups of samples"
+        raise UsageError(f"{fraction:g} of {len(names)} {what} is none to validate with")
     if not count:
         return samples, None
-    order = np.random.default_rng(seed).permutation(len(samples))
-    kept, apart = np.sort(order[count:]), np.sort(order[:count])
-    return _rows(samples, kept), _rows(samples, apart)
+    is_apart = np.zeros(len(names), bool)
+    is_apart[np.random.default_rng(seed).permutation(len(names))[:count]] = True
+    rows = is_apart[of_sample]
+    return _rows(samples, ~rows), _rows(samples, rows)
 
 
 def _rows(samples: Samples, rows: Any) -> Samples:
