@@ -96,6 +96,10 @@ class CoordinatedFitLoop:
             chosen = {name: tf.gather(tensor, index) for name, tensor in inputs.items()}
             return chosen, tf.gather(labels, index), tf.ones(batch)
 
+        # No worker knows which one it is, and with the seed of the training all would go through
+        # the same samples in the same order. The time on a worker tells it from the others.
+        ahead = tf.cast(tf.timestamp() * 1e6, tf.int64)
         # Numbers are put into a random order, and not the samples, which would all be copied.
-        endless = tf.data.Dataset.range(len(train)).shuffle(len(train)).repeat()
+        order = tf.data.Dataset.range(len(train)).shuffle(len(train)).repeat()
+        endless = order.map(lambda number: (number + ahead) % len(train))
         return untuned(endless.batch(batch, drop_remainder=True).map(fetch))
