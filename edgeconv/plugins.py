@@ -7,7 +7,7 @@ imported when it is first used.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -31,6 +31,30 @@ BASELINE_MODELS = {
     "mnist_cnn": "edgeconv.models.mnist_cnn",
     "spoken_digits": "edgeconv.models.spoken_digits",
 }
+# Each runs .tflite files, but for "tfserving" and "tensorflow" without a version, which run the
+# trained model. The module and what it is called with are in edgeconv/runtimes/interface.py.
+RUNTIMES = {
+    "adb": "edgeconv.runtimes.kinds.adb",
+    "fake": "edgeconv.runtimes.kinds.fake",
+    "litert": "edgeconv.runtimes.kinds.litert",
+    "ssh": "edgeconv.runtimes.kinds.ssh",
+    "tensorflow": "edgeconv.runtimes.kinds.tensorflow",
+    "tflite-runtime": "edgeconv.runtimes.kinds.tflite_runtime",
+    "tfserving": "edgeconv.runtimes.kinds.tfserving",
+    "web": "edgeconv.runtimes.kinds.web",
+}
+# How well outputs fit labels, or a reference's outputs: a `Metric` of edgeconv/measure/scores.py.
+METRICS = {
+    "auc": "edgeconv.measure.classes:AUC",
+    "detection_agreement": "edgeconv.measure.detection:DETECTION",
+    "f1": "edgeconv.measure.classes:F1",
+    "mae": "edgeconv.measure.distances:MAE",
+    "masked_accuracy": "edgeconv.measure.tokens:MASKED_ACCURACY",
+    "mse": "edgeconv.measure.distances:MSE",
+    "perplexity": "edgeconv.measure.tokens:PERPLEXITY",
+    "top1": "edgeconv.measure.classes:TOP1",
+    "top5": "edgeconv.measure.classes:TOP5",
+}
 
 
 def sample_source(kind: str) -> ModuleType:
@@ -49,3 +73,22 @@ def baseline_model(name: str) -> ModuleType:
 
         raise unknown_name("baseline model", name, BASELINE_MODELS)
     return import_module(BASELINE_MODELS[name])
+
+
+def runtime_module(name: str) -> ModuleType:
+    """The module of a runtime. Raises `UsageError` for an unknown name."""
+    if name not in RUNTIMES:
+        from edgeconv.errors import unknown_name
+
+        raise unknown_name("runtime", name, RUNTIMES)
+    return import_module(RUNTIMES[name])
+
+
+def metric(name: str) -> Any:
+    """The `Metric` of that name. Raises `UsageError` for an unknown one."""
+    if name not in METRICS:
+        from edgeconv.errors import unknown_name
+
+        raise unknown_name("metric", name, METRICS)
+    module, _, attribute = METRICS[name].partition(":")
+    return getattr(import_module(module), attribute)

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
@@ -83,6 +83,8 @@ class Child:
         cwd: Path,
         allowance: Allowance,
         environment: Mapping[str, str],
+        talks: bool = False,
+        shares: tuple[int, ...] = (),
     ) -> None:
         self.label = label
         self.log = cwd / "log.txt"
@@ -99,10 +101,10 @@ class Child:
                     cwd=cwd,
                     env={**os.environ, **environment},
                     stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
+                    stdout=subprocess.PIPE if talks else log,
+                    stderr=log,
                     start_new_session=True,
-                    pass_fds=[end.fileno()],
+                    pass_fds=[end.fileno(), *shares],
                     bufsize=0,
                 )
                 _end_session_when_closed(end.fileno(), self._process.pid)
@@ -124,6 +126,24 @@ class Child:
         # It may have been killed already.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(b"\n")
+
+    @property
+    def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        """The stdin and the stdout, unbuffered, of a child that talks."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        return self._process.stdin, self._process.stdout
+
+    def renew(self) -> None:
+        """Count its time from now on: it was given something new to do."""
+        self._started_s = time.monotonic()
+
+    def check(self) -> None:
+        """Hold it to its allowance; once it has ended, raise unless that was well."""
+        self._enforce_allowance()
+        if self.has_ended():
+            self.kill()
+            self.raise_unless_well()
 
     def has_ended(self) -> bool:
         """Whether the process has ended; its exit code is known then.
@@ -218,9 +238,23 @@ def start(
     cwd: Path,
     allowance: Allowance = Allowance(),
     environment: Mapping[str, str] | None = None,
+    talks: bool = False,
+    shares: tuple[int, ...] = (),
 ) -> Child:
-    """Run `command` under supervision in `cwd`, where its log is kept as log.txt."""
-    return Child(command, label=label, cwd=cwd, allowance=allowance, environment=environment or {})
+    """Run `command` under supervision in `cwd`, where its log is kept as log.txt.
+
+    One that `talks` has its stdout in a pipe, which is not in the log; see `Child.pipes`. It
+    `shares` these open files, by their numbers.
+    """
+    return Child(
+        command,
+        label=label,
+        cwd=cwd,
+        allowance=allowance,
+        environment=environment or {},
+        talks=talks,
+        shares=shares,
+    )
 
 
 def in_turn(starts: Iterable[Callable[[], Running]], *, width: int = 2) -> Iterator[Running]:

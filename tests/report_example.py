@@ -6,13 +6,14 @@ import math
 
 import msgspec
 
-from edgeconv.measure.beside import beside, compared
 from edgeconv.nouns import (
     MAX_SNR_DB,
     Accuracy,
+    Agreement,
     Artifact,
     CalibrationRecord,
     Comparison,
+    Conditions,
     Conversion,
     DataIdentity,
     Distribution,
@@ -22,10 +23,13 @@ from edgeconv.nouns import (
     Finding,
     LadderStep,
     Latency,
+    LayerError,
     Measurement,
     OperatorCount,
+    OperatorTime,
     OutputError,
     Preprocessing,
+    Profile,
     Qat,
     QatRecord,
     Recipe,
@@ -39,9 +43,14 @@ from edgeconv.nouns import (
     Verdict,
     Verification,
 )
+from edgeconv.statistics.paired import paired_difference
 
 SAMPLES = 360
 FLOAT_RIGHT = 352
+CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+LABELS = tuple((7 * i + i // 50) % 10 for i in range(SAMPLES))
+# What each digit is taken for when it is not seen.
+_TAKEN_FOR = (6, 8, 3, 8, 9, 9, 0, 9, 3, 3)
 TOOLS = {"ai-edge-litert": "2.3.0", "ai-edge-quantizer": "0.10.0", "tensorflow": "2.21.0"}
 
 # recipe: bytes, p50 in µs, samples right, fixed, broken, SNR in dB, share int, share float16
@@ -74,6 +83,9 @@ def latency(p50_us: float, rounds: int = 3, count: int = 60) -> Latency:
         batch=1,
         p50_us=ordered[len(ordered) // 2],
         p90_us=ordered[len(ordered) * 9 // 10],
+        p99_us=ordered[len(ordered) * 99 // 100],
+        p50_interval_us=(ordered[len(ordered) * 43 // 100], ordered[len(ordered) * 57 // 100]),
+        warmup=tuple(12 + 5 * r for r in range(rounds)),
     )
 
 
@@ -81,7 +93,19 @@ def accuracy(fixed: int, broken: int) -> Accuracy:
     """That of the baseline, but for so many samples."""
     right = FLOAT_RIGHT + fixed - broken
     correct = "0" * broken + "1" * right + "0" * (SAMPLES - right - broken)
-    return Accuracy(value=right / SAMPLES, samples=SAMPLES, correct=correct)
+    return Accuracy(
+        value=right / SAMPLES, samples=SAMPLES, correct=correct, predicted=predicted(correct)
+    )
+
+
+def predicted(correct: str) -> tuple[int, ...]:
+    """The class of every sample: the label where it is right, else what it is taken for."""
+    pairs = zip(LABELS, correct, strict=True)
+    return tuple(label if right == "1" else _TAKEN_FOR[label] for label, right in pairs)
+
+
+def f1(value: float) -> Accuracy:
+    return Accuracy(metric="f1", value=value, samples=SAMPLES)
 
 
 def baseline() -> Measurement:
@@ -95,6 +119,9 @@ def baseline() -> Measurement:
         latency=latency(412.0),
         peak_memory_bytes=612_000_000,
         accuracy=accuracy(0, 0),
+        metrics=(f1(0.97751),),
+        batched_us=tuple(9000.0 + 35 * (i % 11) for i in range(20)),
+        batched_size=32,
         size_ratio=1.0,
         latency_ratio=6.71,
     )
@@ -104,7 +131,9 @@ def measurement(recipe: RecipeName) -> Measurement:
     size, p50, right, fixed, broken, *_ = _FIGURES[recipe]
     accurate = accuracy(fixed, broken)
     assert accurate.value == right / SAMPLES
-    measured = Measurement(
+    floats = accuracy(0, 0)
+    drop, low, high = paired_difference(floats.correct, accurate.correct)
+    return Measurement(
         name=f"digits_cnn-{recipe}",
         role="artifact",
         runtime="litert 2.3.0",
@@ -114,10 +143,78 @@ def measurement(recipe: RecipeName) -> Measurement:
         recipe=recipe,
         latency=latency(p50),
         peak_memory_bytes=38_200_000 + size,
+        arena_bytes=12_288 if recipe in ("int8", "qat") else 49_152,
         accuracy=accurate,
+        metrics=(f1(round(accurate.value - 0.0003, 5)),),
+        agreement=(agreement(recipe),),
+        profile=profile(p50, recipe) if recipe in ("float32", "int8", "int16x8") else None,
+        layer_errors=layer_errors(recipe) if recipe in ("dynamic", "int8", "int16x8") else (),
+        oldest_runtime="2.3.0" if recipe == "int8" else "1.15.0",
+        size_ratio=size / 231_004,
+        latency_ratio=p50 / 61.4,
+        accuracy_drop=drop,
+        accuracy_drop_interval=(low, high),
+        fixed=fixed,
+        broken=broken,
     )
-    made = beside(measured, baseline(), ())
-    return msgspec.structs.replace(made, latency_ratio=p50 / 61.4)
+
+
+def agreement(recipe: RecipeName) -> Agreement:
+    *_, fixed, broken, snr_db, _, _ = _FIGURES[recipe]
+    noise = 0.0 if snr_db == MAX_SNR_DB else 10 ** (-snr_db / 20)
+    return Agreement(
+        output="probabilities",
+        reference="baseline",
+        samples=SAMPLES,
+        flips=fixed + broken,
+        cosine=1 - noise**2 / 2,
+        snr_db=snr_db,
+        max_error=0.9 * noise,
+    )
+
+
+# operator, its output, share of the time, distance from the output's SNR in dB
+_LAYERS = (
+    ("CONV_2D", "digits_cnn/conv2d/Relu", 0.31, 14.0),
+    ("MAX_POOL_2D", "digits_cnn/max_pooling2d/MaxPool", 0.06, 13.1),
+    ("CONV_2D", "digits_cnn/conv2d_1/Relu", 0.38, 6.2),
+    ("RESHAPE", "digits_cnn/flatten/Reshape", 0.01, 6.2),
+    ("FULLY_CONNECTED", "digits_cnn/dense/Relu", 0.12, -2.4),
+    ("FULLY_CONNECTED", "digits_cnn/dense_1/BiasAdd", 0.03, 1.7),
+    ("SOFTMAX", "StatefulPartitionedCall_1:0", 0.02, 0.0),
+)
+
+
+def profile(p50_us: float, recipe: RecipeName) -> Profile:
+    delegate = "" if recipe == "int16x8" else "XNNPACK"
+    return Profile(
+        method="sub-models" if recipe == "int16x8" else "runtime",
+        total_us=p50_us,
+        operators=tuple(
+            OperatorTime(
+                index=i,
+                operator=operator,
+                layer=layer,
+                delegate="" if operator == "RESHAPE" else delegate,
+                mean_us=round(p50_us * share, 3),
+            )
+            for i, (operator, layer, share, _) in enumerate(_LAYERS)
+        ),
+    )
+
+
+def layer_errors(recipe: RecipeName) -> tuple[LayerError, ...]:
+    *_, snr_db, _, _ = _FIGURES[recipe]
+    return tuple(
+        LayerError(
+            layer=layer,
+            operator=operator,
+            samples=64,
+            snr_db=round(snr_db + above, 1),
+            max_error=round(3 * 10 ** (-(snr_db + above) / 20), 5),
+        )
+        for operator, layer, _, above in _LAYERS
+    )
 
 
 def without_accuracy(recipe: RecipeName) -> Measurement:
@@ -314,8 +411,19 @@ def qat() -> QatRecord:
 
 
 def comparison() -> Comparison:
-    rows, artifacts = zip(*((measurement(r), artifact(r)) for r in ("int8", "qat")), strict=True)
-    return compared(rows, artifacts)[0]
+    model, other = measurement("qat"), measurement("int8")
+    assert model.accuracy is not None
+    assert other.accuracy is not None
+    difference, low, high = paired_difference(model.accuracy.correct, other.accuracy.correct)
+    pairs = list(zip(model.accuracy.correct, other.accuracy.correct, strict=True))
+    return Comparison(
+        model=model.name,
+        other=other.name,
+        difference=difference,
+        interval=(low, high),
+        fixed=pairs.count(("1", "0")),
+        broken=pairs.count(("0", "1")),
+    )
 
 
 def verdict() -> Verdict:
@@ -363,6 +471,25 @@ def report() -> Report:
         comparisons=(comparison(),),
         training=training(),
         artifacts=tuple(artifact(recipe) for recipe in _FIGURES),
+        conditions=Conditions(
+            load_before=0.31,
+            load_after=1.12,
+            steal=0.004,
+            busy=0.021,
+            governor="performance",
+            frequency_mhz=(2445.0, 3340.0),
+        ),
+        labels=LABELS,
+        class_names=CLASSES,
+        command=(
+            "edgeconv",
+            "bench",
+            "out/digits_cnn",
+            "--data",
+            "sklearn:digits",
+            "-o",
+            "my report",
+        ),
         verdict=verdict(),
         notes=("latency was measured on a shared machine",),
     )

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 import pytest
 from report_example import training
+from tiny_tflite import float_model, packed
 
 from edgeconv.cli import run
+from edgeconv.nouns import Report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,3 +57,60 @@ def test_a_training_record_of_this_version_is_read_before_the_models(
     record.write_bytes(msgspec.json.encode(training()))
     assert run(["bench", str(tmp_path / "m.tflite"), "--training", str(record)]) == 3
     assert "m.tflite does not exist" in capsys.readouterr().err
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    file = tmp_path / "tiny.tflite"
+    file.write_bytes(packed(float_model(signature=("serving_default", ["x"], ["y"]))))
+    return file
+
+
+def test_what_was_typed_is_in_the_report_and_every_option_arrives(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    data = str(tmp_path / "data.npz")
+    np.savez(data, x=rng.normal(size=(20, 4)).astype(np.float32), labels=np.arange(20) % 3)
+    typed = [
+        *("bench", str(model), "--data", data, "--runtime", "fake", "--metric", "f1"),
+        *(
+            "--metric",
+            "top1",
+            "--rounds",
+            "2",
+            "--repeats",
+            "7",
+            "--title",
+            "a & b",
+            "--json",
+            "-q",
+        ),
+    ]
+    assert run(typed) == 0
+    report = msgspec.json.decode(capsys.readouterr().out, type=Report)
+    assert report.command == ("edgeconv", *typed)
+    assert report.title == "a & b"
+    (row,) = report.measurements
+    assert row.runtime == "fake 1"
+    assert row.accuracy is not None
+    assert [row.accuracy.metric, *(one.metric for one in row.metrics)] == ["f1", "top1"]
+    assert row.latency is not None
+    assert [len(samples) for samples in row.latency.rounds_us] == [7, 7]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--runtime", "litrt"], 2, "did you mean 'litert'"),
+        (["--metric", "topp5"], 2, "did you mean 'top5'"),
+        (["--metric", "mae"], 3, "the metric mae needs labels"),
+        (["--runtime", "fake:failing=tiny.tflite"], 4, ""),
+        (["--accelerator", "gpu"], 2, "'interpreter', 'compiled'"),
+    ],
+)
+def test_what_cannot_be_measured_ends_with_its_exit_code(
+    options: list[str], code: int, said: str, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["bench", str(model), *options, "-q"]) == code
+    assert said in capsys.readouterr().err

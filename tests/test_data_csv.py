@@ -33,7 +33,14 @@ def table(tmp_path: Path) -> Any:
 
 
 def read(place: str, wanted: frozenset[str] | None = None, **options: str) -> Any:
-    return csv_file.read(place, options, wanted)
+    return with_classes(csv_file.read(place, options, wanted))
+
+
+def with_classes(arrays: Any) -> Any:
+    """The same arrays. Raises, as `open_samples` does, where labels are no class numbers."""
+    if arrays.no_classes:
+        raise InputRefused(arrays.no_classes)
+    return arrays
 
 
 def column(*shape: int, name: str = "x", dtype: str = "float32") -> TensorSpec:

@@ -51,7 +51,11 @@ def read(place: str, wanted: frozenset[str] | None = None, **options: str) -> An
             wanted=None if wanted is None else tuple(wanted),
             output=output,
         )
-        return take_over(parquet.read_table(job), Path(output))
+        arrays = take_over(parquet.read_table(job), Path(output))
+    if arrays.no_classes:
+        # As `open_samples` does where labels must be classes.
+        raise InputRefused(arrays.no_classes)
+    return arrays
 
 
 def read_in_child(place: str, **options: str) -> Any:

@@ -22,7 +22,7 @@ from edgeconv.measure.doctor import likeliest_first
 from edgeconv.measure.judging import judged, kind_of_scores
 from edgeconv.measure.measuring import Measuring
 from edgeconv.nouns import Accuracy, Preprocessing, Trial
-from edgeconv.runtimes.local import Timing
+from edgeconv.runtimes.interface import Timing
 from edgeconv.statistics.chance import chance_of, is_better, wilson_interval
 from edgeconv.store import sha256_file
 
@@ -286,7 +286,7 @@ def test_samples_that_no_step_makes_fit_are_refused(model: Path) -> None:
 def test_models_that_are_no_classifier_of_one_float_input_are_refused(tmp_path: Path) -> None:
     pixels, labels = images()
     one = linear(tmp_path / "one.tflite", (SIDE, SIDE, 3), np.ones((1, 27)), np.zeros(1))
-    assert "one score per class" in refused(one, pixels, labels)
+    assert "a label is 11, and the model has 2 classes" in refused(one, pixels, labels)
     two = Graph()
     a, b = (two.tensor(name, (1, 4), "float32", dynamic=True) for name in "ab")
     y = two.tensor("y", (1, 4), "float32")

@@ -32,6 +32,8 @@ LATENCY = Latency(
     batch=1,
     p50_us=100.0,
     p90_us=110.0,
+    p99_us=110.0,
+    p50_interval_us=(100.0, 100.0),
 )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_example import accuracy, artifact, baseline, measurement, qat, training
 from tiny_tflite import float_model, int8_model, packed
@@ -22,7 +22,7 @@ from edgeconv.measure.measuring import Measuring
 from edgeconv.measure.subjects import find_baseline, find_subjects
 from edgeconv.measure.timing import make_latency
 from edgeconv.nouns import Artifact, Measurement, RecipeName, Report
-from edgeconv.runtimes.local import Target, Timing
+from edgeconv.runtimes.interface import Timing
 from edgeconv.statistics.paired import paired_difference
 from edgeconv.store import sha256_file
 
@@ -56,7 +56,7 @@ def test_labels_beyond_the_classes_and_outputs_that_are_no_scores_are_refused() 
     with pytest.raises(InputRefused, match="label is 3, and the model has 3 classes"):
         top1({"y": scores_for([0], 3)}, np.array([3]), None)
     with pytest.raises(InputRefused, match="one score per class"):
-        top1({"y": np.zeros((2, 1), np.float32)}, np.array([0, 1]), None)
+        top1({"y": np.zeros((2, 3, 4), np.float32)}, np.array([0, 1]), None)
     with pytest.raises(InputRefused, match="2 samples do not fit"):
         top1({"y": scores_for([0], 3)}, np.array([0, 1]), None)
 
@@ -83,6 +83,7 @@ def test_fixed_less_broken_is_the_change_in_right_answers(
     assert flips(before, before) == (0, 0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=20), min_size=1, max_size=4))
 def test_percentiles_are_of_all_rounds_together(rounds: list[list[float]]) -> None:
     made = make_latency(
@@ -289,5 +290,5 @@ def test_a_runtime_that_is_not_there_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no Python at"):
         bench(
             [tmp_path],
-            measuring=msgspec.structs.replace(QUICK, target=Target(python="/nowhere/python")),
+            measuring=msgspec.structs.replace(QUICK, python="/nowhere/python"),
         )

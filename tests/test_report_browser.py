@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from html import unescape
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 import report_example as example
 
@@ -28,7 +31,7 @@ FLAGS = [
     # The page is measured from beside it, which a browser forbids two files.
     "--allow-file-access-from-files",
 ]
-# The page itself runs no script, so a frame of the wanted width is measured from outside.
+# A frame of the wanted width is measured, and used, from outside.
 WRAPPER = """<!doctype html><meta charset="utf-8"><body>
 <iframe id="frame" src="report.html" style="width:{width}px;height:900px;border:0"></iframe>
 <script>
@@ -39,9 +42,30 @@ onload = () => {{
     return box.x < -1 || box.x + box.width > area.width + 1 || box.y + box.height > area.height + 1;
   }}).map(t => t.textContent);
   const root = page.documentElement;
-  const said = [root.scrollWidth, root.clientWidth, page.querySelectorAll("svg").length,
-    getComputedStyle(page.body).fontFamily.includes("system-ui"), names.join("|")];
+  const scrolling = [...page.querySelectorAll("body *")].filter(e =>
+    e.scrollWidth > e.clientWidth + 1 && ["auto", "scroll"].includes(getComputedStyle(e).overflowX)
+  ).filter(e => !e.matches(".scroll")).map(e => e.tagName + "." + e.className);
+  const said = [root.scrollWidth, root.clientWidth,
+    page.querySelectorAll("svg:not([aria-hidden])").length,
+    getComputedStyle(page.body).fontFamily.includes("system-ui"), names.join("|"),
+    scrolling.join("|")];
   document.body.dataset.measured = said.join(";");
+  const table = page.querySelector(".models table");
+  const order = () => [...table.tBodies[0].rows].map(r => r.cells[0].firstChild.textContent.trim());
+  const heading = [...table.tHead.rows[0].cells].find(c => c.textContent.startsWith("{column}"));
+  const button = heading.querySelector("button");
+  button.click();
+  const up = [heading.getAttribute("aria-sort"), ...order()];
+  button.click();
+  const down = [heading.getAttribute("aria-sort"), ...order()];
+  const tip = page.querySelector(".tip");
+  const point = page.querySelector("circle[data-row]");
+  const was = tip.hidden;
+  point.dispatchEvent(new Event("focus"));
+  const shown = [was, tip.hidden, tip.textContent, point.getAttribute("tabindex"),
+    page.querySelector(`tr[data-row="${{point.dataset.row}}"]`).classList.contains("linked")];
+  page.defaultView.dispatchEvent(new KeyboardEvent("keydown", {{ key: "Escape" }}));
+  document.body.dataset.used = JSON.stringify({{ up, down, shown, escaped: tip.hidden }});
 }};
 </script>"""
 
@@ -53,18 +77,63 @@ def test_the_page_fits_its_window_and_the_browser_has_nothing_to_complain(
     tmp_path: Path, width: int
 ) -> None:
     (tmp_path / "report.html").write_text(render_html(example.report()), encoding="utf-8")
-    (tmp_path / "wrapper.html").write_text(WRAPPER.format(width=width), encoding="utf-8")
-    dom, log = dumped(tmp_path / "wrapper.html", tmp_path)
+    dom, log = framed(tmp_path, width)
     found = re.search('data-measured="([^"]*)"', dom)
     assert found, log
-    scroll_width, client_width, pictures, styled, cut = found[1].split(";")
+    scroll_width, client_width, pictures, styled, cut, scrolling = found[1].split(";")
     assert int(client_width) in range(width - 20, width + 1)
     assert int(scroll_width) <= int(client_width)
-    assert (pictures, styled, cut) == ("6", "true", "")
+    assert (pictures, styled, cut, scrolling) == ("10", "true", "", "")
     assert "CONSOLE" not in log
 
 
-def test_the_security_policy_of_the_page_lets_no_script_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("column", "smallest", "largest", "absent"),
+    [
+        ("Size", "dynamic", "digits_cnn", 0),
+        # Of a model that did not run, and of the one that was not judged, nothing is known.
+        ("p50", "int8", "digits_cnn", 1),
+        ("Drop", "qat", "int16x8", 3),
+        ("Model", "digits_cnn", "weight-only-int8", 0),
+    ],
+)
+def test_a_column_sorts_both_ways_and_what_was_not_measured_stays_last(
+    column: str, smallest: str, largest: str, absent: int, tmp_path: Path
+) -> None:
+    (tmp_path / "report.html").write_text(render_html(example.report()), encoding="utf-8")
+    used = used_page(tmp_path, column)
+    (up, *rising), (down, *falling) = used["up"], used["down"]
+    assert (up, down) == ("ascending", "descending")
+    there = len(rising) - absent
+    assert rising[0].endswith(smallest)
+    assert rising[there - 1].endswith(largest)
+    assert falling[0].endswith(largest)
+    assert falling[there - 1].endswith(smallest)
+    assert rising[there:] == falling[there:]
+
+
+def test_a_point_says_what_it_is_to_the_keyboard_and_marks_its_row(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text(render_html(example.report()), encoding="utf-8")
+    used = used_page(tmp_path, "Size")
+    was_hidden, is_hidden, text, tabindex, is_linked = used["shown"]
+    assert (was_hidden, is_hidden, tabindex, is_linked) == (True, False, "0", True)
+    assert re.fullmatch(r"[\w]+: [\d.]+ kB, [\d.]+ %", text)
+    assert used["escaped"] is True
+
+
+def test_reports_side_by_side_fit_too(tmp_path: Path) -> None:
+    page = render_html(example.report(), msgspec.structs.replace(example.report(), title="two"))
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    dom, log = framed(tmp_path, 390)
+    found = re.search('data-measured="([^"]*)"', dom)
+    assert found, log
+    scroll_width, client_width, *_, scrolling = found[1].split(";")
+    assert int(scroll_width) <= int(client_width)
+    assert scrolling == ""
+    assert "CONSOLE" not in log
+
+
+def test_the_security_policy_of_the_page_lets_no_other_script_run(tmp_path: Path) -> None:
     html = render_html(example.report()).replace(
         "</main>", "</main><script>document.body.dataset.ran = 'yes'</script>"
     )
@@ -74,6 +143,22 @@ def test_the_security_policy_of_the_page_lets_no_script_run(tmp_path: Path) -> N
     assert 'data-ran="yes"' not in dom
     # This is also how we know that the log would show a complaint.
     assert "CONSOLE" in log
+
+
+def framed(folder: Path, width: int, column: str = "Size") -> tuple[str, str]:
+    """What the page in `folder` became in a frame so wide, and the browser's log."""
+    wrapper = WRAPPER.format(width=width, column=column)
+    (folder / "wrapper.html").write_text(wrapper, encoding="utf-8")
+    return dumped(folder / "wrapper.html", folder)
+
+
+def used_page(folder: Path, column: str) -> Any:
+    """What came of sorting by a column, and of a point that got the focus."""
+    dom, log = framed(folder, 1280, column)
+    found = re.search('data-used="([^"]*)"', dom)
+    assert found, log
+    assert "CONSOLE" not in log
+    return json.loads(unescape(found[1]))
 
 
 def dumped(page: Path, scratch: Path) -> tuple[str, str]:

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import msgspec
 import pytest
 import report_example as example
 from golden_files import assert_golden
 
-from edgeconv.nouns import Epoch, OutputError, Report, TensorSpec, TreatedLayer
+from edgeconv.nouns import Conditions, Epoch, OutputError, Report, TensorSpec, TreatedLayer
 from edgeconv.report.html import render_html
 
 HOSTILE = [
@@ -18,6 +21,7 @@ HOSTILE = [
     "{{7*7}}{% raw %}",
     "\x1b\x00",
 ]
+CONDITIONS = Conditions(load_before=0.5)
 _VOID = {"meta", "br", "img", "link", "input"}
 
 
@@ -63,23 +67,37 @@ def test_every_tag_is_closed_and_every_id_is_there_once() -> None:
     assert {name for names in named for name in names.split()} <= set(ids)
 
 
-def test_the_page_loads_nothing_and_runs_nothing() -> None:
+def test_the_page_loads_nothing_and_runs_only_its_own_script() -> None:
     html = render_html(example.report())
     page = Page(html)
-    assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe", "object", "base"}
+    assert not {tag for tag, _ in page.tags} & {"link", "img", "iframe", "object", "base"}
+    assert page.count("script") == 1
+    (script,) = re.findall("<script>(.*?)</script>", html, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert not [a for _, attrs in page.tags for a in attrs if a in ("src", "style", "xlink:href")]
-    assert [attrs["href"] for _, attrs in page.tags if "href" in attrs] == ["#models"]
+    ids = {attrs.get("id") for _, attrs in page.tags}
+    links = [attrs["href"] or "" for _, attrs in page.tags if "href" in attrs]
+    assert len(links) == 13
+    assert all(link[0] == "#" and link[1:] in ids for link in links)
     assert "url(" not in html
     assert "@import" not in html
     policy = next(a["content"] for _, a in page.tags if "http-equiv" in a)
     assert policy is not None
-    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:;")
+    assert policy == (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def test_the_page_can_be_used_without_seeing_it() -> None:
     page = Page(render_html(example.report()))
     assert page.count("table") == page.count("caption") > 5
-    assert page.count("svg") == page.count("desc") == 6
+    pictures = [attrs for tag, attrs in page.tags if tag == "svg" and "aria-hidden" not in attrs]
+    assert len(pictures) == page.count("desc") == 10
+    assert all(attrs["role"] == "img" and attrs["aria-labelledby"] for attrs in pictures)
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
     assert all("scope" in attrs for tag, attrs in page.tags if tag == "th")
     assert [page.count(tag) for tag in ("main", "header", "footer", "h1")] == [1, 1, 1, 1]
 
@@ -110,8 +128,26 @@ def hostile_report(text: str) -> Report:
     )
     trained = msgspec.structs.replace(example.artifact("qat"), qat=record)
     epoch = Epoch(metrics={text: 1.0}, validation={text: 1.0}, samples=1, seconds=1.0)
+    whole = example.measurement("int8")
+    assert whole.profile is not None
+    operators = [
+        msgspec.structs.replace(one, operator=text, layer=text, delegate=text)
+        for one in whole.profile.operators
+    ]
     measured = [
-        msgspec.structs.replace(example.measurement("int8"), name=text + end, runtime=text)
+        msgspec.structs.replace(
+            whole,
+            name=text + end,
+            runtime=text,
+            oldest_runtime=text,
+            metrics=(msgspec.structs.replace(whole.metrics[0], metric=text),),
+            agreement=(msgspec.structs.replace(whole.agreement[0], output=text, reference=text),),
+            profile=msgspec.structs.replace(whole.profile, operators=tuple(operators)),
+            layer_errors=tuple(
+                msgspec.structs.replace(each, layer=text, operator=text)
+                for each in whole.layer_errors
+            ),
+        )
         for end in ("1", "2")
     ]
     failed = msgspec.structs.replace(measured[0], error=text)
@@ -136,6 +172,12 @@ def hostile_report(text: str) -> Report:
         ),
         verdict=msgspec.structs.replace(example.verdict(), findings=tuple(findings)),
         notes=(text,),
+        class_names=(text,) * 10,
+        command=(text, text),
+        conditions=msgspec.structs.replace(CONDITIONS, governor=text),
+        environment=msgspec.structs.replace(
+            example.report().environment, machine=text, cpu=text, place=text, tools={text: text}
+        ),
     )
 
 
@@ -144,12 +186,12 @@ def test_no_name_comes_out_live(text: str) -> None:
     html = render_html(hostile_report(text))
     page = Page(html)
     assert page.open == []
-    assert page.count("script") == page.count("img") == 0
+    assert (page.count("script"), page.count("img")) == (1, 0)
     assert not [a for _, attrs in page.tags for a in attrs if a.startswith("on")]
-    assert "49" not in page.text.split("Notes")[1]
+    assert "49" not in page.text.split("Notes")[-1].split("Made by")[0]
     assert not re.search("[\x00-\x08\x0b-\x1f]", html)
     if text.isprintable():
-        assert page.text.count(text) > 20
+        assert page.text.count(text) > 60
 
 
 def test_a_report_of_almost_nothing_is_still_a_page() -> None:

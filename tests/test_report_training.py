@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from edgeconv.nouns import Epoch, Qat, QatRecord, TrainingRecord
 from edgeconv.report.axes import whole_axis
 from edgeconv.report.curves import metric_pictures
-from edgeconv.report.differences import difference_lines, in_brackets
+from edgeconv.report.differences import difference_lines
 from edgeconv.report.html import render_html
 from edgeconv.report.qat import qat_facts, qat_remarks
 from edgeconv.report.rows import model_rows
@@ -291,7 +291,6 @@ def test_without_accuracies_nothing_is_said_of_differences() -> None:
     )
     assert difference_lines(report) == []
     assert "interval" not in report_table(report)
-    assert in_brackets(None) == "–"
 
 
 def test_a_hostile_name_does_no_harm_in_a_training() -> None:

@@ -54,8 +54,9 @@ LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 MAX_FUNCTION_LINES = 60
 # Not counting empty ones.
 MAX_FILE_LINES = 350
-# It is a program of its own, copied to where a model is to run.
+# It is a program of its own, copied to where a model is to run, and so in one file.
 SCRIPT = "runtimes/runner.py"
+MAX_SCRIPT_LINES = 450
 
 
 class Import(NamedTuple):
@@ -243,6 +244,7 @@ def test_files_and_functions_are_small():
         source.name: len([line for line in source.text.splitlines() if line.strip()])
         for source in SOURCES
     }
+    assert sizes.pop(SCRIPT) <= MAX_SCRIPT_LINES
     assert {name: size for name, size in sizes.items() if size > MAX_FILE_LINES} == {}
     lengths = {
         f"{source.name}:{node.name}": (node.end_lineno or 0) - node.lineno + 1

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +19,10 @@ from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
 
 from edgeconv.data import Samples, write_samples
 from edgeconv.errors import ToolFailed, WorkerCrashed, WorkerTimedOut
-from edgeconv.runtimes.local import RUNNER, Target, Timing, start_run
-from edgeconv.runtimes.runner import dequantize, quantize
+from edgeconv.runtimes.conversation import Conversation, Runner
+from edgeconv.runtimes.interface import Model, Timing
+from edgeconv.runtimes.local import RUNNER, Target, start_run
+from edgeconv.runtimes.runner import dequantize, is_stable, quantize, warm_up
 from edgeconv.tflite import with_uint8_io
 from edgeconv.workers import Allowance
 
@@ -42,14 +46,31 @@ def place(tmp_path: Path) -> Path:
 def execute(
     place: Path, model: bytes | schema.ModelT, inputs: dict[str, Any], **options: Any
 ) -> tuple[Any, dict[str, Any]]:
-    """What the runner said of a model on samples, and the outputs if they were kept."""
+    """What the runner said of a model on samples, and the outputs."""
     file, samples = place / "model.tflite", place / "samples"
     file.write_bytes(model if isinstance(model, bytes) else packed(model))
     write_samples(Samples(inputs, None, "made here"), samples)
     options = {"scratch": place, "signature": None} | options
     with start_run(file, samples, **options) as running:
         run = running.result()
-        return run, {} if "timing" in options else running.outputs(run)
+        return run, running.outputs(run)
+
+
+def runner(place: Path, **options: Any) -> Runner:
+    """A runner that serves, in this Python."""
+    settings = {"package": "ai_edge_litert", "label": "LiteRT", "scratch": place} | options
+    return Runner(command=(sys.executable, str(RUNNER), "serve"), **settings)
+
+
+def timed(
+    place: Path, model: schema.ModelT, inputs: dict[str, Any], timing: Timing, **options: Any
+) -> Any:
+    """What it says of the times of a model."""
+    file = place / "model.tflite"
+    file.write_bytes(packed(model))
+    settings = {name: options.pop(name) for name in ("batch", "signature") if name in options}
+    described = Model(file=file, **settings)
+    return runner(place, **options).time(str(file), described, inputs, timing)
 
 
 def by_hand(x: np.ndarray) -> np.ndarray:
@@ -158,8 +179,7 @@ def test_a_model_without_a_signature_is_run_by_the_names_of_its_tensors(shape, b
     inputs = {"tensor_b": B, "tensor_a": A}
     run, outputs = execute(place, model, inputs, batch=batch)
     assert run.output_names == ("tensor_t", "tensor_w")
-    timed, _ = execute(place, model, inputs, batch=batch, timing=Timing(repeats=3))
-    assert len(timed.samples_us) == 3
+    assert len(timed(place, model, inputs, Timing(repeats=3), batch=batch).samples_us) == 3
     np.testing.assert_array_equal(outputs["tensor_t"], A + B)
     np.testing.assert_array_equal(outputs["tensor_w"], 2 * A)
 
@@ -232,11 +252,11 @@ def test_a_runner_that_dies_without_an_answer_has_crashed(place):
 def test_a_runner_that_takes_too_long_is_stopped(place):
     endless = Timing(warmup=1, repeats=10**9, seconds=600)
     with pytest.raises(WorkerTimedOut):
-        execute(
+        timed(
             place,
             float_model(signature=SERVING),
             {"x": X},
-            timing=endless,
+            endless,
             allowance=Allowance(timeout_s=2),
         )
 
@@ -245,33 +265,142 @@ def test_a_runner_that_takes_too_long_is_stopped(place):
 
 
 def test_timing_gives_as_many_samples_as_asked(place):
-    timing = Timing(warmup=3, repeats=25, seconds=60)
-    model = float_model(signature=SERVING)
-    run, _ = execute(place, model, {"x": X}, timing=timing)
-    assert len(run.samples_us) == 25
-    assert min(run.samples_us) > 0
-    assert run.first_us is not None
-    assert run.first_us > 0
+    found = timed(
+        place, float_model(signature=SERVING), {"x": X}, Timing(warmup=3, repeats=25, seconds=60)
+    )
+    assert (found.runtime, len(found.samples_us)) == ("ai_edge_litert", 25)
+    assert min(found.samples_us) > 0
+    assert found.first_us > 0
+    assert found.load_us > 0
 
 
 def test_timing_ends_after_the_seconds_given_and_has_one_sample_at_least(place):
     model = float_model(signature=SERVING)
-    run, _ = execute(place, model, {"x": X}, timing=Timing(repeats=10**9, seconds=0.2))
-    assert len(run.samples_us) > 100
-    assert sum(run.samples_us) < 0.5e6
-    run, _ = execute(place, model, {"x": X}, timing=Timing(repeats=10**9, seconds=1e-9))
-    assert len(run.samples_us) == 1
+    found = timed(place, model, {"x": X}, Timing(repeats=10**9, seconds=0.2))
+    assert len(found.samples_us) > 100
+    assert sum(found.samples_us) < 0.5e6
+    assert len(timed(place, model, {"x": X}, Timing(repeats=10**9, seconds=1e-9)).samples_us) == 1
 
 
-def test_without_timing_nothing_is_timed(place):
-    run, _ = execute(place, float_model(signature=SERVING), {"x": X})
-    assert (run.first_us, run.samples_us) == (None, ())
+def test_the_warm_up_has_as_many_invokes_as_asked_and_ends_with_its_seconds(place):
+    model = float_model(signature=SERVING)
+    long = timed(place, model, {"x": X}, Timing(warmup=200_000, warmup_seconds=0, repeats=1))
+    assert long.warmup == 200_000
+    short = timed(place, model, {"x": X}, Timing(warmup=3, warmup_seconds=0, repeats=1))
+    assert short.warmup == 3
 
 
-def test_a_run_without_timing_has_the_outputs_and_no_times(place):
-    run, outputs = execute(place, float_model(signature=SERVING), {"x": X[2:]})
-    assert (run.samples_us, run.first_us) == ((), None)
-    np.testing.assert_allclose(outputs["y"], by_hand(X[2:]), rtol=1e-5, atol=1e-4)
+def test_times_are_stable_once_two_windows_agree_by_their_medians():
+    falling = [100.0 / (1 + n) for n in range(40)]
+    assert not is_stable(falling)
+    assert is_stable([*falling, *[2.0] * 40])
+    # A single slow invoke does not count; a step does.
+    assert is_stable([2.0] * 20 + [50.0] + [2.0] * 9)
+    assert not is_stable([2.0] * 20 + [2.1] * 6)
+
+
+def test_warming_up_goes_on_while_the_times_still_fall():
+    waits = (max(0.002, 0.03 * 0.85**number) for number in itertools.count())
+    times_us = warm_up(lambda: time.sleep(next(waits)), least=2, seconds=5.0)
+    assert len(times_us) > 15
+
+
+def test_the_compiled_model_answers_as_the_interpreter_does(place):
+    file = place / "model.tflite"
+    for model, batch in ((float_model(signature=SERVING), 1), (int8_model(), 3)):
+        file.write_bytes(packed(model))
+        answers = []
+        for accelerator in ("interpreter", "compiled"):
+            one = runner(place, accelerator=accelerator)
+            session = one.start(str(file), Model(file=file, batch=batch))
+            # Twice, for what was set up for the first is used again.
+            answers += [session.run({"x": X})["y"], session.run({"x": X})["y"]]
+            session.close()
+            assert one.time(str(file), Model(file=file), {"x": X}, Timing(repeats=3)).samples_us
+        for answer in answers[1:]:
+            np.testing.assert_allclose(answer, answers[0], rtol=1e-6)
+
+
+# A conversation
+
+
+def test_a_session_answers_again_and_again(place):
+    file = place / "model.tflite"
+    file.write_bytes(packed(difference_model(dynamic=True)))
+    session = runner(place).start(str(file), Model(file=file, signature="go", batch=2))
+    for rows in (6, 1, 4):
+        given = {"second": B[:rows], "first": A[:rows]}
+        outputs = session.run(given)
+        np.testing.assert_array_equal(outputs["total"], (A + B)[:rows])
+        np.testing.assert_array_equal(outputs["twice"], 2 * A[:rows])
+    session.close()
+    session.close()
+
+
+def test_arrays_larger_than_any_pipe_go_through(place):
+    graph = Graph()
+    x, y = (graph.tensor(name, (1, 10**6), "float32") for name in "xy")
+    graph.operator("ADD", [x, x], [y])
+    file = place / "model.tflite"
+    file.write_bytes(packed(graph.model([x], [y], signature=SERVING)))
+    values = np.random.default_rng(0).normal(size=(7, 10**6)).astype(np.float32)
+    session = runner(place).start(str(file), Model(file=file))
+    np.testing.assert_array_equal(session.run({"x": values})["y"], 2 * values)
+    session.close()
+
+
+def test_a_runner_says_what_machine_it_is_on(place):
+    facts = runner(place).facts()
+    assert (facts.runtime, facts.cores) == ("ai_edge_litert", os.cpu_count())
+    assert facts.numpy == np.__version__
+    assert facts.environment("there").place == "there"
+
+
+def test_what_is_printed_beside_the_answers_does_not_reach_them(place):
+    """As a login shell does before, and a runtime in between."""
+    shell = place / "shell"
+    shell.write_text(
+        "#!/bin/sh\necho Welcome, user\nexec " + sys.executable + ' -c "'
+        "import os, runpy, sys; sys.argv = ['runner.py', 'serve'];"
+        "import numpy; was = numpy.frombuffer;"
+        "numpy.frombuffer = lambda *a: (os.write(1, b'noise'), was(*a))[1];"
+        f"runpy.run_path('{RUNNER}', run_name='__main__')\"\n"
+    )
+    shell.chmod(0o755)
+    file = place / "model.tflite"
+    file.write_bytes(packed(float_model(signature=SERVING)))
+    one = Runner(command=(str(shell),), package="ai_edge_litert", label="there", scratch=place)
+    session = one.start(str(file), Model(file=file))
+    np.testing.assert_allclose(session.run({"x": X[2:]})["y"], by_hand(X[2:]), rtol=1e-5, atol=1e-4)
+    session.close()
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("kill -SEGV $$", "was ended by SIGSEGV"),
+        ("echo last words >&2; exit 0", r"ended without an answer\n  \| last words"),
+        ("echo no such host >&2; exit 255", r"exit code 255\n  \| no such host"),
+    ],
+)
+def test_a_runner_that_dies_in_a_conversation_has_crashed(script, reason, place):
+    command = ("/bin/sh", "-c", script)
+    with (
+        Conversation(command, label="there", scratch=place, allowance=Allowance()) as talk,
+        pytest.raises(WorkerCrashed, match=reason),
+    ):
+        talk.ask({"do": "facts", "runtime": "ai_edge_litert"}, {"x": np.zeros(10**6)})
+
+
+def test_a_runner_that_says_nothing_is_given_up(place):
+    command = ("/bin/sh", "-c", "sleep 60")
+    with (
+        Conversation(
+            command, label="there", scratch=place, allowance=Allowance(timeout_s=0.5)
+        ) as talk,
+        pytest.raises(WorkerTimedOut),
+    ):
+        talk.ask({"do": "facts", "runtime": "ai_edge_litert"})
 
 
 def wide_model(megabytes: int) -> schema.ModelT:
@@ -289,8 +418,7 @@ def wide_model(megabytes: int) -> schema.ModelT:
 def test_the_memory_of_a_model_grows_with_its_weights(place):
     x = {"x": np.ones((1, 1024), np.float32)}
     used = {
-        size: execute(place, wide_model(size), x, timing=Timing(repeats=2))[0].model_memory_bytes
-        for size in (4, 24)
+        size: timed(place, wide_model(size), x, Timing(repeats=2)).memory_bytes for size in (4, 24)
     }
     assert 4 * 2**20 < used[4] < used[24]
     assert 0.8 < (used[24] - used[4]) / (20 * 2**20) < 2.5
@@ -307,6 +435,7 @@ def test_the_runner_works_as_a_plain_script_where_edgeconv_is_not(tmp_path):
     (place / "model.tflite").write_bytes(packed(float_model(signature=SERVING)))
     np.save(place / "x.npy", X[2:])
     job = {
+        "do": "outputs",
         "model": "model.tflite",
         "runtime": "ai_edge_litert",
         "signature": None,
@@ -314,9 +443,6 @@ def test_the_runner_works_as_a_plain_script_where_edgeconv_is_not(tmp_path):
         "batch": 1,
         "outputs": ".",
         "threads": 1,
-        "warmup": 1,
-        "repeats": 2,
-        "seconds": 1.0,
         "answer": "answer.json",
     }
     (place / "job.json").write_text(json.dumps(job))
@@ -334,5 +460,5 @@ def test_the_runner_works_as_a_plain_script_where_edgeconv_is_not(tmp_path):
     subprocess.run([sys.executable, "-I", "-c", code], cwd=place, env=environment, check=True)
     answer = json.loads((place / "answer.json").read_text())
     assert "error" not in answer
-    assert len(answer["samples_us"]) == 2
+    assert answer["output_names"] == ["y"]
     np.testing.assert_allclose(np.load(place / "0.npy"), by_hand(X[2:]), rtol=1e-5, atol=1e-4)

@@ -196,6 +196,16 @@ def test_hash_and_size_are_those_of_the_content(tmp_path):
     assert identify(first).sha256 != before
 
 
+def test_requests_to_warm_a_server_up_are_no_part_of_the_model(tmp_path):
+    saved = write_plain(tmp_path / "saved")
+    (saved / "assets.extra").mkdir()
+    before = identify(saved)
+    (saved / "assets.extra" / "tf_serving_warmup_requests").write_bytes(b"requests")
+    assert identify(saved) == before
+    (saved / "assets.extra" / "other").write_bytes(b"other")
+    assert identify(saved).sha256 != before.sha256
+
+
 def test_a_relative_path_becomes_absolute(tmp_path, monkeypatch):
     write_plain(tmp_path / "net" / "1")
     monkeypatch.chdir(tmp_path / "net" / "1")

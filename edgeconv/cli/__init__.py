@@ -18,9 +18,12 @@ _COMMANDS = {
     "train": "Train a baseline under a distribution strategy and export it.",
     "convert": "Convert a trained model to verified .tflite files.",
     "bench": "Measure size, latency, memory and accuracy beside the baseline.",
+    "report": "Render measurements as a page, a table, Markdown, JSON or CSV.",
+    "compare": "Show what changed between two reports or two .tflite files.",
     "check": "Hold a report against a budget; exit 1 when a limit is broken.",
     "doctor": "Find out which preprocessing a model was trained with; exit 1 when none fits.",
     "inspect": "Show what is in a model file, without running it.",
+    "visualize": "Open a .tflite in Model Explorer or Netron, with the error of each layer.",
 }
 INTERRUPTED = 130
 # As the shell says of a program that wrote to a pipe nobody reads. Not 0: the verdict of

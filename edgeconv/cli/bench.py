@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 
 from edgeconv.cli.options import echo_json, execution, execution_options, terminal
 from edgeconv.cli.progress import progress
-from edgeconv.runtimes.local import Package
+from edgeconv.plugins import METRICS
+
+_TYPED = "edgeconv.typed"
+ACCELERATORS = ("interpreter", "compiled")
+_MEASURING = (
+    *("runtimes", "accelerator", "python", "binary", "metrics", "output", "profile", "layers"),
+    *("title", "serving_warmup"),
+)
 
 
-@click.command()
+class _Remembering(click.Command):
+    """A command that keeps what was typed."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_TYPED] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_Remembering)
 @click.argument("models", nargs=-1, required=True)
 @click.option(
     "--data",
@@ -52,18 +66,56 @@ from edgeconv.runtimes.local import Package
     help="Timed seconds at most, per model and round.",
 )
 @click.option(
-    "--runtime",
-    "package",
-    type=click.Choice(get_args(Package)),
-    default="ai_edge_litert",
+    "--warmup-seconds",
+    type=click.FloatRange(0),
+    default=2.0,
     show_default=True,
-    help="The package whose interpreter is measured.",
+    help="Seconds of warm-up at most, until the times are stable.",
+)
+@click.option(
+    "--runtime",
+    "runtimes",
+    metavar="NAME",
+    multiple=True,
+    help="Where to measure: litert, tflite-runtime==VERSION, tensorflow==VERSION, ssh:USER@HOST, "
+    "adb:SERIAL, web; tfserving:URL serves the baseline. Repeatable. [default: litert]",
+)
+@click.option(
+    "--accelerator",
+    type=click.Choice(ACCELERATORS),
+    default="interpreter",
+    show_default=True,
+    help="LiteRT's interpreter, or its CompiledModel.",
 )
 @click.option(
     "--python",
     metavar="FILE",
-    help="The Python that has this package, in another environment. [default: this one]",
+    default="",
+    help="The Python that has the runtime, here or there. [default: the usual one]",
 )
+@click.option(
+    "--binary",
+    metavar="FILE",
+    default="",
+    help="The benchmark_model that is put on an Android device.",
+)
+@click.option(
+    "--metric",
+    "metrics",
+    metavar="NAME",
+    multiple=True,
+    help="What accuracy is: " + ", ".join(METRICS) + ", or module:function. Repeatable. "
+    "[default: top1]",
+)
+@click.option(
+    "--serving-warmup",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Write N of the samples into the SavedModel as TensorFlow Serving's warm-up requests.",
+)
+@click.option("--profile", is_flag=True, help="The time of each operator, too.")
+@click.option("--layers", is_flag=True, help="The error of each layer beside float32, too.")
 @click.option(
     "--interpreter-threads",
     type=click.IntRange(1),
@@ -83,7 +135,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], **options: Any) -> N
     """
     from edgeconv.measure.bench import bench
     from edgeconv.measure.measuring import Measuring
-    from edgeconv.runtimes.local import Target, Timing
+    from edgeconv.runtimes.interface import Timing
 
     training = options["training"]
     with progress(quiet=options["quiet"]) as on_progress:
@@ -99,17 +151,15 @@ def command(ctx: click.Context, /, models: tuple[str, ...], **options: Any) -> N
                 rounds=options["rounds"],
                 timing=Timing(
                     warmup=options["warmup"],
+                    warmup_seconds=options["warmup_seconds"],
                     repeats=options["repeats"],
                     seconds=options["seconds"],
                 ),
-                target=Target(
-                    package=options["package"], python=options["python"] or sys.executable
-                ),
+                **{name: options[name] for name in _MEASURING},
                 threads=options["interpreter_threads"],
-                output=options["output"],
-                title=options["title"],
             ),
             execution=execution(options),
+            command=("edgeconv", "bench", *ctx.meta[_TYPED]),
             on_progress=on_progress,
         )
     _show(report, options["directory"], as_json=options["as_json"])

@@ -29,14 +29,22 @@ if TYPE_CHECKING:
     from edgeconv.data.load import load_samples, open_samples
     from edgeconv.data.location import identity
     from edgeconv.data.preprocessing import parse_preprocessing
-    from edgeconv.data.samples import Samples, batch_size, check_whole_batches, sha256_samples
-    from edgeconv.data.split import seeded_choice, split_calibration
+    from edgeconv.data.samples import (
+        Samples,
+        SamplesHash,
+        batch_size,
+        check_whole_batches,
+        sha256_samples,
+    )
+    from edgeconv.data.split import chosen_indices, seeded_choice, split_calibration
     from edgeconv.data.synthetic import synthetic_samples
 
 __all__ = [
     "Samples",
+    "SamplesHash",
     "batch_size",
     "check_whole_batches",
+    "chosen_indices",
     "identity",
     "load_samples",
     "open_samples",
@@ -51,6 +59,7 @@ __all__ = [
 
 _MODULES = {
     "Samples": "samples",
+    "SamplesHash": "samples",
     "batch_size": "samples",
     "check_whole_batches": "samples",
     "identity": "location",
@@ -59,6 +68,7 @@ _MODULES = {
     "describe": "preprocessing",
     "parse_preprocessing": "preprocessing",
     "read_samples": "files",
+    "chosen_indices": "split",
     "seeded_choice": "split",
     "sha256_samples": "samples",
     "split_calibration": "split",

@@ -42,7 +42,8 @@ class Arrays:
     be too much. An array that has no name in the data is called "". `is_text` says that the
     numbers are written as text or in a table, and so have no dtype of their own: they are
     taken in the dtype of the model's input, where that keeps their values. `class_names` are
-    the names of the labels 0, 1, …, where the data has names for them. `rate_hz` is how many
+    the names of the labels 0, 1, …, where the data has names for them. `no_classes` says which
+    label is no class number, where there is one: it may be meant as a number. `rate_hz` is how many
     values a second audio has, where the data says so.
     """
 
@@ -51,6 +52,7 @@ class Arrays:
     is_text: bool = False
     class_names: tuple[str, ...] = ()
     rate_hz: int | None = None
+    no_classes: str = ""
 
 
 @contextlib.contextmanager
@@ -90,14 +92,8 @@ def read_array(stream: IO[bytes], size_bytes: int, what: str) -> np.ndarray[Any,
     """
     from numpy.lib import format as npy
 
-    shape, dtype = _header(stream, what)
-    if dtype.hasobject:
-        raise InputRefused(
-            f"{what} holds pickled Python objects, which edgeconv never loads",
-            hint="save it again as a numeric array, for example np.stack(list(x))",
-        )
-    if dtype.kind not in _NUMBERS:
-        raise InputRefused(f"{what} holds {dtype}, not numbers")
+    shape, dtype, _ = _header(stream, what)
+    _check_numbers(dtype, what)
     _check_size(stream.tell() + math.prod(shape) * dtype.itemsize, size_bytes, what)
     stream.seek(0)
     try:
@@ -108,7 +104,55 @@ def read_array(stream: IO[bytes], size_bytes: int, what: str) -> np.ndarray[Any,
         raise InputRefused(f"{what} does not fit into memory ({size_bytes:,} bytes)") from error
 
 
-def _header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+class StoredRows:
+    """The rows of an array in a .npy file, which is never read as a whole; `Items`.
+
+    Raises `InputRefused` for what is no array of numbers, as `read_array` does.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with opened(path) as (file, size_bytes):
+            shape, self._dtype, in_order = _header(file, str(path))
+            self._begin = file.tell()
+            _check_numbers(self._dtype, str(path))
+            _check_size(
+                self._begin + math.prod(shape) * self._dtype.itemsize, size_bytes, str(path)
+            )
+        if not shape or not in_order:
+            raise InputRefused(
+                f"{path} is large, and not stored row after row",
+                hint="save it again with np.save(path, np.ascontiguousarray(x))",
+            )
+        self._path, self._count, self._row = path, shape[0], shape[1:]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
+        """One row. Raises `InputRefused` where it cannot be read."""
+        import numpy as np
+
+        size = math.prod(self._row) * self._dtype.itemsize
+        with opened(self._path) as (file, _):
+            file.seek(self._begin + index * size)
+            data = file.read(size)
+        if len(data) < size:
+            raise InputRefused(f"{self._path} is shorter than it was")
+        return np.frombuffer(data, self._dtype).reshape(self._row)
+
+
+def _check_numbers(dtype: np.dtype[Any], what: str) -> None:
+    if dtype.hasobject:
+        raise InputRefused(
+            f"{what} holds pickled Python objects, which edgeconv never loads",
+            hint="save it again as a numeric array, for example np.stack(list(x))",
+        )
+    if dtype.kind not in _NUMBERS:
+        raise InputRefused(f"{what} holds {dtype}, not numbers")
+
+
+def _header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+    """The shape, the dtype, and whether the rows are stored one after the other."""
     from numpy.lib import format as npy
 
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -116,12 +160,12 @@ def _header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], np.dtype[Any
         version = npy.read_magic(stream)
         if version not in readers:
             raise InputRefused(f"{what} is in version {version} of the .npy format, not 1 or 2")
-        shape, _fortran, dtype = readers[version](stream)
+        shape, is_fortran, dtype = readers[version](stream)
     except _BAD_HEADER as error:
         raise InputRefused(
             f"{what} is no numpy array: {error}", hint="write it with np.save or np.savez"
         ) from error
-    return shape, dtype
+    return shape, dtype, not is_fortran
 
 
 def _check_size(declared_bytes: int, size_bytes: int, what: str) -> None:

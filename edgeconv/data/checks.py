@@ -96,9 +96,13 @@ def _as_samples(where: str, array: Array, spec: TensorSpec, *, has_steps: bool) 
     return array
 
 
-def alike(where: str, samples: Iterable[Array]) -> Iterator[Array]:
-    """The same samples. Raises `InputRefused` at one of another dtype: its scale is another."""
-    first: np.dtype[Any] | None = None
+def alike(
+    where: str, samples: Iterable[Array], first: np.dtype[Any] | None = None
+) -> Iterator[Array]:
+    """The same samples. Raises `InputRefused` at one of another dtype: its scale is another.
+
+    `first` is the dtype of samples before these, if there were any.
+    """
     for index, sample in enumerate(samples):
         first = sample.dtype if first is None else first
         if sample.dtype != first:
@@ -140,9 +144,34 @@ def _shortened(text: str) -> str:
     return text if len(text) <= 200 else text[:200] + " …"
 
 
-def check_labels(source: str, labels: Array, count: int) -> np.ndarray[tuple[int], Any]:
-    """The labels as int64 (count,). Raises `InputRefused` where they are no class numbers."""
+def check_labels(
+    source: str, labels: Array, count: int, *, only_classes: bool = True
+) -> np.ndarray[Any, Any]:
+    """The labels as int64 (count,), or (count, ...) of any numbers.
+
+    Raises `InputRefused` where they are others than that, as numbers that are no classes are
+    where `only_classes`.
+    """
     where = f"{source}: the labels"
+    if only_classes:
+        _check_classes(where, labels)
+    if labels.ndim < 1 or labels.shape[0] != count:
+        number = labels.shape[0] if labels.ndim else 1
+        raise InputRefused(
+            f"{where} are {number} and the samples are {count}",
+            hint="name the labels that belong to these samples: ?labels=ARRAY",
+        )
+    if only_classes:
+        return _non_negative(where, labels).astype(np.int64)
+    if labels.dtype.kind not in "biuf" or not np.isfinite(labels).all():
+        raise InputRefused(
+            f"{where} are {labels.dtype}, and not all of them are finite numbers",
+            hint="drop or repair these samples",
+        )
+    return labels if labels.dtype.kind == "f" else labels.astype(np.int64)
+
+
+def _check_classes(where: str, labels: Array) -> None:
     if labels.dtype.kind not in "iu":
         hint = "give class numbers: y.astype(np.int64), or y.argmax(-1) where y is one-hot"
         raise InputRefused(f"{where} are {labels.dtype}, not integers", hint=hint)
@@ -150,16 +179,14 @@ def check_labels(source: str, labels: Array, count: int) -> np.ndarray[tuple[int
         column = labels.ndim == 2 and labels.shape[1] == 1
         hint = "one number a sample: " + ("y.ravel()" if column else "y.argmax(-1) if one-hot")
         raise InputRefused(f"{where} have shape {labels.shape}, not (n,)", hint=hint)
-    if labels.shape[0] != count:
-        raise InputRefused(
-            f"{where} are {labels.shape[0]} and the samples are {count}",
-            hint="name the labels that belong to these samples: ?labels=ARRAY",
-        )
+
+
+def _non_negative(where: str, labels: Array) -> Array:
     if labels.size and (labels.min() < 0 or labels.max() > np.iinfo(np.int64).max):
         raise InputRefused(
             f"{where} run from {labels.min()} to {labels.max()}", hint="number classes from 0"
         )
-    return labels.astype(np.int64)
+    return labels
 
 
 def _check_dtype(where: str, array: Array, wanted: np.dtype[Any]) -> None:

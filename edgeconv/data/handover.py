@@ -22,6 +22,7 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
     has_labels: bool
     is_text: bool
     class_names: tuple[str, ...]
+    no_classes: str = ""
 
 
 def hand_over(arrays: Arrays, directory: Path) -> Handover:
@@ -37,6 +38,7 @@ def hand_over(arrays: Arrays, directory: Path) -> Handover:
         has_labels=arrays.labels is not None,
         is_text=arrays.is_text,
         class_names=arrays.class_names,
+        no_classes=arrays.no_classes,
     )
 
 
@@ -45,7 +47,13 @@ def take_over(handover: Handover, directory: Path, names: Iterable[str] | None =
     chosen = handover.names if names is None else names
     by_name = {name: _read(directory, str(handover.names.index(name))) for name in chosen}
     labels = _read(directory, "labels") if handover.has_labels else None
-    return Arrays(by_name, labels, handover.is_text, handover.class_names)
+    return Arrays(
+        by_name,
+        labels,
+        handover.is_text,
+        handover.class_names,
+        no_classes=handover.no_classes,
+    )
 
 
 def _read(directory: Path, name: str) -> np.ndarray[Any, Any]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edgeconv.data.checks import alike, as_written, check_input, check_labels, input_dtype, stacked
 from edgeconv.data.location import kind_module, parse_location
-from edgeconv.data.samples import Array, Samples
+from edgeconv.data.samples import Array, Samples, as_slice
 from edgeconv.errors import InputRefused, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from types import ModuleType
 
     from edgeconv.data.arrays import Arrays, Items
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 class Source:
     """A data set for a model's inputs: counted and labelled, its samples not read yet.
 
-    `labels` is int64 (n,) or None. `preprocessing` is by input name, "" for those not named.
+    `labels` is int64 (n,), or (n, ...) of any numbers where such were asked for, or None.
+    `preprocessing` is by input name, "" for those not named.
     """
 
     text: str
     inputs: tuple[TensorSpec, ...]
     columns: dict[str, Column]
-    labels: np.ndarray[tuple[int], np.dtype[np.int64]] | None
+    labels: Array | None
     is_text: bool
     preprocessing: Mapping[str, Preprocessing]
     class_names: tuple[str, ...] = ()
@@ -48,22 +49,56 @@ class Source:
 
         Raises `InputRefused` for what cannot be read or the model cannot take.
         """
-        arrays = {spec.name: self._taken(spec, indices) for spec in self.inputs}
+        return self._part(indices, {})
+
+    def chunks(
+        self, indices: np.ndarray[tuple[int], np.dtype[np.intp]], size: int
+    ) -> Iterator[Samples]:
+        """The samples at `indices`, `size` at a time, read when they are asked for.
+
+        Raises as `take` does, also where later ones differ from the first in shape or dtype.
+        """
+        seen: dict[str, np.dtype[Any]] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
+        for start in range(0, len(indices), size):
+            samples = self._part(indices[start : start + size], seen)
+            for name, array in samples.arrays.items():
+                if shapes.setdefault(name, array.shape[1:]) != array.shape[1:]:
+                    raise InputRefused(
+                        f"{self.text}: input {name!r}: the first samples have the shape "
+                        f"{shapes[name]}, and some after number {start} {array.shape[1:]}",
+                        hint="make them equal with --preprocess",
+                    )
+            yield samples
+
+    def _part(
+        self,
+        indices: np.ndarray[tuple[int], np.dtype[np.intp]],
+        seen: dict[str, np.dtype[Any]],
+    ) -> Samples:
+        arrays = {spec.name: self._taken(spec, indices, seen) for spec in self.inputs}
         return Samples(arrays, None if self.labels is None else self.labels[indices], self.text)
 
-    def _taken(self, spec: TensorSpec, indices: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Array:
+    def _taken(
+        self,
+        spec: TensorSpec,
+        indices: np.ndarray[tuple[int], np.dtype[np.intp]],
+        seen: dict[str, np.dtype[Any]],
+    ) -> Array:
         where = f"{self.text}: input {spec.name!r}"
         steps = self.preprocessing.get(spec.name, self.preprocessing.get(""))
         column = self.columns[spec.name]
         if isinstance(column, np.ndarray):
-            whole = len(indices) == len(column) and bool((np.diff(indices) == 1).all())
-            array = column if whole else column[indices]
+            array = column[as_slice(indices)]
             if self.is_text:
                 array = as_written(where, array, spec, has_steps=steps is not None)
             array = _preprocessed(array, steps, where)
         else:
-            read = alike(where, (column[int(index)] for index in indices))
-            parts = [_preprocessed(item[None], steps, where)[0] for item in read]
+            stored = (column[int(index)] for index in indices)
+            parts = []
+            for item in alike(where, stored, seen.get(spec.name)):
+                seen[spec.name] = item.dtype
+                parts.append(_preprocessed(item[None], steps, where)[0])
             array = stacked(where, parts, spec)
         check_input(self.text, array, spec)
         return array
@@ -75,6 +110,7 @@ def open_samples(
     *,
     preprocessing: Mapping[str, Preprocessing] | None = None,
     allow_code: bool = False,
+    only_classes: bool = True,
 ) -> Source:
     """What a SOURCE has for the model's inputs.
 
@@ -82,7 +118,8 @@ def open_samples(
     is not the kind's own renames: `image=x_test` gives the array x_test to the input
     image, and then only arrays that are named so are read. `preprocessing` is by input
     name, "" for every input not named. A SOURCE that runs code is refused unless
-    `allow_code`. Raises `UsageError` for a SOURCE that says something unknown,
+    `allow_code`. `only_classes`: labels are one class number a sample, and refused where they
+    are not. Raises `UsageError` for a SOURCE that says something unknown,
     `InputRefused` for data the model cannot take.
     """
     for spec in inputs:
@@ -107,7 +144,14 @@ def open_samples(
     count = _same_count(source, columns)
     if not count:
         raise InputRefused(f"{source} has no samples", hint="give at least one")
-    labels = None if given.labels is None else check_labels(source, given.labels, count)
+    labels = given.labels
+    if labels is not None:
+        if only_classes and given.no_classes:
+            raise InputRefused(
+                given.no_classes,
+                hint="labels are whole numbers from 0, or names; is this the column of the labels?",
+            )
+        labels = check_labels(source, labels, count, only_classes=only_classes)
     return Source(source, inputs, columns, labels, given.is_text, steps, given.class_names)
 
 

@@ -22,11 +22,12 @@ class Samples:
     """Samples for a model's inputs, in the order of its inputs.
 
     `arrays` maps an input's name to (n, *sample_shape), without the model's batch
-    dimension; `labels` is int64 (n,) or None; `source` is where they came from.
+    dimension; `labels` is int64 (n,), or (n, ...) of any numbers where such were asked for, or
+    None; `source` is where they came from.
     """
 
     arrays: dict[str, Array]
-    labels: np.ndarray[tuple[int], np.dtype[np.int64]] | None
+    labels: Array | None
     source: str
 
     @property
@@ -35,14 +36,22 @@ class Samples:
         return int(next(iter(self.arrays.values())).shape[0])
 
     def take(self, indices: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Samples:
-        """The samples at `indices`, in that order."""
-        if len(indices) == self.count and bool((np.diff(indices) == 1).all()):
-            return self
+        """The samples at `indices`, in that order; not copied where they are next to each other."""
+        chosen = as_slice(indices)
         return Samples(
-            {name: array[indices] for name, array in self.arrays.items()},
-            None if self.labels is None else self.labels[indices],
+            {name: array[chosen] for name, array in self.arrays.items()},
+            None if self.labels is None else self.labels[chosen],
             self.source,
         )
+
+
+def as_slice(
+    indices: np.ndarray[tuple[int], np.dtype[np.intp]],
+) -> slice | np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """The same places as a slice, where they are next to each other, which copies nothing."""
+    if len(indices) and bool((np.diff(indices) == 1).all()):
+        return slice(int(indices[0]), int(indices[-1]) + 1)
+    return indices
 
 
 def batch_size(inputs: tuple[TensorSpec, ...]) -> int:
@@ -74,9 +83,35 @@ def sha256_samples(samples: Samples) -> str:
 
     The order of the inputs and the source do not count.
     """
-    named: list[tuple[str, Array]] = sorted(samples.arrays.items())
-    digest = hashlib.sha256()
-    for name, array in named if samples.labels is None else [*named, ("", samples.labels)]:
-        digest.update(msgspec.json.encode((name, array.dtype.str, array.shape)) + b"\n")
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    digest = SamplesHash()
+    digest.update(samples)
     return digest.hexdigest()
+
+
+class SamplesHash:
+    """`sha256_samples` of samples that come in parts, never all in memory."""
+
+    def __init__(self) -> None:
+        # The labels are under a key that no input can have.
+        self._digests: dict[tuple[str, bool], Any] = {}
+        self._kinds: dict[tuple[str, bool], tuple[str, tuple[int, ...]]] = {}
+        self._count = 0
+
+    def update(self, samples: Samples) -> None:
+        """Take the next samples into account; all have the same inputs."""
+        named = {(name, False): array for name, array in samples.arrays.items()}
+        if samples.labels is not None:
+            named["", True] = samples.labels
+        for key, array in named.items():
+            digest = self._digests.setdefault(key, hashlib.sha256())
+            self._kinds[key] = (array.dtype.str, array.shape[1:])
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        self._count += samples.count
+
+    def hexdigest(self) -> str:
+        """The hash of all of them."""
+        named = [
+            (key, *self._kinds[key], digest.hexdigest())
+            for key, digest in sorted(self._digests.items())
+        ]
+        return hashlib.sha256(msgspec.json.encode((self._count, named))).hexdigest()

@@ -51,9 +51,14 @@ def seeded_choice(samples: Samples | Source, count: int) -> Samples:
 
     They are in the order of the source. Raises as `split_calibration` does.
     """
+    return samples.take(chosen_indices(samples, count))
+
+
+def chosen_indices(samples: Samples | Source, count: int) -> Indices:
+    """Which ones `seeded_choice` takes, ascending. Raises as it does."""
     _check_count(count, samples.count, 1)
     rng = np.random.default_rng(_SEED)
-    return samples.take(_choose(rng, np.arange(samples.count), samples.labels, count))
+    return _choose(rng, np.arange(samples.count), samples.labels, count)
 
 
 def _held_back_of(total: int, most: int, batch: int) -> int:
@@ -79,7 +84,7 @@ def _choose(
     rng: np.random.Generator, pool: Indices, labels: np.ndarray[Any, Any] | None, count: int
 ) -> Indices:
     """`count` of the indices in `pool`, ascending."""
-    if labels is None:
+    if labels is None or labels.ndim != 1 or labels.dtype.kind == "f":
         return np.sort(rng.permutation(pool)[:count])
     classes, class_of, sizes = np.unique(labels[pool], return_inverse=True, return_counts=True)
     shares = _shares(rng, sizes, count)

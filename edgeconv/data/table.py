@@ -117,7 +117,10 @@ def arrays(place: str, table: pa.Table, choice: Choice, first_row: int) -> Array
         return Arrays(by_name, is_text=True)
     where = f"{place}, column {choice.labels!r} (the labels)"
     labels, class_names = _class_numbers(where, table.column(choice.labels), first_row)
-    return Arrays(by_name, labels, is_text=True, class_names=class_names)
+    fault = _no_classes(where, labels, first_row)
+    if labels.ndim == 1 and labels.dtype.kind == "f" and not fault:
+        labels = labels.astype(np.int64)
+    return Arrays(by_name, labels, is_text=True, class_names=class_names, no_classes=fault)
 
 
 def _stacked(place: str, table: pa.Table, columns: tuple[str, ...], first_row: int) -> Array:
@@ -250,7 +253,7 @@ def _shown(cell: str) -> str:
 def _class_numbers(
     where: str, column: pa.ChunkedArray, first_row: int
 ) -> tuple[Array, tuple[str, ...]]:
-    """The labels as integers (n,), and the names that they number where they were text."""
+    """The labels, (n,) mostly, and the names that they number where they were text."""
     _refuse_nulls(where, column, first_row)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -260,7 +263,7 @@ def _class_numbers(
             cells = pc.utf8_trim_whitespace(column)
             numbers = pc.index_in(cells, value_set=pa.array(names, cells.type))
             return _to_numpy(numbers.cast(pa.int64())), tuple(names)
-    return _whole(where, _numbers(where, column, first_row), first_row), ()
+    return _numbers(where, column, first_row), ()
 
 
 def _class_names(where: str, column: pa.ChunkedArray, first_row: int) -> list[str]:
@@ -286,15 +289,12 @@ def _class_names(where: str, column: pa.ChunkedArray, first_row: int) -> list[st
     return [] if numbers else names
 
 
-def _whole(where: str, array: Array, first_row: int) -> Array:
-    if array.ndim != 1 or array.dtype.kind in "iu":
-        return array
-    array = array.astype(np.float64)
-    bad = ~((array == np.rint(array)) & (np.abs(array) < _LARGEST_EXACT))
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise InputRefused(
-            f"{where}, row {first_row + row}: {array[row]:g} is no class number",
-            hint="labels are whole numbers from 0, or names; is this the column of the labels?",
-        )
-    return array.astype(np.int64)
+def _no_classes(where: str, labels: Array, first_row: int) -> str:
+    """Which label is no class number, "" where all may be."""
+    if labels.ndim != 1 or labels.dtype.kind in "iu" or not len(labels):
+        return ""
+    numbers = labels.astype(np.float64)
+    bad = ~((numbers == np.rint(numbers)) & (np.abs(numbers) < _LARGEST_EXACT))
+    row = int(np.argmax(bad))
+    is_bad = bool(bad.any())
+    return f"{where}, row {first_row + row}: {numbers[row]:g} is no class number" if is_bad else ""

@@ -1,4 +1,4 @@
-"""Top-1 accuracy, with the answer to every sample, and its change beside a baseline."""
+"""Accuracies: metrics of one model's outputs, and what changed beside another's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.errors import InputRefused, ToolFailed, UsageError, unknown_name
+from edgeconv.measure.classes import TOP1
 from edgeconv.nouns import Accuracy
 
 if TYPE_CHECKING:
@@ -14,39 +15,44 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from edgeconv.measure.scores import Scored
 
-def top1(
-    outputs: Mapping[str, NDArray[np.generic]], labels: NDArray[np.int64], output: str | None
-) -> Accuracy:
-    """Top-1 accuracy of one output, (n, classes), against `labels`, (n,).
+    Outputs = Mapping[str, NDArray[np.generic]]
+
+
+def top1(outputs: Outputs, labels: NDArray[np.generic], output: str | None) -> Accuracy:
+    """Top-1 accuracy of one output, (n, classes) or (n, 1), against `labels`, (n,).
 
     `output` names it; None takes the only one. Ties go to the lowest class. A sample
     whose scores are not all finite counts as wrong. Raises `UsageError` where the output
     must be named, `InputRefused` where it does not fit the labels.
     """
-    scores = np.asarray(chosen_output(outputs, output), np.float64)
-    if scores.ndim != 2 or scores.shape[1] < 2 or len(scores) != len(labels):
-        raise InputRefused(
-            f"labels for {len(labels)} samples do not fit an output of shape {scores.shape}: "
-            "top-1 accuracy needs one score per class",
-            hint="measure without labels, or export the model with class scores as an output",
+    return accuracy_of("top1", TOP1.score(chosen_output(outputs, output), labels), counts=True)
+
+
+def accuracy_of(
+    metric: str, scored: Scored, *, counts: bool = False, higher_is_better: bool = True
+) -> Accuracy:
+    """The accuracy that a metric's numbers are. Raises `ToolFailed` where one is not finite."""
+    bad = np.flatnonzero(~np.isfinite(scored.values))
+    if bad.size:
+        raise ToolFailed(
+            f"the metric {metric} gives {scored.values[bad[0]]} for sample {bad[0]}"
+            + (f", and nothing finite for {bad.size} samples" if bad.size > 1 else ""),
+            hint="look at the model's outputs for that sample, or at the metric",
         )
-    if len(labels) and labels.max() >= scores.shape[1]:
-        raise InputRefused(
-            f"a label is {labels.max()}, and the model has {scores.shape[1]} classes",
-            hint="labels count from 0; are they for another model, or do they start at 1?",
-        )
-    right = (scores.argmax(axis=1) == labels) & np.isfinite(scores).all(axis=1)
     return Accuracy(
-        value=float(right.mean()),
-        samples=len(labels),
-        correct="".join("1" if answer else "0" for answer in right),
+        metric=metric,
+        value=float(scored.values.mean()),
+        samples=len(scored.values),
+        higher_is_better=higher_is_better,
+        correct="".join("1" if value else "0" for value in scored.values) if counts else "",
+        per_sample=() if counts else tuple(scored.values.tolist()),
+        predicted=() if scored.predicted is None else tuple(scored.predicted.tolist()),
     )
 
 
-def chosen_output(
-    outputs: Mapping[str, NDArray[np.generic]], output: str | None
-) -> NDArray[np.generic]:
+def chosen_output(outputs: Outputs, output: str | None) -> NDArray[np.generic]:
     """The output of that name; None takes the only one. Raises `UsageError`."""
     if output is None and len(outputs) == 1:
         return next(iter(outputs.values()))

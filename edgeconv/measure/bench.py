@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-import functools
-import gzip
+import contextlib
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from edgeconv import data
-from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed
-from edgeconv.measure.accuracy import top1
+from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.beside import beside, compared
+from edgeconv.measure.conditions import Watch, remarks
 from edgeconv.measure.doubts import doubts
-from edgeconv.measure.environment import environment
-from edgeconv.measure.measuring import Bench, Measuring, start_model
+from edgeconv.measure.evaluate import evaluate
+from edgeconv.measure.measuring import Bench, Measuring
+from edgeconv.measure.places import opened_places
+from edgeconv.measure.rounds import time_batched, time_in_rounds
+from edgeconv.measure.rows import Rows
+from edgeconv.measure.sampled import Sampled
+from edgeconv.measure.scoring import Scorer, named_metrics, wants_labels
 from edgeconv.measure.subjects import (
-    Subject,
     find_baseline,
     find_subjects,
     float_inputs,
     preprocessing_of,
 )
-from edgeconv.measure.timing import latency_of
 from edgeconv.measure.trained import measure_trained
-from edgeconv.nouns import DataIdentity, Measurement, Report, TrainingRecord
+from edgeconv.nouns import DataIdentity, Report, TrainingRecord
+from edgeconv.runtimes.serving import DEFAULT_SIGNATURE
+from edgeconv.runtimes.warmup import write_warmup_requests
 from edgeconv.stages import Execution
-from edgeconv.workers import in_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from edgeconv.nouns import Accuracy, TensorSpec
-    from edgeconv.runtimes.local import Run
+    from edgeconv.measure.places import Places
+    from edgeconv.measure.subjects import Subject
+    from edgeconv.nouns import Preprocessing, SourceModel, TensorSpec
 
 _SYNTHETIC_SAMPLES = 8
 _SYNTHETIC_SEED = 7
@@ -49,52 +55,54 @@ def bench(
     training: TrainingRecord | None = None,
     measuring: Measuring = Measuring(),
     execution: Execution = Execution(),
+    command: Sequence[str] = (),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Measure .tflite files, and the trained model they came from, on the same samples.
 
     `models`: files, or directories that `convert` published in. `data_source`: samples,
-    with labels for accuracy; without it latency is measured on made-up ones. `preprocess`:
+    with labels for accuracy; without it made-up ones are used. `preprocess`:
     what is done to each stored sample; None takes what the manifests say. `samples`: how many,
     by a fixed seed; None takes all. `baseline`:
-    the trained model; None takes the one that the manifests name. A model that does not
-    run has its `error` set, and the others are measured. Raises an `EdgeconvError` for
-    input that cannot be taken.
+    the trained model; None takes the one that the manifests name. `command`: what was typed, for
+    the report. A model that does not run has its `error` set, and the others are measured.
+    Raises an `EdgeconvError` for input that cannot be taken.
     """
     subjects = find_subjects(models, signature)
     trained, notes = find_baseline(subjects, baseline)
     inputs = _common_inputs(subjects)
     steps, said = preprocessing_of(subjects, preprocess)
-    if data_source:
-        opened = data.open_samples(
-            data_source, inputs, preprocessing=steps, allow_code=execution.allow_code
-        )
-        taken = data.seeded_choice(opened, opened.count if samples is None else samples)
-    else:
-        taken = data.synthetic_samples(inputs, _SYNTHETIC_SAMPLES, _SYNTHETIC_SEED)
-    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
-        stored = Path(scratch, "samples")
-        data.write_samples(taken, stored)
-        batch = data.batch_size(inputs)
-        run = Bench(taken, stored, batch, measuring, execution, Path(scratch), on_progress)
-        first = measure_trained(run, trained, subjects[0].signature.key) if trained else None
-        rows = _measure(run, subjects)
+    taken = _sampled(data_source, inputs, steps, samples, measuring, execution)
+    with contextlib.ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgeconv-")))
+        run = Bench(taken, measuring, execution, scratch, on_progress)
+        scorer = _scorer(run, data_source)
+        places = stack.enter_context(opened_places(run, trained))
+        rows, watch = _measure(run, scorer, places, trained, subjects)
+        measured = rows.artifacts()
+    first, conditions = rows.baseline, watch.conditions if places.is_here else None
     artifacts = tuple(subject.artifact for subject in subjects if subject.artifact)
     return Report(
         title=measuring.title or subjects[0].file.parent.name,
-        environment=environment(),
-        data=DataIdentity(
-            source=taken.source,
-            samples=taken.count,
-            sha256=data.sha256_samples(taken),
-            preprocessing=data.describe(steps) if data_source and steps else "",
-        ),
+        environment=places.environment,
+        data=_identity(taken, steps if data_source else {}),
         baseline=first,
-        measurements=tuple(beside(row, first, rows) for row in rows),
-        comparisons=compared(rows, [subject.artifact for subject in subjects]),
+        measurements=tuple(beside(row, first, measured) for row in measured),
+        comparisons=compared(measured[: len(subjects)], [one.artifact for one in subjects]),
         training=training,
         artifacts=artifacts,
-        notes=(*notes, *said, *doubts(first, taken, training, artifacts)),
+        conditions=conditions,
+        labels=_class_labels(taken),
+        class_names=taken.class_names,
+        command=tuple(command),
+        notes=(
+            *notes,
+            *said,
+            *doubts(first, taken, training, artifacts),
+            *(remarks(conditions) if conditions else ()),
+            *places.notes,
+            *rows.notes,
+        ),
     )
 
 
@@ -110,69 +118,91 @@ def _common_inputs(subjects: Sequence[Subject]) -> tuple[TensorSpec, ...]:
     return inputs
 
 
-def _measure(run: Bench, subjects: Sequence[Subject]) -> list[Measurement]:
-    timed: dict[str, list[Run]] = {subject.name: [] for subject in subjects}
-    failed: dict[str, EdgeconvError] = {}
-    for number in range(run.measuring.rounds):
-        run.on_progress(f"timing, round {number + 1} of {run.measuring.rounds}")
-        for subject in (s for s in subjects if s.name not in failed):
-            try:
-                timed[subject.name].append(_time(run, subject))
-            except ToolFailed as error:
-                failed[subject.name] = error
-    running = [subject for subject in subjects if subject.name not in failed]
-    accuracies = _accuracies(run, running, failed) if run.samples.labels is not None else {}
-    return [
-        _row(run, subject, timed[subject.name], accuracies.get(subject.name), failed)
-        for subject in subjects
-    ]
-
-
-def _time(run: Bench, subject: Subject) -> Run:
-    with start_model(run, subject.file, subject.signature.key, run.measuring.timing) as running:
-        return running.result()
-
-
-def _accuracies(
-    run: Bench, subjects: Sequence[Subject], failed: dict[str, EdgeconvError]
-) -> dict[str, Accuracy]:
-    labels = run.samples.labels
-    assert labels is not None
-    starts = [
-        functools.partial(start_model, run, subject.file, subject.signature.key, None)
-        for subject in subjects
-    ]
-    accuracies = {}
-    for subject, running in zip(subjects, in_turn(starts), strict=True):
-        run.on_progress(f"accuracy of {subject.name}")
-        try:
-            outputs = running.outputs(running.result())
-        except ToolFailed as error:
-            failed[subject.name] = error
-        else:
-            accuracies[subject.name] = top1(outputs, labels, run.measuring.output)
-    return accuracies
-
-
-def _row(
-    run: Bench,
-    subject: Subject,
-    runs: Sequence[Run],
-    accuracy: Accuracy | None,
-    failed: dict[str, EdgeconvError],
-) -> Measurement:
-    content = subject.file.read_bytes()
-    error = failed.get(subject.name)
-    return Measurement(
-        name=subject.name,
-        role="artifact",
-        runtime="" if error else f"{runs[0].runtime} {runs[0].version}",
-        sha256=subject.sha256,
-        size_bytes=len(content),
-        gzip_size_bytes=len(gzip.compress(content, mtime=0)),
-        recipe=subject.artifact.recipe.name if subject.artifact else None,
-        latency=None if error else latency_of(runs, threads=run.measuring.threads, batch=run.batch),
-        peak_memory_bytes=None if error else runs[0].model_memory_bytes,
-        accuracy=accuracy,
-        error=str(error) if error else "",
+def _sampled(
+    source: str | None,
+    inputs: tuple[TensorSpec, ...],
+    steps: Mapping[str, Preprocessing],
+    count: int | None,
+    measuring: Measuring,
+    execution: Execution,
+) -> Sampled:
+    """The samples to measure on: of a SOURCE, or made up."""
+    batch = data.batch_size(inputs)
+    if source is None:
+        made_up = data.synthetic_samples(inputs, _SYNTHETIC_SAMPLES, _SYNTHETIC_SEED)
+        return Sampled(made_up, None, batch)
+    opened = data.open_samples(
+        source,
+        inputs,
+        preprocessing=steps,
+        allow_code=execution.allow_code,
+        only_classes=not measuring.metrics,
     )
+    return Sampled(opened, count, batch)
+
+
+def _identity(samples: Sampled, steps: Mapping[str, Preprocessing]) -> DataIdentity:
+    return DataIdentity(
+        source=samples.text,
+        samples=samples.count,
+        sha256=samples.sha256,
+        preprocessing=data.describe(steps) if steps else "",
+    )
+
+
+def _scorer(run: Bench, source: str | None) -> Scorer:
+    """What is computed of the outputs. Raises `InputRefused` where labels are missing for it."""
+    has_labels = run.samples.labels is not None
+    names = run.measuring.metrics or (("top1",) if has_labels else ())
+    metrics = named_metrics(names, allow_code=run.execution.allow_code)
+    for name, metric in metrics.items():
+        if wants_labels(metric) and not has_labels:
+            raise InputRefused(
+                f"the metric {name} needs labels, and {source or 'what is made up'} has none",
+                hint="--data SOURCE?labels=ARRAY, or leave the metric out: the outputs are "
+                "compared with the baseline's anyway",
+            )
+    return Scorer(run, metrics)
+
+
+def _measure(
+    run: Bench,
+    scorer: Scorer,
+    places: Places,
+    trained: SourceModel | None,
+    subjects: Sequence[Subject],
+) -> tuple[Rows, Watch]:
+    """Everything measured of the trained model and of every subject in every runtime."""
+    rows = Rows(run, scorer)
+    if run.measuring.serving_warmup:
+        rows.notes.append(_warm_up_serving(run, trained, subjects[0].signature.key))
+    if trained is not None and trained.kind != "tflite" and places.serving is None:
+        rows.add_trained(*measure_trained(run, trained, subjects[0].signature.key))
+    entrants = places.entrants(run, trained, subjects)
+    with Watch() as watch:
+        time_in_rounds(run, entrants)
+        time_batched(run, entrants)
+    evaluate(run, entrants)
+    rows.add(entrants, trained)
+    return rows, watch
+
+
+def _warm_up_serving(run: Bench, trained: SourceModel | None, signature: str) -> str:
+    """Write the warm-up requests, and say so. Raises `UsageError` without a SavedModel."""
+    if trained is None or trained.kind != "saved_model":
+        raise UsageError(
+            "warm-up requests are written into a SavedModel, and the baseline is none",
+            hint="name it with --baseline",
+        )
+    count = min(run.measuring.serving_warmup, run.samples.first.count)
+    written = write_warmup_requests(
+        Path(trained.path), run.samples.first.arrays, signature or DEFAULT_SIGNATURE, count
+    )
+    return f"{count} samples are in {written} as requests that a server warms up with"
+
+
+def _class_labels(samples: Sampled) -> tuple[int, ...]:
+    labels = samples.labels
+    if labels is None or labels.ndim != 1 or labels.dtype != np.int64 or labels.min() < 0:
+        return ()
+    return tuple(labels.tolist())

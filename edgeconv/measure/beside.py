@@ -8,19 +8,21 @@ import msgspec
 
 from edgeconv.measure.accuracy import flips
 from edgeconv.nouns import Comparison
-from edgeconv.statistics.paired import paired_difference
+from edgeconv.statistics.paired import paired_difference, paired_mean_difference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.nouns import Artifact, Measurement
+    from edgeconv.nouns import Accuracy, Artifact, Measurement
+
+_LEAST_SAMPLES = 2
 
 
 def beside(
     row: Measurement, baseline: Measurement | None, rows: Sequence[Measurement]
 ) -> Measurement:
     """The row with what it is beside the trained model and beside the float32 .tflite."""
-    floating = next((r.latency for r in rows if r.recipe == "float32" and r.latency), None)
+    floating = next((r.latency for r in rows if _is_floating(r) and r.runtime == row.runtime), None)
     ratio = row.latency.p50_us / floating.p50_us if row.latency and floating else None
     row = msgspec.structs.replace(row, latency_ratio=ratio)
     if baseline is None:
@@ -28,15 +30,35 @@ def beside(
     row = msgspec.structs.replace(row, size_ratio=row.size_bytes / baseline.size_bytes)
     if not (row.accuracy and baseline.accuracy):
         return row
-    fixed, broken = flips(baseline.accuracy, row.accuracy)
-    drop, low, high = paired_difference(baseline.accuracy.correct, row.accuracy.correct)
+    drop, interval = drop_of(baseline.accuracy, row.accuracy)
+    counts = flips(baseline.accuracy, row.accuracy) if row.accuracy.correct else (None, None)
     return msgspec.structs.replace(
         row,
         accuracy_drop=drop,
-        accuracy_drop_interval=(low, high),
-        fixed=fixed,
-        broken=broken,
+        accuracy_drop_interval=interval,
+        fixed=counts[0],
+        broken=counts[1],
     )
+
+
+def drop_of(before: Accuracy, after: Accuracy) -> tuple[float, tuple[float, float] | None]:
+    """How much worse `after` is, by the same metric, and the 95 % interval of that.
+
+    Paired by sample; a single sample with another metric than right or wrong has no interval.
+    Raises `InputRefused` for different numbers of samples.
+    """
+    if before.correct or after.correct:
+        drop, low, high = paired_difference(before.correct, after.correct)
+        return drop, (low, high)
+    better, worse = (before, after) if before.higher_is_better else (after, before)
+    if before.samples < _LEAST_SAMPLES:
+        return better.value - worse.value, None
+    drop, low, high = paired_mean_difference(better.per_sample, worse.per_sample)
+    return drop, (low, high)
+
+
+def _is_floating(row: Measurement) -> bool:
+    return row.recipe == "float32" and row.latency is not None
 
 
 def compared(
@@ -57,12 +79,12 @@ def _comparison(row: Measurement, other: Measurement) -> Comparison:
     assert row.accuracy is not None
     assert other.accuracy is not None
     fixed, broken = flips(other.accuracy, row.accuracy)
-    difference, low, high = paired_difference(row.accuracy.correct, other.accuracy.correct)
+    gain, interval = drop_of(row.accuracy, other.accuracy)
     return Comparison(
         model=row.name,
         other=other.name,
-        difference=difference,
-        interval=(low, high),
+        difference=gain,
+        interval=interval or (gain, gain),
         fixed=fixed,
         broken=broken,
     )

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.data import Samples
+    from edgeconv.measure.sampled import Sampled
     from edgeconv.nouns import Artifact, Measurement, TrainingRecord
 
 # Below this many times what guessing the commonest class gives, a model is next to useless.
@@ -23,24 +23,26 @@ _TOP1 = ("accuracy", "sparse_categorical_accuracy", "categorical_accuracy")
 
 def doubts(
     baseline: Measurement | None,
-    samples: Samples,
+    samples: Sampled,
     training: TrainingRecord | None,
     artifacts: Sequence[Artifact],
 ) -> tuple[str, ...]:
     """All there is to doubt in what was measured on these samples."""
     return (
         *accuracy_doubts(baseline, samples.labels, training),
-        *fairness_doubts(artifacts, samples.source),
+        *fairness_doubts(artifacts, samples.text),
     )
 
 
 def accuracy_doubts(
     baseline: Measurement | None,
-    labels: NDArray[np.int64] | None,
+    labels: NDArray[np.generic] | None,
     training: TrainingRecord | None,
 ) -> tuple[str, ...]:
     """What to say of a trained model that is far worse here than it should be."""
-    if baseline is None or baseline.accuracy is None or labels is None:
+    if baseline is None or labels is None:
+        return ()
+    if baseline.accuracy is None or baseline.accuracy.metric != "top1":
         return ()
     accuracy = baseline.accuracy.value
     stated = _stated(training) if training else None
@@ -71,7 +73,9 @@ def _stated(training: TrainingRecord) -> float | None:
     return next((training.test_metrics[n] for n in _TOP1 if n in training.test_metrics), None)
 
 
-def _commonest_share(labels: NDArray[np.int64]) -> float:
+def _commonest_share(labels: NDArray[np.generic]) -> float:
     import numpy as np
 
-    return float(np.bincount(labels).max() / len(labels)) if len(labels) else 1.0
+    return (
+        float(np.unique(labels, return_counts=True)[1].max() / len(labels)) if len(labels) else 1.0
+    )

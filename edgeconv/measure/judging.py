@@ -97,8 +97,9 @@ def kind_of_scores(scores: Array) -> Scores:
 
 
 def _classes(outputs: Mapping[str, Array], output: str | None) -> int:
-    """The number of scores; an output that has no such thing is refused by `top1`."""
-    return int(chosen_output(outputs, output).shape[-1])
+    """How many there are: two of a lone score; what has no scores is refused by `top1`."""
+    shape = chosen_output(outputs, output).shape
+    return max(2, int(shape[-1])) if len(shape) > 1 else 2
 
 
 def _possible_offsets(limits: tuple[int, int], classes: int) -> tuple[int, ...]:

@@ -7,54 +7,61 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.runtimes.local import Running, Target, Timing, start_run
+from edgeconv.runtimes.interface import Accelerator, Settings, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from edgeconv.data import Samples
+    from edgeconv.measure.sampled import Sampled
     from edgeconv.stages import Execution
 
 
 class Measuring(msgspec.Struct, frozen=True, kw_only=True):
     """How to measure: `rounds` processes per model in turn, each timed as `timing` says.
 
-    `threads` is the interpreter's; `output` the output that labels are for, None for the
-    only one; `target` the runtime to measure on.
+    `runtimes`: where, as `--runtime` names them; without one that runs .tflite files, LiteRT
+    does. `accelerator`, `python` and `binary` are for the runtimes that know them. `threads` is
+    the interpreter's. `metrics`: names, or functions as module:function; none takes top1, where
+    there are labels. `output`: the one that labels are for, None for the only one. `profile`
+    and `layers`: the time of each operator, and the error of each layer, too. `serving_warmup`: so
+    many of the samples are written into the trained SavedModel as requests that TensorFlow
+    Serving warms up with.
     """
 
     rounds: int = 3
     timing: Timing = Timing()
-    target: Target = Target()
+    runtimes: tuple[str, ...] = ()
+    accelerator: Accelerator = "interpreter"
+    python: str = ""
+    binary: str = ""
     threads: int = 1
+    metrics: tuple[str, ...] = ()
     output: str | None = None
+    profile: bool = False
+    layers: bool = False
+    serving_warmup: int = 0
     title: str = ""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """One measuring at work: the samples, where they are stored, and whom to tell."""
+    """One measuring at work: the samples, what to do with them, and whom to tell."""
 
-    samples: Samples
-    stored: Path
-    batch: int
+    samples: Sampled
     measuring: Measuring
     execution: Execution
     scratch: Path
     on_progress: Callable[[str], None]
 
-
-def start_model(run: Bench, file: Path, signature: str, timing: Timing | None) -> Running:
-    """Start a .tflite on the stored samples: timed, or for all its outputs with None."""
-    return start_run(
-        file,
-        run.stored,
-        scratch=run.scratch,
-        signature=signature or None,
-        batch=run.batch,
-        timing=timing,
-        threads=run.measuring.threads,
-        target=run.measuring.target,
-        allowance=run.execution.allowance,
-    )
+    def settings(self) -> Settings:
+        """What the runtimes are told."""
+        return Settings(
+            scratch=self.scratch,
+            threads=self.measuring.threads,
+            accelerator=self.measuring.accelerator,
+            python=self.measuring.python,
+            binary=self.measuring.binary,
+            allowance=self.execution.allowance,
+            on_progress=self.on_progress,
+        )

@@ -12,10 +12,11 @@ import numpy as np
 from edgeconv import data, source
 from edgeconv.errors import InputRefused
 from edgeconv.measure.subjects import find_subjects, float_inputs, preprocessing_of
+from edgeconv.measure.trained import run_trained
 from edgeconv.runtimes.local import start_run
 from edgeconv.store import tool_versions
 from edgeconv.tasks import start_task
-from edgeconv.tf.baseline import SERVING, BaselineJob, run_baseline
+from edgeconv.tf.baseline import SERVING, BaselineJob
 from edgeconv.tf.exported import ExportJob, export_keras
 
 if TYPE_CHECKING:
@@ -82,11 +83,11 @@ def answers(clinic: Clinic, patient: Patient, samples: Samples) -> tuple[dict[st
 
     Raises an `EdgeconvError` where the model does not run.
     """
-    stored = clinic.scratch / "samples"
-    data.write_samples(samples, stored)
     if patient.kind == "tflite":
+        stored = clinic.scratch / "samples"
+        data.write_samples(samples, stored)
         return _run_tflite(clinic, patient, stored)
-    return _run_tensorflow(clinic, patient, stored)
+    return _run_tensorflow(clinic, patient, samples)
 
 
 def _exported(clinic: Clinic, model: SourceModel) -> SourceModel:
@@ -142,25 +143,25 @@ def _run_tflite(clinic: Clinic, patient: Patient, stored: Path) -> tuple[dict[st
         return running.outputs(run), f"{run.runtime} {run.version}"
 
 
-def _run_tensorflow(clinic: Clinic, patient: Patient, stored: Path) -> tuple[dict[str, Array], str]:
-    outputs = clinic.scratch / "outputs"
+def _run_tensorflow(
+    clinic: Clinic, patient: Patient, samples: Samples
+) -> tuple[dict[str, Array], str]:
     job = BaselineJob(
         path=str(patient.path),
         kind=patient.kind,
         signature=patient.key,
-        inputs=str(stored),
-        outputs=str(outputs),
+        inputs="",
+        outputs="",
+        samples=samples.count,
         warmup=0,
         repeats=0,
         threads=clinic.execution.threads,
     )
-    with start_task(
-        run_baseline,
+    _, outputs, _ = run_trained(
         job,
-        label="the model in TensorFlow",
+        [samples],
         scratch=clinic.scratch,
         allowance=clinic.execution.allowance,
-    ) as task:
-        done = task.result(clinic.on_progress)
-    arrays = {name: np.load(outputs / f"{i}.npy") for i, name in enumerate(done.names)}
-    return arrays, f"tensorflow {tool_versions()['tensorflow']}"
+        on_progress=clinic.on_progress,
+    )
+    return outputs, f"tensorflow {tool_versions()['tensorflow']}"

@@ -4,102 +4,114 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
-from edgeconv.measure.accuracy import top1
-from edgeconv.measure.measuring import start_model
-from edgeconv.measure.timing import latency_of, make_latency
-from edgeconv.nouns import Latency, Measurement
+from edgeconv.data.spool import put_part, waiting_parts
+from edgeconv.measure.timing import make_latency
+from edgeconv.nouns import Measurement
 from edgeconv.store import tool_versions
 from edgeconv.tasks import start_task
 from edgeconv.tf.baseline import BaselineJob, BaselineRun, run_baseline
+from edgeconv.workers import poll_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable
 
-    from numpy.typing import NDArray
-
+    from edgeconv.data import Samples
     from edgeconv.measure.measuring import Bench
     from edgeconv.nouns import SourceModel
-    from edgeconv.runtimes.local import Run
+    from edgeconv.workers import Allowance
+
+    Outputs = dict[str, np.ndarray[Any, Any]]
 
 NAME = "baseline"
+# One part at work, and one that is ready.
+_MOST_WAITING = 2
 
 
-def measure_trained(run: Bench, model: SourceModel, signature: str) -> Measurement:
-    """The baseline's size on disk, latency, memory and accuracy.
+def measure_trained(run: Bench, model: SourceModel, signature: str) -> tuple[Measurement, Outputs]:
+    """The baseline's size on disk, latency and memory, and its outputs over all samples.
 
-    Its memory is the whole process, TensorFlow included. A .tflite that was the source of
-    a conversion runs as any .tflite does. Raises an `EdgeconvError` where it does not run:
-    without it there is nothing to compare with.
+    Its memory is the whole process, TensorFlow included. Raises an `EdgeconvError` where it
+    does not run: without it there is nothing to compare with.
     """
     run.on_progress("running the trained model")
-    if model.kind == "tflite":
-        return _measure_tflite(run, model, signature)
-    outputs = Path(tempfile.mkdtemp(prefix="baseline-", dir=run.scratch))
-    task = start_task(
-        run_baseline,
-        BaselineJob(
-            path=model.path,
-            kind=model.kind,
-            signature=signature if model.kind == "saved_model" else None,
-            inputs=str(run.stored),
-            outputs=str(outputs),
-            warmup=run.measuring.timing.warmup,
-            repeats=run.measuring.timing.repeats,
-            threads=run.measuring.threads,
-        ),
-        label="the trained model in TensorFlow",
+    job = BaselineJob(
+        path=model.path,
+        kind=model.kind,
+        signature=signature if model.kind == "saved_model" else None,
+        inputs="",
+        outputs="",
+        samples=run.samples.count,
+        warmup=run.measuring.timing.warmup,
+        repeats=run.measuring.timing.repeats,
+        threads=run.measuring.threads,
+    )
+    done, outputs, peak_memory_bytes = run_trained(
+        job,
+        run.samples.parts(run.samples.part_size(job.batch)),
         scratch=run.scratch,
         allowance=run.execution.allowance,
+        on_progress=run.on_progress,
     )
-    done = task.result(run.on_progress)
-    answers = {name: np.load(outputs / f"{i}.npy") for i, name in enumerate(done.names)}
-    latency = _latency(done)
-    runtime = f"tensorflow {tool_versions()['tensorflow']}"
-    return _row(run, model, runtime, latency, task.peak_memory_bytes, answers)
-
-
-def _latency(done: BaselineRun) -> Latency:
-    return make_latency(
-        (done.samples_us,),
-        load_us=(done.load_us,),
-        first_us=(done.first_us,),
-        threads=done.threads,
-        batch=done.latency_batch,
-    )
-
-
-def _measure_tflite(run: Bench, model: SourceModel, signature: str) -> Measurement:
-    runs: list[Run] = []
-    answers: Mapping[str, NDArray[np.generic]] = {}
-    for timing in (run.measuring.timing, None):
-        with start_model(run, Path(model.path), signature, timing) as running:
-            runs.append(running.result())
-            answers = running.outputs(runs[-1]) if timing is None else {}
-    latency = latency_of(runs[:1], threads=run.measuring.threads, batch=run.batch)
-    runtime = f"{runs[0].runtime} {runs[0].version}"
-    return _row(run, model, runtime, latency, runs[0].model_memory_bytes, answers)
-
-
-def _row(
-    run: Bench,
-    model: SourceModel,
-    runtime: str,
-    latency: Latency,
-    peak_memory_bytes: int | None,
-    answers: Mapping[str, NDArray[np.generic]],
-) -> Measurement:
-    labels = run.samples.labels
     return Measurement(
         name=NAME,
         role="baseline",
-        runtime=runtime,
+        runtime=f"tensorflow {tool_versions()['tensorflow']}",
         sha256=model.sha256,
         size_bytes=model.size_bytes,
-        latency=latency,
+        latency=make_latency(
+            (done.samples_us,),
+            load_us=(done.load_us,),
+            first_us=(done.first_us,),
+            threads=done.threads,
+            batch=done.latency_batch,
+            warmup=(run.measuring.timing.warmup,),
+        ),
         peak_memory_bytes=peak_memory_bytes,
-        accuracy=top1(answers, labels, run.measuring.output) if labels is not None else None,
-    )
+        batched_us=done.batch_samples_us,
+        batched_size=done.evaluation_batch,
+    ), outputs
+
+
+def run_trained(
+    job: BaselineJob,
+    parts: Iterable[Samples],
+    *,
+    scratch: Path,
+    allowance: Allowance,
+    on_progress: Callable[[str], None],
+) -> tuple[BaselineRun, Outputs, int]:
+    """Run the job on samples that come in parts, its `inputs` and `outputs` in `scratch`.
+
+    Returns what it measured, the outputs over all samples, mapped from files, and the peak of
+    the process's memory in bytes. Raises what `run_baseline` raises.
+    """
+    inputs = Path(tempfile.mkdtemp(prefix="parts-", dir=scratch))
+    outputs = Path(tempfile.mkdtemp(prefix="baseline-", dir=scratch))
+    job = msgspec.structs.replace(job, inputs=str(inputs), outputs=str(outputs))
+    with start_task(
+        run_baseline,
+        job,
+        label="the trained model in TensorFlow",
+        scratch=scratch,
+        allowance=allowance,
+    ) as task:
+        for number, part in enumerate(parts):
+            poll_until(
+                lambda: task.child.has_ended() or waiting_parts(inputs) < _MOST_WAITING,
+                lambda: task.relay(on_progress),
+            )
+            if task.child.has_ended():
+                break
+            task.child.renew()
+            put_part(part, inputs, number)
+        done = task.result(on_progress)
+        arrays = {
+            name: np.load(outputs / f"{index}.npy", mmap_mode="r")
+            for index, name in enumerate(done.names)
+        }
+        return done, arrays, task.peak_memory_bytes

@@ -25,19 +25,28 @@ from edgeconv.nouns.conversion import (
     TargetCheck,
     Verification,
 )
+from edgeconv.nouns.diagnosis import Diagnosis, Trial
+from edgeconv.nouns.difference import (
+    Difference,
+    FlipCount,
+    ModelDifference,
+    NumberChange,
+    OperatorChange,
+    TensorChange,
+)
+from edgeconv.nouns.judging import Budget, Finding, Limits, Verdict
 from edgeconv.nouns.measurement import (
     Accuracy,
-    Budget,
+    Agreement,
     Comparison,
-    Diagnosis,
+    Conditions,
     Environment,
-    Finding,
     Latency,
-    Limits,
+    LayerError,
     Measurement,
+    OperatorTime,
+    Profile,
     Report,
-    Trial,
-    Verdict,
 )
 from edgeconv.nouns.model import (
     GraphSummary,
@@ -77,6 +86,17 @@ from edgeconv.nouns.training import (
 )
 
 __all__ = [
+    "Difference",
+    "FlipCount",
+    "ModelDifference",
+    "NumberChange",
+    "OperatorChange",
+    "TensorChange",
+    "Profile",
+    "OperatorTime",
+    "LayerError",
+    "Conditions",
+    "Agreement",
     "CALIBRATED",
     "QAT",
     "QatTarget",

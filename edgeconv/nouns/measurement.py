@@ -1,20 +1,24 @@
-"""What was measured, and how it is judged."""
+"""What was measured."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from edgeconv.nouns.conversion import Artifact, RecipeName
+from edgeconv.nouns.judging import Verdict
 from edgeconv.nouns.model import Noun
 from edgeconv.nouns.samples import DataIdentity
 from edgeconv.nouns.training import TrainingRecord
 
 
 class Latency(Noun, kw_only=True, frozen=True):
-    """Raw invoke times in a fresh process, batch `batch`, in microseconds.
+    """Raw invoke times in fresh processes, batch `batch`, in microseconds.
 
     `rounds_us` holds one tuple of samples per process; the processes of all the
-    artifacts were run in turn. `load_us` and `first_us` are kept apart, one a round.
+    artifacts were run in turn. `load_us` and `first_us` are kept apart, one a round, and
+    `warmup` is how many invokes each round needed until the times were stable; empty where the
+    runtime does its own warm-up. Percentiles are of the samples of all rounds; `p50_interval_us`
+    is the 95 % confidence interval of the median.
     """
 
     rounds_us: tuple[tuple[float, ...], ...]
@@ -24,31 +28,105 @@ class Latency(Noun, kw_only=True, frozen=True):
     batch: int
     p50_us: float
     p90_us: float
+    p99_us: float
+    p50_interval_us: tuple[float, float]
+    warmup: tuple[int, ...] = ()
 
 
 class Accuracy(Noun, kw_only=True, frozen=True):
-    """Top-1 accuracy over labelled samples, with the answer to each of them.
+    """One metric over labelled samples, with what each of them contributed.
 
-    `correct` is one character a sample, "1" right and "0" wrong, in the order of
-    the data set, so that two measurements of the same samples can be paired.
+    `metric` is a name of `edgeconv.plugins.METRICS`, or a user's `module:function`. `correct`
+    is one character a sample, "1" right and "0" wrong, for metrics that count right answers;
+    for the others `per_sample` has one number a sample, of which `value` is the mean or what
+    the metric computes of them. Both are in the order of the data set, so that two measurements
+    of the same samples can be paired. `predicted` is the class of each sample, for metrics that
+    have one.
     """
 
-    metric: Literal["top1"] = "top1"
+    metric: str = "top1"
     value: float
     samples: int
-    correct: str
+    higher_is_better: bool = True
+    correct: str = ""
+    per_sample: tuple[float, ...] = ()
+    predicted: tuple[int, ...] = ()
+
+
+class Agreement(Noun, kw_only=True, frozen=True):
+    """How far one output is that of the model called `reference`, on the same samples.
+
+    `flips` counts the samples whose highest score is another one, None where the output is no
+    vector of scores. `cosine` is the mean over the samples of the cosine between both outputs,
+    `snr_db` the power of the reference over that of the difference, over all samples.
+    """
+
+    output: str
+    reference: str
+    samples: int
+    flips: int | None
+    cosine: float
+    snr_db: float
+    max_error: float
+
+
+class OperatorTime(Noun, kw_only=True, frozen=True):
+    """One operator of a graph, or one part that a delegate runs, and its time in microseconds.
+
+    `layer` is the name of its first output tensor; `delegate` is "" where the runtime's own
+    kernels run it. `mean_us` is the mean over the middle half of the runs, by their length.
+    """
+
+    index: int
+    operator: str
+    layer: str
+    delegate: str
+    mean_us: float
+
+
+class Profile(Noun, kw_only=True, frozen=True):
+    """Where the time of an invoke goes.
+
+    `method` says how it was found: by the runtime's own profiling, or by timing models that end
+    after each operator. `total_us` is the median time of the whole model measured beside it;
+    what the operators do not add up to is the residual.
+    """
+
+    method: Literal["runtime", "sub-models"]
+    total_us: float
+    operators: tuple[OperatorTime, ...]
+
+    @property
+    def residual_us(self) -> float:
+        """`total_us` less the sum over the operators; below 0 where they add up to more."""
+        return self.total_us - sum(one.mean_us for one in self.operators)
+
+
+class LayerError(Noun, kw_only=True, frozen=True):
+    """How far the output of one layer is from the float32 model's, over `samples` samples."""
+
+    layer: str
+    operator: str
+    samples: int
+    snr_db: float
+    max_error: float
 
 
 class Measurement(Noun, kw_only=True, frozen=True):
     """What was measured of one model: an artifact, or the trained baseline.
 
-    `accuracy_drop` is baseline minus this model, and `accuracy_drop_interval` the 95 % interval
-    of that, paired by sample; `latency_ratio` is this model over the float32 .tflite,
-    `size_ratio` this model over the baseline on disk; `fixed` and `broken` count the samples
-    that changed from wrong to right and back. `peak_memory_bytes` is the growth of the peak
-    resident set over the bare runtime; of a baseline in TensorFlow it is the whole process.
-    None means that it was not measured, never that it was good. `error` is set, and
-    the rest None, where the model did not run.
+    `accuracy_drop` is how much worse the accuracy is than the baseline's (baseline minus this
+    model where higher is better, else this model minus baseline), and `accuracy_drop_interval`
+    the 95 % interval of that, paired by sample; `latency_ratio` is this model over the float32
+    .tflite, `size_ratio` this model over the baseline on disk; `fixed` and `broken` count the
+    samples that changed from wrong to right and back. `accuracy` is the first metric, `metrics`
+    the further ones. `agreement` compares outputs with the baseline's, or without one with the
+    float32 artifact's. `peak_memory_bytes` is the growth of the peak resident set over the bare
+    runtime; of a baseline in TensorFlow it is the whole process. `arena_bytes` is the memory
+    that the tensors of the graph need, planned by their lifetimes. `batched_us` are raw times of
+    calls of a baseline with `batched_size` samples. `layer_errors` are in the order of the
+    graph. None means that it was not measured, never that it was good. `error` is set, and the
+    rest None, where the model did not run.
     """
 
     name: str
@@ -60,7 +138,15 @@ class Measurement(Noun, kw_only=True, frozen=True):
     recipe: RecipeName | None = None
     latency: Latency | None = None
     peak_memory_bytes: int | None = None
+    arena_bytes: int | None = None
     accuracy: Accuracy | None = None
+    metrics: tuple[Accuracy, ...] = ()
+    agreement: tuple[Agreement, ...] = ()
+    profile: Profile | None = None
+    layer_errors: tuple[LayerError, ...] = ()
+    batched_us: tuple[float, ...] = ()
+    batched_size: int | None = None
+    oldest_runtime: str = ""
     size_ratio: float | None = None
     latency_ratio: float | None = None
     accuracy_drop: float | None = None
@@ -85,8 +171,28 @@ class Comparison(Noun, kw_only=True, frozen=True):
     broken: int
 
 
+class Conditions(Noun, kw_only=True, frozen=True):
+    """How busy the machine was while it was measured on; None and "" where it cannot say.
+
+    `load_before` and `load_after` are load averages over a minute; `steal` is the fraction of
+    the processors' time that the host of a virtual machine took away, `busy` the fraction that
+    other processes than the measured ones used; `governor` is the processors' frequency
+    governor, `frequency_mhz` the lowest and the highest frequency seen.
+    """
+
+    load_before: float | None = None
+    load_after: float | None = None
+    steal: float | None = None
+    busy: float | None = None
+    governor: str = ""
+    frequency_mhz: tuple[float, float] | None = None
+
+
 class Environment(Noun, kw_only=True, frozen=True):
-    """The machine and the versions that the measurements belong to."""
+    """The machine and the versions that the measurements belong to.
+
+    `place` is where it is, as `--runtime` names it: "" for the machine that edgeconv runs on.
+    """
 
     machine: str
     cpu: str
@@ -94,88 +200,18 @@ class Environment(Noun, kw_only=True, frozen=True):
     system: str
     python: str
     tools: dict[str, str]
-
-
-class Trial(Noun, kw_only=True, frozen=True):
-    """One preprocessing, and how often the model is right with it.
-
-    `preprocess` is the text that `--preprocess` takes. `interval` is the 95 % interval of the
-    accuracy; `fits` says that the model works with it, and no other was shown to be better.
-    `is_current` marks what is used now.
-    """
-
-    name: str
-    preprocess: str
-    accuracy: Accuracy
-    interval: tuple[float, float]
-    fits: bool
-    is_current: bool = False
-
-
-class Diagnosis(Noun, kw_only=True, frozen=True):
-    """Which preprocessing a model was trained with, as far as some labelled samples tell.
-
-    They are `data.samples` of the `available` ones.
-    `data.preprocessing` is what is used now, `data.sha256` of the samples with it.
-    `stored_dtype`, `stored_limits` are of the samples as they are stored. `classes` is the
-    number of scores in the output, which are `scores`: "probabilities" add up to 1,
-    "sigmoids" are in 0 to 1 and do not, and all else are "logits". The model's class is the
-    label plus `label_offset`. `guessing` is the share of the commonest label, and `chance` how
-    probable so good a best trial would be if the model only guessed. `trials` has the
-    likeliest first: by accuracy, but a usual one before what was computed from these samples.
-    """
-
-    format: Literal[1] = 1
-    model: str
-    runtime: str
-    data: DataIdentity
-    available: int
-    stored_dtype: str
-    stored_limits: tuple[float, float]
-    classes: int
-    scores: Literal["probabilities", "sigmoids", "logits"]
-    label_offset: int
-    guessing: float
-    chance: float
-    trials: tuple[Trial, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def fits(self) -> tuple[Trial, ...]:
-        """The trials that fit, the likeliest first: one is clear, of several none is."""
-        return tuple(trial for trial in self.trials if trial.fits)
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is a fit."""
-        return bool(self.fits)
-
-
-class Finding(Noun, kw_only=True, frozen=True):
-    """One limit held against one number. A number that is missing or NaN never passes."""
-
-    model: str
-    limit: str
-    allowed: float
-    actual: float | None
-    ok: bool
-
-
-class Verdict(Noun, kw_only=True, frozen=True):
-    """Every limit of a budget held against a report."""
-
-    findings: tuple[Finding, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is a finding, and every one holds."""
-        return bool(self.findings) and all(finding.ok for finding in self.findings)
+    place: str = ""
 
 
 class Report(Noun, kw_only=True, frozen=True):
-    """A set of measurements made together, beside the baseline they are judged by."""
+    """A set of measurements made together, beside the baseline they are judged by.
 
-    format: Literal[1] = 1
+    `environment` is of the machine that the artifacts ran on, `conditions` of the same one.
+    `labels` are those of the samples, in the order of the data set, where they are classes, and
+    `class_names` their names, where they are known. `command` is what was typed to measure.
+    """
+
+    format: Literal[2] = 2
     title: str
     environment: Environment
     data: DataIdentity | None
@@ -184,28 +220,9 @@ class Report(Noun, kw_only=True, frozen=True):
     comparisons: tuple[Comparison, ...] = ()
     training: TrainingRecord | None = None
     artifacts: tuple[Artifact, ...] = ()
+    conditions: Conditions | None = None
+    labels: tuple[int, ...] = ()
+    class_names: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
     verdict: Verdict | None = None
     notes: tuple[str, ...] = ()
-
-
-class Limits(Noun, kw_only=True, frozen=True, rename="kebab", omit_defaults=True):
-    """The limits a budget may set; all are inclusive maxima but `min-accuracy`."""
-
-    max_size_bytes: float | None = None
-    max_gzip_size_bytes: float | None = None
-    max_size_ratio: float | None = None
-    max_latency_p50_us: float | None = None
-    max_latency_ratio: float | None = None
-    max_peak_memory_bytes: float | None = None
-    max_accuracy_drop: float | None = None
-    min_accuracy: float | None = None
-
-
-class Budget(Noun, kw_only=True, frozen=True):
-    """Limits for every artifact, and further ones by recipe name.
-
-    As TOML: a table `[budget]` for all, and `[budget.recipe.NAME]` for one recipe.
-    """
-
-    every: Limits = Limits()
-    recipe: dict[str, Limits] = {}

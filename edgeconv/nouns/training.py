@@ -193,10 +193,11 @@ class Validated(Noun, kw_only=True, frozen=True):
 class QatRecord(Noun, kw_only=True, frozen=True):
     """The quantisation-aware training behind an artifact.
 
-    `source` is the SOURCE of the labelled samples, `rebuilt` whether a Keras 3 model was built
-    anew in tf_keras, and `rebuilt_max_abs_error` how far the two were apart on real samples.
-    `validated` is None where there are no
-    labels. `fine_tuned` are the trainings before it, by what they were for ("prune", "cluster").
+    `source` is the SOURCE of the labelled samples, `equalized` the pairs of layers between which
+    channels of very different ranges were brought to like ones beforehand, `rebuilt` whether a
+    Keras 3 model was built anew in tf_keras, and `rebuilt_max_abs_error` how far the two were
+    apart on real samples. `validated` is None where there are no labels. `fine_tuned` are the
+    trainings before it, by what they were for ("prune", "cluster").
     `seconds` is the time of the whole, loading included.
     """
 
@@ -205,6 +206,7 @@ class QatRecord(Noun, kw_only=True, frozen=True):
     training: TrainingRecord
     fine_tuned: dict[str, TrainingRecord] = {}
     layers: tuple[TreatedLayer, ...] = ()
+    equalized: tuple[tuple[str, str], ...] = ()
     rebuilt: bool = False
     rebuilt_max_abs_error: float = 0.0
     sparsity: float | None = None

@@ -189,7 +189,7 @@ def _output_error(
         norms = float(np.linalg.norm(want) * np.linalg.norm(have))
     return OutputError(
         output=name,
-        snr_db=_snr_db(signal, power),
+        snr_db=snr_db(signal, power),
         max_abs_error=float(np.max(np.abs(error), initial=0.0)),
         rms_error=math.sqrt(power),
         rms_reference=math.sqrt(float(np.mean(want**2))) if want.size else 0.0,
@@ -198,7 +198,8 @@ def _output_error(
     )
 
 
-def _snr_db(signal: float, noise: float) -> float:
+def snr_db(signal: float, noise: float) -> float:
+    """Decibels of a signal's power over that of a noise, within the bounds of the noun."""
     if noise == 0:
         return MAX_SNR_DB
     if not math.isfinite(noise) or signal <= 0:

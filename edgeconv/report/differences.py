@@ -5,20 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.report import units
+from edgeconv.report.values import in_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edgeconv.nouns import Comparison, Report
-
-Interval = tuple[float, float]
-
-
-def in_brackets(interval: Interval | None) -> str:
-    """An interval of a difference of fractions, in percentage points: "[−0.91, 0.30]"."""
-    if interval is None:
-        return units.ABSENT
-    return f"[{', '.join(units.points(end).removesuffix(' pp') for end in interval)}]"
 
 
 def difference_lines(report: Report) -> list[str]:
@@ -53,6 +45,6 @@ def _compared(comparison: Comparison) -> str:
     points = units.points(comparison.difference).replace(" pp", " points")
     return (
         f"{units.plain(comparison.model)} against {units.plain(comparison.other)}: "
-        f"{sign}{points} {in_brackets(comparison.interval)}, "
+        f"{sign}{points} {in_points(comparison.interval)}, "
         f"{comparison.fixed} fixed, {comparison.broken} broken: {verdict} chance"
     )

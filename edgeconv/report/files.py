@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
+from edgeconv.errors import InputRefused
 from edgeconv.nouns import Report
-from edgeconv.store import publish_bytes, read_noun
+from edgeconv.store import publish_all, read_noun
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+Format = Literal["html", "text", "markdown", "json", "csv"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+NAMES: dict[Format, str] = {
+    "html": "report.html",
+    "text": "report.txt",
+    "markdown": "report.md",
+    "json": "report.json",
+    "csv": "report.csv",
+}
+FORMAT_VERSION = 2
+
+
+class _Version(msgspec.Struct):
+    """As much of a report as every version has."""
+
+    format: int | None = None
 
 
 def write_report(report: Report, directory: Path) -> tuple[Path, Path]:
@@ -18,14 +36,74 @@ def write_report(report: Report, directory: Path) -> tuple[Path, Path]:
 
     Raises `OutputRefused` where they cannot be written.
     """
-    from edgeconv.report.html import render_html
-
-    as_json, as_html = directory / "report.json", directory / "report.html"
-    publish_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n", as_json)
-    publish_bytes(render_html(report).encode(), as_html)
+    as_json, as_html = write_formats((report,), directory, ("json", "html"))
     return as_json, as_html
 
 
+def write_formats(
+    reports: tuple[Report, ...], directory: Path, formats: tuple[Format, ...]
+) -> tuple[Path, ...]:
+    """Write the reports into `directory`, one file a format, all of them or none.
+
+    Returns the paths in the order of `formats`. Raises `OutputRefused`.
+    """
+    contents = {directory / NAMES[name]: render(reports, name).encode() for name in formats}
+    publish_all(contents)
+    return tuple(contents)
+
+
+def render(
+    reports: tuple[Report, ...], name: Format, *, width: int | None = None, color: bool = False
+) -> str:
+    """The reports in a format, ending with a newline; several are shown each for itself.
+
+    `width` and `color` are for text. JSON is that of the one report, or a list of several.
+    """
+    if name == "html":
+        from edgeconv.report.html import render_html
+
+        return render_html(*reports)
+    if name == "markdown":
+        from edgeconv.report.markdown import render_markdown
+
+        return render_markdown(*reports)
+    if name == "csv":
+        from edgeconv.report.spreadsheet import render_csv
+
+        return render_csv(*reports)
+    if name == "json":
+        shown = reports[0] if len(reports) == 1 else reports
+        return msgspec.json.format(msgspec.json.encode(shown), indent=1).decode() + "\n"
+    from edgeconv.report.text import report_table, verdict_lines
+
+    parts = []
+    for report in reports:
+        parts.append(report_table(report, width=width, color=color))
+        if report.verdict:
+            parts.append(verdict_lines(report.verdict, width=width, color=color))
+    return "\n\n".join(parts) + "\n"
+
+
 def read_report(path: Path) -> Report:
-    """The report in a report.json. Raises `InputRefused`."""
-    return read_noun(path, Report, what="report")
+    """The report in a report.json. Raises `InputRefused`, also for one of another version."""
+    try:
+        return read_noun(path, Report, what="report")
+    except InputRefused:
+        version = _version_of(path)
+        if version is None or version == FORMAT_VERSION:
+            raise
+    raise InputRefused(
+        f"{path} is a report of format {version}, and this edgeconv reads format {FORMAT_VERSION}",
+        hint="measure again with `edgeconv bench`"
+        if version < FORMAT_VERSION
+        else "install the edgeconv that wrote it, or a newer one",
+    )
+
+
+def _version_of(path: Path) -> int | None:
+    """The format that a file says it has, None where it is no report at all."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_Version).format
+    except (OSError, msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return found

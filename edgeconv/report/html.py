@@ -1,8 +1,9 @@
-"""A report as one HTML page that needs nothing else: no network, no script, no font."""
+"""Reports as one HTML page that needs nothing else: no network, no font, one script of its own."""
 
 from __future__ import annotations
 
-import math
+import base64
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -10,32 +11,48 @@ from markupsafe import Markup
 
 from edgeconv.data.preprocessing import describe
 from edgeconv.report import units
-from edgeconv.report.curves import metric_pictures
-from edgeconv.report.differences import difference_lines
-from edgeconv.report.limits import closing_line, in_words
-from edgeconv.report.plots import Point, accuracy_plot
+from edgeconv.report.limits import in_words
 from edgeconv.report.qat import qat_facts
-from edgeconv.report.rows import ModelRow, io_types, model_rows, weights, worst_snr_db
-from edgeconv.report.strips import DOTS_A_ROW, latency_picture, snr_picture
+from edgeconv.report.rows import io_types, weights
+from edgeconv.report.sections import outcome, sections
 from edgeconv.report.training import epoch_table, training_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.nouns import (
-        Artifact,
-        Measurement,
-        OutputError,
-        Report,
-        TensorSpec,
-        TrainingRecord,
-    )
+    from edgeconv.nouns import Artifact, OutputError, Report, TensorSpec, TrainingRecord
 
 _MOST_CHANNELS = 4
 
 
-def render_html(report: Report) -> str:
-    """The whole page. Nothing in the report can become markup, script or style in it."""
+def render_html(report: Report, *others: Report) -> str:
+    """The whole page. Nothing in a report can become markup, script or style in it.
+
+    `others` are shown below the first, each for itself, with nothing held against the other.
+    """
+    environment = _environment()
+    reports = (report, *others)
+    prefixes = [f"g{i}-" if others else "" for i in range(1, len(reports) + 1)]
+    script = _script(environment)
+    groups = [
+        Markup(
+            environment.get_template("group.html.j2").render(
+                **sections(each, prefix), g=prefix, level=3 if others else 2
+            )
+        )
+        for each, prefix in zip(reports, prefixes, strict=True)
+    ]
+    return environment.get_template("report.html.j2").render(
+        title=f"{len(reports)} reports side by side" if others else report.title,
+        word="Not held against each other" if others else outcome(report)[1],
+        reports=reports,
+        groups=list(zip(prefixes, reports, groups, strict=True)),
+        script=script,
+        script_hash=_hash_of(script),
+    )
+
+
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("edgeconv", "report"),
         autoescape=True,
@@ -46,113 +63,19 @@ def render_html(report: Report) -> str:
         keep_trailing_newline=True,
     )
     environment.filters.update(_FILTERS)
-    rows = model_rows(report)
-    return environment.get_template("report.html.j2").render(
-        report=report,
-        rows=rows,
-        has_training=_has(rows, "training"),
-        models_caption=_caption(rows),
-        models_columns=_columns(rows),
-        differences=[_sentence(said) for said in difference_lines(report)],
-        curves=metric_pictures(report.training, "metric") if report.training else [],
-        models=_models(report),
-        outcome=_outcome(report),
-        closing=closing_line(report.verdict),
-        highlights=_highlights(report, rows),
-        pictures=_pictures(report),
-        dots_a_row=DOTS_A_ROW,
-    )
+    return environment
 
 
-def _has(rows: Sequence[ModelRow], field: str) -> bool:
-    return any(getattr(row, field) != units.ABSENT for row in rows)
+def _script(environment: Environment) -> Markup:
+    """The page's script as it is: the file has nothing of a template in it."""
+    assert environment.loader is not None
+    source, _, _ = environment.loader.get_source(environment, "script.js.j2")
+    return Markup(source)
 
 
-def _columns(rows: Sequence[ModelRow]) -> list[tuple[str, bool]]:
-    """The headings of the models' table, and whether each is of text."""
-    headings = ["Size", "Ratio", "p50", "p90", "Speed-up", "Memory", "Accuracy", "Drop", "Flips"]
-    headings += ["Training"] if _has(rows, "training") else []
-    return [("Model", True), *((heading, False) for heading in headings), ("Budget", True)]
-
-
-def _caption(rows: Sequence[ModelRow]) -> str:
-    said = ["Flips are the samples that became right (+) and wrong (−) beside the baseline."]
-    if _has(rows, "drop_interval"):
-        said.append("Under a drop is its 95 % interval, from those flips.")
-    if _has(rows, "gzip"):
-        said.append("Gzip is about the size in a package.")
-    if _has(rows, "training"):
-        said.append("Training is the time that it took.")
-    return " ".join(said)
-
-
-def _outcome(report: Report) -> tuple[str, str]:
-    """The style class and the word of the verdict."""
-    if report.verdict is None:
-        return "none", "Not judged"
-    return ("ok", "Pass") if report.verdict.ok else ("over", "Fail")
-
-
-def _models(report: Report) -> list[Measurement]:
-    return [*([report.baseline] if report.baseline else []), *report.measurements]
-
-
-def _highlights(report: Report, rows: Sequence[ModelRow]) -> list[tuple[str, str, str]]:
-    """What the best artifacts are: heading, model and figure. Those over budget are left out."""
-    allowed = {"–"} if report.verdict is None else {"ok"}
-    made = [
-        (model, row)
-        for model, row in zip(_models(report), rows, strict=True)
-        if not row.is_baseline and not row.error and row.mark in allowed
-    ]
-    if not made:
-        return []
-    _, row = min(made, key=lambda pair: pair[0].size_bytes)
-    found = [("Smallest", row.name, f"{row.size}, {row.size_ratio} the baseline")]
-    timed = [(m.latency.p50_us, row) for m, row in made if m.latency and m.latency.p50_us > 0]
-    if timed:
-        row = min(timed, key=lambda pair: pair[0])[1]
-        found.append(("Fastest", row.name, f"{row.p50}, {row.speed_up} as fast as float32"))
-    judged = [(m.accuracy.value, -m.size_bytes, row) for m, row in made if m.accuracy]
-    if judged:
-        row = max(judged, key=lambda triple: triple[:2])[2]
-        found.append(("Most accurate", row.name, f"{row.accuracy}, drop {row.drop}"))
-    return found
-
-
-def _pictures(report: Report) -> dict[str, Markup | None]:
-    names = _short_names(report)
-    models = [(names[i], model) for i, model in enumerate(_models(report))]
-    timed = [(name, model.latency) for name, model in models if model.latency]
-    outputs = [(a, worst_snr_db(a.verification.outputs)) for a in report.artifacts]
-    sizes = [_point(name, m, m.size_bytes) for name, m in models]
-    times = [_point(name, m, m.latency.p50_us) for name, m in models if m.latency]
-    return {
-        "size": accuracy_plot(sizes, key="by-size", heading="size on disk", form=units.size),
-        "latency": accuracy_plot(
-            times, key="by-latency", heading="latency p50", form=units.duration
-        ),
-        "samples": latency_picture(timed, "samples"),
-        "snr": snr_picture([(units.plain(a.recipe.name), snr) for a, snr in outputs], "snr"),
-    }
-
-
-def _short_names(report: Report) -> list[str]:
-    """A label for each model: its recipe, or its name where two have the same recipe."""
-    recipes = [model.recipe for model in _models(report)]
-    return [
-        "baseline"
-        if model.role == "baseline"
-        else model.recipe
-        if model.recipe and recipes.count(model.recipe) == 1
-        else units.plain(model.name)
-        for model in _models(report)
-    ]
-
-
-def _point(label: str, model: Measurement, cost: float) -> Point:
-    accuracy = model.accuracy.value if model.accuracy else math.nan
-    return Point(label, cost, accuracy, model.role == "baseline")
+def _hash_of(script: str) -> str:
+    """What the page's security policy knows its one script by."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
 def _epochs_caption(record: TrainingRecord) -> str:
@@ -166,11 +89,6 @@ def _epochs_caption(record: TrainingRecord) -> str:
 
 def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _sentence(said: str) -> str:
-    """A line of text as one of the page's; the name of a model stays as it is."""
-    return f"{_capitalized(said) if said.startswith('drop: ') else said}."
 
 
 def _shown(value: Any) -> Any:

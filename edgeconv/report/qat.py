@@ -32,6 +32,8 @@ def qat_remarks(record: QatRecord) -> list[str]:
     ]
     if is_smaller_packed(record):
         remarks.append(", ".join(_packing(record)))
+    if record.equalized:
+        remarks.append(f"channels equalised: {_equalized(record)}")
     return remarks + [f"left float: {text}" for text in _left_float(record)]
 
 
@@ -54,6 +56,8 @@ def qat_facts(record: QatRecord) -> list[Fact]:
         Fact("layers", _treatments(record)),
     ]
     facts += [Fact("left float", text) for text in _left_float(record)]
+    if record.equalized:
+        facts.append(Fact("channels equalised", _equalized(record)))
     if is_smaller_packed(record):
         facts.append(Fact("weights", ", ".join(_packing(record))))
     facts += [
@@ -78,6 +82,10 @@ def _start(record: QatRecord) -> str:
         return "the tf_keras model as it is"
     apart = units.significant(record.rebuilt_max_abs_error)
     return f"the Keras 3 model rebuilt in tf_keras, outputs at most {apart} apart"
+
+
+def _equalized(record: QatRecord) -> str:
+    return units.plain(", ".join(f"{first} to {second}" for first, second in record.equalized))
 
 
 def _batch_norm(freeze_after: int | None) -> str:

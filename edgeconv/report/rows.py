@@ -7,14 +7,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgeconv.report import units
-from edgeconv.report.differences import in_brackets
 from edgeconv.report.limits import Mark, mark_of
 from edgeconv.report.qat import is_smaller_packed, qat_remarks
+from edgeconv.report.values import (
+    drop_value,
+    duration_interval,
+    interval_value,
+    metric_heading,
+    metric_value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from edgeconv.nouns import (
+        Accuracy,
+        Agreement,
         Artifact,
         Measurement,
         OutputError,
@@ -30,6 +38,7 @@ class ModelRow:
     """One measured model. All strings can be shown as they are; `flips` is "+fixed −broken".
 
     `gzip` is the size in a package, where the weights of any model were made for that.
+    `metrics` are the further ones, by heading. `agreement` has a sentence for each output.
     `training` is the time of its training, where any artifact was trained on; `remarks` say more.
     """
 
@@ -40,14 +49,20 @@ class ModelRow:
     size_ratio: str
     gzip: str
     p50: str
+    p50_interval: str
     p90: str
+    p99: str
     speed_up: str
     memory: str
+    arena: str
     accuracy: str
+    metrics: dict[str, str]
+    agreement: tuple[str, ...]
     drop: str
     drop_interval: str
     flips: str
     training: str
+    oldest_runtime: str
     mark: Mark
     error: str
     remarks: tuple[str, ...]
@@ -89,6 +104,28 @@ def io_types(signature: Signature) -> str:
     return into if into == out else f"{into} → {out}"
 
 
+def accuracy_heading(report: Report) -> str:
+    """What the column of the first metric is called: its name, but for plain accuracy."""
+    found = _first_accuracy(report)
+    if found is None or found.metric == "top1":
+        return "accuracy"
+    return metric_heading(found)
+
+
+def agreement_line(agreement: Agreement) -> str:
+    """How far an output is from its reference, in a few words."""
+    parts = [f"cosine {units.significant(agreement.cosine, 5)}", units.decibels(agreement.snr_db)]
+    if agreement.flips is not None:
+        parts.insert(0, f"{agreement.flips} of {agreement.samples} flipped")
+    what = f"{units.plain(agreement.output)} against {units.plain(agreement.reference)}"
+    return f"{what}: {', '.join(parts)}"
+
+
+def _first_accuracy(report: Report) -> Accuracy | None:
+    models = (*((report.baseline,) if report.baseline else ()), *report.measurements)
+    return next((model.accuracy for model in models if model.accuracy), None)
+
+
 def _model_row(
     model: Measurement, qat: QatRecord | None, report: Report, *, has_gzip: bool, has_training: bool
 ) -> ModelRow:
@@ -102,14 +139,20 @@ def _model_row(
         size_ratio=units.times(model.size_ratio),
         gzip=units.size(model.gzip_size_bytes if has_gzip else None),
         p50=units.duration(latency.p50_us if latency else None),
+        p50_interval=duration_interval(latency.p50_interval_us if latency else None),
         p90=units.duration(latency.p90_us if latency else None),
+        p99=units.duration(latency.p99_us if latency else None),
         speed_up=units.times(units.speed_up(model.latency_ratio)),
         memory=units.size(model.peak_memory_bytes),
-        accuracy=units.percent(accuracy.value if accuracy else None),
-        drop=units.points(model.accuracy_drop),
-        drop_interval=in_brackets(model.accuracy_drop_interval),
+        arena=units.size(model.arena_bytes),
+        accuracy=metric_value(accuracy),
+        metrics={metric_heading(each): metric_value(each) for each in model.metrics},
+        agreement=tuple(agreement_line(each) for each in model.agreement),
+        drop=drop_value(model.accuracy_drop, accuracy),
+        drop_interval=interval_value(model.accuracy_drop_interval, accuracy),
         flips=_flips(model.fixed, model.broken),
         training=_training(qat, report.training if is_baseline and has_training else None),
+        oldest_runtime=units.plain(model.oldest_runtime) or units.ABSENT,
         mark=mark_of(model.name, report.verdict),
         error=units.first_line(model.error),
         remarks=tuple(qat_remarks(qat)) if qat else (),

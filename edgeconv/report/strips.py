@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from edgeconv.nouns import Latency
 
 DOTS_A_ROW = 150
-_LEFT = 132
-_RIGHT = WIDTH - 14
-_ROW = 36
-_TOP = 8
+LEFT = 132
+RIGHT = WIDTH - 14
+ROW = 36
+TOP = 8
 _MOST_DB = 200
 
 
@@ -37,13 +37,13 @@ def latency_picture(rows: Sequence[tuple[str, Latency]], key: str) -> Markup | N
     shown = [(label, rounds, list(chain(*rounds))) for label, rounds in kept if any(rounds)]
     if not shown:
         return None
-    axis = log_axis([s for _, _, samples in shown for s in samples], _LEFT, _RIGHT)
-    bottom = _TOP + _ROW * len(shown)
-    parts = [verticals(axis, _TOP, bottom, units.duration)]
-    parts.append(words((_LEFT + _RIGHT) / 2, bottom + 36, "time of one invoke →", "axis"))
+    axis = log_axis([s for _, _, samples in shown for s in samples], LEFT, RIGHT)
+    bottom = TOP + ROW * len(shown)
+    parts = [verticals(axis, TOP, bottom, units.duration)]
+    parts.append(words((LEFT + RIGHT) / 2, bottom + 36, "time of one invoke →", "axis"))
     for i, (label, rounds, samples) in enumerate(shown):
-        middle = _TOP + _ROW * i + _ROW / 2
-        parts += [_row_label(label, middle), _dots(rounds, axis, middle)]
+        middle = TOP + ROW * i + ROW / 2
+        parts += [row_label(label, middle), _dots(rounds, axis, middle)]
         parts.append(_box(samples, axis, middle))
     said = "; ".join(f"{label}: median {units.duration(_five(s)[2])}" for label, _, s in shown)
     return picture(Markup().join(parts), bottom + 42, key, "Latency distributions", said)
@@ -55,13 +55,13 @@ def snr_picture(rows: Sequence[tuple[str, float | None]], key: str) -> Markup | 
         return None
     finite = [v for _, v in rows if v is not None and abs(v) < MAX_SNR_DB]
     least, most = max(min([0, *finite]), -_MOST_DB), min(max([60, *finite]), _MOST_DB)
-    axis = linear_axis([least, most], _LEFT, _RIGHT - 56, least=least, most=most)
-    bottom = _TOP + _ROW * len(rows)
-    parts = [verticals(axis, _TOP, bottom, lambda tick, _: f"{tick:g}")]
+    axis = linear_axis([least, most], LEFT, RIGHT - 56, least=least, most=most)
+    bottom = TOP + ROW * len(rows)
+    parts = [verticals(axis, TOP, bottom, lambda tick, _: f"{tick:g}")]
     for i, (label, value) in enumerate(rows):
-        middle = _TOP + _ROW * i + _ROW / 2
-        parts += [_row_label(label, middle), _bar(value, axis, middle)]
-    parts.append(words((_LEFT + _RIGHT) / 2, bottom + 36, "signal to noise, dB →", "axis"))
+        middle = TOP + ROW * i + ROW / 2
+        parts += [row_label(label, middle), _bar(value, axis, middle)]
+    parts.append(words((LEFT + RIGHT) / 2, bottom + 36, "signal to noise, dB →", "axis"))
     said = "; ".join(f"{label}: {units.decibels(value)}" for label, value in rows)
     return picture(Markup().join(parts), bottom + 42, key, "Outputs against float", said)
 
@@ -70,17 +70,18 @@ def _drawable_rounds(latency: Latency) -> list[list[float]]:
     return [[s for s in samples if drawable(s)] for samples in latency.rounds_us]
 
 
-def _row_label(label: str, middle: float) -> Markup:
-    text = words(_LEFT - 8, middle + 4, shortened(label, 16), "label", "end")
+def row_label(label: str, middle: float) -> Markup:
+    """The name of a row, to its left; shortened, with the whole of it for who asks."""
+    text = words(LEFT - 8, middle + 4, shortened(label, 16), "label", "end")
     return Markup("<g><title>{}</title>{}</g>").format(label, text)
 
 
 def _dots(rounds: Sequence[Sequence[float]], axis: Axis, middle: float) -> Markup:
     every = max(1, math.ceil(sum(map(len, rounds)) / DOTS_A_ROW))
-    spread = (_ROW - 12) / max(len(rounds) - 1, 1)
+    spread = (ROW - 12) / max(len(rounds) - 1, 1)
     steps = []
     for r, samples in enumerate(rounds):
-        y = middle - (_ROW - 12) / 2 + r * spread if len(rounds) > 1 else middle
+        y = middle - (ROW - 12) / 2 + r * spread if len(rounds) > 1 else middle
         steps += [f"M{axis.at(sample):g} {y:g}h0" for sample in samples[::every]]
     return Markup('<path class="dots" d="{}"/>').format("".join(steps))
 
@@ -108,7 +109,7 @@ def _five(samples: Sequence[float]) -> tuple[float, float, float, float, float]:
 def _bar(value: float | None, axis: Axis, middle: float) -> Markup:
     text = units.decibels(value)
     if value is None or math.isnan(value):
-        return words(_LEFT + 6, middle + 4, text, "label", "start")
+        return words(LEFT + 6, middle + 4, text, "label", "start")
     zero, end = axis.at(0), axis.at(value)
     kind = "bar exact" if value >= MAX_SNR_DB else "bar" if value >= 0 else "bar negative"
     bar = Markup('<rect class="{}" x="{:g}" y="{:g}" width="{:g}" height="14" rx="2"/>').format(

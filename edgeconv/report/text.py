@@ -18,6 +18,7 @@ from edgeconv.report.limits import closing_line, in_words
 from edgeconv.report.qat import qat_remarks
 from edgeconv.report.rows import (
     ModelRow,
+    accuracy_heading,
     io_types,
     model_rows,
     weights,
@@ -66,8 +67,10 @@ _REPORT = {
     "gzip": Column("gzip", beneath=True),
     "p50": Column("p50"),
     "p90": Column("p90", beneath=True),
+    "p99": Column("p99", beneath=True),
     "speed_up": Column("speed-up"),
     "memory": Column("memory", beneath=True),
+    "arena": Column("arena", beneath=True),
     "accuracy": Column("accuracy"),
     "drop": Column("drop", beneath=True),
     "drop_interval": Column("95 % interval", beneath=True),
@@ -75,7 +78,7 @@ _REPORT = {
     "training": Column("training", beneath=True),
 }
 # Left out where no model has them.
-_RARE = frozenset({"gzip", "drop_interval", "training"})
+_RARE = frozenset({"gzip", "arena", "drop_interval", "training"})
 
 _VERDICT = (
     Column("", right=False),
@@ -128,10 +131,13 @@ def report_table(report: Report, *, width: int | None = None, color: bool = Fals
     """The title, what was measured on what, and one row a model, the baseline first."""
     models = model_rows(report)
     shown = [name for name in _REPORT if name not in _RARE or _is_there(name, models)]
+    accuracy = accuracy_heading(report)
+    has_runtime = _is_there("oldest_runtime", models)
     columns = (
         Column("model", right=False, wraps=True),
-        *(_REPORT[name] for name in shown),
+        *(Column(accuracy) if name == "accuracy" else _REPORT[name] for name in shown),
         Column("budget", right=False),
+        *([Column("runs from", right=False, beneath=True)] if has_runtime else []),
     )
     notes = [f"note: {units.plain(note)}" for note in report.notes]
     if _is_there("flips", models):
@@ -140,7 +146,7 @@ def report_table(report: Report, *, width: int | None = None, color: bool = Fals
         Text(units.plain(report.title), style="bold"),
         *(Text(line, style="dim") for line in _circumstances(report)),
         Text(),
-        *table_lines(columns, [_measured_row(row, shown) for row in models], width),
+        *table_lines(columns, [_measured_row(row, shown, has_runtime) for row in models], width),
         *(Text(line) for line in difference_lines(report)),
         *(Text(note, style="dim") for note in notes),
     ]
@@ -222,15 +228,25 @@ def _is_there(name: str, models: Sequence[ModelRow]) -> bool:
     return any(getattr(row, name) != units.ABSENT for row in models)
 
 
-def _measured_row(row: ModelRow, shown: Sequence[str]) -> Row:
+def _measured_row(row: ModelRow, shown: Sequence[str], has_runtime: bool) -> Row:
     name = Text(row.name)
-    if row.is_baseline:
+    if row.is_baseline and row.name != "baseline":
         name.append(" (baseline)", style="dim")
     numbers = (Text(getattr(row, field)) for field in shown)
     mark = Text(row.mark, style=_STYLES.get(row.mark, ""))
+    runtime = (Text(row.oldest_runtime, style="dim"),) if has_runtime else ()
     error = (Text(f"did not run: {row.error}", style="red"),) if row.error else ()
-    remarks = tuple(Text(remark, style="dim") for remark in row.remarks)
-    return Row((name, *numbers, mark), (*error, *remarks))
+    remarks = tuple(Text(remark, style="dim") for remark in (*_measured_remarks(row), *row.remarks))
+    return Row((name, *numbers, mark, *runtime), (*error, *remarks))
+
+
+def _measured_remarks(row: ModelRow) -> tuple[str, ...]:
+    """The further metrics; and where there is no accuracy, how far it agrees instead."""
+    metrics = ", ".join(f"{name} {value}" for name, value in row.metrics.items())
+    return (
+        *([metrics] if metrics else []),
+        *(row.agreement if row.accuracy == units.ABSENT else ()),
+    )
 
 
 def _finding_row(finding: Finding) -> Row:

@@ -19,7 +19,7 @@ import msgspec
 
 from edgeconv.errors import OutputRefused, ToolFailed, UsageError
 from edgeconv.runtimes.interpreters import Version, interpreters, preferred
-from edgeconv.runtimes.local import Package, Target, start_run
+from edgeconv.runtimes.local import Target, start_run
 from edgeconv.runtimes.targets import runtime_text
 from edgeconv.store import cache_directory, locked, publish_bytes
 from edgeconv.workers import Allowance, start
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from edgeconv.nouns import TargetRuntime
+    from edgeconv.runtimes.conversation import Package
     from edgeconv.runtimes.interpreters import Interpreter
 
 _INSTALL_TIMEOUT_S = 900.0

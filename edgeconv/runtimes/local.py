@@ -1,4 +1,4 @@
-"""Run the one-file runner in a supervised child, in this environment or another's Python."""
+"""Run the one-file runner in supervised children, in this environment or another's Python."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from edgeconv.errors import ToolFailed, UsageError, WorkerCrashed
+from edgeconv.runtimes.conversation import Package, Runner
+from edgeconv.store import tool_versions
 from edgeconv.workers import Allowance, Child, start
 
 if TYPE_CHECKING:
@@ -20,10 +22,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from edgeconv.nouns import Environment, OperatorTime
+    from edgeconv.runtimes.conversation import RunnerSession
+    from edgeconv.runtimes.interface import Arrays, Model, Settings, Timed, Timing
+
 RUNNER = Path(__file__).with_name("runner.py")
-
-
-Package = Literal["ai_edge_litert", "tflite_runtime", "tensorflow"]
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,14 +34,6 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     package: Package = "ai_edge_litert"
     python: str = sys.executable
-
-
-class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """How to time: invokes before it, timed invokes at most, timed seconds at most."""
-
-    warmup: int = 10
-    repeats: int = 200
-    seconds: float = 1.0
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +44,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     output_names: tuple[str, ...] = ()
     load_us: float = 0.0
-    first_us: float | None = None
-    samples_us: tuple[float, ...] = ()
-    model_memory_bytes: int | None = None
 
 
 class Running:
@@ -95,31 +87,25 @@ def start_run(
     scratch: Path,
     signature: str | None,
     batch: int = 1,
-    timing: Timing | None = None,
     threads: int = 1,
     target: Target = Target(),
     allowance: Allowance = Allowance(),
 ) -> Running:
     """Start running `model` on the stored samples in `samples` (see edgeconv.data).
 
-    With `timing` the run is timed on the first batch, without it has all the outputs.
-
     Raises `UsageError` where the target's Python is not there.
     """
-    if shutil.which(target.python) is None:
-        raise UsageError(f"there is no Python at {target.python}", hint="--python FILE")
+    _check_python(target)
     directory = Path(tempfile.mkdtemp(prefix="run-", dir=scratch))
     job = {
+        "do": "outputs",
         "model": str(model.absolute()),
         "runtime": target.package,
         "signature": signature,
         "inputs": _input_files(samples),
         "batch": batch,
-        "outputs": None if timing else str(directory),
+        "outputs": str(directory),
         "threads": threads,
-        "warmup": timing.warmup if timing else 0,
-        "repeats": timing.repeats if timing else 0,
-        "seconds": timing.seconds if timing else 0.0,
         "answer": str(directory / "answer.json"),
     }
     (directory / "job.json").write_bytes(msgspec.json.encode(job))
@@ -135,3 +121,61 @@ def start_run(
 def _input_files(samples: Path) -> Mapping[str, str]:
     names = msgspec.json.decode((samples / "samples.json").read_bytes())["names"]
     return {name: os.fspath(samples / f"{index}.npy") for index, name in enumerate(names)}
+
+
+def _check_python(target: Target) -> None:
+    if shutil.which(target.python) is None:
+        raise UsageError(f"there is no Python at {target.python}", hint="--python FILE")
+
+
+class LocalRuntime:
+    """A runtime in a Python of this machine; a `Runtime`, already seen to be there.
+
+    Raises `UsageError` where there is no such Python, `ToolFailed` where it has no such runtime.
+    """
+
+    def __init__(self, target: Target, settings: Settings) -> None:
+        _check_python(target)
+        self._runner = Runner(
+            command=(target.python, str(RUNNER), "serve"),
+            package=target.package,
+            label=target.package,
+            scratch=settings.scratch,
+            threads=settings.threads,
+            accelerator=settings.accelerator,
+            allowance=settings.allowance,
+            shares=True,
+        )
+        self.environment = _environment(self._runner, target)
+        self.sessions = usable_cores()
+        # Whether what edgeconv itself finds out with LiteRT holds for this runtime.
+        self.is_present_litert = target == Target()
+
+    def time(self, model: Model, inputs: Arrays, timing: Timing) -> Timed:
+        """Time the model on its first batch in a fresh process. Raises `ToolFailed`."""
+        return self._runner.time(str(model.file.absolute()), model, inputs, timing)
+
+    def start(self, model: Model) -> RunnerSession:
+        """Load the model for its outputs. Raises `ToolFailed`."""
+        return self._runner.start(str(model.file.absolute()), model)
+
+    def profile(
+        self,
+        model: Model,  # noqa: ARG002
+        inputs: Arrays,  # noqa: ARG002
+        timing: Timing,  # noqa: ARG002
+    ) -> tuple[OperatorTime, ...] | None:
+        """None: no runtime's own profiling can be reached from its Python."""
+        return None
+
+
+def _environment(runner: Runner, target: Target) -> Environment:
+    found = runner.facts().environment()
+    if target.python != sys.executable:
+        return found
+    return msgspec.structs.replace(found, tools={**tool_versions(), **found.tools})
+
+
+def usable_cores() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

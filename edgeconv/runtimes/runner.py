@@ -1,78 +1,225 @@
-"""Run a .tflite on samples, and time it. One file: the standard library, numpy, a runtime.
+"""Run a .tflite: one file that needs nothing but the standard library, numpy, a runtime.
 
     python runner.py JOB.json
+    python runner.py serve
 
 It is copied to wherever a model is to run, so it imports nothing of edgeconv and
 works with ai_edge_litert, tflite_runtime or tensorflow, whichever is asked for.
 
-The job is a JSON object:
-  model      path of the .tflite
+A request is a JSON object. JOB.json has one, and "answer", the path that its answer is
+written to. `serve` reads requests from stdin and answers on stdout, until stdin closes:
+
+    the first line of stdout     GREETING; what a login shell says before it is to be skipped
+    a request, and an answer     a line of JSON, in which "arrays" is a list of [name, dtype
+                                 as numpy's .str, shape], then the bytes of each array, in C
+                                 order, without anything between or after them
+
+One answer follows each request, in order. What a runtime prints goes to stderr. Where "shared"
+is in a request, its arrays are not in the stream but in memory: "file" is the number of an open
+file that was inherited, of so many "bytes", and "at" has the place of each array.
+
+Every request has
+  do         "facts", "outputs", "time", "load" or "run"
   runtime    "ai_edge_litert", "tflite_runtime" or "tensorflow": the package to use
+and all but "facts" and "run"
+  model      path of the .tflite
+  accelerator  "interpreter" (also if absent), or "compiled": LiteRT's CompiledModel
   signature  the signature to run; null takes the only one, and in a model without any
              the tensors' own names
-  inputs     {input name: path of a .npy of shape (n, *sample)}
-  batch      how many samples make one invoke (the model's leading dimension)
-  outputs    directory to write each output to, as 0.npy, 1.npy …; null: do not
   threads    how many threads the interpreter may use
-  warmup     invokes before timing, first one included; 0: no timing
-  repeats    timed invokes at most
-  seconds    timed seconds at most
-  answer     path to write the answer to
+  batch      how many samples make one invoke (the model's leading dimension)
+An answer has "runtime" and "version" of the package, and "error" where it failed.
+
+facts    what the machine is: machine, cpu, cores, system, python, numpy
+outputs  run all the samples of "inputs", {input name: path of a .npy of shape
+         (n, *sample)}; each output goes into the directory "outputs", as 0.npy, 1.npy …;
+         the answer has their output_names, and load_us
+time     time the model on the samples of one invoke, the arrays of the request.
+         warmup: invokes before timing at least, first one included; warmup_seconds: for so
+         long at most, until the times are stable; repeats, seconds: timed invokes and
+         seconds at most. The answer has load_us, first_us, warmup (how many invokes it
+         took), samples_us (raw, one per timed invoke) and memory_bytes, the growth of the
+         peak resident set from just before the model was loaded (null where the system
+         cannot say)
+load     load the model for "run"; the answer has output_names and load_us
+run      run the arrays of the request, (n, *sample) by input; the arrays of the answer are
+         the outputs, (n, *shape) by name
 
 Float samples are quantised for an integer input and integer outputs dequantised, by
 the model's own scale and zero point, outside of the timed part.
-
-The answer is a JSON object: runtime, version, and either error, or output_names,
-load_us, first_us and samples_us (raw, one per timed invoke; absent if not timed), and
-model_memory_bytes, the growth of the peak resident set from just before the model was
-loaded (absent where the system cannot say).
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
+import platform
 import sys
 import time
-from typing import Any, Callable, Dict, Iterator
+from typing import IO, Any, Callable, Dict, Iterator, List
 
 import numpy as np
 
 Batch = Dict[str, Any]
+GREETING = b"edgeconv runner 1\n"
+# Times count as stable once the medians of two windows in a row differ by less.
+STABLE_WITHIN = 0.02
+LEAST_WINDOW = 5
+# A processor that was idle takes some time to reach its frequency.
+LEAST_WARMUP_S = 0.1
+# What a runtime that is not there raises, and the interpreters for a model that they cannot
+# load, prepare or run.
+FAILURES = (
+    ImportError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, OSError, MemoryError
+)  # fmt: skip
 
 
-def main(path: str) -> None:
-    """Do the job in the file `path`."""
-    with open(path, encoding="utf-8") as file:
+def main(argument: str) -> None:
+    """Do the job in the file `argument`, or serve."""
+    if argument == "serve":
+        serve()
+        return
+    with open(argument, encoding="utf-8") as file:
         job = json.load(file)
-    answer: dict[str, Any] = {"runtime": job["runtime"], "version": ""}
-    try:
-        package, answer["version"] = import_runtime(job["runtime"])
-        answer.update(run(package, job))
-    except (ImportError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        # What a runtime that is not there raises, and the interpreters for a model that
-        # they cannot load, prepare or run.
-        answer["error"] = "%s: %s" % (type(error).__name__, error)
+    said, _ = Work().answer(job, {})
     with open(job["answer"], "w", encoding="utf-8") as file:
-        json.dump(answer, file)
+        json.dump(said, file)
 
 
-def run(package: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """Load and run the model as the job says; the answer without the runtime's name."""
-    inputs = {name: np.load(file, mmap_mode="r") for name, file in job["inputs"].items()}
-    before_bytes = reset_peak_bytes()
+def serve() -> None:
+    """Answer the requests of stdin on stdout, until it closes."""
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    # What a runtime reads or prints must not come between.
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    sink.write(GREETING)
+    sink.flush()
+    work = Work()
+    for line in iter(source.readline, b""):
+        request = json.loads(line.decode("utf-8"))
+        arrays = work.shared(request) if "shared" in request else received(source, request)
+        send(sink, *work.answer(request, arrays))
+
+
+def received(source: IO[bytes], request: dict[str, Any]) -> Batch:
+    """The arrays that follow a request in the stream."""
+    arrays = {}
+    for name, dtype, shape in request.get("arrays", ()):
+        kind = np.dtype(dtype)
+        data = source.read(kind.itemsize * int(np.prod(shape, dtype=np.int64)))
+        arrays[name] = np.frombuffer(data, kind).reshape(shape)
+    return arrays
+
+
+def send(sink: IO[bytes], said: dict[str, Any], arrays: Batch) -> None:
+    """Write a request or an answer, with its arrays."""
+    # Not by `np.ascontiguousarray` alone, which gives an array without dimensions one.
+    ready = {name: np.ascontiguousarray(a).reshape(np.shape(a)) for name, a in arrays.items()}
+    said = dict(said, arrays=[[name, a.dtype.str, list(a.shape)] for name, a in ready.items()])
+    sink.write(json.dumps(said).encode("utf-8") + b"\n")
+    for array in ready.values():
+        sink.write(array.reshape(-1).view(np.uint8).data)
+    sink.flush()
+
+
+class Work:
+    """Answers requests, one after the other; a model stays loaded between them."""
+
+    def __init__(self) -> None:
+        self.model: Any = None
+        self.batch = 1
+        self.memory: Any = None
+        self.packages: dict[str, tuple[Any, str]] = {}
+
+    def answer(self, request: dict[str, Any], arrays: Batch) -> tuple[dict[str, Any], Batch]:
+        """The answer to a request, and its arrays."""
+        said: dict[str, Any] = {"runtime": request["runtime"], "version": ""}
+        given: Batch = {}
+        do = getattr(self, "do_" + request["do"])
+        try:
+            package, said["version"] = self.package(request["runtime"])
+            said.update(do(package, request, arrays, given))
+        except FAILURES as error:
+            said["error"] = "%s: %s" % (type(error).__name__, error)
+        return said, given
+
+    def shared(self, request: dict[str, Any]) -> Batch:
+        """The arrays of a request that are in shared memory."""
+        shared = request["shared"]
+        if self.memory is None or len(self.memory) != shared["bytes"]:
+            self.memory = mmap.mmap(shared["file"], shared["bytes"])
+        arrays = {}
+        for (name, dtype, shape), place in zip(request["arrays"], shared["at"]):
+            count = int(np.prod(shape, dtype=np.int64))
+            arrays[name] = np.frombuffer(self.memory, dtype, count, place).reshape(shape)
+        return arrays
+
+    def package(self, name: str) -> tuple[Any, str]:
+        """The runtime and its version; to find the latter takes a while."""
+        if name not in self.packages:
+            self.packages[name] = import_runtime(name)
+        return self.packages[name]
+
+    def do_facts(self, *_: Any) -> dict[str, Any]:
+        """What the machine is."""
+        return {
+            "machine": platform.machine(),
+            "cpu": processor(),
+            "cores": os.cpu_count() or 1,
+            "system": "%s %s" % (platform.system(), platform.release()),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+        }
+
+    def do_outputs(self, package: Any, request: dict[str, Any], *_: Any) -> dict[str, Any]:
+        """Run all stored samples, and store the outputs."""
+        said = self.do_load(package, request)
+        inputs = {name: np.load(file, mmap_mode="r") for name, file in request["inputs"].items()}
+        for index, array in enumerate(self.run(inputs).values()):
+            np.save(os.path.join(request["outputs"], "%d.npy" % index), array)
+        return said
+
+    def do_time(
+        self, package: Any, request: dict[str, Any], arrays: Batch, *_: Any
+    ) -> dict[str, Any]:
+        """Time one invoke of the arrays."""
+        make = opener(package, request)
+        before_bytes = reset_peak_bytes()
+        model, load_us = timed(make)
+        said = timings(model.settle(arrays), request)
+        after_bytes = peak_bytes()
+        known = before_bytes is not None and after_bytes is not None
+        memory = max(0, (after_bytes or 0) - (before_bytes or 0)) if known else None
+        return dict(said, load_us=load_us, memory_bytes=memory)
+
+    def do_load(self, package: Any, request: dict[str, Any], *_: Any) -> dict[str, Any]:
+        """Load a model, to stay."""
+        self.batch = request["batch"]
+        self.model, load_us = timed(opener(package, request))
+        return {"load_us": load_us, "output_names": self.model.output_names}
+
+    def do_run(self, _: Any, __: Any, arrays: Batch, given: Batch) -> dict[str, Any]:
+        """Run the arrays in the loaded model."""
+        given.update(self.run(arrays))
+        return {}
+
+    def run(self, inputs: Batch) -> Batch:
+        """The outputs of all samples by name, batches joined along the first axis."""
+        runs = [self.model.run(batch) for batch in batches(inputs, self.batch)]
+        columns = zip(*([np.atleast_1d(output) for output in run] for run in runs))
+        return {
+            name: parts[0] if len(parts) == 1 else np.concatenate(parts)
+            for name, parts in zip(self.model.output_names, columns)
+        }
+
+
+def timed(function: Callable[[], Any]) -> tuple[Any, float]:
+    """What the function gives, and how long it took, in microseconds."""
     started = time.perf_counter_ns()
-    model = Model(package, job["model"], job["signature"], job["threads"])
-    answer: dict[str, Any] = {"load_us": (time.perf_counter_ns() - started) / 1e3}
-    answer["output_names"] = model.output_names
-    if job["outputs"] is not None:
-        write_outputs(model, inputs, job["batch"], job["outputs"])
-    if job["warmup"]:
-        answer["first_us"], answer["samples_us"] = timings(model, inputs, job)
-    after_bytes = peak_bytes()
-    if before_bytes is not None and after_bytes is not None:
-        answer["model_memory_bytes"] = max(0, after_bytes - before_bytes)
-    return answer
+    result = function()
+    return result, (time.perf_counter_ns() - started) / 1e3
 
 
 def import_runtime(name: str) -> tuple[Any, str]:
@@ -93,6 +240,17 @@ def import_runtime(name: str) -> tuple[Any, str]:
 
         return tensorflow.lite, tensorflow.__version__
     raise SystemExit("unknown runtime " + repr(name))
+
+
+def opener(package: Any, request: dict[str, Any]) -> Callable[[], Any]:
+    """What loads the model of a request."""
+    path, threads, signature = request["model"], request["threads"], request["signature"]
+    if request.get("accelerator", "interpreter") == "interpreter":
+        return lambda: Model(package, path, signature, threads)
+    # CompiledModel does not tell the scales.
+    plain = Model(package, path, signature, threads)
+    details = plain.inputs, plain.outputs
+    return lambda: Compiled(path, signature, threads, *details)
 
 
 class Model:
@@ -160,6 +318,63 @@ class Model:
         return invoke
 
 
+class Compiled:
+    """A model in LiteRT's CompiledModel on the processor; it has what `Model` has."""
+
+    def __init__(
+        self, path: str, signature: str | None, threads: int, inputs: Batch, outputs: Batch
+    ) -> None:
+        from ai_edge_litert.compiled_model import CompiledModel
+        from ai_edge_litert.hardware_accelerator import HardwareAccelerator
+        from ai_edge_litert.options import CpuOptions, Options
+
+        cpu = CpuOptions(num_threads=threads)
+        options = Options(hardware_accelerators=HardwareAccelerator.CPU, cpu_options=cpu)
+        self.model = CompiledModel.from_file(path, options=options)
+        self.inputs, self.outputs, self.output_names = inputs, outputs, sorted(outputs)
+        self.index = self.model.get_signature_index(signature) if signature else 0
+        self.key = signature or next(iter(self.model.get_signature_list()))
+        self.shapes: dict[str, tuple[int, ...]] = {}
+
+    def settle(self, batch: Batch) -> Callable[[], None]:
+        """`Model.settle`, after which other samples of the same shape may be set as well."""
+        names = self.model.get_signature_by_index(self.index)
+        prepared = {name: quantize(value, self.inputs[name]) for name, value in batch.items()}
+        for position, name in enumerate(names["inputs"]):
+            if prepared[name].shape != tuple(self.inputs[name]["shape"]):
+                shape = prepared[name].shape
+                self.model.resize_input_tensor(position, shape, self.index, strict=False)
+        self.taken = dict(zip(names["inputs"], self.model.create_input_buffers(self.index)))
+        self.given = dict(zip(names["outputs"], self.model.create_output_buffers(self.index)))
+        for name, value in prepared.items():
+            self.taken[name].write(value)
+        taken, given = list(self.taken.values()), list(self.given.values())
+
+        def invoke() -> None:
+            self.model.run_by_index(self.index, taken, given)
+
+        self.invoke = invoke
+        self.shapes = {name: value.shape for name, value in batch.items()}
+        return invoke
+
+    def run(self, batch: Batch) -> List[Any]:
+        """The outputs in the order of `output_names`."""
+        if self.shapes == {name: value.shape for name, value in batch.items()}:
+            for name, value in batch.items():
+                self.taken[name].write(quantize(value, self.inputs[name]))
+        else:
+            self.settle(batch)
+        self.invoke()
+        return [self.read(name) for name in self.output_names]
+
+    def read(self, name: str) -> Any:
+        """One output after an invoke."""
+        shape = self.given[name].get_tensor_details()["shape"]
+        count = int(np.prod(shape, dtype=np.int64))
+        raw = self.given[name].read(count, self.outputs[name]["dtype"]).reshape(shape)
+        return dequantize(raw, self.outputs[name])
+
+
 class Unsigned:
     """What a signature's runner is, for a model without signatures."""
 
@@ -213,30 +428,55 @@ def batches(inputs: Batch, size: int) -> Iterator[Batch]:
         yield {name: value[start : start + size] for name, value in inputs.items()}
 
 
-def timings(model: Model, inputs: Batch, job: dict[str, Any]) -> tuple[float, list[float]]:
-    """The first invoke's time, and those of the timed ones after the warm-up, in microseconds."""
-    invoke = model.settle(next(batches(inputs, job["batch"])))
-    clock = time.perf_counter_ns
-    started = clock()
-    invoke()
-    first_us = (clock() - started) / 1e3
-    for _ in range(job["warmup"] - 1):
-        invoke()
+def timings(invoke: Callable[[], None], request: dict[str, Any]) -> dict[str, Any]:
+    """The time of the first invoke, of those after the warm-up, and how long that was."""
+    _, first_us = timed(invoke)
+    warm_us = warm_up(invoke, request["warmup"] - 1, request["warmup_seconds"])
     samples_us: list[float] = []
-    deadline = clock() + job["seconds"] * 1e9
-    while len(samples_us) < job["repeats"] and (clock() < deadline or not samples_us):
+    clock = time.perf_counter_ns
+    deadline = clock() + request["seconds"] * 1e9
+    while len(samples_us) < request["repeats"] and (clock() < deadline or not samples_us):
         started = clock()
         invoke()
         samples_us.append((clock() - started) / 1e3)
-    return first_us, samples_us
+    return {"first_us": first_us, "warmup": len(warm_us) + 1, "samples_us": samples_us}
 
 
-def write_outputs(model: Model, inputs: Batch, size: int, directory: str) -> None:
-    """Run all samples; each output becomes one array, batches joined along the first axis."""
-    runs = [model.run(batch) for batch in batches(inputs, size)]
-    for index in range(len(model.output_names)):
-        parts = [np.atleast_1d(run[index]) for run in runs]
-        np.save(os.path.join(directory, "%d.npy" % index), np.concatenate(parts))
+def warm_up(invoke: Callable[[], None], least: int, seconds: float) -> list[float]:
+    """Invoke until the times are stable, or for so many seconds; `least` times at least."""
+    times_us: list[float] = []
+    clock = time.perf_counter
+    look_at, started = max(least, 2 * LEAST_WINDOW), clock()
+    while len(times_us) < least or clock() < started + seconds:
+        times_us.append(timed(invoke)[1])
+        if len(times_us) >= look_at:
+            if clock() > started + LEAST_WARMUP_S and is_stable(times_us):
+                break
+            # Medians of ever more times take ever longer.
+            look_at = len(times_us) * 5 // 4
+    return times_us
+
+
+def is_stable(times_us: list[float]) -> bool:
+    """Whether the last quarter of the times is, by its median, as the quarter before it."""
+    size = max(LEAST_WINDOW, len(times_us) // 4)
+    before, last = (
+        float(np.median(part)) for part in (times_us[-2 * size : -size], times_us[-size:])
+    )
+    return abs(last - before) < STABLE_WITHIN * min(last, before)
+
+
+def processor() -> str:
+    """What the processor calls itself."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if name.strip() in ("model name", "Model"):
+                    return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"
 
 
 def reset_peak_bytes() -> int | None:

@@ -13,6 +13,9 @@ from edgeconv.store.hashes import sha256_file, sha256_tree
 if TYPE_CHECKING:
     from edgeconv.source.kinds import Found
 
+# What only a server reads, and may be written later: the model is the same with it.
+_NO_PART = ("assets.extra/tf_serving_warmup_requests",)
+
 
 def identify(path: str | Path) -> SourceModel:
     """The model at `path` by name, kind, size and content hash; its signatures are not read.
@@ -67,7 +70,9 @@ def _identified(found: Found) -> SourceModel:
             path=str(found.path),
             kind=found.kind,
             name=found.name,
-            sha256=sha256_tree(found.path) if is_tree else sha256_file(found.path),
+            sha256=(
+                sha256_tree(found.path, without=_NO_PART) if is_tree else sha256_file(found.path)
+            ),
             size_bytes=_size_bytes(found.path),
             notes=found.notes,
         )
@@ -78,7 +83,10 @@ def _identified(found: Found) -> SourceModel:
 def _size_bytes(path: Path) -> int:
     if path.is_file():
         return path.stat().st_size
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    counted = (
+        file for file in path.rglob("*") if file.relative_to(path).as_posix() not in _NO_PART
+    )
+    return sum(file.stat().st_size for file in counted if file.is_file())
 
 
 def _inspect_saved_model(found: Found, model: SourceModel) -> Inspection:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
+from statistics import NormalDist, fmean, stdev
+from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused
 from edgeconv.statistics.chance import LEVEL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _Z = NormalDist().inv_cdf(1 - LEVEL / 2)
 # Each one halves what is left of at most 2.
@@ -29,6 +33,26 @@ def paired_difference(correct_a: str, correct_b: str) -> tuple[float, float, flo
     pairs = list(zip(correct_a, correct_b, strict=True))
     samples, won, lost = len(pairs), pairs.count(("1", "0")), pairs.count(("0", "1"))
     return (won - lost) / samples, -_upper(lost, won, samples), _upper(won, lost, samples)
+
+
+def paired_mean_difference(
+    values_a: Sequence[float], values_b: Sequence[float]
+) -> tuple[float, float, float]:
+    """The mean of a minus that of b, and its 95 % interval: (difference, low, high).
+
+    One number a sample, in the same order. The interval is Student's, of the samples'
+    differences; it has no width where all of them are equal. Raises `InputRefused` for fewer
+    than two samples, or different numbers of them.
+    """
+    from scipy.special import stdtrit
+
+    count = len(values_a)
+    if count != len(values_b) or count < 2:
+        raise InputRefused(f"measurements of {count} and {len(values_b)} samples cannot be paired")
+    differences = [a - b for a, b in zip(values_a, values_b, strict=True)]
+    mean = fmean(differences)
+    half = float(stdtrit(count - 1, 1 - LEVEL / 2)) * stdev(differences) / math.sqrt(count)
+    return mean, mean - half, mean + half
 
 
 def _upper(won: int, lost: int, samples: int) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
 _TOOLS = ("tensorflow", "tf-keras", "keras", "ai-edge-litert", "ai-edge-quantizer", "numpy")
@@ -26,14 +26,16 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def sha256_tree(directory: Path) -> str:
+def sha256_tree(directory: Path, *, without: Collection[str] = ()) -> str:
     """The sha256 of a directory: of the relative names and contents of all its files.
 
     Links are followed, so that content that lies elsewhere counts; a link back into a
-    directory above it is not.
+    directory above it is not. Files named in `without`, relative to `directory`, do not count.
     """
     digest = hashlib.sha256()
     for path in sorted(_files_below(directory, frozenset())):
+        if path.relative_to(directory).as_posix() in without:
+            continue
         # A name is bytes to the system, and not always UTF-8.
         digest.update(os.fsencode(path.relative_to(directory).as_posix()) + b"\0")
         digest.update(bytes.fromhex(sha256_file(path)))

@@ -5,32 +5,37 @@ from __future__ import annotations
 import tempfile
 import time
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from edgeconv.errors import InputRefused, OutputRefused, UsageError, unknown_name
+from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.nouns import SourceKind, TensorSpec
 from edgeconv.tf import keras_files
 from edgeconv.tf.environment import use_cpu_only
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
+
+    from edgeconv.data import Samples
 
     Arrays = dict[str, NDArray[Any]]
 
 SERVING = "serving_default"
+_BATCH_REPEATS = 10
 
 
 class BaselineJob(msgspec.Struct, frozen=True, kw_only=True):
     """What to run, on what, and where its outputs go.
 
     `path` is a SavedModel directory or a Keras file. `signature` is None for a Keras
-    file, which has only one. `inputs` is a directory that `edgeconv.data.write_samples`
-    wrote. `batch` is for the evaluation; a model with a fixed batch keeps that one.
+    file, which has only one. `inputs` is a directory that `edgeconv.data.spool` hands
+    `samples` samples over in, in parts that are whole batches but for the last. `batch` is for
+    the evaluation; a model with a fixed batch keeps that one.
     """
 
     path: str
@@ -38,6 +43,7 @@ class BaselineJob(msgspec.Struct, frozen=True, kw_only=True):
     signature: str | None
     inputs: str
     outputs: str
+    samples: int
     batch: int = 64
     warmup: int = 10
     repeats: int = 100
@@ -51,9 +57,9 @@ class BaselineRun(msgspec.Struct, frozen=True, kw_only=True):
     `load_us` is the time until the signature could be called (with a Keras file, that
     includes tracing it), `first_us` the first call, which plans the graph.
     `samples_us` are calls of `latency_batch` samples (1, or the model's fixed batch),
-    `batch_samples_us` calls of `evaluation_batch` samples, both after warm-up, with the
-    inputs in tensors already and until all outputs are arrays. `loader` says what read
-    the model: "tf.saved_model", "keras" or "tf_keras".
+    `batch_samples_us` calls of `evaluation_batch` samples, both after warm-up and of the first
+    samples, with the inputs in tensors already and until all outputs are arrays. `loader` says
+    what read the model: "tf.saved_model", "keras" or "tf_keras".
     """
 
     loader: str
@@ -89,20 +95,21 @@ def run_baseline(job: BaselineJob) -> BaselineRun:
     tf.config.threading.set_intra_op_parallelism_threads(job.threads)
     tf.config.threading.set_inter_op_parallelism_threads(job.threads)
     opened, load_us = _timed(partial(open_model, job))
-    arrays = fitting_samples(opened, Path(job.inputs))
-    small, large = batch_sizes(opened.inputs, job.batch, _count(arrays))
-    latency_feed = next(_feeds(arrays, small))
+    parts = _parts(opened, job)
+    first = next(parts)
+    small, large = batch_sizes(opened.inputs, job.batch, min(_count(first), job.samples))
+    latency_feed = next(_feeds(first, small))
     try:
         _, first_us = _timed(partial(_answer, opened, latency_feed))
-        samples_us = _call_times_us(opened, latency_feed, job)
-        outputs, batch_samples_us = _evaluate(opened, arrays, large)
+        samples_us = _call_times_us(opened, latency_feed, job.warmup, job.repeats)
+        batch_samples_us = _batch_times_us(opened, next(_feeds(first, large)), job)
+        names = _evaluate(opened, chain([first], parts), large, job)
     except tf.errors.OpError as error:
         raise InputRefused(f"{job.path} fails in TensorFlow: {_last_line(error)}") from error
-    _write(outputs, Path(job.outputs))
     return BaselineRun(
         loader=opened.loader,
-        names=tuple(outputs),
-        samples=_count(arrays),
+        names=names,
+        samples=job.samples,
         load_us=load_us,
         first_us=first_us,
         latency_batch=small,
@@ -176,12 +183,20 @@ def _refuse_unstorable(name: str, dtype: Any) -> None:
         )
 
 
-def fitting_samples(opened: Opened, directory: Path) -> Arrays:
-    """The stored samples, by input, held against what the model takes. Raises `InputRefused`."""
-    from edgeconv.data import read_samples
+def _parts(opened: Opened, job: BaselineJob) -> Iterator[Arrays]:
+    """The samples part by part, by input, held against what the model takes."""
+    from edgeconv.data.spool import take_parts
+
+    if all(spec.shape[0] != -1 for spec in opened.inputs):
+        batch_sizes(opened.inputs, job.batch, job.samples)
+    for part in take_parts(Path(job.inputs), job.samples):
+        yield fitting(opened, part)
+
+
+def fitting(opened: Opened, samples: Samples) -> Arrays:
+    """The samples by input, held against what the model takes. Raises `InputRefused`."""
     from edgeconv.data.checks import check_input
 
-    samples = read_samples(directory)
     names = [spec.name for spec in opened.inputs]
     if set(names) != set(samples.arrays):
         raise InputRefused(
@@ -229,28 +244,43 @@ def _answer(opened: Opened, feed: dict[str, Any]) -> Arrays:
     return {name: value.numpy() for name, value in opened.call(**feed).items()}
 
 
-def _call_times_us(opened: Opened, feed: dict[str, Any], job: BaselineJob) -> tuple[float, ...]:
-    for _ in range(job.warmup):
+def _call_times_us(
+    opened: Opened, feed: dict[str, Any], warmup: int, repeats: int
+) -> tuple[float, ...]:
+    for _ in range(warmup):
         _answer(opened, feed)
-    return tuple(_timed(partial(_answer, opened, feed))[1] for _ in range(job.repeats))
+    return tuple(_timed(partial(_answer, opened, feed))[1] for _ in range(repeats))
 
 
-def _evaluate(opened: Opened, arrays: Arrays, batch: int) -> tuple[Arrays, tuple[float, ...]]:
-    """The outputs of all samples, and the times of the calls with a whole batch."""
-    import numpy as np
+def _batch_times_us(opened: Opened, feed: dict[str, Any], job: BaselineJob) -> tuple[float, ...]:
+    """A few calls of a whole batch; none where nothing is to be timed."""
+    repeats = min(job.repeats, _BATCH_REPEATS)
+    return _call_times_us(opened, feed, 1, repeats) if repeats else ()
 
-    _answer(opened, next(_feeds(arrays, batch)))
-    parts: list[Arrays] = []
-    times_us: list[float] = []
-    for feed in _feeds(arrays, batch):
-        part, time_us = _timed(partial(_answer, opened, feed))
-        size = min(batch, _count(arrays) - len(parts) * batch)
-        _refuse_unbatched(part, size)
-        parts.append(part)
-        if size == batch:
-            times_us.append(time_us)
-    outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return outputs, tuple(times_us)
+
+def _evaluate(
+    opened: Opened, parts: Iterable[Arrays], batch: int, job: BaselineJob
+) -> tuple[str, ...]:
+    """Write the outputs of all samples, each to a file of its own; their names."""
+    from edgeconv.data.spool import RowsFile
+
+    directory = Path(job.outputs)
+    files: dict[str, RowsFile] = {}
+    done = 0
+    for arrays in parts:
+        for start in range(0, _count(arrays), batch):
+            size = min(batch, _count(arrays) - start)
+            piece = {name: array[start : start + size] for name, array in arrays.items()}
+            outputs = _answer(opened, next(_feeds(piece, size)))
+            _refuse_unbatched(outputs, size)
+            for name, array in outputs.items():
+                if name not in files:
+                    files[name] = RowsFile(directory / f"{len(files)}.npy", job.samples, array)
+                files[name].write(done, array)
+            done += size
+    for file in files.values():
+        file.close()
+    return tuple(files)
 
 
 def _refuse_unbatched(outputs: Arrays, batch: int) -> None:
@@ -260,20 +290,6 @@ def _refuse_unbatched(outputs: Arrays, batch: int) -> None:
                 f"output {name!r} has shape {array.shape} for {batch} samples: not one each",
                 hint="choose a signature whose outputs have the samples in their first dimension",
             )
-
-
-def _write(outputs: Arrays, directory: Path) -> None:
-    import numpy as np
-
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for index, array in enumerate(outputs.values()):
-            np.save(directory / f"{index}.npy", array, allow_pickle=False)
-    except OSError as error:
-        raise OutputRefused(
-            f"cannot write outputs to {directory}: {error.strerror or error}",
-            hint="free some space, or choose another temporary directory with TMPDIR",
-        ) from error
 
 
 def _timed(function: Callable[[], Any]) -> tuple[Any, float]:

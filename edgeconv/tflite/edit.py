@@ -97,12 +97,13 @@ def _signature_of(graph: SubGraphT) -> SignatureDefT:
     return SignatureDefT(
         signatureKey=DEFAULT_SIGNATURE,
         subgraphIndex=0,
-        inputs=_tensor_maps(graph, graph.inputs, "input"),
-        outputs=_tensor_maps(graph, graph.outputs, "output"),
+        inputs=tensor_maps(graph, graph.inputs, "input"),
+        outputs=tensor_maps(graph, graph.outputs, "output"),
     )
 
 
-def _tensor_maps(graph: SubGraphT, indices: list[int], fallback: str) -> list[TensorMapT]:
+def tensor_maps(graph: SubGraphT, indices: list[int], fallback: str) -> list[TensorMapT]:
+    """A signature's names for tensors of its graph: valid, unique, made of the tensors' own."""
     from ai_edge_litert.schema_py_generated import TensorMapT
 
     names = valid_names([text(graph.tensors[i].name) for i in indices], fallback)

@@ -56,7 +56,7 @@ def output_steps(data: bytes, key: str) -> dict[str, float]:
             graph = model.subgraphs[signature.subgraphIndex]
             for output in signature.outputs:
                 tensor = _before_dequantize(model, graph, output.tensorIndex)
-                if scales := _spec("", tensor).scale:
+                if scales := spec_of("", tensor).scale:
                     steps[text(output.name)] = max(scales)
     return steps
 
@@ -85,17 +85,18 @@ def _signatures(model: ModelT) -> tuple[Signature, ...]:
 def _unnamed_signature(graph: SubGraphT) -> Signature:
     def specs(indices: list[int]) -> tuple[TensorSpec, ...]:
         tensors = (graph.tensors[index] for index in indices)
-        return tuple(_spec(text(tensor.name), tensor) for tensor in tensors)
+        return tuple(spec_of(text(tensor.name), tensor) for tensor in tensors)
 
     return Signature(key="", inputs=specs(graph.inputs), outputs=specs(graph.outputs))
 
 
 def _mapped(graph: SubGraphT, maps: list[object]) -> tuple[TensorSpec, ...]:
     named = ((text(m.name), graph.tensors[m.tensorIndex]) for m in maps)  # type: ignore[attr-defined]
-    return tuple(_spec(name, tensor) for name, tensor in named)
+    return tuple(spec_of(name, tensor) for name, tensor in named)
 
 
-def _spec(name: str, tensor: TensorT) -> TensorSpec:
+def spec_of(name: str, tensor: TensorT) -> TensorSpec:
+    """The tensor as a noun, under this name."""
     scale: tuple[float, ...] = ()
     zero_point: tuple[int, ...] = ()
     if is_quantized_tensor(tensor):

@@ -6,14 +6,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from edgeconv.data import Samples, write_samples
+from edgeconv.data import Samples
+from edgeconv.data.spool import put_part, waiting_parts
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.nouns import TensorSpec
 from edgeconv.tasks import start_task
 from edgeconv.tf.baseline import (
     BaselineJob,
     batch_sizes,
-    fitting_samples,
+    fitting,
     open_model,
     run_baseline,
 )
@@ -48,8 +49,13 @@ def save_function(directory, function, **specs):
     return str(directory)
 
 
-def stored(directory, arrays):
-    write_samples(Samples(arrays, None, "a test"), directory)
+def handed_over(directory, arrays):
+    """All the samples in two parts, the first of eight."""
+    directory.mkdir(exist_ok=True)
+    for number, rows in enumerate((slice(0, 8), slice(8, None))):
+        part = {name: array[rows] for name, array in arrays.items()}
+        if len(next(iter(part.values()))):
+            put_part(Samples(part, None, "a test"), directory, number)
     return str(directory)
 
 
@@ -59,8 +65,9 @@ def job_for(path, tmp_path, arrays=TEN, **options):
             "path": str(path),
             "kind": "saved_model",
             "signature": "serving_default",
-            "inputs": stored(tmp_path / "inputs", arrays),
+            "inputs": handed_over(tmp_path / "inputs", arrays),
             "outputs": str(tmp_path / "outputs"),
+            "samples": len(next(iter(arrays.values()))),
             "batch": 4,
             "warmup": 2,
             "repeats": 5,
@@ -96,7 +103,8 @@ def test_a_saved_model_answers_all_samples_as_tensorflow_does(saved_model, tmp_p
     assert (run.loader, run.samples, run.threads) == ("tf.saved_model", 10, 2)
     assert (run.latency_batch, run.evaluation_batch) == (1, 4)
     assert len(run.samples_us) == 5
-    assert len(run.batch_samples_us) == 2, "the third batch has 2 samples only"
+    assert len(run.batch_samples_us) == 5
+    assert waiting_parts(tmp_path / "inputs") == 0
     assert min(*run.samples_us, *run.batch_samples_us) > 0
     assert run.load_us > run.first_us > max(run.samples_us)
 
@@ -109,7 +117,7 @@ def test_a_fixed_batch_is_kept_for_latency_and_evaluation(tmp_path):
     run, outputs = ran(job_for(path, tmp_path, {"x": values}, batch=3), tmp_path)
     np.testing.assert_array_equal(outputs["y"], 2 * values)
     np.testing.assert_array_equal(outputs["n"], values[:, 0] > 0)
-    assert (run.latency_batch, run.evaluation_batch, len(run.batch_samples_us)) == (4, 4, 2)
+    assert (run.latency_batch, run.evaluation_batch, len(run.batch_samples_us)) == (4, 4, 5)
 
 
 @pytest.mark.filterwarnings(
@@ -246,9 +254,9 @@ def test_an_output_that_is_not_one_a_sample_is_refused(tmp_path):
 )
 def test_samples_that_the_model_does_not_take_are_refused(saved_model, tmp_path, change, message):
     opened = open_model(job_for(saved_model[0], tmp_path))
-    directory = stored(tmp_path / "wrong", {"left": TEN["left"], "right": change(TEN["right"])})
+    wrong = {"left": TEN["left"], "right": change(TEN["right"])}
     with pytest.raises(InputRefused, match=message):
-        fitting_samples(opened, Path(directory))
+        fitting(opened, Samples(wrong, None, "a test"))
 
 
 @pytest.mark.parametrize(
@@ -270,5 +278,5 @@ def test_samples_that_do_not_fill_a_fixed_batch_are_refused():
 
 
 def test_a_job_and_its_answer_survive_json(tmp_path):
-    job = BaselineJob(path="p", kind="keras", signature=None, inputs="i", outputs="o")
+    job = BaselineJob(path="p", kind="keras", signature=None, inputs="i", outputs="o", samples=3)
     assert msgspec.json.decode(msgspec.json.encode(job), type=BaselineJob) == job

@@ -17,7 +17,7 @@ from edgeconv.errors import InputRefused
 from edgeconv.measure.measuring import Measuring
 from edgeconv.nouns import Diagnosis
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.runtimes.local import Timing
+from edgeconv.runtimes.interface import Timing
 
 PHOTOS = Path(__file__).parents[2] / "../shared/data/cifar10_jpeg_dev/cifar10_jpeg_dev.npz"
 ZOO = Path(__file__).with_name("doctor_zoo.py")

@@ -13,7 +13,7 @@ from edgeconv import bench, check, convert
 from edgeconv.measure.measuring import Measuring
 from edgeconv.nouns import RECIPE_NAMES, Budget, Limits, Report
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.runtimes.local import Timing
+from edgeconv.runtimes.interface import Timing
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 GESTURES = SHARED / "hand_gesture"

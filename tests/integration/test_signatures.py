@@ -14,7 +14,7 @@ from edgeconv import bench, convert
 from edgeconv.cli import run
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.measuring import Measuring
-from edgeconv.runtimes.local import Timing
+from edgeconv.runtimes.interface import Timing
 
 KEYS = ("encode", "decode")
 RECIPES = ("float32", "dynamic", "int8")

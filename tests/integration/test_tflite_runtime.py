@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 from tiny_tflite import float_model, int8_model, packed
 
 from edgeconv import bench
+from edgeconv.errors import ToolFailed
 from edgeconv.measure.measuring import Measuring
-from edgeconv.runtimes.local import Target, Timing
+from edgeconv.runtimes.interface import Timing
+
+if TYPE_CHECKING:
+    from edgeconv.runtimes.local import Target
 
 
 def test_bench_runs_on_it_and_its_accuracy_is_that_of_litert(
-    tmp_path: Path, old_runtime: Target
+    tmp_path: Path,
+    old_runtime: Target,
+    old_cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, make in (("float", float_model), ("int8", int8_model)):
         content = packed(make(signature=("serving_default", ["x"], ["y"])))
@@ -21,16 +30,20 @@ def test_bench_runs_on_it_and_its_accuracy_is_that_of_litert(
     rng = np.random.default_rng(3)
     data = tmp_path / "data.npz"
     np.savez(data, x=rng.normal(size=(40, 4)).astype(np.float32), labels=rng.integers(0, 3, 40))
-    timing = Timing(warmup=1, repeats=5)
-    old, new = (
-        bench(
-            [tmp_path],
-            data_source=str(data),
-            measuring=Measuring(rounds=1, timing=timing, target=target),
-        )
-        for target in (old_runtime, Target())
+    measuring = Measuring(
+        rounds=1,
+        timing=Timing(warmup=1, repeats=5),
+        runtimes=("tflite-runtime==2.14.0", "litert"),
     )
-    for before, now in zip(old.measurements, new.measurements, strict=True):
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(old_cache))
+    report = bench([tmp_path], data_source=str(data), measuring=measuring)
+    assert [row.name for row in report.measurements] == [
+        "float in tflite-runtime==2.14.0",
+        "int8 in tflite-runtime==2.14.0",
+        "float in litert",
+        "int8 in litert",
+    ]
+    for before, now in zip(report.measurements[:2], report.measurements[2:], strict=True):
         assert before.runtime == "tflite_runtime 2.14.0"
         assert before.error == now.error == ""
         assert before.accuracy == now.accuracy
@@ -38,9 +51,11 @@ def test_bench_runs_on_it_and_its_accuracy_is_that_of_litert(
         assert len(before.latency.rounds_us[0]) == 5
 
 
-def test_a_package_that_is_not_there_is_said_so(tmp_path: Path, old_runtime: Target) -> None:
+def test_the_python_that_has_it_can_be_named(tmp_path: Path, old_runtime: Target) -> None:
     (tmp_path / "float.tflite").write_bytes(packed(float_model()))
-    wrong = Target(package="ai_edge_litert", python=old_runtime.python)
-    report = bench([tmp_path], measuring=Measuring(rounds=1, target=wrong))
-    assert "ai_edge_litert" in report.measurements[0].error
-    assert "No module named" in report.measurements[0].error
+    there = Measuring(rounds=1, runtimes=("tflite-runtime",), python=old_runtime.python)
+    (row,) = bench([tmp_path], measuring=there).measurements
+    assert (row.error, row.runtime) == ("", "tflite_runtime 2.14.0")
+    wrong = Measuring(rounds=1, runtimes=("litert",), python=old_runtime.python)
+    with pytest.raises(ToolFailed, match="No module named"):
+        bench([tmp_path], measuring=wrong)

@@ -9,15 +9,9 @@ nothing to do.
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 import tempfile
-import threading
-import time
 import weakref
-from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +19,7 @@ import msgspec
 
 from edgeconv.data.arrays import LARGEST_BYTES, Arrays
 from edgeconv.data.blame import Blamed
+from edgeconv.data.code import users_code, users_function
 from edgeconv.data.handover import Handover, hand_over, take_over
 from edgeconv.errors import InputRefused, ToolFailed, UsageError, unknown_name
 from edgeconv.store.hashes import hash_of, sha256_file
@@ -38,8 +33,6 @@ OPTIONS: frozenset[str] = frozenset()
 RUNS_CODE = True
 
 ALLOWANCE = Allowance()
-_LARGEST_LOG_BYTES = 16 << 20
-_LOG_CHECK_S = 0.2
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,52 +117,14 @@ def call(job: Job) -> Handover:
 
     Raises `UsageError` for one that does not exist, `InputRefused` for all else.
     """
-    os.chdir(job.directory)
-    sys.path.insert(0, job.directory)
-    # Fd 0 is the tie to the parent; a function that asks for input is told that there is none.
-    with Path(os.devnull).open(encoding="utf-8") as nothing:
-        sys.stdin = nothing
-        threading.Thread(target=_keep_log_small, daemon=True).start()
+    with users_code(job.directory):
         place = f"{job.module}:{job.function}"
-        function = _function(job, place)
+        function = users_function(job.module, job.function, job.directory)
         with Blamed(place, job.directory):
             result = function()
         with Blamed(f"{place}, what it returned,", job.directory):
             arrays = _arrays(place, result)
     return hand_over(arrays, Path(job.output))
-
-
-def _function(job: Job, place: str) -> Any:
-    with Blamed(f"{job.module} (imported for {place})", job.directory):
-        try:
-            found: Any = import_module(job.module)
-        except ModuleNotFoundError as error:
-            if not _is_part_of(error.name, job.module):
-                raise
-            raise _no_module(job, str(error.name)) from error
-    for name in job.function.split("."):
-        if not hasattr(found, name):
-            known = [n for n in dir(found) if callable(getattr(found, n)) and n[0] != "_"]
-            raise unknown_name(f"function in {job.module}", job.function, known)
-        found = getattr(found, name)
-    if not callable(found):
-        raise UsageError(f"{place} is a {type(found).__name__}, not a function")
-    return found
-
-
-def _is_part_of(missing: str | None, module: str) -> bool:
-    return missing is not None and f"{module}.".startswith(f"{missing}.")
-
-
-def _no_module(job: Job, missing: str) -> InputRefused:
-    directory = Path(job.directory, *missing.split(".")[:-1])
-    here = [path.stem for path in directory.glob("*") if path.is_dir() or path.suffix == ".py"]
-    close = get_close_matches(missing.rpartition(".")[2], here, n=1)
-    suggestion = f"did you mean {close[0]!r}? " if close else ""
-    return InputRefused(
-        f"there is no module {missing!r} in {job.directory}, nor is one installed",
-        hint=f"{suggestion}run edgeconv in the directory that has it, or set PYTHONPATH",
-    )
 
 
 def _arrays(place: str, result: Any) -> Arrays:
@@ -216,12 +171,3 @@ def _array(place: str, name: str, value: Any) -> Any:
             hint="return arrays of numbers, and labels as class numbers",
         )
     return array
-
-
-def _keep_log_small() -> None:
-    """Empty the log of this process each time it has grown large, whatever is printed."""
-    while True:
-        time.sleep(_LOG_CHECK_S)
-        # What is written on goes where it would have gone, and the hole before takes no space.
-        if os.fstat(1).st_blocks * 512 > _LARGEST_LOG_BYTES:
-            os.ftruncate(1, 0)

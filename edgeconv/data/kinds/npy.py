@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.data.arrays import Arrays, opened, read_array, sha256_of
+from edgeconv.data.arrays import Arrays, StoredRows, opened, read_array, sha256_of
 from edgeconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 OPTIONS = frozenset({"labels"})
+_AT_ONCE_BYTES = 1 << 28
 
 
 def identity(place: str, options: Mapping[str, str]) -> str:
@@ -25,14 +26,21 @@ def identity(place: str, options: Mapping[str, str]) -> str:
 
 
 def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
-    """The array, which has no name, and the labels. Raises `InputRefused` or `UsageError`."""
+    """The array, which has no name, and the labels. Raises `InputRefused` or `UsageError`.
+
+    A large one is read sample by sample, when they are asked for.
+    """
     if wanted is not None:
         raise UsageError(
             f"{place} holds a single array without a name, so none can be chosen by name",
             hint="leave the renaming out, or use an .npz file",
         )
     labels = options.get("labels")
-    return Arrays({"": _read_file(Path(place))}, _read_file(Path(labels)) if labels else None)
+    path = Path(place)
+    with opened(path) as (_, size_bytes):
+        is_large = size_bytes > _AT_ONCE_BYTES
+    column = StoredRows(path) if is_large else _read_file(path)
+    return Arrays({"": column}, _read_file(Path(labels)) if labels else None)
 
 
 def _read_file(path: Path) -> np.ndarray[Any, Any]:

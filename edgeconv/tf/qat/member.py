@@ -21,6 +21,7 @@ from edgeconv.nouns import (
 )
 from edgeconv.tasks import report_progress
 from edgeconv.tf.environment import use_tf_keras
+from edgeconv.tf.qat.equalized import equalize
 from edgeconv.tf.qat.flat import name_ends
 from edgeconv.tf.qat.goal import Goal, labels_goal, model_goal
 from edgeconv.tf.qat.sparse import Clustering, Pruning, float_copy
@@ -102,6 +103,7 @@ class _Work:
         self._job, self._strategy, self._opened = job, strategy, opened
         self._goal, self._train, self._validation = _goal(job, opened.model)
         self._model = opened.model
+        self._equalized = equalize(opened.model)
         self._treated: tuple[TreatedLayer, ...] = ()
         self._fine_tuned: dict[str, TrainingRecord] = {}
 
@@ -126,6 +128,7 @@ class _Work:
             training=self._record(self._problem(), trained, started_s),
             fine_tuned=self._fine_tuned,
             layers=self._treated,
+            equalized=self._equalized,
             rebuilt=self._opened.rebuilt,
             rebuilt_max_abs_error=self._opened.max_abs_error,
             sparsity=None if job.settings.prune is None else zero_share(content),

@@ -1,0 +1,255 @@
+"""How quickly `bench` gets the outputs of models, and in how much memory.
+
+    python -m benchmarks.evaluate [--repeats 3] [--samples 5000] [--many 50000]
+
+MobileNetV2-224 in four formats, over images in memory (1,000, again and again). In every round,
+in turn: the bare invoke of each format with one thread; a plain Python loop over the images for
+one format after the other, as one would write it by hand; and edgeconv's evaluation of all four
+in one pass with all cores, its processes started and all samples hashed within. The same for
+float32 alone, where nobody shares the cost of reading and hashing the samples. Then `many` images
+of 96 x 96 are streamed from a .npy file through a small model, and the memory of this process and
+of all its children is watched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+
+from benchmarks.measuring import write_result
+from edgeconv import bench, data
+from edgeconv.measure.entrants import Entrant
+from edgeconv.measure.evaluate import evaluate
+from edgeconv.measure.measuring import Bench, Measuring
+from edgeconv.measure.sampled import Sampled
+from edgeconv.measure.subjects import find_subjects
+from edgeconv.runtimes.choosing import open_runtime, parse_choice
+from edgeconv.runtimes.interface import Model, Timing
+from edgeconv.runtimes.local import usable_cores
+from edgeconv.stages import Execution
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PEERS = Path(__file__).parent / "peers"
+_FORMATS = "float32,float16,dynamic,int8"
+_INVOKES = 200
+_IMAGES = 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--samples", type=int, default=5000)
+    parser.add_argument("--many", type=int, default=50_000)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        files = made(scratch)
+        result = {
+            "model": "MobileNetV2-224, tf_keras.applications, random weights",
+            "formats": list(files),
+            "usable_cores": usable_cores(),
+            "samples": options.samples,
+            "repeats": options.repeats,
+            "all_formats": compared(list(files.values()), options, scratch),
+            "float32_alone": compared([files["float32"]], options, scratch),
+            "memory": streamed(options.many, scratch),
+        }
+    print(write_result("evaluate", result).read_text(encoding="utf-8"))
+
+
+def made(scratch: Path) -> dict[str, Path]:
+    """MobileNetV2 as .tflite files, by recipe."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    script = [sys.executable, str(PEERS / "make_mobilenet.py"), str(scratch), "8"]
+    subprocess.run(script, check=True, env=environment)
+    convert = [sys.executable, "-m", "edgeconv", "convert", str(scratch / "mobilenet_v2")]
+    convert += ["-o", str(scratch / "out"), "--to", _FORMATS, "-q"]
+    convert += ["--calibration", str(scratch / "samples.npz")]
+    subprocess.run(convert, check=True, env=environment)
+    found = {path.stem.rpartition(".")[2]: path for path in (scratch / "out").glob("*.tflite")}
+    return dict(sorted(found.items()))
+
+
+def compared(files: list[Path], options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
+    """Milliseconds a sample for all models, by each way, and how they are beside each other."""
+    images = np.random.default_rng(0).normal(size=(_IMAGES, 224, 224, 3)).astype(np.float32)
+    cores = usable_cores()
+    ms: dict[str, list[float]] = {"invokes_alone": [], "loop": [], "edgeconv": []}
+    for number in range(options.repeats):
+        print(f"round {number + 1}/{options.repeats}", flush=True)
+        ms["invokes_alone"].append(sum(invoke_ms(file, images) for file in files))
+        ms["loop"].append(sum(loop_ms(file, images) for file in files))
+        ms["edgeconv"].append(evaluation_ms(files, images, options.samples, scratch))
+    ideal = [one / cores for one in ms["invokes_alone"]]
+    return {
+        "rate_beside_cores_times_the_invoke_rate": _ratios(ideal, ms["edgeconv"]),
+        "times_faster_than_a_loop": _ratios(ms["loop"], ms["edgeconv"]),
+        "ms_per_sample": {way: [round(one, 3) for one in each] for way, each in ms.items()},
+    }
+
+
+def _ratios(theirs: list[float], ours: list[float]) -> dict[str, Any]:
+    each = [a / b for a, b in zip(theirs, ours, strict=True)]
+    return {"median": round(statistics.median(each), 3), "rounds": [round(r, 3) for r in each]}
+
+
+def _interpreter(file: Path) -> Any:
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=str(file), num_threads=1)
+    interpreter.allocate_tensors()
+    return interpreter
+
+
+def invoke_ms(file: Path, images: np.ndarray[Any, Any]) -> float:
+    interpreter = _interpreter(file)
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], images[:1])
+    for _ in range(20):
+        interpreter.invoke()
+    started = time.perf_counter()
+    for _ in range(_INVOKES):
+        interpreter.invoke()
+    return (time.perf_counter() - started) / _INVOKES * 1e3
+
+
+def loop_ms(file: Path, images: np.ndarray[Any, Any]) -> float:
+    interpreter = _interpreter(file)
+    taken = interpreter.get_input_details()[0]["index"]
+    given = interpreter.get_output_details()[0]["index"]
+    outputs = []
+    started = time.perf_counter()
+    for image in images:
+        interpreter.set_tensor(taken, image[None])
+        interpreter.invoke()
+        outputs.append(interpreter.get_tensor(given))
+    return (time.perf_counter() - started) / len(images) * 1e3
+
+
+class Again(Sampled):
+    """So many samples of the same few: 5,000 of these would need 3 GB."""
+
+    def __init__(self, samples: data.Samples, count: int) -> None:
+        super().__init__(samples, None, 1)
+        self.stored = samples
+        self.indices = np.arange(count)
+
+    def _chunks(self, size: int) -> Iterator[data.Samples]:
+        stored = self.stored.count
+        for start in range(0, self.count, size):
+            begin = min(start % stored, stored - size)
+            yield self.stored.take(np.arange(begin, begin + min(size, self.count - start)))
+
+
+def evaluation_ms(
+    files: list[Path], images: np.ndarray[Any, Any], count: int, scratch: Path
+) -> float:
+    (spec,) = find_subjects(files[:1], None)[0].signature.inputs
+    sampled = Again(data.Samples({spec.name: images}, None, "generated"), count)
+    execution = Execution(threads=usable_cores())
+    run = Bench(sampled, Measuring(), execution, scratch, lambda _: None)
+    with open_runtime(parse_choice("litert"), run.settings()) as runtime:
+        entrants = [Entrant(file.stem, Model(file=file), runtime) for file in files]
+        started = time.perf_counter()
+        evaluate(run, entrants)
+        seconds = time.perf_counter() - started
+    for entrant in entrants:
+        if entrant.error:
+            raise entrant.error
+    return seconds / count * 1e3
+
+
+def streamed(count: int, scratch: Path) -> dict[str, Any]:
+    """The peak memory of a whole `bench` on `count` images of 96 x 96."""
+    place = scratch / "many.npy"
+    images = np.lib.format.open_memmap(place, "w+", np.uint8, (count, 96, 96, 3))
+    rng = np.random.default_rng(1)
+    for start in range(0, count, 1000):
+        stop = min(start + 1000, count)
+        images[start:stop] = rng.integers(0, 256, (stop - start, 96, 96, 3), np.uint8)
+    del images
+    labels = scratch / "labels.npy"
+    np.save(labels, rng.integers(0, 8, count))
+    model = scratch / "small.tflite"
+    model.write_bytes(small_model())
+    watch = Watcher()
+    with watch:
+        started = time.perf_counter()
+        bench(
+            [model],
+            data_source=f"npy:{place}?labels={labels}",
+            preprocess="scale=1/255",
+            measuring=Measuring(rounds=1, timing=Timing(repeats=10)),
+            execution=Execution(threads=usable_cores()),
+        )
+        seconds = time.perf_counter() - started
+    return {
+        "images": count,
+        "image_bytes_as_the_model_takes_them": count * 96 * 96 * 3 * 4,
+        "seconds": round(seconds, 1),
+        "peak_rss_mib_of_this_process": round(watch.own / 2**20, 1),
+        "of_which_before": round(watch.before / 2**20, 1),
+        "peak_pss_mib_of_all_processes": round(watch.all / 2**20, 1),
+    }
+
+
+def small_model() -> bytes:
+    """Mean of the pixels of 96 x 96 images, and a dense layer: almost nothing to compute."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from tiny_tflite import Graph, packed
+
+    graph = Graph()
+    x = graph.tensor("x", (1, 96, 96, 3), "float32")
+    axes = graph.tensor("axes", (2,), "int32", data=np.array([1, 2], np.int32))
+    mean = graph.tensor("mean", (1, 3), "float32")
+    weights = np.random.default_rng(2).normal(size=(8, 3)).astype(np.float32)
+    w = graph.tensor("w", (8, 3), "float32", data=weights)
+    y = graph.tensor("y", (1, 8), "float32")
+    graph.operator("MEAN", [x, axes], [mean])
+    graph.operator("FULLY_CONNECTED", [mean, w, -1], [y])
+    return packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
+
+
+class Watcher:
+    """The peak memory of this process, and of it with all its children, in bytes."""
+
+    def __init__(self) -> None:
+        self.own = self.all = 0
+        self.before = psutil.Process().memory_info().rss
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        here = psutil.Process()
+        while not self._done.wait(0.05):
+            self.own = max(self.own, here.memory_info().rss)
+            total = 0
+            for one in (here, *here.children(recursive=True)):
+                try:
+                    total += one.memory_full_info().pss
+                except (psutil.NoSuchProcess, psutil.AccessDenied):
+                    continue
+            self.all = max(self.all, total)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""`edgeconv report`: measurements as a page, a table, Markdown, JSON or CSV."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgeconv.cli.options import terminal
+
+if TYPE_CHECKING:
+    from edgeconv.nouns import Report
+    from edgeconv.report.files import Format
+
+_FORMATS = ("html", "text", "markdown", "json", "csv")
+
+
+@click.command("report")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--out",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Directory for report.html and the like. [default: one format goes to the terminal]",
+)
+@click.option(
+    "--format",
+    "formats",
+    multiple=True,
+    type=click.Choice(_FORMATS),
+    help="What to make; may be given several times. [default: html with -o, else text]",
+)
+@click.option(
+    "--budget",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Limits to hold the report against; `edgeconv check` has the exit code for it.",
+)
+@click.option(
+    "--side-by-side",
+    is_flag=True,
+    help="Show reports that do not compare, such as of two machines, each for itself.",
+)
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of report.json, and no more.")
+@click.option("--title", default="", help="The title. [default: those of the reports]")
+def command(
+    files: tuple[Path, ...],
+    directory: Path | None,
+    formats: tuple[Format, ...],
+    budget: Path | None,
+    title: str,
+    *,
+    side_by_side: bool,
+    schema: bool,
+) -> None:
+    """Render FILES: one or several report.json of `edgeconv bench`.
+
+    The models of several reports go into one table, where they were measured on the same
+    machine, in the same runtime, with as many threads and on the same samples.
+    """
+    from edgeconv.report.files import render, write_formats
+    from edgeconv.report.schema import report_schema
+    from edgeconv.store import writable_directory
+
+    if schema:
+        click.echo(report_schema(), nl=False)
+        return
+    if not files:
+        raise click.UsageError("give one or several report.json of `edgeconv bench`")
+    chosen: tuple[Format, ...] = tuple(dict.fromkeys(formats)) or (
+        ("html",) if directory else ("text",)
+    )
+    if directory is None and len(chosen) > 1:
+        raise click.UsageError("several formats need a directory to go to: give one with -o")
+    reports = _judged(_gathered(files, side_by_side=side_by_side), budget, title)
+    if directory is None:
+        click.echo(render(reports, chosen[0], **terminal()), nl=False)
+        return
+    target = directory.absolute()
+    writable_directory(target)
+    for path in write_formats(reports, target, chosen):
+        click.echo(f"report: {path}")
+
+
+def _gathered(files: tuple[Path, ...], *, side_by_side: bool) -> tuple[Report, ...]:
+    """One report of all, or with `side_by_side` as few as compare within themselves."""
+    from edgeconv.measure.together import differences_of, measured, together
+    from edgeconv.report.files import read_report
+
+    reports = [read_report(file) for file in files]
+    measured(reports)
+    if not side_by_side:
+        return (together(reports),)
+    groups: list[list[Report]] = []
+    for report in reports:
+        fitting = (g for g in groups if not any(differences_of(each, report) for each in g))
+        found = next(fitting, None)
+        if found is None:
+            groups.append([report])
+        else:
+            found.append(report)
+    return tuple(together(group) for group in groups)
+
+
+def _judged(reports: tuple[Report, ...], budget: Path | None, title: str) -> tuple[Report, ...]:
+    """The reports with the title and the verdict that were asked for."""
+    import msgspec
+
+    from edgeconv.measure.budget import load_budget
+    from edgeconv.measure.gate import check
+
+    if title:
+        reports = tuple(msgspec.structs.replace(report, title=title) for report in reports)
+    if budget is None:
+        return reports
+    limits = load_budget(budget)
+    return tuple(
+        msgspec.structs.replace(report, verdict=check(report, limits)) for report in reports
+    )

@@ -1,0 +1,140 @@
+"""`edgeconv visualize`: a .tflite in Model Explorer or Netron."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+if TYPE_CHECKING:
+    from edgeconv.nouns import Measurement, Report
+    from edgeconv.report.node_data import Shown
+
+Viewer = Literal["model-explorer", "netron"]
+# The command, and the module that a Python runs as it.
+_VIEWERS: dict[Viewer, str] = {"model-explorer": "model_explorer", "netron": "netron"}
+_MEASURED_BY: dict[Shown, str] = {"errors": "--layers", "times": "--profile"}
+_INSTALL = "pip install ai-edge-model-explorer (shows errors by layer), or pip install netron"
+
+
+@click.command("visualize")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The report.json with the errors or times of this model's layers.",
+)
+@click.option(
+    "--show",
+    "shown",
+    type=click.Choice(("errors", "times")),
+    default="errors",
+    show_default=True,
+    help="What colours the layers.",
+)
+@click.option(
+    "--viewer",
+    type=click.Choice(tuple(_VIEWERS)),
+    help="What to open it with. [default: the first that is installed]",
+)
+@click.option(
+    "-o",
+    "--out",
+    "target",
+    type=click.Path(path_type=Path),
+    help="Write Model Explorer's node data to this file, and open nothing.",
+)
+def command(
+    model: Path, report_file: Path | None, shown: Shown, viewer: Viewer | None, target: Path | None
+) -> None:
+    """Open MODEL, a .tflite file, with the error of each layer on its graph.
+
+    In Model Explorer, which colours the layers, or in Netron, which shows the graph alone.
+    The viewer runs until it is interrupted.
+    """
+    from edgeconv.errors import UsageError
+    from edgeconv.source import load
+    from edgeconv.store import publish_bytes
+
+    sha256 = load(model).sha256
+    data = _node_data(model, sha256, report_file, shown) if report_file else None
+    if target is not None:
+        if data is None:
+            raise UsageError("node data is made from a report", hint="give one with --report")
+        publish_bytes(data, target.absolute())
+        click.echo(f"node data: {target}")
+        return
+    _open(model, data, *_found(viewer))
+
+
+def _node_data(model: Path, sha256: str, report_file: Path, shown: Shown) -> bytes:
+    """The node data of this very model. Raises `InputRefused` where the report has none."""
+    from edgeconv.errors import InputRefused
+    from edgeconv.report.files import read_report
+    from edgeconv.report.node_data import node_data
+    from edgeconv.tflite.tensors import layers_of_graphs
+
+    report = read_report(report_file)
+    measured = _measured(report, sha256, model, report_file)
+    data = node_data(measured, layers_of_graphs(model.read_bytes(), where=str(model)), shown)
+    if data is None:
+        raise InputRefused(
+            f"{report_file} has no {shown} by layer of {measured.name}",
+            hint=f"measure them with edgeconv bench {_MEASURED_BY[shown]}",
+        )
+    return data
+
+
+def _measured(report: Report, sha256: str, model: Path, report_file: Path) -> Measurement:
+    from edgeconv.errors import InputRefused
+
+    found = next((row for row in report.measurements if row.sha256 == sha256), None)
+    if found is None:
+        names = ", ".join(row.name for row in report.measurements) or "none"
+        raise InputRefused(
+            f"{report_file} has no measurement of this {model.name}; it has {names}",
+            hint="the files are told apart by their content: measure this one",
+        )
+    return found
+
+
+def _found(wanted: Viewer | None) -> tuple[Viewer, list[str]]:
+    """A viewer that is installed and how to start it. Raises `UsageError`."""
+    import importlib.util
+    import shutil
+    import sys
+
+    from edgeconv.errors import UsageError
+
+    for name in (wanted,) if wanted else _VIEWERS:
+        if importlib.util.find_spec(_VIEWERS[name]):
+            return name, [sys.executable, "-m", _VIEWERS[name]]
+        if program := shutil.which(name):
+            return name, [program]
+    missing = f"{wanted} is" if wanted else "neither Model Explorer nor Netron is"
+    raise UsageError(f"{missing} installed", hint=_INSTALL)
+
+
+def _open(model: Path, data: bytes | None, viewer: Viewer, start: list[str]) -> None:
+    """Run the viewer until it ends. Raises `ToolFailed` where it fails."""
+    from edgeconv.errors import InputRefused, ToolFailed
+
+    path = str(model.absolute())
+    if viewer == "model-explorer" and "," in path:
+        raise InputRefused(f"Model Explorer takes {path} for two files", hint="rename the comma")
+    if data and viewer == "netron":
+        click.echo("Netron shows the graph alone, without the errors of the layers", err=True)
+    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
+        arguments = [path]
+        if data and viewer == "model-explorer":
+            file = Path(scratch, "layers.json")
+            file.write_bytes(data)
+            arguments += ["--node_data_paths", str(file)]
+        code = subprocess.run([*start, *arguments], check=False).returncode
+    if code:
+        raise ToolFailed(f"{viewer} ended with exit code {code}")

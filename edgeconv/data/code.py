@@ -1,0 +1,81 @@
+"""A user's own function, `package.module:function`, in a child process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.data.blame import Blamed
+from edgeconv.errors import InputRefused, UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LARGEST_LOG_BYTES = 16 << 20
+_LOG_CHECK_S = 0.2
+
+
+@contextlib.contextmanager
+def users_code(directory: str) -> Iterator[None]:
+    """In a child, for the block: in `directory`, which is first on the path, and without input."""
+    os.chdir(directory)
+    sys.path.insert(0, directory)
+    # Fd 0 is the tie to the parent; a function that asks for input is told that there is none.
+    with Path(os.devnull).open(encoding="utf-8") as nothing:
+        sys.stdin = nothing
+        threading.Thread(target=_keep_log_small, daemon=True).start()
+        yield
+
+
+def users_function(module: str, name: str, directory: str) -> Any:
+    """The function, its module imported.
+
+    Raises `UsageError` for one that does not exist, `InputRefused` where the import fails.
+    """
+    place = f"{module}:{name}"
+    with Blamed(f"{module} (imported for {place})", directory):
+        try:
+            found: Any = import_module(module)
+        except ModuleNotFoundError as error:
+            if not _is_part_of(error.name, module):
+                raise
+            raise _no_module(directory, str(error.name)) from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            known = [n for n in dir(found) if callable(getattr(found, n)) and n[0] != "_"]
+            raise unknown_name(f"function in {module}", name, known)
+        found = getattr(found, part)
+    if not callable(found):
+        raise UsageError(f"{place} is a {type(found).__name__}, not a function")
+    return found
+
+
+def _is_part_of(missing: str | None, module: str) -> bool:
+    return missing is not None and f"{module}.".startswith(f"{missing}.")
+
+
+def _no_module(place: str, missing: str) -> InputRefused:
+    directory = Path(place, *missing.split(".")[:-1])
+    here = [path.stem for path in directory.glob("*") if path.is_dir() or path.suffix == ".py"]
+    close = get_close_matches(missing.rpartition(".")[2], here, n=1)
+    suggestion = f"did you mean {close[0]!r}? " if close else ""
+    return InputRefused(
+        f"there is no module {missing!r} in {place}, nor is one installed",
+        hint=f"{suggestion}run edgeconv in the directory that has it, or set PYTHONPATH",
+    )
+
+
+def _keep_log_small() -> None:
+    """Empty the log of this process each time it has grown large, whatever is printed."""
+    while True:
+        time.sleep(_LOG_CHECK_S)
+        # What is written on goes where it would have gone, and the hole before takes no space.
+        if os.fstat(1).st_blocks * 512 > _LARGEST_LOG_BYTES:
+            os.ftruncate(1, 0)

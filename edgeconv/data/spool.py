@@ -1,0 +1,116 @@
+"""Samples handed to a child process part by part, and rows of arrays written as they come.
+
+A part is a directory that `write_samples` wrote, called by its number; whoever takes it removes
+it. So neither side has more than a few parts in memory, or on the disk.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgeconv.data.files import read_samples, write_samples
+from edgeconv.errors import InputRefused, OutputRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from edgeconv.data.samples import Array, Samples
+
+_POLL_S = 0.005
+
+
+def put_part(samples: Samples, directory: Path, number: int) -> None:
+    """Hand over part `number`, counted from 0. Raises `OutputRefused`."""
+    unfinished = directory / f"{number}.part"
+    write_samples(samples, unfinished)
+    unfinished.rename(directory / str(number))
+
+
+def waiting_parts(directory: Path) -> int:
+    """How many parts have been handed over and not been taken."""
+    return sum(entry.suffix != ".part" for entry in directory.iterdir())
+
+
+def take_parts(directory: Path, count: int) -> Iterator[Samples]:
+    """Every part in turn, waited for, until `count` samples have come; each is gone afterwards."""
+    taken, number = 0, 0
+    while taken < count:
+        part = directory / str(number)
+        while not part.exists():
+            time.sleep(_POLL_S)
+        samples = read_samples(part)
+        yield samples
+        taken += samples.count
+        number += 1
+        shutil.rmtree(part)
+
+
+class RowsFile:
+    """A .npy file of `count` rows that are written in any order, and never all in memory.
+
+    Rows of different places may be written at the same time by different threads.
+    """
+
+    def __init__(self, path: Path, count: int, like: Array) -> None:
+        """`like` has the dtype of the file and, after its first dimension, the shape of a row.
+
+        Raises `OutputRefused` where there is no room.
+        """
+        self.path = path
+        self.row = (like.dtype, like.shape[1:])
+        header: dict[str, Any] = {
+            "descr": np.lib.format.dtype_to_descr(like.dtype),
+            "fortran_order": False,
+            "shape": (count, *like.shape[1:]),
+        }
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                np.lib.format.write_array_header_1_0(file, header)
+                self._begin = file.tell()
+                file.truncate(self._begin + count * self._row_bytes)
+            self._file = os.open(path, os.O_WRONLY)
+        except OSError as error:
+            raise _no_room(path, error) from error
+
+    def write(self, start: int, rows: Array) -> None:
+        """Write rows (n, *shape) from row `start` on.
+
+        Raises `InputRefused` for rows of another shape or dtype, `OutputRefused`.
+        """
+        if (rows.dtype, rows.shape[1:]) != self.row:
+            raise InputRefused(
+                f"rows of {rows.dtype} {rows.shape[1:]} after some of {self.row[0]} {self.row[1]}"
+            )
+        data = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
+        place = self._begin + start * self._row_bytes
+        try:
+            while data:
+                written = os.pwrite(self._file, data, place)
+                data, place = data[written:], place + written
+        except OSError as error:
+            raise _no_room(self.path, error) from error
+
+    def close(self) -> None:
+        """Nothing more is to be written."""
+        os.close(self._file)
+
+    @property
+    def _row_bytes(self) -> int:
+        dtype, shape = self.row
+        size: int = dtype.itemsize * math.prod(shape)
+        return size
+
+
+def _no_room(path: Path, error: OSError) -> OutputRefused:
+    return OutputRefused(
+        f"cannot write outputs to {path}: {error.strerror or error}",
+        hint="free some space, or choose another temporary directory with TMPDIR",
+    )

@@ -1,0 +1,81 @@
+"""How far the outputs of a model are those of another one, on the same samples."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeconv.measure.scores import blocks
+from edgeconv.nouns import MAX_SNR_DB, Agreement
+
+if TYPE_CHECKING:
+    from edgeconv.measure.scores import Array, Floats, Outputs
+
+_TINY = 1e-30
+
+
+def agreements(outputs: Outputs, reference: Outputs, name: str) -> tuple[Agreement, ...]:
+    """One for each output that both have in the same shape; `name` is the reference's.
+
+    Where both have one output it is the same, whatever it is called.
+    """
+    if len(outputs) == len(reference) == 1:
+        reference = dict(zip(outputs, reference.values(), strict=True))
+    return tuple(
+        agreement(output, array, reference[output], name)
+        for output, array in sorted(outputs.items())
+        if output in reference and reference[output].shape == array.shape
+    )
+
+
+def agreement(output: str, given: Array, wanted: Array, name: str) -> Agreement:
+    """The agreement of two arrays (n, ...), which are read block by block.
+
+    A difference that is not finite counts as the largest number there is.
+    """
+    has_classes = given.ndim == 2 and given.shape[1] > 1
+    flips, highest = 0, 0.0
+    signal, noise, cosines = 0.0, 0.0, 0.0
+    for rows, block in blocks(given):
+        have = np.asarray(block, np.float64).reshape(len(block), -1)
+        want = np.asarray(wanted[rows], np.float64).reshape(len(block), -1)
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = have - want
+            signal += float(np.square(want).sum())
+            noise += float(np.square(error).sum())
+            cosines += float(_cosines(have, want).sum())
+        highest = max(highest, _finite(float(np.abs(error).max(initial=0.0))))
+        flips += int((have.argmax(axis=1) != want.argmax(axis=1)).sum()) if has_classes else 0
+    return Agreement(
+        output=output,
+        reference=name,
+        samples=len(given),
+        flips=flips if has_classes else None,
+        cosine=cosines / len(given),
+        snr_db=_snr_db(signal, noise),
+        max_error=highest,
+    )
+
+
+def _cosines(have: Floats, want: Floats) -> Floats:
+    """The cosine of each row with its like: 1 where both are equal, 0 where one is not finite."""
+    norms = np.linalg.norm(have, axis=1) * np.linalg.norm(want, axis=1)
+    products = np.einsum("ij,ij->i", have, want)
+    cosines: Floats = np.where(norms > _TINY, products / np.maximum(norms, _TINY), 0.0)
+    cosines[(have == want).all(axis=1)] = 1.0
+    return np.nan_to_num(cosines, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _snr_db(signal: float, noise: float) -> float:
+    if noise == 0:
+        return MAX_SNR_DB
+    if not (math.isfinite(noise) and math.isfinite(signal)) or signal <= 0:
+        return -MAX_SNR_DB
+    return max(-MAX_SNR_DB, min(MAX_SNR_DB, 10 * math.log10(signal / noise)))
+
+
+def _finite(value: float) -> float:
+    return value if math.isfinite(value) else sys.float_info.max

@@ -1,0 +1,171 @@
+"""Metrics of class scores: top-1, top-5, the area under the curve, F1.
+
+Scores are (n, classes), or (n, 1) and (n,) where there are two classes: those of the class 1,
+as a sigmoid or a logit gives them. Labels are class numbers from 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgeconv.errors import InputRefused
+from edgeconv.measure.scores import (
+    Array,
+    Floats,
+    Metric,
+    Scored,
+    blocks,
+    check_count,
+    no_fit,
+    ratio_of_sums,
+)
+
+_TOP = 5
+# Of probabilities in half precision.
+_ROUNDING = 0.01
+
+
+def classes_of(scores: Array, labels: Array) -> int:
+    """How many classes there are. Raises `InputRefused` where the labels are none of them."""
+    need = "class metrics need one score per class"
+    check_count(scores, labels, need)
+    if scores.ndim > 2 or 0 in scores.shape[1:]:
+        raise no_fit(scores, labels, need)
+    if labels.ndim != 1 or labels.dtype.kind not in "biu":
+        raise InputRefused(
+            f"labels of {labels.dtype} {labels.shape} are no class numbers",
+            hint="--metric mae or mse for numbers, masked_accuracy or perplexity for tokens",
+        )
+    classes = 2 if scores.ndim == 1 else max(2, scores.shape[1])
+    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+        beyond = labels.max() if labels.max() >= classes else labels.min()
+        raise InputRefused(
+            f"a label is {beyond}, and the model has {classes} classes",
+            hint="labels count from 0; are they for another model, or do they start at 1?",
+        )
+    return classes
+
+
+def predicted(scores: Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The class of each sample, -1 where not all scores are finite; ties go to the lowest.
+
+    A lone score is that of class 1: a probability beyond 0.5, or a logit beyond 0.
+    """
+    found = np.empty(len(scores), np.int64)
+    is_lone = scores.ndim == 1 or scores.shape[1] == 1
+    threshold = _threshold(scores) if is_lone else 0.0
+    for rows, block in blocks(scores):
+        flat = np.asarray(block, np.float64).reshape(len(block), -1)
+        best = flat[:, 0] > threshold if is_lone else flat.argmax(axis=1)
+        found[rows] = np.where(np.isfinite(flat).all(axis=1), best, -1)
+    return found
+
+
+def _threshold(scores: Array) -> float:
+    within = all(
+        bool(((block >= 0) & (block <= 1 + _ROUNDING) | np.isnan(block)).all())
+        for _, block in blocks(scores)
+    )
+    return 0.5 if within else 0.0
+
+
+def top1(scores: Array, labels: Array) -> Scored:
+    """Whether the class with the highest score is the label."""
+    classes_of(scores, labels)
+    found = predicted(scores)
+    return Scored((found == labels).astype(np.float64), found)
+
+
+def top5(scores: Array, labels: Array) -> Scored:
+    """Whether the label is among the five classes with the highest scores."""
+    classes = classes_of(scores, labels)
+    if classes <= _TOP:
+        raise InputRefused(
+            f"the model has {classes} classes, so that top5 is right always",
+            hint="--metric top1",
+        )
+    right = np.empty(len(scores), np.float64)
+    for rows, block in blocks(scores):
+        label = labels[rows, None]
+        own = np.take_along_axis(block, label, axis=1)
+        # Of equal scores the lower class comes first.
+        before = (block > own) | ((block == own) & (np.arange(classes) < label))
+        right[rows] = (before.sum(axis=1) < _TOP) & np.isfinite(block).all(axis=1)
+    return Scored(right, predicted(scores))
+
+
+def auc(scores: Array, labels: Array) -> Scored:
+    """The area under the ROC curve; of more than two classes the mean of each against the rest.
+
+    A sample's value is that area and the sample's influence on it. E. DeLong, D. DeLong and D.
+    Clarke-Pearson, "Comparing the areas under two or more correlated receiver operating
+    characteristic curves", Biometrics 44 (1988): their placements are the two terms.
+    """
+    classes = classes_of(scores, labels)
+    present = np.unique(labels)
+    if len(present) < 2:
+        raise InputRefused(
+            f"every sample has the label {present[0] if len(present) else '-'}: there is no curve",
+            hint="give samples of several classes",
+        )
+    columns = [_column(scores, one) for one in ([1] if classes == 2 else present.tolist())]
+    sides = [labels == one for one in ([1] if classes == 2 else present.tolist())]
+    values = [_auc_of(column, side) for column, side in zip(columns, sides, strict=True)]
+    return Scored(np.mean(values, axis=0), predicted(scores))
+
+
+def _column(scores: Array, one: int) -> Floats:
+    """The score of one class against the rest, (n,), in a scale that does not depend on those.
+
+    Logits become probabilities; of two classes their difference says the same.
+    """
+    if scores.ndim == 1 or scores.shape[1] == 1:
+        return np.asarray(scores, np.float64).reshape(-1)
+    column = np.empty(len(scores), np.float64)
+    is_logits = any(bool((block < 0).any()) for _, block in blocks(scores))
+    for rows, block in blocks(scores):
+        each = np.asarray(block, np.float64)
+        if is_logits:
+            each = np.exp(each - each.max(axis=1, keepdims=True))
+            each /= each.sum(axis=1, keepdims=True)
+        column[rows] = each[:, one] - (each[:, 0] if scores.shape[1] == 2 else 0)
+    return column
+
+
+def _auc_of(scores: Floats, positive: Array) -> Floats:
+    from scipy.stats import rankdata
+
+    values = np.empty(len(scores), np.float64)
+    if not np.isfinite(scores).all():
+        return np.full(len(scores), np.nan)
+    ranks = rankdata(scores)
+    ups, downs = int(positive.sum()), int((~positive).sum())
+    # The share of the other side that a sample is on the right side of; ties count half.
+    above = (ranks[positive] - rankdata(scores[positive])) / downs
+    below = 1 - (ranks[~positive] - rankdata(scores[~positive])) / ups
+    area = float(above.mean())
+    values[positive] = area + (above - area) * len(scores) / ups
+    values[~positive] = area + (below - area) * len(scores) / downs
+    return values
+
+
+def f1(scores: Array, labels: Array) -> Scored:
+    """The mean over the classes that occur of the harmonic mean of precision and recall.
+
+    A sample's value is that and the sample's influence on it: F1 of a class is the ratio of two
+    sums over the samples, 2 right answers to all that are said or labelled so.
+    """
+    classes_of(scores, labels)
+    found = predicted(scores)
+    occurring = np.union1d(labels, found[found >= 0])
+    values = np.zeros(len(labels), np.float64)
+    for one in occurring:
+        said, true = found == one, labels == one
+        values += ratio_of_sums(2.0 * (said & true), said.astype(np.float64) + true)
+    return Scored(values / len(occurring), found)
+
+
+TOP1 = Metric(top1, counts=True)
+TOP5 = Metric(top5, counts=True)
+AUC = Metric(auc)
+F1 = Metric(f1)

@@ -1,0 +1,160 @@
+"""How busy the machine is while it is measured on.
+
+Linux says it in files, which may be missing in a container or on another system: what cannot
+be known is None or "".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgeconv.nouns import Conditions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+_PROC = Path("/proc")
+_CPUS = Path("/sys/devices/system/cpu")
+
+# Beyond these a median moves by more than most differences between models.
+BUSY = 0.1
+STEAL = 0.02
+_STEADY_GOVERNORS = ("performance", "")
+
+
+class Watch:
+    """Watches the machine from entering to leaving; `conditions` has it afterwards.
+
+    The time of this process and of the children that it has waited for counts as measuring,
+    all else as other processes: start and end what is measured inside. `proc` and `cpus` are
+    where the system says it.
+    """
+
+    conditions = Conditions()
+
+    def __init__(self, proc: Path = _PROC, cpus: Path = _CPUS) -> None:
+        self._proc = proc
+        self._cpus = cpus
+
+    def __enter__(self) -> Watch:
+        self._load = _load(self._proc)
+        self._frequencies = _frequencies_mhz(self._cpus, self._proc)
+        self._begin = _seen(self._proc)
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        steal, busy = _shares(self._begin, _seen(self._proc))
+        frequencies = [*self._frequencies, *_frequencies_mhz(self._cpus, self._proc)]
+        self.conditions = Conditions(
+            load_before=self._load,
+            load_after=_load(self._proc),
+            steal=steal,
+            busy=busy,
+            governor=_governor(self._cpus),
+            frequency_mhz=(min(frequencies), max(frequencies)) if frequencies else None,
+        )
+
+
+def remarks(conditions: Conditions) -> tuple[str, ...]:
+    """What may have spoilt the times, one sentence each; empty where nothing was seen."""
+    return tuple(_remarks(conditions))
+
+
+def _remarks(conditions: Conditions) -> Iterator[str]:
+    if conditions.busy is not None and conditions.busy > BUSY:
+        yield (
+            f"other processes used {conditions.busy:.0%} of the processors while the times were "
+            "taken: they are likely too long, and differ from run to run"
+        )
+    if conditions.steal is not None and conditions.steal > STEAL:
+        yield (
+            f"the host of this virtual machine took {conditions.steal:.0%} of the processors' time "
+            "away: the times are too long, the slow ones above all"
+        )
+    if conditions.governor not in _STEADY_GOVERNORS:
+        yield (
+            f"the processors' frequency governor is {conditions.governor!r}: the clock follows the "
+            "load, and so do the times; 'performance' is steadier"
+        )
+
+
+class _Seen(NamedTuple):
+    """Processor seconds so far: of all processors, without those of guests."""
+
+    total: float
+    idle: float
+    steal: float
+    own: float
+
+
+def _seen(proc: Path) -> _Seen | None:
+    """None where the system does not say it.
+
+    The fields of the first line of /proc/stat are in proc(5): user, nice, system, idle, iowait,
+    irq, softirq, steal; the guests' time that follows is in the first two already.
+    """
+    try:
+        line = (proc / "stat").read_text(encoding="ascii").splitlines()[0]
+        ticks = [int(field) for field in line.split()[1:9]]
+    except (OSError, ValueError, IndexError):
+        return None
+    if len(ticks) < 8:
+        return None
+    times = os.times()
+    own = times.user + times.system + times.children_user + times.children_system
+    seconds = [tick / os.sysconf("SC_CLK_TCK") for tick in ticks]
+    return _Seen(sum(seconds), seconds[3] + seconds[4], seconds[7], own)
+
+
+def _shares(begin: _Seen | None, end: _Seen | None) -> tuple[float | None, float | None]:
+    """The fractions of all processors' time (stolen, used by others) in between."""
+    if begin is None or end is None or end.total <= begin.total:
+        return None, None
+    total = end.total - begin.total
+    steal = end.steal - begin.steal
+    others = total - (end.idle - begin.idle) - steal - (end.own - begin.own)
+    # Ticks and a process's own clock are rounded differently.
+    return max(0.0, steal / total), min(1.0, max(0.0, others / total))
+
+
+def _load(proc: Path) -> float | None:
+    try:
+        return float((proc / "loadavg").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _governor(cpus: Path) -> str:
+    """The governors of all processors, each once, such as "performance"."""
+    found = set()
+    for file in sorted(cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")):
+        with contextlib.suppress(OSError):
+            found.add(file.read_text(encoding="ascii").strip())
+    return ", ".join(sorted(found))
+
+
+def _frequencies_mhz(cpus: Path, proc: Path) -> list[float]:
+    """What each processor runs at now; a virtual machine often has only /proc/cpuinfo's word."""
+    frequencies = []
+    for file in sorted(cpus.glob("cpu[0-9]*/cpufreq/scaling_cur_freq")):
+        with contextlib.suppress(OSError, ValueError):
+            frequencies.append(int(file.read_text(encoding="ascii")) / 1000)
+    return frequencies or _told_mhz(proc)
+
+
+def _told_mhz(proc: Path) -> list[float]:
+    try:
+        lines = (proc / "cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        told = [line.partition(":")[2] for line in lines if line.startswith("cpu MHz")]
+        return [float(value) for value in told]
+    except (OSError, ValueError):
+        return []

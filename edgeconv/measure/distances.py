@@ -1,0 +1,43 @@
+"""Metrics of numbers: how far an output is from labels of the same shape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgeconv.errors import InputRefused
+from edgeconv.measure.scores import Array, Metric, Scored, blocks, check_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def absolute(output: Array, labels: Array) -> Scored:
+    """The mean absolute error of each sample."""
+    return _mean(np.abs, output, labels)
+
+
+def squared(output: Array, labels: Array) -> Scored:
+    """The mean squared error of each sample."""
+    return _mean(np.square, output, labels)
+
+
+def _mean(measure: Callable[[Any], Any], output: Array, labels: Array) -> Scored:
+    check_count(output, labels, "every sample needs its numbers")
+    wanted, given = (tuple(s for s in a.shape[1:] if s != 1) for a in (output, labels))
+    if wanted != given:
+        raise InputRefused(
+            f"labels of shape {labels.shape} do not fit an output of shape {output.shape}",
+            hint="give as many numbers a sample as the model does",
+        )
+    values = np.empty(len(output), np.float64)
+    for rows, block in blocks(output):
+        difference = np.asarray(block, np.float64).reshape(len(block), -1)
+        difference = difference - np.asarray(labels[rows], np.float64).reshape(len(block), -1)
+        values[rows] = measure(difference).mean(axis=1)
+    return Scored(values)
+
+
+MAE = Metric(absolute, higher_is_better=False)
+MSE = Metric(squared, higher_is_better=False)

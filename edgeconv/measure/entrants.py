@@ -1,0 +1,86 @@
+"""The models of one measuring in their runtimes, and what is known of each so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from edgeconv.data.spool import RowsFile
+from edgeconv.errors import InputRefused, ToolFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from edgeconv.errors import EdgeconvError
+    from edgeconv.measure.subjects import Subject
+    from edgeconv.runtimes.interface import Model, Runtime, Timed
+
+
+@dataclass(eq=False)
+class Entrant:
+    """One model in one runtime: what was measured of it, and the error that ended that.
+
+    `name` is the row's. `subject` is None for the trained model; `batched` is then the model
+    with many samples an invoke, and `batched_us` what that took, where a server has it.
+    """
+
+    name: str
+    model: Model
+    runtime: Runtime
+    subject: Subject | None = None
+    timed: list[Timed] = field(default_factory=list)
+    outputs: dict[str, NDArray[np.generic]] = field(default_factory=dict)
+    error: EdgeconvError | None = None
+    batched: Model | None = None
+    batched_us: tuple[float, ...] = ()
+
+
+class Kept:
+    """The outputs of one model over `count` samples, in files of a new directory."""
+
+    def __init__(self, directory: Path, count: int) -> None:
+        self._directory = directory
+        self._count = count
+        self._files: dict[str, RowsFile] | None = None
+
+    def begin(self, outputs: Mapping[str, NDArray[np.generic]], samples: int) -> None:
+        """Make the files, for outputs like these, which are of so many samples.
+
+        An output that has not one row a sample is left out.
+        """
+        each = {n: a for n, a in outputs.items() if a.shape[:1] == (samples,)}
+        self._files = {
+            name: RowsFile(self._directory / f"{index}.npy", self._count, array)
+            for index, (name, array) in enumerate(each.items())
+        }
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the files are there."""
+        return self._files is not None
+
+    def put(self, start: int, outputs: Mapping[str, NDArray[np.generic]], samples: int) -> None:
+        """Keep the outputs of the samples from `start` on. Raises `ToolFailed`."""
+        assert self._files is not None
+        for name, file in self._files.items():
+            array = outputs.get(name)
+            if array is None or len(array) != samples:
+                raise ToolFailed(f"the output {name!r} is not there for samples {start} and after")
+            try:
+                file.write(start, array)
+            except InputRefused as error:
+                raise ToolFailed(f"the output {name!r} has {error.message}") from error
+
+    def close(self) -> dict[str, NDArray[np.generic]]:
+        """The outputs by name, (count, ...), mapped from the files."""
+        import numpy as np
+
+        for file in (self._files or {}).values():
+            file.close()
+        return {
+            name: np.load(file.path, mmap_mode="r") for name, file in (self._files or {}).items()
+        }

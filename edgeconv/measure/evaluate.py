@@ -1,0 +1,156 @@
+"""The outputs of many models over all samples: in parallel, and never all in memory.
+
+The samples are read once, part by part, and every part goes to every model. So many parts are
+at work at a time as there are workers; each has a session of its own for each model, started
+when it is first needed. Models that would need too many sessions wait for a later pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import ToolFailed
+from edgeconv.measure.batching import widened
+from edgeconv.measure.entrants import Kept
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from edgeconv.data import Samples
+    from edgeconv.measure.entrants import Entrant
+    from edgeconv.measure.measuring import Bench
+    from edgeconv.runtimes.interface import Session
+
+# A session is a process of some tens of megabytes and the model.
+_MOST_SESSIONS = 32
+
+
+def evaluate(run: Bench, entrants: Sequence[Entrant]) -> None:
+    """Give every entrant its outputs over all samples, or the error that it failed with."""
+    able = [one for one in entrants if one.error is None and one.runtime.sessions]
+    workers = _workers(run, able)
+    each = max(1, _MOST_SESSIONS // workers)
+    for start in range(0, len(able), each):
+        _pass(run, able[start : start + each], workers)
+
+
+def _workers(run: Bench, entrants: Sequence[Entrant]) -> int:
+    sessions = [one.runtime.sessions for one in entrants]
+    per_session = max(1, run.execution.threads // run.measuring.threads)
+    return max(1, min([per_session, *sessions]))
+
+
+def _pass(run: Bench, entrants: Sequence[Entrant], workers: int) -> None:
+    run.on_progress(f"outputs of {', '.join(one.name for one in entrants)}")
+    with contextlib.ExitStack() as stack:
+        executor = stack.enter_context(ThreadPoolExecutor(workers))
+        lanes = [_Lane(run, one) for one in entrants]
+        for lane in lanes:
+            # Before the workers are waited for: it ends what is still at work.
+            stack.callback(lane.close)
+        list(executor.map(_Lane.begin, lanes))
+        _feed(run, lanes, executor, workers)
+        for lane in lanes:
+            if lane.entrant.error is None:
+                lane.entrant.outputs = lane.kept.close()
+
+
+def _feed(run: Bench, lanes: Sequence[_Lane], executor: ThreadPoolExecutor, workers: int) -> None:
+    """Give every part to every lane, few at a time, and wait for the last."""
+    size = run.samples.part_size(max(lane.model.batch for lane in lanes), workers)
+    at_work: deque[Future[None]] = deque()
+    start = 0
+    for part in run.samples.parts(size):
+        for lane in lanes:
+            if len(at_work) == 2 * workers:
+                at_work.popleft().result()
+            at_work.append(executor.submit(lane.run, start, part))
+        start += part.count
+    while at_work:
+        at_work.popleft().result()
+
+
+class _Lane:
+    """One entrant in a pass: its sessions at rest, and where its outputs go."""
+
+    def __init__(self, run: Bench, entrant: Entrant) -> None:
+        self.entrant = entrant
+        self.model = entrant.model
+        directory = Path(tempfile.mkdtemp(prefix="outputs-", dir=run.scratch))
+        self.kept = Kept(directory, run.samples.count)
+        self._idle: list[Session] = []
+        self._busy: list[Session] = []
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self._samples = run.samples
+
+    def begin(self) -> None:
+        """Start the first session, and find out how many samples an invoke is to take."""
+        first, count = self._samples.first, self._samples.count
+        try:
+            wide = widened(self.entrant.runtime, self.entrant.model, first, count)
+        except ToolFailed as error:
+            self.entrant.error = error
+        else:
+            self.model = wide.model
+            self._idle.append(wide.session)
+
+    def run(self, start: int, part: Samples) -> None:
+        """Keep the outputs of a part; what fails is the entrant's error."""
+        if self.entrant.error is not None or self._is_closed:
+            return
+        try:
+            self._keep(start, part)
+        except ToolFailed as error:
+            self.entrant.error = self.entrant.error or error
+
+    def close(self) -> None:
+        """End all sessions; nothing more is run."""
+        self._is_closed = True
+        for session in (*self._idle, *self._busy):
+            session.close()
+
+    def _keep(self, start: int, part: Samples) -> None:
+        whole = part.count // self.model.batch * self.model.batch
+        if whole:
+            with self._session() as session:
+                self._put(start, session.run(_rows(part, 0, whole)), whole)
+        if whole < part.count:
+            # The last part, which is no multiple.
+            session = self.entrant.runtime.start(self.entrant.model)
+            try:
+                rest = session.run(_rows(part, whole, part.count))
+                self._put(start + whole, rest, part.count - whole)
+            finally:
+                session.close()
+
+    def _put(self, start: int, outputs: dict[str, NDArray[np.generic]], samples: int) -> None:
+        with self._lock:
+            if not self.kept.is_begun:
+                self.kept.begin(outputs, samples)
+        self.kept.put(start, outputs, samples)
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[Session]:
+        """One at rest, or a new one."""
+        with self._lock:
+            session = self._idle.pop() if self._idle else None
+        session = session or self.entrant.runtime.start(self.model)
+        self._busy.append(session)
+        yield session
+        with self._lock:
+            self._busy.remove(session)
+            self._idle.append(session)
+
+
+def _rows(part: Samples, start: int, stop: int) -> dict[str, NDArray[np.generic]]:
+    return {name: array[start:stop] for name, array in part.arrays.items()}

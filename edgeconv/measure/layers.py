@@ -1,0 +1,224 @@
+"""The error of every layer of a quantised model against the float32 one, on real samples."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+from edgeconv.errors import InputRefused, ToolFailed
+from edgeconv.nouns import LayerError
+from edgeconv.quantize.verify import snr_db
+from edgeconv.runtimes.tensors import raw, signature_of
+from edgeconv.tasks import start_task
+from edgeconv.tflite.cut import with_fixed_shapes, with_outputs
+from edgeconv.tflite.flatbuffer import is_constant, operator_name, parse, text
+from edgeconv.tflite.uses import shape_of, type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from edgeconv.runtimes.interface import Arrays, Model
+    from edgeconv.workers import Allowance
+
+    Array = NDArray[np.generic]
+
+# What only changes the type of a tensor, and is no layer.
+_BRIDGES = ("QUANTIZE", "DEQUANTIZE")
+_NUMBERS = ("float32", "float16", "int8", "uint8", "int16")
+
+
+class Layer(NamedTuple):
+    """An operator's first output: the index of the tensor, the operator, and the shape."""
+
+    tensor: int
+    operator: str
+    shape: tuple[int, ...]
+
+
+class LayerErrors(msgspec.Struct, frozen=True, kw_only=True):
+    """The errors in the order of the graph, and how many layers have no counterpart."""
+
+    errors: tuple[LayerError, ...]
+    left_out: int
+
+
+class LayersJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What the child is to do: both models, and for each its inputs' files by name."""
+
+    quantised: str
+    floating: str
+    quantised_inputs: dict[str, str]
+    floating_inputs: dict[str, str]
+    batch: int
+
+
+def layer_errors(
+    quantised: Model, floating: Model, inputs: Arrays, *, scratch: Path, allowance: Allowance
+) -> LayerErrors:
+    """How far each layer of `quantised` is from the tensor of the same name in `floating`.
+
+    `inputs` are samples by input, (n, *shape), as floats where the quantised model takes
+    integers. Both models run on all of them in a child process, changed only in that every layer
+    is an output: a delegate keeps no other tensor. A layer is an operator's first output; it is
+    compared dequantised, and has the errors of the layers before it too. One whose tensor the
+    other model does not have, or has in another shape, was fused or removed by a converter, and
+    is counted as left out. Raises `InputRefused` for samples that do not fit, and `ToolFailed`
+    where one of the models does not run, or they have no layer in common.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="layers-", dir=scratch))
+    models = [
+        _stored(model, inputs, directory / name)
+        for model, name in ((quantised, "quantised"), (floating, "floating"))
+    ]
+    job = LayersJob(
+        quantised=models[0][0],
+        floating=models[1][0],
+        quantised_inputs=models[0][1],
+        floating_inputs=models[1][1],
+        batch=quantised.batch,
+    )
+    label = f"comparing the layers of {quantised.file.name}"
+    with start_task(compare_layers, job, label=label, scratch=scratch, allowance=allowance) as task:
+        found = task.result()
+    if not found.errors:
+        raise ToolFailed(
+            f"{quantised.file.name} and {floating.file.name} have no layer of the same name",
+            hint="give the float32 .tflite that it was made from",
+        )
+    return found
+
+
+def compare_layers(job: LayersJob) -> LayerErrors:
+    """Run both models on all samples; runs in a child. Raises `ToolFailed`."""
+    inside = layers_of(Path(job.quantised).read_bytes())
+    outside = layers_of(Path(job.floating).read_bytes())
+    common = {
+        name: layer
+        for name, layer in inside.items()
+        if name in outside and outside[name].shape == layer.shape
+    }
+    sums = {name: _Sums() for name in common}
+    try:
+        samples = _run(job, common, outside, sums)
+    except (RuntimeError, ValueError) as error:
+        raise ToolFailed(f"a model of which every layer is an output does not run: {error}") from (
+            error
+        )
+    return LayerErrors(
+        errors=tuple(sums[name].error(name, common[name].operator, samples) for name in common),
+        left_out=len(inside) - len(common),
+    )
+
+
+def _run(
+    job: LayersJob,
+    common: Mapping[str, Layer],
+    outside: Mapping[str, Layer],
+    sums: Mapping[str, _Sums],
+) -> int:
+    """Add up the errors over all whole batches; returns how many samples they have."""
+    quantised = _Opened(job.quantised, common)
+    floating = _Opened(job.floating, {name: outside[name] for name in common})
+    given = {name: np.load(file, mmap_mode="r") for name, file in job.quantised_inputs.items()}
+    wanted = {name: np.load(file, mmap_mode="r") for name, file in job.floating_inputs.items()}
+    count = min(len(array) for array in given.values()) // job.batch * job.batch
+    for start in range(0, count, job.batch):
+        rows = slice(start, start + job.batch)
+        have = quantised.run({name: array[rows] for name, array in given.items()})
+        want = floating.run({name: array[rows] for name, array in wanted.items()})
+        for name, layer in common.items():
+            sums[name].add(want[outside[name].tensor], have[layer.tensor])
+    return count
+
+
+@dataclass
+class _Sums:
+    """What is known of one layer so far: sums of squares, and the largest error."""
+
+    signal: float = 0.0
+    noise: float = 0.0
+    largest: float = 0.0
+
+    def add(self, want: NDArray[np.float64], have: NDArray[np.float64]) -> None:
+        """One batch, as the float model has it and as the quantised one does."""
+        # What is not finite makes the sums so, without a warning.
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = have - want
+            self.signal += float(np.sum(want**2))
+            self.noise += float(np.sum(error**2))
+            self.largest = float(np.maximum(self.largest, np.max(np.abs(error), initial=0.0)))
+
+    def error(self, layer: str, operator: str, samples: int) -> LayerError:
+        """The noun; an error that is not finite is the largest that there is."""
+        finite = np.isfinite(self.largest)
+        return LayerError(
+            layer=layer,
+            operator=operator,
+            samples=samples,
+            snr_db=snr_db(self.signal, self.noise),
+            max_error=self.largest if finite else float(np.finfo(np.float64).max),
+        )
+
+
+class _Opened:
+    """A model with one signature, run so that the outputs of all its layers can be looked at."""
+
+    def __init__(self, path: str, layers: Mapping[str, Layer]) -> None:
+        from ai_edge_litert.interpreter import Interpreter
+
+        tensors = sorted({layer.tensor for layer in layers.values()})
+        self._interpreter = Interpreter(
+            model_content=with_outputs(Path(path).read_bytes(), tensors)
+        )
+        self._runner = self._interpreter.get_signature_runner()
+        self._details = self._runner.get_output_details()
+
+    def run(self, batch: Mapping[str, Array]) -> dict[int, NDArray[np.float64]]:
+        """Every tensor by index after a run from a fresh state, dequantised."""
+        self._interpreter.reset_all_variables()
+        return {int(name): self._value(name, raw) for name, raw in self._runner(**batch).items()}
+
+    def _value(self, name: str, raw: Array) -> NDArray[np.float64]:
+        values = np.asarray(raw, np.float64)
+        scale, zero_point = self._details[name]["quantization"]
+        return (values - zero_point) * scale if scale else values
+
+
+def layers_of(data: bytes) -> dict[str, Layer]:
+    """The layers of a model with one signature by name, in the order of the graph."""
+    model = parse(data, where="the model")
+    graph = model.subgraphs[model.signatureDefs[0].subgraphIndex]
+    layers = {}
+    for operator in graph.operators:
+        name = operator_name(model, operator)
+        inputs = [graph.tensors[i] for i in operator.inputs if i != -1]
+        # A weight that is widened is no layer, as in a model of float16 weights.
+        if name in _BRIDGES or all(is_constant(model, tensor) for tensor in inputs):
+            continue
+        output = graph.tensors[operator.outputs[0]]
+        if type_of(output) in _NUMBERS:
+            layers[text(output.name)] = Layer(operator.outputs[0], name, shape_of(output))
+    return layers
+
+
+def _stored(model: Model, inputs: Arrays, directory: Path) -> tuple[str, dict[str, str]]:
+    """The model with the shapes of one batch, and its inputs in its own dtypes, as files."""
+    directory.mkdir()
+    values = raw(inputs, signature_of(model).inputs)
+    if min(len(value) for value in values.values()) < model.batch:
+        raise InputRefused(f"there are fewer samples than the {model.batch} of one invoke")
+    shapes = {name: (model.batch, *value.shape[1:]) for name, value in values.items()}
+    file = directory / "model.tflite"
+    file.write_bytes(with_fixed_shapes(model.file.read_bytes(), model.signature, shapes))
+    files = {}
+    for number, (name, value) in enumerate(values.items()):
+        files[name] = str(directory / f"{number}.npy")
+        np.save(files[name], value)
+    return str(file), files

@@ -1,0 +1,114 @@
+"""Where the models of one measuring run: the runtimes that were asked for, opened."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.errors import UsageError
+from edgeconv.measure.entrants import Entrant
+from edgeconv.measure.trained import NAME
+from edgeconv.runtimes.choosing import choice_text, open_runtime, parse_choice
+from edgeconv.runtimes.interface import Choice, Model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from edgeconv.measure.measuring import Bench
+    from edgeconv.measure.subjects import Subject
+    from edgeconv.nouns import Environment, SourceModel
+    from edgeconv.runtimes.interface import Runtime
+
+# The runtime that serves the trained model, and the one that it has without being asked for.
+_SERVING, _TRAINED = "tfserving", Choice(name="tensorflow")
+_DEFAULT = Choice(name="litert")
+
+
+@dataclass(frozen=True)
+class Places:
+    """The opened runtimes: those of .tflite files by their text, and the serving one if any."""
+
+    running: dict[str, Runtime]
+    serving: Runtime | None
+
+    @property
+    def environment(self) -> Environment:
+        """The machine that the .tflite files run on."""
+        return next(iter(self.running.values())).environment
+
+    @property
+    def is_here(self) -> bool:
+        """Whether that is this machine."""
+        return not self.environment.place
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What cannot be had of these runtimes."""
+        return tuple(
+            f"{text} gives no outputs, so that there is no accuracy and no agreement"
+            for text, runtime in self.running.items()
+            if not runtime.sessions
+        )
+
+    def entrants(
+        self, run: Bench, trained: SourceModel | None, subjects: Sequence[Subject]
+    ) -> list[Entrant]:
+        """Every subject in every runtime, those of the first runtime first.
+
+        Before them the trained model, where it is not measured in TensorFlow.
+        """
+        batch = run.samples.batch
+        key = subjects[0].signature.key or None
+        found = []
+        if trained is not None and (self.serving or trained.kind == "tflite"):
+            runtime = self.serving or next(iter(self.running.values()))
+            model = Model(file=Path(trained.path), signature=key, batch=batch)
+            found.append(Entrant(NAME, model, runtime))
+            if self.serving and batch == 1:
+                many = run.samples.first.count
+                found[0].batched = msgspec.structs.replace(model, batch=many)
+        for text, runtime in self.running.items():
+            for one in subjects:
+                name = one.name if len(self.running) == 1 else f"{one.name} in {text}"
+                model = Model(file=one.file, signature=one.signature.key or None, batch=batch)
+                found.append(Entrant(name, model, runtime, one))
+        return found
+
+
+@contextlib.contextmanager
+def opened_places(run: Bench, trained: SourceModel | None) -> Iterator[Places]:
+    """The runtimes that `--runtime` names, LiteRT where it names none for .tflite files.
+
+    Raises `UsageError` for what cannot be measured together, and as the runtimes do.
+    """
+    choices = [parse_choice(text) for text in run.measuring.runtimes]
+    serving = [one for one in choices if one.name == _SERVING]
+    running = [one for one in choices if one.name != _SERVING and one != _TRAINED]
+    if len(serving) > 1 or (serving and trained is None):
+        raise UsageError(
+            f"{choice_text(serving[-1])} is to be the baseline, and "
+            + ("another is as well" if len(serving) > 1 else "no trained model is known"),
+            hint="name one server, and the model that it serves with --baseline",
+        )
+    with contextlib.ExitStack() as stack:
+        settings = run.settings()
+        opened = {
+            choice_text(one): stack.enter_context(open_runtime(one, settings))
+            for one in running or [_DEFAULT]
+        }
+        _check_one_place(opened)
+        served = [stack.enter_context(open_runtime(one, settings)) for one in serving]
+        yield Places(opened, served[0] if served else None)
+
+
+def _check_one_place(opened: dict[str, Runtime]) -> None:
+    places = {runtime.environment.place for runtime in opened.values()}
+    if len(places) > 1:
+        raise UsageError(
+            f"{' and '.join(opened)} are different machines, and a report is of one",
+            hint="measure on each, and show the reports together with edgeconv report",
+        )

@@ -1,0 +1,100 @@
+"""The time of each operator as the difference of two models, one of which ends before it.
+
+For use in a child process: it runs the models.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgeconv.tflite.cut import prefixes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+_WARMUP = 3
+
+
+def prefix_times(
+    path: Path, inputs: Arrays, threads: int, limits: tuple[int, float, int]
+) -> tuple[float, frozenset[int], list[float]]:
+    """Microseconds of the whole model, the operators in a delegate, and each operator's time.
+
+    The models that end before and after an operator run in turn; its time is the median of the
+    differences, and at least 0. `limits`: pairs of runs an operator at most, seconds for all of
+    them at most, pairs at least. The model has one signature and no open dimensions. Raises
+    `ValueError` or `RuntimeError` where it does not run.
+    """
+    whole = _interpreter(path.read_bytes(), inputs, threads)
+    total_us = float(np.median([_elapsed_us(whole) for _ in range(limits[0] // 2)][_WARMUP:]))
+    ended = list(prefixes(path.read_bytes()))
+    seconds = limits[1] / max(1, len(ended))
+    before, times_us = None, []
+    for data in ended:
+        after = _interpreter(data, inputs, threads)
+        times_us.append(_difference_us(before, after, limits[0], seconds, limits[2]))
+        before = after
+    return total_us, delegated(whole._get_ops_details(), len(ended)), times_us
+
+
+def delegated(operators: Sequence[Mapping[str, Any]], count: int) -> frozenset[int]:
+    """Which of the graph's first `count` operators a delegate runs.
+
+    `operators` are the interpreter's, as dictionaries: those of the graph, then the parts that
+    delegates run. Such a part is what leads from its inputs to its outputs.
+    """
+    makers = {
+        int(tensor): number
+        for number, operator in enumerate(operators[:count])
+        for tensor in operator["outputs"]
+    }
+    inside: set[int] = set()
+    for part in operators[count:]:
+        given = {int(tensor) for tensor in part["inputs"]}
+        wanted = [int(tensor) for tensor in part["outputs"]]
+        while wanted:
+            tensor = wanted.pop()
+            number = makers.get(tensor)
+            if number is None or tensor in given or number in inside:
+                continue
+            inside.add(number)
+            wanted += [int(one) for one in operators[number]["inputs"]]
+    return frozenset(inside)
+
+
+def _interpreter(data: bytes, inputs: Arrays, threads: int) -> Any:
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_content=data, num_threads=threads)
+    interpreter.allocate_tensors()
+    runner = interpreter.get_signature_runner()
+    for name, details in runner.get_input_details().items():
+        interpreter.set_tensor(details["index"], inputs[name])
+    # Its use keeps the interpreter from being invoked by itself.
+    del runner
+    return interpreter
+
+
+def _difference_us(before: Any, after: Any, most: int, seconds: float, least: int) -> float:
+    differences: list[float] = []
+    for _ in range(_WARMUP):
+        _elapsed_us(after)
+    deadline = time.monotonic() + seconds
+    while len(differences) < least or (len(differences) < most and time.monotonic() < deadline):
+        without_us = _elapsed_us(before) if before is not None else 0.0
+        differences.append(_elapsed_us(after) - without_us)
+    return max(0.0, float(np.median(differences)))
+
+
+def _elapsed_us(interpreter: Any) -> float:
+    started = time.perf_counter_ns()
+    interpreter.invoke()
+    return (time.perf_counter_ns() - started) / 1e3

@@ -1,0 +1,52 @@
+"""Times in rounds: a fresh process for every model, all taking turns."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import ToolFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgeconv.measure.entrants import Entrant
+    from edgeconv.measure.measuring import Bench
+    from edgeconv.runtimes.interface import Timed
+
+
+def time_in_rounds(run: Bench, entrants: Sequence[Entrant]) -> None:
+    """Time every entrant once a round; each round begins with another one.
+
+    So a drift of the machine hits all alike, and so does what the one before leaves behind.
+    One that fails has its error, keeps what was measured, and is left out from then on.
+    """
+    for number in range(run.measuring.rounds):
+        run.on_progress(f"timing, round {number + 1} of {run.measuring.rounds}")
+        first = number % len(entrants)
+        for one in (*entrants[first:], *entrants[:first]):
+            if one.error is None:
+                try:
+                    inputs = run.samples.first.arrays
+                    one.timed.append(one.runtime.time(one.model, inputs, run.measuring.timing))
+                except ToolFailed as error:
+                    one.error = error
+
+
+def time_batched(run: Bench, entrants: Sequence[Entrant]) -> None:
+    """Time what takes many samples at once, once."""
+    for one in entrants:
+        if one.batched is not None and one.error is None:
+            try:
+                inputs = run.samples.first.arrays
+                timed = one.runtime.time(one.batched, inputs, run.measuring.timing)
+            except ToolFailed as error:
+                one.error = error
+            else:
+                one.batched_us = timed.samples_us
+
+
+def memory_bytes_of(timed: Sequence[Timed]) -> int | None:
+    """The median over the rounds, None where no round could say."""
+    known = [one.memory_bytes for one in timed if one.memory_bytes is not None]
+    return round(statistics.median(known)) if known else None

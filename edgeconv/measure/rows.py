@@ -1,0 +1,146 @@
+"""What was measured, as rows of the report."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.errors import ToolFailed
+from edgeconv.measure.agreement import agreements
+from edgeconv.measure.inside import looked_into
+from edgeconv.measure.rounds import memory_bytes_of
+from edgeconv.measure.timing import latency_of
+from edgeconv.measure.trained import NAME
+from edgeconv.nouns import Measurement
+from edgeconv.tflite import oldest_runtime
+from edgeconv.tflite.arena import arena_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from edgeconv.measure.entrants import Entrant
+    from edgeconv.measure.measuring import Bench
+    from edgeconv.measure.scoring import Scorer
+    from edgeconv.nouns import Latency, SourceModel
+
+    Outputs = Mapping[str, NDArray[np.generic]]
+
+
+class Rows:
+    """The rows so far. `baseline` is the trained model's, None where it was not measured."""
+
+    def __init__(self, run: Bench, scorer: Scorer) -> None:
+        self.baseline: Measurement | None = None
+        self.notes: list[str] = []
+        self._run = run
+        self._scorer = scorer
+        self._rows: list[Measurement] = []
+        self._reference: tuple[str, Outputs] | None = None
+        self._floating: Entrant | None = None
+
+    def artifacts(self) -> tuple[Measurement, ...]:
+        """The rows of all artifacts."""
+        return tuple(self._rows)
+
+    def add_trained(self, row: Measurement, outputs: Outputs) -> None:
+        """The row of the trained model, with its accuracy. Raises as `Scorer.accuracies`."""
+        self._reference = (NAME, outputs)
+        found = self._scorer.accuracies(outputs, outputs)
+        self.baseline = msgspec.structs.replace(
+            row, accuracy=found[0] if found else None, metrics=found[1:]
+        )
+
+    def add(self, entrants: Sequence[Entrant], trained: SourceModel | None) -> None:
+        """The rows of all entrants; without a trained model float32 is what they are beside.
+
+        Raises what a trained model failed with, and as `Scorer.accuracies`.
+        """
+        for one in entrants:
+            if one.subject is None and trained is not None:
+                if one.error is not None:
+                    raise one.error
+                self.add_trained(_trained_row(self._run, one, trained), one.outputs)
+        others = [one for one in entrants if one.subject is not None]
+        floating = (one for one in others if _is_floating(one) and one.error is None)
+        self._floating = next(floating, None)
+        if self._reference is None and self._floating and self._floating.outputs:
+            self._reference = self._floating.name, self._floating.outputs
+        self._rows = [self._judged(one) for one in others]
+
+    def _judged(self, one: Entrant) -> Measurement:
+        row = _artifact_row(self._run, one)
+        if not one.outputs:
+            return self._looked_into(row, one)
+        name, reference = self._reference or ("", None)
+        try:
+            found = self._scorer.accuracies(one.outputs, reference)
+        except ToolFailed as error:
+            return msgspec.structs.replace(row, error=str(error))
+        agreement = agreements(dict(one.outputs), dict(reference), name) if reference else ()
+        row = msgspec.structs.replace(
+            row,
+            accuracy=found[0] if found else None,
+            metrics=found[1:],
+            agreement=() if name == one.name else agreement,
+        )
+        return self._looked_into(row, one)
+
+    def _looked_into(self, row: Measurement, one: Entrant) -> Measurement:
+        """The row with what is asked for of the inside of the model."""
+        if one.error is not None:
+            return row
+        return looked_into(self._run, row, one, self._floating, self.notes)
+
+
+def _is_floating(one: Entrant) -> bool:
+    artifact = one.subject.artifact if one.subject else None
+    return artifact is not None and artifact.recipe.name == "float32"
+
+
+def _trained_row(run: Bench, one: Entrant, model: SourceModel) -> Measurement:
+    return Measurement(
+        name=NAME,
+        role="baseline",
+        runtime=_runtime(one),
+        sha256=model.sha256,
+        size_bytes=model.size_bytes,
+        latency=_latency(run, one),
+        peak_memory_bytes=memory_bytes_of(one.timed),
+        batched_us=one.batched_us,
+        batched_size=one.batched.batch if one.batched else None,
+    )
+
+
+def _artifact_row(run: Bench, one: Entrant) -> Measurement:
+    assert one.subject is not None
+    content = one.subject.file.read_bytes()
+    artifact = one.subject.artifact
+    return Measurement(
+        name=one.name,
+        role="artifact",
+        runtime=_runtime(one),
+        sha256=one.subject.sha256,
+        size_bytes=len(content),
+        gzip_size_bytes=len(gzip.compress(content, mtime=0)),
+        recipe=artifact.recipe.name if artifact else None,
+        latency=_latency(run, one),
+        peak_memory_bytes=memory_bytes_of(one.timed),
+        arena_bytes=arena_bytes(content),
+        oldest_runtime=oldest_runtime(content, str(one.subject.file)).version,
+        error=str(one.error) if one.error else "",
+    )
+
+
+def _latency(run: Bench, one: Entrant) -> Latency | None:
+    if not one.timed:
+        return None
+    return latency_of(one.timed, threads=run.measuring.threads, batch=one.model.batch)
+
+
+def _runtime(one: Entrant) -> str:
+    return f"{one.timed[0].runtime} {one.timed[0].version}" if one.timed else ""

@@ -1,0 +1,94 @@
+"""The samples that models are measured on: chosen at once, read a part at a time."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeconv import data
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edgeconv.data.load import Source
+    from edgeconv.data.samples import Array
+
+_PART_BYTES = 8 << 20
+_MOST = 1024
+# Of so many samples, in whole batches, the first ones consist.
+_FIRST = 64
+
+
+class Sampled:
+    """Chosen samples of a data set, or samples that were made up.
+
+    `indices` are ascending places in the source. `sha256` is the hash of their content, which
+    takes reading all of them once; the first pass over the parts gives it as well.
+    """
+
+    def __init__(self, source: Source | data.Samples, count: int | None, batch: int) -> None:
+        """`count` of None takes all. Raises as `data.seeded_choice` does."""
+        self._source = source
+        self.batch = batch
+        self.indices = data.chosen_indices(source, source.count if count is None else count)
+        data.check_whole_batches("asked for", self.count, batch)
+        self.text = source.source if isinstance(source, data.Samples) else source.text
+        self.labels: Array | None = None
+        if source.labels is not None:
+            self.labels = source.labels[self.indices]
+        self._sha256 = ""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.indices)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the labels 0, 1, …, where they are known."""
+        return () if isinstance(self._source, data.Samples) else self._source.class_names
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the content, as `data.sha256_samples` has it."""
+        if not self._sha256:
+            for _ in self.parts(self.part_size()):
+                pass
+        return self._sha256
+
+    @cached_property
+    def first(self) -> data.Samples:
+        """The first ones: 64, or fewer where there are not as many, in whole batches."""
+        count = max(_FIRST // self.batch, 1) * self.batch
+        return next(self._chunks(min(count, self.count)))
+
+    def part_size(self, unit: int = 1, workers: int = 1) -> int:
+        """How many samples make a part: some megabytes, and enough parts for all workers.
+
+        A multiple of `unit` and of the batch.
+        """
+        size = sum(array[:1].nbytes for array in self.first.arrays.values())
+        most = min(_PART_BYTES // max(1, size), _MOST, -(-self.count // (8 * workers)))
+        whole = int(np.lcm(unit, self.batch))
+        return max(1, most // whole) * whole
+
+    def parts(self, size: int) -> Iterator[data.Samples]:
+        """All of them, `size` at a time, read when they are asked for; see `Source.chunks`."""
+        if self._sha256:
+            yield from self._chunks(size)
+            return
+        digest = data.SamplesHash()
+        for part in self._chunks(size):
+            digest.update(part)
+            yield part
+        self._sha256 = digest.hexdigest()
+
+    def _chunks(self, size: int) -> Iterator[data.Samples]:
+        if isinstance(self._source, data.Samples):
+            return (
+                self._source.take(self.indices[start : start + size])
+                for start in range(0, self.count, size)
+            )
+        return self._source.chunks(self.indices, size)

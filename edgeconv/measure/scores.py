@@ -1,0 +1,83 @@
+"""What a metric is: from outputs and labels to one number a sample, of which it is the mean.
+
+A metric that is no mean by nature, as the area under a curve, gives each sample the value plus
+the sample's own influence on it (the first-order term of the delta method: for the area under
+the curve that is DeLong's). So every metric has its value as a mean, and the difference of two
+models on the same samples an interval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgeconv.errors import InputRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Array = np.ndarray[Any, Any]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Outputs = dict[str, Array]
+
+_BLOCK_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """One number a sample, (n,) float64, and the class that each is said to be, if any."""
+
+    values: Floats
+    predicted: np.ndarray[Any, np.dtype[np.int64]] | None = None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of one output, (n, ...), and labels, (n, ...).
+
+    `counts` says that it counts right answers: each value is 1 or 0. `score` raises
+    `InputRefused` where output and labels do not fit it or each other.
+    """
+
+    score: Callable[[Array, Array], Scored]
+    counts: bool = False
+    higher_is_better: bool = True
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """A metric that needs no labels: it compares all outputs with those of the reference."""
+
+    score: Callable[[Outputs, Outputs], Scored]
+
+
+def blocks(array: Array) -> Iterator[tuple[slice, Array]]:
+    """The rows of an array that may be larger than memory, some at a time, with their place."""
+    row_bytes = max(1, array[:1].nbytes)
+    step = max(1, _BLOCK_BYTES // row_bytes)
+    for start in range(0, len(array), step):
+        rows = slice(start, min(start + step, len(array)))
+        yield rows, np.asarray(array[rows])
+
+
+def check_count(scores: Array, labels: Array, need: str) -> None:
+    """Raise `InputRefused` where there are not as many labels as outputs; `need` ends it."""
+    if scores.ndim < 1 or len(scores) != len(labels):
+        raise no_fit(scores, labels, need)
+
+
+def no_fit(scores: Array, labels: Array, need: str) -> InputRefused:
+    """The refusal of labels for such an output."""
+    return InputRefused(
+        f"labels for {len(labels)} samples do not fit an output of shape {scores.shape}: {need}",
+        hint="measure without labels, or export the model with class scores as an output",
+    )
+
+
+def ratio_of_sums(parts: Floats, wholes: Floats) -> Floats:
+    """Values whose mean is sum(parts) / sum(wholes), each with its own influence on that."""
+    ratio = parts.sum() / wholes.sum()
+    values: Floats = ratio + (parts - ratio * wholes) / wholes.mean()
+    return values

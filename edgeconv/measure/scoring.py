@@ -1,0 +1,168 @@
+"""Every metric that is asked for, of the outputs of every model."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edgeconv import plugins
+from edgeconv.data.blame import Blamed
+from edgeconv.data.code import users_code, users_function
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.measure.accuracy import accuracy_of, chosen_output
+from edgeconv.measure.scores import Likeness, Metric, Scored
+from edgeconv.tasks import start_task
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from edgeconv.measure.measuring import Bench
+    from edgeconv.nouns import Accuracy
+
+    Outputs = Mapping[str, NDArray[np.generic]]
+
+
+class OwnMetric(msgspec.Struct, frozen=True):
+    """A function of the user's: `module:function`, called with (outputs, labels).
+
+    `outputs` are arrays (n, ...) by name, `labels` is (n, ...) or None; it returns one number a
+    sample. With the attribute `higher_is_better = False` less is better.
+    """
+
+    module: str
+    function: str
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """The metrics to compute, by name, for one measuring."""
+
+    run: Bench
+    metrics: Mapping[str, Metric | Likeness | OwnMetric]
+
+    def accuracies(self, outputs: Outputs, reference: Outputs | None) -> tuple[Accuracy, ...]:
+        """Those of one model's outputs over all samples, in the order asked for.
+
+        `reference` are the outputs to be like, None where there are none. Raises `ToolFailed`
+        where a metric gives a number that is not finite, `InputRefused` or `UsageError` where
+        outputs, labels and metric do not fit each other.
+        """
+        found = (self._accuracy(name, outputs, reference) for name in self.metrics)
+        return tuple(each for each in found if each is not None)
+
+    def _accuracy(self, name: str, outputs: Outputs, reference: Outputs | None) -> Accuracy | None:
+        metric, labels = self.metrics[name], self.run.samples.labels
+        if isinstance(metric, OwnMetric):
+            return self._own(name, metric, outputs)
+        if isinstance(metric, Likeness):
+            if reference is None:
+                return None
+            return accuracy_of(name, metric.score(dict(outputs), dict(reference)))
+        assert labels is not None
+        if not outputs:
+            raise InputRefused(
+                "no output of the model has one row for each sample, so that there is nothing "
+                f"for {name} to judge",
+                hint="measure without labels, or export it with the samples in the first dimension",
+            )
+        scored = metric.score(chosen_output(outputs, self.run.measuring.output), labels)
+        return accuracy_of(
+            name, scored, counts=metric.counts, higher_is_better=metric.higher_is_better
+        )
+
+    def _own(self, name: str, metric: OwnMetric, outputs: Outputs) -> Accuracy:
+        import numpy as np
+
+        directory = Path(tempfile.mkdtemp(prefix="metric-", dir=self.run.scratch))
+        files = {output: f"{index}.npy" for index, output in enumerate(outputs)}
+        for output, file in files.items():
+            np.save(directory / file, outputs[output], allow_pickle=False)
+        if self.run.samples.labels is not None:
+            np.save(directory / "labels.npy", self.run.samples.labels, allow_pickle=False)
+        job = OwnJob(metric=metric, directory=str(Path.cwd()), place=str(directory), outputs=files)
+        with start_task(
+            call_own,
+            job,
+            label=f"the metric {name}",
+            scratch=self.run.scratch,
+            allowance=self.run.execution.allowance,
+        ) as task:
+            answer = task.result()
+        values = np.load(directory / "values.npy", allow_pickle=False)
+        if len(values) != self.run.samples.count:
+            raise InputRefused(
+                f"the metric {name} returned {len(values)} numbers for "
+                f"{self.run.samples.count} samples",
+                hint="return one number for each sample",
+            )
+        return accuracy_of(name, Scored(values), higher_is_better=answer.higher_is_better)
+
+
+class OwnJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric to call: in which directory, and where the outputs are, as files by name."""
+
+    metric: OwnMetric
+    directory: str
+    place: str
+    outputs: dict[str, str]
+
+
+class OwnAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the function says of itself; its numbers are in values.npy."""
+
+    higher_is_better: bool
+
+
+def call_own(job: OwnJob) -> OwnAnswer:
+    """In a child: call the user's metric. Raises `UsageError`, `InputRefused`."""
+    import numpy as np
+
+    place, files = f"{job.metric.module}:{job.metric.function}", Path(job.place)
+    with users_code(job.directory):
+        function = users_function(job.metric.module, job.metric.function, job.directory)
+        outputs = {name: np.load(files / file) for name, file in job.outputs.items()}
+        labels = np.load(files / "labels.npy") if (files / "labels.npy").exists() else None
+        with Blamed(place, job.directory):
+            values: Any = function(outputs, labels)
+        with Blamed(f"{place}, what it returned,", job.directory):
+            values = np.asarray(values, np.float64)
+            if values.ndim != 1:
+                raise InputRefused(
+                    f"{place} returned an array of shape {values.shape}",
+                    hint="return one number for each sample: shape (n,)",
+                )
+            np.save(files / "values.npy", values)
+            return OwnAnswer(higher_is_better=bool(getattr(function, "higher_is_better", True)))
+
+
+def named_metrics(
+    names: Sequence[str], *, allow_code: bool
+) -> dict[str, Metric | Likeness | OwnMetric]:
+    """The metrics of these names. Raises `UsageError`, with a suggestion, for an unknown one."""
+    return {name: _named(name, allow_code=allow_code) for name in names}
+
+
+def _named(name: str, *, allow_code: bool) -> Metric | Likeness | OwnMetric:
+    module, colon, function = name.partition(":")
+    if not colon:
+        found: Metric | Likeness = plugins.metric(name)
+        return found
+    if not (module and function):
+        raise UsageError(f"the metric {name!r} names no function", hint="package.module:function")
+    if not allow_code:
+        raise UsageError(
+            f"the metric {name} is code, which is not run here", hint="allow_code=True runs it"
+        )
+    return OwnMetric(module, function)
+
+
+def wants_labels(metric: Metric | Likeness | OwnMetric) -> bool:
+    """Whether it can say nothing without labels."""
+    return isinstance(metric, Metric)

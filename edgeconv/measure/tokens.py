@@ -1,0 +1,92 @@
+"""Metrics of token scores: an output (n, positions, vocabulary), labels (n, positions).
+
+A label below 0 is left out, as positions that are not masked are. A sample of more positions
+weighs more.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgeconv.errors import InputRefused
+from edgeconv.measure.scores import (
+    Array,
+    Floats,
+    Metric,
+    Scored,
+    blocks,
+    check_count,
+    ratio_of_sums,
+)
+
+_ROUNDING = 0.01
+# A probability of 0 would make a single token decide everything.
+_LEAST = 1e-12
+
+
+def masked_accuracy(scores: Array, labels: Array) -> Scored:
+    """The share of the labelled positions whose highest score is that of the label."""
+    _check(scores, labels)
+    right, counted = np.empty(len(labels)), np.empty(len(labels))
+    for rows, block in blocks(scores):
+        kept = labels[rows] >= 0
+        said = (block.argmax(axis=-1) == labels[rows]) & np.isfinite(block).all(axis=-1)
+        right[rows], counted[rows] = _summed(said & kept), _summed(kept)
+    return Scored(_ratio(right, counted))
+
+
+def perplexity(scores: Array, labels: Array) -> Scored:
+    """The exponential of the labels' mean negative log-likelihood, of probabilities or logits."""
+    _check(scores, labels)
+    loss, counted = np.empty(len(labels)), np.empty(len(labels))
+    for rows, block in blocks(scores):
+        kept = labels[rows] >= 0
+        each = _negative_logs(np.asarray(block, np.float64), np.where(kept, labels[rows], 0))
+        loss[rows], counted[rows] = _summed(np.where(kept, each, 0.0)), _summed(kept)
+    means = _ratio(loss, counted)
+    value = np.exp(means.mean())
+    # The derivative of e to the mean is e to the mean.
+    return Scored(value * (1 + means - means.mean()))
+
+
+def _summed(values: Array) -> Floats:
+    total: Floats = values.reshape(len(values), -1).sum(axis=1, dtype=np.float64)
+    return total
+
+
+def _negative_logs(scores: Floats, labels: Array) -> Floats:
+    own = np.take_along_axis(scores, labels[..., None], axis=-1)[..., 0]
+    sums = scores.sum(axis=-1)
+    if scores.min() >= 0 and (np.abs(sums - 1) <= _ROUNDING).all():
+        logs: Floats = -np.log(np.maximum(own / sums, _LEAST))
+        return logs
+    highest = scores.max(axis=-1)
+    total: Floats = np.exp(scores - highest[..., None]).sum(axis=-1)
+    return np.asarray(highest + np.log(total) - own, np.float64)
+
+
+def _ratio(parts: Floats, wholes: Floats) -> Floats:
+    if not wholes.sum():
+        raise InputRefused(
+            "no position has a label: all of them are below 0", hint="give labels of some tokens"
+        )
+    return ratio_of_sums(parts, wholes)
+
+
+def _check(scores: Array, labels: Array) -> None:
+    check_count(scores, labels, "token metrics need one score per token of the vocabulary")
+    if labels.dtype.kind not in "iu" or scores.shape[:-1] != labels.shape or scores.ndim < 2:
+        raise InputRefused(
+            f"labels of {labels.dtype} {labels.shape} do not fit an output of shape "
+            f"{scores.shape}: token metrics take (n, positions, vocabulary) and (n, positions)",
+            hint="give one token number a position, -1 for those that do not count",
+        )
+    if labels.size and labels.max() >= scores.shape[-1]:
+        raise InputRefused(
+            f"a label is {labels.max()}, and the model has a vocabulary of {scores.shape[-1]}",
+            hint="are the labels of another vocabulary?",
+        )
+
+
+MASKED_ACCURACY = Metric(masked_accuracy)
+PERPLEXITY = Metric(perplexity, higher_is_better=False)

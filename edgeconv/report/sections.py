@@ -1,0 +1,201 @@
+"""What the page shows of one report, section by section."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.report import units
+from edgeconv.report.curves import metric_pictures
+from edgeconv.report.differences import difference_lines
+from edgeconv.report.facts import (
+    agreement_table,
+    batched_line,
+    command_line,
+    hash_table,
+    latency_table,
+    machine_facts,
+    version_facts,
+)
+from edgeconv.report.flips import flip_tables
+from edgeconv.report.forest import drop_picture, start_picture
+from edgeconv.report.layers import layer_tables, layered, profile_tables
+from edgeconv.report.limits import closing_line
+from edgeconv.report.models_table import all_models, models_table
+from edgeconv.report.plots import Point, Worth, accuracy_plot
+from edgeconv.report.region import latency_region, size_region
+from edgeconv.report.rows import ModelRow, model_rows, worst_snr_db
+from edgeconv.report.strips import DOTS_A_ROW, latency_picture, snr_picture
+from edgeconv.report.traces import layer_picture
+from edgeconv.report.values import is_share
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from markupsafe import Markup
+
+    from edgeconv.nouns import Measurement, Report
+
+
+def sections(report: Report, prefix: str) -> dict[str, Any]:
+    """All that the template of a report needs; `prefix` makes its ids its own on the page."""
+    rows = model_rows(report)
+    pictures = _pictures(report, prefix)
+    layers = [
+        (name, said, table, layer_picture(model.layer_errors, f"{prefix}trace-{table.name}", name))
+        for (name, said, table), model in zip(layer_tables(report), layered(report), strict=True)
+    ]
+    found = {
+        "report": report,
+        "models": models_table(report),
+        "differences": [_sentence(said) for said in difference_lines(report)],
+        "outcome": outcome(report),
+        "closing": closing_line(report.verdict),
+        "highlights": _highlights(report, rows),
+        "pictures": pictures,
+        "is_shaded": _is_shaded(report),
+        "latencies": latency_table(report),
+        "batched": batched_line(report.baseline),
+        "dots_a_row": DOTS_A_ROW,
+        "flips": flip_tables(report),
+        "agreement": agreement_table(report),
+        "layers": layers,
+        "profiles": profile_tables(report),
+        "curves": metric_pictures(report.training, f"{prefix}metric") if report.training else [],
+        "machine": machine_facts(report),
+        "versions": version_facts(report),
+        "command": command_line(report),
+        "hashes": hash_table(report),
+    }
+    return {**found, "contents": _contents(found)}
+
+
+def outcome(report: Report) -> tuple[str, str]:
+    """The style class and the word of the verdict."""
+    if report.verdict is None:
+        return "none", "Not judged"
+    return ("ok", "Pass") if report.verdict.ok else ("over", "Fail")
+
+
+def _contents(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """The sections that are there, by id and in the words of the list of contents."""
+    report: Report = found["report"]
+    pictures = found["pictures"]
+    there = {
+        ("models", "Models"): True,
+        ("pictures", "Trade-off"): any(pictures[name] for name in ("size", "latency", "snr")),
+        ("latencies", "Latency"): found["latencies"],
+        ("budget", "Budget"): report.verdict and report.verdict.findings,
+        ("flips", "Flips"): found["flips"],
+        ("closeness", "Closeness"): found["agreement"] or found["layers"],
+        ("profiles", "Profile"): found["profiles"],
+        ("artifacts", "Artifacts"): report.artifacts,
+        ("training", "Training"): report.training,
+        ("environment", "Machine"): True,
+        ("reproduce", "Reproduce"): True,
+        ("notes", "Notes"): report.notes,
+    }
+    return [names for names, is_there in there.items() if is_there]
+
+
+def _highlights(report: Report, rows: Sequence[ModelRow]) -> list[tuple[str, str, str]]:
+    """What the best artifacts are: heading, model and figure. Those over budget are left out."""
+    allowed = {"–"} if report.verdict is None else {"ok"}
+    made = [
+        (model, row)
+        for model, row in zip(all_models(report), rows, strict=True)
+        if not row.is_baseline and not row.error and row.mark in allowed
+    ]
+    if not made:
+        return []
+    _, row = min(made, key=lambda pair: pair[0].size_bytes)
+    beside = f", {row.size_ratio} the baseline" if row.size_ratio != units.ABSENT else ""
+    found = [("Smallest", row.name, f"{row.size}{beside}")]
+    timed = [(m.latency.p50_us, row) for m, row in made if m.latency and m.latency.p50_us > 0]
+    if timed:
+        row = min(timed, key=lambda pair: pair[0])[1]
+        beside = f", {row.speed_up} as fast as float32" if row.speed_up != units.ABSENT else ""
+        found.append(("Fastest", row.name, f"{row.p50}{beside}"))
+    judged = [(_goodness(m), -m.size_bytes, row) for m, row in made if m.accuracy]
+    if judged:
+        row = max(judged, key=lambda triple: triple[:2])[2]
+        beside = f", drop {row.drop}" if row.drop != units.ABSENT else ""
+        found.append(("Most accurate", row.name, f"{row.accuracy}{beside}"))
+    return found
+
+
+def _goodness(model: Measurement) -> float:
+    if model.accuracy is None or math.isnan(model.accuracy.value):
+        return -math.inf
+    return model.accuracy.value * (1 if model.accuracy.higher_is_better else -1)
+
+
+def _pictures(report: Report, prefix: str) -> dict[str, Markup | None]:
+    names = _short_names(report)
+    models = [(names[i], model) for i, model in enumerate(all_models(report))]
+    timed = [(name, model.latency) for name, model in models if model.latency]
+    outputs = [(a, worst_snr_db(a.verification.outputs)) for a in report.artifacts]
+    sizes = [_point(i, name, m, m.size_bytes) for i, (name, m) in enumerate(models)]
+    times = [
+        _point(i, name, m, m.latency.p50_us) for i, (name, m) in enumerate(models) if m.latency
+    ]
+    worth = _worth(report)
+    return {
+        "size": accuracy_plot(
+            sizes,
+            key=f"{prefix}by-size",
+            heading="size on disk",
+            form=units.size,
+            worth=worth,
+            region=size_region(report),
+        ),
+        "latency": accuracy_plot(
+            times,
+            key=f"{prefix}by-latency",
+            heading="latency p50",
+            form=units.duration,
+            worth=worth,
+            region=latency_region(report),
+        ),
+        "drops": drop_picture(models, f"{prefix}drops"),
+        "samples": latency_picture(timed, f"{prefix}samples"),
+        "starts": start_picture(timed, f"{prefix}starts"),
+        "snr": snr_picture(
+            [(units.plain(a.recipe.name), snr) for a, snr in outputs], f"{prefix}snr"
+        ),
+    }
+
+
+def _is_shaded(report: Report) -> bool:
+    return size_region(report).is_limited or latency_region(report).is_limited
+
+
+def _worth(report: Report) -> Worth:
+    first = next((m.accuracy for m in all_models(report) if m.accuracy), None)
+    if first is None or first.metric == "top1":
+        return Worth()
+    name = units.plain(first.metric)
+    return Worth(name, is_share(first), first.higher_is_better)
+
+
+def _short_names(report: Report) -> list[str]:
+    """A label for each model: its recipe, or its name where two have the same recipe."""
+    recipes = [model.recipe for model in all_models(report)]
+    return [
+        "baseline"
+        if model.role == "baseline"
+        else model.recipe
+        if model.recipe and recipes.count(model.recipe) == 1
+        else units.plain(model.name)
+        for model in all_models(report)
+    ]
+
+
+def _point(number: int, label: str, model: Measurement, cost: float) -> Point:
+    accuracy = model.accuracy.value if model.accuracy else math.nan
+    return Point(label, cost, accuracy, model.role == "baseline", number)
+
+
+def _sentence(said: str) -> str:
+    """A line of text as one of the page's; the name of a model stays as it is."""
+    return f"D{said[1:]}." if said.startswith("drop: ") else f"{said}."

@@ -1,0 +1,207 @@
+"""benchmark_model on an Android device: how it is told what to run, and its outputs read."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import secrets
+import shlex
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import InputRefused, ToolFailed
+from edgeconv.runtimes.benchmark_log import complaints, parse_log
+from edgeconv.runtimes.tensors import batches, dequantized, joined, raw, signature_of
+from edgeconv.store import sha256_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from edgeconv.nouns import Signature
+    from edgeconv.runtimes.android import Device
+    from edgeconv.runtimes.interface import Arrays, Model, Settings
+    from edgeconv.workers import Allowance
+
+# So many batches are copied to the device at once.
+_BATCHES = 64
+
+
+class Program:
+    """The program in a directory of a device, and the models that were put beside it."""
+
+    def __init__(self, device: Device, directory: str, settings: Settings) -> None:
+        self.device, self.directory, self._settings = device, directory, settings
+        self._copied: set[str] = set()
+
+    def put(self, binary: Path) -> None:
+        """Copy the program there. Raises `ToolFailed`."""
+        self.must(f"mkdir -p {self.directory}", "making a directory")
+        self.device.push(binary, f"{self.directory}/benchmark_model")
+        self.must(f"chmod 755 {self.directory}/benchmark_model", "preparing benchmark_model")
+
+    def flags(self, model: Model) -> list[str]:
+        """What benchmark_model is told in any case; the model is copied there first."""
+        from edgeconv.tflite.flatbuffer import parse
+
+        name = f"{sha256_file(model.file)}.tflite"
+        if name not in self._copied:
+            self.device.push(model.file, f"{self.directory}/{name}")
+            self._copied.add(name)
+        flags = [
+            f"--graph={self.directory}/{name}",
+            f"--num_threads={self._settings.threads}",
+            "--use_xnnpack=true",
+        ]
+        data = model.file.read_bytes()
+        # Older programs do not know this flag, and need it as little.
+        if len(parse(data, where=str(model.file)).signatureDefs or ()) > 1:
+            flags.append(f"--signature_to_run_for={model.signature}")
+        return flags
+
+    def command(self, flags: list[str]) -> str:
+        """What runs benchmark_model in a shell there."""
+        return shlex.join([f"{self.directory}/benchmark_model", *flags]) + " 2>&1"
+
+    def benchmark(self, flags: list[str], what: str) -> str:
+        """The log of benchmark_model. Raises `ToolFailed` where it fails."""
+        log = self.must(self.command(flags), what)
+        parse_log(log, what)
+        return log
+
+    def must(self, script: str, what: str, *, allowance: Allowance | None = None) -> str:
+        """What a script there printed. Raises `ToolFailed` where it does not end with 0."""
+        code, said = self.device.shell(script, what, allowance or self._settings.allowance)
+        if code:
+            raise ToolFailed(f"{what} ended with exit code {code}\n{complaints(said)}".rstrip())
+        return said
+
+    @contextlib.contextmanager
+    def inputs_there(self, runs: list[dict[str, NDArray[np.generic]]]) -> Iterator[str]:
+        """A directory there with the inputs of each run, N/0, N/1 …; it is removed then."""
+        place = f"{self.directory}/inputs-{secrets.token_hex(4)}"
+        with tempfile.TemporaryDirectory(dir=self._settings.scratch) as scratch:
+            for index, run in enumerate(runs):
+                (Path(scratch) / "in" / str(index)).mkdir(parents=True)
+                for position, array in enumerate(run.values()):
+                    array.tofile(Path(scratch) / "in" / str(index) / str(position))
+            self.device.push(Path(scratch) / "in", place)
+        try:
+            yield place
+        finally:
+            self.device.remove(place)
+
+
+class ProgramSession:
+    """A model on the device; see `edgeconv.runtimes.interface.Session`."""
+
+    def __init__(self, program: Program, model: Model) -> None:
+        self._program, self._flags = program, program.flags(model)
+        self._signature, self._batch = runnable(model), model.batch
+        self._what = f"running {model.file.name} on {program.device.serial}"
+
+    def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
+        """Every output by name, over all samples. Raises `ToolFailed`."""
+        runs = list(batches(raw(inputs, self._signature.inputs), self._batch))
+        given = []
+        for start in range(0, len(runs), _BATCHES):
+            given += self._run(runs[start : start + _BATCHES])
+        return joined(given)
+
+    def close(self) -> None:
+        """Nothing stays open: each batch has a process of its own."""
+
+    def _run(
+        self, runs: list[dict[str, NDArray[np.generic]]]
+    ) -> list[dict[str, NDArray[np.generic]]]:
+        program = self._program
+        once = ["--warmup_runs=0", "--warmup_min_secs=0", "--num_runs=1", "--min_secs=0"]
+        with program.inputs_there(runs) as place:
+            script = [f"mkdir {place}/out"]
+            for index, run in enumerate(runs):
+                there = [
+                    *input_flags(run, f"{place}/{index}"),
+                    f"--output_filepath={place}/out/{index}",
+                ]
+                script.append(program.command([*self._flags, *once, *there]) + " || exit 1")
+            log = program.must("\n".join(script), self._what)
+            with tempfile.TemporaryDirectory() as scratch:
+                here = Path(scratch) / "out"
+                program.device.pull(f"{place}/out", here)
+                return [self._read(here / str(index), log) for index in range(len(runs))]
+
+    def _read(self, file: Path, log: str) -> dict[str, NDArray[np.generic]]:
+        """The outputs in a file, one after the other in the order of the graph."""
+        import numpy as np
+
+        if not file.is_file():
+            raise ToolFailed(
+                f"{self._what}: it wrote no outputs\n{complaints(log)}".rstrip(),
+                hint="a newer benchmark_model has --output_filepath",
+            )
+        data, given, at = file.read_bytes(), {}, 0
+        for spec, shape in zip(self._signature.outputs, self._shapes(len(data)), strict=True):
+            dtype, count = np.dtype(spec.dtype), math.prod(shape)
+            array = np.frombuffer(data, dtype, count, at).reshape(shape)
+            given[spec.name] = dequantized(array, spec)
+            at += array.nbytes
+        return given
+
+    def _shapes(self, size_bytes: int) -> list[tuple[int, ...]]:
+        """The shapes of the outputs, which have so many bytes together.
+
+        A file may say 1 for the batch of an output that grows with the batch of the inputs.
+        """
+        import numpy as np
+
+        outputs = self._signature.outputs
+        for open_sizes in ((-1,), (-1, 1)):
+            shapes = [
+                tuple(
+                    self._batch if not place and size in open_sizes else size
+                    for place, size in enumerate(spec.shape)
+                )
+                for spec in outputs
+            ]
+            sizes = [
+                math.prod(shape) * np.dtype(spec.dtype).itemsize
+                for spec, shape in zip(outputs, shapes, strict=True)
+            ]
+            if sum(sizes) == size_bytes and min(sizes) >= 0:
+                return shapes
+        raise ToolFailed(
+            f"{self._what}: it wrote {size_bytes} bytes of outputs, which is not their size",
+            hint="convert the model with fixed shapes",
+        )
+
+
+def runnable(model: Model) -> Signature:
+    """The signature of `model` that is to run, its tensors in the order of the graph.
+
+    Raises `InputRefused` for a model that benchmark_model cannot be given inputs for.
+    """
+    signature = signature_of(model)
+    if any(not spec.shape for spec in signature.inputs):
+        raise InputRefused(
+            f"{model.file}: benchmark_model takes no input without dimensions",
+            hint="give the input a dimension of 1",
+        )
+    return signature
+
+
+def input_flags(inputs: dict[str, NDArray[np.generic]], place: str) -> list[str]:
+    """The flags for inputs whose files are 0, 1 … in `place`, in the order of the graph.
+
+    They need not have the names that they have in the model, which may have any character.
+    """
+    names = [f"input{index}" for index in range(len(inputs))]
+    files = (f"{name}:{place}/{index}" for index, name in enumerate(names))
+    shapes = (",".join(map(str, array.shape)) for array in inputs.values())
+    return [
+        f"--input_layer={','.join(names)}",
+        f"--input_layer_shape={':'.join(shapes)}",
+        f"--input_layer_value_files={','.join(files)}",
+    ]

@@ -1,0 +1,292 @@
+"""Talking with runner.py in a supervised process: here, in another Python, or behind ssh.
+
+The protocol is in the docstring of runner.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from edgeconv.errors import ToolFailed, WorkerCrashed
+from edgeconv.runtimes.interface import Accelerator, Timed
+from edgeconv.runtimes.memory import SharedMemory
+from edgeconv.workers import Allowance, start
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from edgeconv.nouns import Environment
+    from edgeconv.runtimes.interface import Arrays, Model, Timing
+
+Package = Literal["ai_edge_litert", "tflite_runtime", "tensorflow"]
+
+_GREETING = b"edgeconv runner 1\n"
+# How often a silent process is looked after.
+_LOOK_MS = 50
+_PIECE_BYTES = 1 << 16
+# Linux lets a pipe hold so much without asking; the default holds a sixteenth.
+_PIPE_BYTES = 1 << 20
+# A process that has closed its output is as good as gone.
+_LOOKS_UNTIL_GONE = 100
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a runner says of its machine, and of the runtime there."""
+
+    runtime: str
+    version: str
+    machine: str
+    cpu: str
+    cores: int
+    system: str
+    python: str
+    numpy: str
+
+    def environment(self, place: str = "") -> Environment:
+        """The environment that measurements made there belong to."""
+        from edgeconv.nouns import Environment
+
+        return Environment(
+            machine=self.machine,
+            cpu=self.cpu,
+            cores=self.cores,
+            system=self.system,
+            python=self.python,
+            tools={self.runtime.replace("_", "-"): self.version, "numpy": self.numpy},
+            place=place,
+        )
+
+
+class Runner(msgspec.Struct, frozen=True, kw_only=True):
+    """How to start a serving runner.py, and what it is to run models with.
+
+    `command` ends in "runner.py", "serve". Files of models are named as they are called there.
+    `label` names the place in errors. One that `shares` memory runs on this machine, and gets
+    its arrays through that where the system has it.
+    """
+
+    command: tuple[str, ...]
+    package: Package
+    label: str
+    scratch: Path
+    threads: int = 1
+    accelerator: Accelerator = "interpreter"
+    allowance: Allowance = Allowance()
+    shares: bool = False
+
+    def facts(self) -> Facts:
+        """What the machine is. Raises `ToolFailed` where no runtime is to be had there."""
+        with self._open(f"the runtime in {self.label}") as talk:
+            said, _ = talk.ask({"do": "facts", "runtime": self.package})
+        return msgspec.convert(said, Facts)
+
+    def time(self, file: str, model: Model, inputs: Arrays, timing: Timing) -> Timed:
+        """Time a model on its first batch of `inputs` in a fresh process. Raises `ToolFailed`."""
+        batch = {name: array[: model.batch] for name, array in inputs.items()}
+        request = {**self._request("time", file, model), **msgspec.structs.asdict(timing)}
+        with self._open(self._running(model)) as talk:
+            said, _ = talk.ask(request, batch)
+        return msgspec.convert(said, Timed)
+
+    def start(self, file: str, model: Model) -> RunnerSession:
+        """Load a model to stay. Raises `ToolFailed`."""
+        with contextlib.ExitStack() as unless_loaded:
+            talk = unless_loaded.enter_context(self._open(self._running(model)))
+            talk.ask(self._request("load", file, model))
+            unless_loaded.pop_all()
+        return RunnerSession(talk, self.package)
+
+    def _running(self, model: Model) -> str:
+        return f"running {model.file.name} in {self.label}"
+
+    def _request(self, do: str, file: str, model: Model) -> dict[str, Any]:
+        return {
+            "do": do,
+            "runtime": self.package,
+            "model": file,
+            "accelerator": self.accelerator,
+            "signature": model.signature,
+            "threads": self.threads,
+            "batch": model.batch,
+        }
+
+    def _open(self, label: str) -> Conversation:
+        return Conversation(
+            self.command,
+            label=label,
+            scratch=self.scratch,
+            allowance=self.allowance,
+            shares=self.shares,
+        )
+
+
+class RunnerSession:
+    """A model loaded in a runner that stays; a `Session`."""
+
+    def __init__(self, talk: Conversation, package: str) -> None:
+        self._talk = talk
+        self._package = package
+
+    def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
+        """Every output by name, over all samples. Raises `ToolFailed`."""
+        return self._talk.ask({"do": "run", "runtime": self._package}, inputs)[1]
+
+    def close(self) -> None:
+        """End the process."""
+        self._talk.close()
+
+
+class Conversation:
+    """A serving runner.py at work, asked one thing after the other.
+
+    A context manager: leaving it ends the process. Each question may take as long as the
+    allowance says.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        label: str,
+        scratch: Path,
+        allowance: Allowance,
+        shares: bool = False,
+    ) -> None:
+        self._label = label
+        self._memory = SharedMemory() if shares and SharedMemory.is_known() else None
+        self._child = start(
+            command,
+            label=label,
+            cwd=Path(tempfile.mkdtemp(prefix="talk-", dir=scratch)),
+            allowance=allowance,
+            talks=True,
+            shares=(self._memory.file,) if self._memory else (),
+        )
+        self._to, self._from = self._child.pipes
+        self._read = bytearray()
+        self._is_greeted = False
+        for pipe in (self._to, self._from):
+            os.set_blocking(pipe.fileno(), False)
+            _widen(pipe.fileno())
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(self._from, select.POLLIN)
+        self._writable.register(self._to, select.POLLOUT)
+
+    def __enter__(self) -> Conversation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
+        self._child.kill()
+        self._from.close()
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+
+    def ask(
+        self, request: dict[str, Any], arrays: Arrays | None = None
+    ) -> tuple[dict[str, Any], dict[str, NDArray[np.generic]]]:
+        """The answer to a request, and its arrays.
+
+        Raises `ToolFailed` where the runner says that it failed, or does not live to say so.
+        """
+        self._child.renew()
+        self._send(request, arrays or {})
+        while not self._is_greeted:
+            # A login shell may have something to say before the runner does.
+            self._is_greeted = self._line() == _GREETING
+        said = msgspec.json.decode(self._line())
+        given = {name: self._array(*what) for name, *what in said.get("arrays", ())}
+        if error := said.get("error"):
+            raise ToolFailed(f"{self._label} {said.get('version', '')} failed: {error}")
+        return said, given
+
+    def _send(self, request: dict[str, Any], arrays: Arrays) -> None:
+        import numpy as np
+
+        # `ascontiguousarray` gives an array without dimensions one.
+        ready = {n: np.ascontiguousarray(a).reshape(np.shape(a)) for n, a in arrays.items()}
+        listed = [[name, a.dtype.str, list(a.shape)] for name, a in ready.items()]
+        said = {**request, "arrays": listed}
+        if self._memory is not None and ready:
+            said["shared"] = self._memory.put(ready)
+            ready = {}
+        self._write(memoryview(msgspec.json.encode(said) + b"\n"))
+        for array in ready.values():
+            self._write(array.reshape(-1).view(np.uint8).data)
+
+    def _write(self, data: memoryview) -> None:
+        while data:
+            if not self._writable.poll(_LOOK_MS):
+                self._child.check()
+                continue
+            try:
+                data = data[os.write(self._to.fileno(), data[: _PIECE_BYTES * 16]) :]
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                self._raise_gone()
+
+    def _array(self, dtype: str, shape: list[int]) -> NDArray[np.generic]:
+        import numpy as np
+
+        array: NDArray[np.generic] = np.empty(shape, np.dtype(dtype))
+        into = array.reshape(-1).view(np.uint8).data
+        taken = min(len(into), len(self._read))
+        into[:taken] = self._read[:taken]
+        del self._read[:taken]
+        while taken < len(into):
+            self._await()
+            count = os.readv(self._from.fileno(), [into[taken:]])
+            if not count:
+                self._raise_gone()
+            taken += count
+        return array
+
+    def _line(self) -> bytes:
+        looked = 0
+        while (end := self._read.find(b"\n", looked)) < 0:
+            looked = len(self._read)
+            self._await()
+            piece = os.read(self._from.fileno(), _PIECE_BYTES)
+            if not piece:
+                self._raise_gone()
+            self._read += piece
+        line = bytes(self._read[: end + 1])
+        del self._read[: end + 1]
+        return line
+
+    def _await(self) -> None:
+        """Block until there is something to read."""
+        while not self._readable.poll(_LOOK_MS):
+            self._child.check()
+
+    def _raise_gone(self) -> None:
+        for _ in range(_LOOKS_UNTIL_GONE):
+            if self._child.has_ended():
+                break
+            select.select([], [], [], _LOOK_MS / 1e3)
+        self._child.kill()
+        self._child.raise_unless_well()
+        raise WorkerCrashed(f"{self._label} ended without an answer\n{self._child.tail()}")
+
+
+def _widen(pipe: int) -> None:
+    """Let a pipe hold more, so that both ends wait for each other less often."""
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)

@@ -1,0 +1,191 @@
+"""A runtime that runs nothing and always says the same: for the tests of those who use edgeconv.
+
+    fake                         any model "runs"
+    fake:slow=3                  three times slower
+    fake:failing=NAME.tflite     that model does not load
+    fake:gone=2                  the device is gone after models were timed twice
+    fake:slow=3&gone=2           both
+
+Times come from the model's size, and the noise on them from its hash. Outputs come from a hash
+of the samples, changed a little by a hash of the model: the same samples give the same outputs
+everywhere and always, and different models nearly the same ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.nouns import Environment
+from edgeconv.runtimes.interface import Timed
+from edgeconv.runtimes.places import refuse_version, split_place
+from edgeconv.runtimes.tensors import batches, joined, raw, signature_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from edgeconv.nouns import OperatorTime, Signature, TensorSpec
+    from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timing
+
+_VERSION = "1"
+# A byte of weights costs so long, and every invoke so much more.
+_US_PER_BYTE = 0.001
+_OVERHEAD_US = 50.0
+_NOISE = 0.02
+# How far two models' outputs are apart, as a fraction of the outputs' own spread.
+_APART = 0.01
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with the device: see the module's options."""
+
+    slow: float = 1.0
+    failing: str = ""
+    gone: int | None = None
+
+
+_OPTIONS = frozenset(Fault.__struct_fields__)
+
+
+@contextlib.contextmanager
+def open_runtime(choice: Choice, settings: Settings) -> Iterator[Fake]:
+    """The runtime. Raises `UsageError` for options that it does not have."""
+    refuse_version(choice)
+    place = f"?{choice.place}" if choice.place else ""
+    _, options = split_place(msgspec.structs.replace(choice, place=place), _OPTIONS)
+    fault = _fault(options)
+    settings.on_progress("the runtime is fake: nothing is run, times and outputs are made up")
+    yield Fake(fault, choice.place)
+
+
+def _fault(options: Mapping[str, str]) -> Fault:
+    try:
+        return msgspec.convert(options, Fault, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the runtime fake: {error}", hint="as in fake:slow=3") from error
+
+
+class Fake:
+    """See `edgeconv.runtimes.interface.Runtime`."""
+
+    sessions = 2
+
+    def __init__(self, fault: Fault, place: str) -> None:
+        self.environment = Environment(
+            machine="fake",
+            cpu="fake",
+            cores=1,
+            system="fake",
+            python="",
+            tools={"fake": _VERSION},
+            place=f"fake:{place}" if place else "fake",
+        )
+        self._fault = fault
+        self._timed = 0
+
+    def time(self, model: Model, inputs: Arrays, timing: Timing) -> Timed:
+        """Made-up times of as many invokes as asked for. `ToolFailed` where it is to fail."""
+        import numpy as np
+
+        raw(inputs, self._load(model).inputs)
+        if self._fault.gone is not None and self._timed >= self._fault.gone:
+            raise ToolFailed(
+                f"{model.file.name}: the fake device is gone", hint="a fake device never returns"
+            )
+        self._timed += 1
+        data = model.file.read_bytes()
+        typical_us = (_OVERHEAD_US + len(data) * _US_PER_BYTE * model.batch) * self._fault.slow
+        noise = np.random.default_rng(_seed(data)).exponential(_NOISE, timing.repeats)
+        return Timed(
+            runtime="fake",
+            version=_VERSION,
+            load_us=10 * typical_us,
+            first_us=2 * typical_us,
+            samples_us=tuple((typical_us * (1 + noise)).tolist()),
+            warmup=timing.warmup,
+            memory_bytes=2 * len(data),
+        )
+
+    def start(self, model: Model) -> FakeSession:
+        """A session that makes outputs up."""
+        return FakeSession(model, self._load(model))
+
+    def profile(
+        self,
+        model: Model,  # noqa: ARG002
+        inputs: Arrays,  # noqa: ARG002
+        timing: Timing,  # noqa: ARG002
+    ) -> tuple[OperatorTime, ...] | None:
+        """None: there are no operators."""
+        return None
+
+    def _load(self, model: Model) -> Signature:
+        if self._fault.failing == model.file.name:
+            raise ToolFailed(
+                f"{model.file.name} does not load in fake", hint="it was asked to fail"
+            )
+        return signature_of(model)
+
+
+class FakeSession:
+    """See `edgeconv.runtimes.interface.Session`."""
+
+    def __init__(self, model: Model, signature: Signature) -> None:
+        self._batch, self._outputs = model.batch, signature.outputs
+        self._model = model.file.read_bytes()
+
+    def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
+        """Outputs of the model's shapes and dtypes."""
+        return joined([self._made_up(batch) for batch in batches(inputs, self._batch)])
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _made_up(self, batch: Arrays) -> dict[str, NDArray[np.generic]]:
+        import numpy as np
+
+        count = len(next(iter(batch.values())))
+        samples = [
+            b"".join(
+                name.encode() + value[index].tobytes() for name, value in sorted(batch.items())
+            )
+            for index in range(count)
+        ]
+        made = {}
+        for spec in self._outputs:
+            shape = tuple(max(size, 1) for size in spec.shape)
+            if spec.shape[:1] in ((-1,), (count,)):
+                each = [_values(spec, shape[1:], sample, self._model) for sample in samples]
+                made[spec.name] = np.stack(each)
+            else:
+                # It does not have the batch, as a scalar.
+                made[spec.name] = _values(spec, shape, samples[0], self._model)
+        return made
+
+
+def _values(
+    spec: TensorSpec, shape: tuple[int, ...], sample: bytes, model: bytes
+) -> NDArray[np.generic]:
+    import numpy as np
+
+    name = spec.name.encode()
+    common = np.random.default_rng(_seed(name, sample)).uniform(0, 1, shape)
+    own = np.random.default_rng(_seed(name, sample, model)).uniform(0, 1, shape)
+    values = common + _APART * (own - 0.5)
+    dtype = np.dtype("float32" if spec.scale else spec.dtype)
+    # Integers are mostly indices, and must be possible ones.
+    return np.asarray(values if dtype.kind == "f" else values >= 0.5, dtype)
+
+
+def _seed(*parts: bytes) -> int:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return int.from_bytes(digest.digest()[:8], "little")

@@ -1,0 +1,241 @@
+"""The one-file runner on another machine, by ssh.
+
+    ssh:HOST  ssh:USER@HOST  ssh:USER@HOST:PORT
+    ssh:HOST?identity=FILE   the key to use, as ssh's -i
+    ssh:HOST?config=FILE     the configuration to use, as ssh's -F
+
+The machine needs a POSIX shell, Python 3.7 or later with numpy, and one of ai_edge_litert,
+tflite_runtime and tensorflow in it. The runner and the models go into a directory of /tmp there,
+which is removed at the end, with whatever still runs in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.runtimes.conversation import Conversation, Facts, Package, Runner
+from edgeconv.runtimes.isolated import relu_model
+from edgeconv.runtimes.local import RUNNER
+from edgeconv.runtimes.places import refuse_version, split_place
+from edgeconv.runtimes.remote import Machine, parse_address
+from edgeconv.store import sha256_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from edgeconv.nouns import OperatorTime
+    from edgeconv.runtimes.conversation import RunnerSession
+    from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timed, Timing
+
+PACKAGES: tuple[Package, ...] = ("ai_edge_litert", "tflite_runtime", "tensorflow")
+_USUAL_PYTHON = "python3"
+# A server lets some ten sessions through one connection, by default.
+_MOST_SESSIONS = 8
+_MARK = "edgeconv:"
+# Makes the directory, with the runner that comes in.
+_SETTLE = (
+    'd=$(mktemp -d "${TMPDIR:-/tmp}/edgeconv-XXXXXX") && cat > "$d/runner.py" && '
+    f'echo "{_MARK} $d"'
+)
+# What is there is looked for, not imported: TensorFlow takes its time.
+_LOOK = (
+    "import importlib.util as u, sys;"
+    f"found = [p for p in {('numpy', *PACKAGES)} if u.find_spec(p)];"
+    f"print({_MARK!r}, '%d.%d' % sys.version_info[:2], *found)"
+)
+_INSTALL = "PYTHON -m pip install numpy ai-edge-litert, there"
+
+
+@contextlib.contextmanager
+def open_runtime(choice: Choice, settings: Settings) -> Iterator[SshRuntime]:
+    """The runtime on the machine that `choice` names, after a model has run there.
+
+    Raises `UsageError` for a place that is none, and `ToolFailed` where the machine cannot be
+    reached or has not what it needs.
+    """
+    refuse_version(choice)
+    place, options = split_place(choice, ("config", "identity"))
+    if not place:
+        raise UsageError("the runtime ssh needs a machine", hint="as in ssh:user@host")
+    with Machine(parse_address(place), options, settings.scratch) as machine:
+        directory = _marked(machine.send(RUNNER, _SETTLE, f"copying to {machine.address}"))
+        try:
+            yield _opened(machine, directory, settings)
+        finally:
+            machine.try_to_run(_removal(directory), f"removing {directory} on {machine.address}")
+
+
+def _opened(machine: Machine, directory: str, settings: Settings) -> SshRuntime:
+    python = settings.python or _USUAL_PYTHON
+    failure: ToolFailed | None = None
+    for package in _packages(machine, python):
+        settings.on_progress(f"looking at {package} on {machine.address}")
+        runner = _runner(machine, directory, python, package, settings)
+        try:
+            facts = _proven(machine, directory, runner, settings.scratch)
+        except ToolFailed as error:
+            # A package that is there may yet not work, as with another numpy than its own.
+            failure = failure or error
+        else:
+            return SshRuntime(machine, directory, runner, facts)
+    raise ToolFailed(
+        f"no TFLite interpreter works on {machine.address}: {failure and failure.message}",
+        hint=_INSTALL.replace("PYTHON", python),
+    )
+
+
+def _packages(machine: Machine, python: str) -> list[Package]:
+    """The interpreters that the Python there has. Raises `ToolFailed` where that is none."""
+    where = f"{python} on {machine.address}"
+    try:
+        said = machine.run(f"{shlex.quote(python)} -c {shlex.quote(_LOOK)}", f"starting {where}")
+    except ToolFailed as error:
+        raise ToolFailed(
+            f"there is no working {where}\n{error.message}",
+            hint="install Python 3 there, or say where it is: --python FILE",
+        ) from error
+    version, *found = _marked(said).split()
+    if tuple(map(int, version.split("."))) < (3, 7):
+        raise ToolFailed(
+            f"{where} is Python {version}, and 3.7 is needed", hint="name another: --python FILE"
+        )
+    hint = _INSTALL.replace("PYTHON", python)
+    if "numpy" not in found:
+        raise ToolFailed(f"there is no numpy in {where}", hint=hint)
+    if len(found) == 1:
+        names = ", ".join(PACKAGES)
+        raise ToolFailed(f"there is no TFLite interpreter in {where}: none of {names}", hint=hint)
+    return [package for package in PACKAGES if package in found]
+
+
+def _runner(
+    machine: Machine, directory: str, python: str, package: Package, settings: Settings
+) -> Runner:
+    quoted = shlex.quote(directory)
+    # The shell becomes the Python, and so its number is that of the process.
+    script = f"echo $$ >> {quoted}/processes && exec {shlex.quote(python)} {quoted}/runner.py serve"
+    return Runner(
+        command=machine.command(script),
+        package=package,
+        label=f"{package} on {machine.address}",
+        scratch=settings.scratch,
+        threads=settings.threads,
+        accelerator=settings.accelerator,
+        allowance=settings.allowance,
+    )
+
+
+def _marked(said: str) -> str:
+    """What follows our mark in what a machine printed: its login may have more to say."""
+    for line in reversed(said.splitlines()):
+        if line.startswith(_MARK):
+            return line.removeprefix(_MARK).strip()
+    raise ToolFailed(f"the machine did not answer as a POSIX shell does, but: {said[:200]!r}")
+
+
+def _removal(directory: str) -> str:
+    """A script that ends what runs in `directory`, and removes it.
+
+    A process is known by the directory's name in its command line: numbers are used again.
+    """
+    quoted = shlex.quote(directory)
+    return (
+        f"for p in $(cat {quoted}/processes 2>/dev/null); do "
+        f'case "$( (tr "\\0" " " < /proc/$p/cmdline || ps -o args= -p $p) 2>/dev/null)" in '
+        f"*{quoted}/*) kill -9 $p;; esac; done; "
+        f"rm -rf {quoted}"
+    )
+
+
+def _proven(machine: Machine, directory: str, runner: Runner, scratch: Path) -> Facts:
+    """What the machine says of itself, in a process that has also run a model rightly.
+
+    Raises `ToolFailed` where the runtime there is broken.
+    """
+    import numpy as np
+
+    with tempfile.TemporaryDirectory(dir=scratch) as here:
+        file = Path(here) / "relu.tflite"
+        file.write_bytes(relu_model())
+        there = f"{directory}/{file.name}"
+        machine.copy(file, there)
+    request = {"runtime": runner.package, "model": there, "accelerator": runner.accelerator}
+    with Conversation(
+        runner.command, label=runner.label, scratch=scratch, allowance=runner.allowance
+    ) as talk:
+        said, _ = talk.ask({**request, "do": "facts"})
+        talk.ask({**request, "do": "load", "signature": None, "threads": 1, "batch": 1})
+        _, given = talk.ask({**request, "do": "run"}, {"x": np.array([[-3.0, 2.5]], np.float32)})
+    if not np.array_equal(given["y"], [[0.0, 2.5]]):
+        raise ToolFailed(f"{runner.label} computes a RELU wrongly")
+    return msgspec.convert(said, Facts)
+
+
+class SshRuntime:
+    """A runtime on another machine; see `edgeconv.runtimes.interface.Runtime`."""
+
+    def __init__(self, machine: Machine, directory: str, runner: Runner, facts: Facts) -> None:
+        self._machine, self._directory, self._runner = machine, directory, runner
+        self._copied: set[str] = set()
+        self.environment = facts.environment(f"ssh:{machine.address}")
+        self.sessions = max(1, min(facts.cores, _MOST_SESSIONS))
+
+    def time(self, model: Model, inputs: Arrays, timing: Timing) -> Timed:
+        """Time the model on its first batch in a fresh process there. Raises `ToolFailed`."""
+        try:
+            return self._runner.time(self._there(model), model, inputs, timing)
+        except ToolFailed as error:
+            raise self._machine.lost(error) from error
+
+    def start(self, model: Model) -> SshSession:
+        """Load the model there for its outputs. Raises `ToolFailed`."""
+        try:
+            session = self._runner.start(self._there(model), model)
+        except ToolFailed as error:
+            raise self._machine.lost(error) from error
+        return SshSession(session, self._machine)
+
+    def profile(
+        self,
+        model: Model,  # noqa: ARG002
+        inputs: Arrays,  # noqa: ARG002
+        timing: Timing,  # noqa: ARG002
+    ) -> tuple[OperatorTime, ...] | None:
+        """None: no runtime's own profiling can be reached from its Python."""
+        return None
+
+    def _there(self, model: Model) -> str:
+        """The path of the model's file there, copied if it is not there yet."""
+        name = f"{sha256_file(model.file)}.tflite"
+        if name not in self._copied:
+            self._machine.copy(model.file, f"{self._directory}/{name}")
+            self._copied.add(name)
+        return f"{self._directory}/{name}"
+
+
+class SshSession:
+    """A model that stays loaded there; see `edgeconv.runtimes.interface.Session`."""
+
+    def __init__(self, session: RunnerSession, machine: Machine) -> None:
+        self._session, self._machine = session, machine
+
+    def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
+        """Every output by name, over all samples. Raises `ToolFailed`."""
+        try:
+            return self._session.run(inputs)
+        except ToolFailed as error:
+            raise self._machine.lost(error) from error
+
+    def close(self) -> None:
+        """End the process."""
+        self._session.close()

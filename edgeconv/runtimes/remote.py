@@ -1,0 +1,203 @@
+"""Another machine, reached by the system's ssh.
+
+One connection is made and kept; commands and copies go through it, so that only the first waits
+for keys to be exchanged. Nothing is ever asked for: what needs a password fails, and says so.
+Of the machine it takes a POSIX shell.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgeconv.errors import ToolFailed, UsageError, WorkerCrashed, WorkerTimedOut
+from edgeconv.workers import Allowance, poll_until, start
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from edgeconv.workers import Child
+
+_CONNECT_TIMEOUT_S = 15
+# Keys are exchanged after the connection was made, and a slow board takes its time.
+_READY_TIMEOUT_S = 60.0
+_COMMAND_TIMEOUT_S = 120.0
+_LOST_WITHIN_S = 3.0
+# How ssh ends where not the command there failed, but ssh.
+_SSH_FAILED = "exit code 255"
+_FOR_EVER = Allowance(timeout_s=float("inf"))
+_OPTIONS = (
+    *("BatchMode=yes", f"ConnectTimeout={_CONNECT_TIMEOUT_S}"),
+    # A machine that is gone is noticed within a minute.
+    *("ServerAliveInterval=15", "ServerAliveCountMax=4"),
+    # What a user's own configuration may say for other purposes.
+    *("RemoteCommand=none", "PermitLocalCommand=no", "ForwardAgent=no", "ForwardX11=no"),
+    "ClearAllForwardings=yes",
+)
+# What ssh says, and what helps.
+_REASONS = {
+    "Connection refused": "see that an ssh server runs there, on that port: ssh:HOST:PORT",
+    "Could not resolve hostname": "see that the name is right: ssh:USER@HOST",
+    "Permission denied": (
+        "no password can be typed here: put your key there with ssh-copy-id, or into an ssh-agent, "
+        "or name one: ssh:USER@HOST?identity=FILE"
+    ),
+    "Host key verification failed": (
+        "its key is not known here, or has changed: connect by hand once with ssh, and see"
+    ),
+    "timed out": "see that the machine is on, and reached from here",
+    "No route to host": "see that the machine is on, and reached from here",
+    "Network is unreachable": "see that the machine is on, and reached from here",
+}
+
+
+class Address(NamedTuple):
+    """Where a machine is: `user` and `port` are "" where ssh is to choose them."""
+
+    host: str
+    user: str = ""
+    port: str = ""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        user = f"{self.user}@" if self.user else ""
+        return f"{user}{host}{':' if self.port else ''}{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """`[user@]host[:port]`, where a host with colons is in brackets. Raises `UsageError`."""
+    user, _, rest = text.rpartition("@")
+    if rest.startswith("["):
+        host, _, port = rest[1:].partition("]")
+        port = port.removeprefix(":")
+    else:
+        host, _, port = rest.partition(":")
+    # What begins with a dash would be an option to ssh.
+    wrong = not host or host.startswith("-") or user.startswith("-") or set(text) & set(" \t\n")
+    if wrong or (port and not port.isdecimal()):
+        raise UsageError(
+            f"{text!r} is no machine to reach by ssh", hint="as in ssh:user@host or ssh:host:2222"
+        )
+    return Address(host, user, port)
+
+
+class Machine:
+    """A machine that is connected to; a context manager, which makes and ends the connection.
+
+    Raises `UsageError` where there is no ssh here, and `ToolFailed` where the machine cannot
+    be reached.
+    """
+
+    def __init__(self, address: Address, options: Mapping[str, str], scratch: Path) -> None:
+        if shutil.which("ssh") is None:
+            raise UsageError("there is no ssh here", hint="install it: openssh-client")
+        chosen = _ssh_options(address, options)
+        self.address = address
+        self._scratch = scratch
+        # The path of a socket may have some hundred characters only.
+        self._sockets = Path(tempfile.mkdtemp(prefix="edgeconv-ssh-"))
+        self._options = ("-S", str(self._sockets / "s"), *chosen)
+        self._master: Child | None = None
+        self._at_exit = ExitStack()
+
+    def __enter__(self) -> Machine:
+        with ExitStack() as unless_connected:
+            unless_connected.callback(shutil.rmtree, self._sockets, ignore_errors=True)
+            directory = Path(tempfile.mkdtemp(prefix="ssh-", dir=self._scratch))
+            command = ["ssh", "-M", "-N", *self._options, self.address.host]
+            self._master = unless_connected.enter_context(
+                start(command, label=self._label, cwd=directory, allowance=_FOR_EVER)
+            )
+            self._await_connection(self._master)
+            self._at_exit = unless_connected.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._at_exit.close()
+
+    @property
+    def _label(self) -> str:
+        return f"ssh to {self.address}"
+
+    def _await_connection(self, master: Child) -> None:
+        socket, deadline = self._sockets / "s", time.monotonic() + _READY_TIMEOUT_S
+        poll_until(lambda: socket.exists() or master.has_ended() or time.monotonic() > deadline)
+        if not socket.exists():
+            said = master.log.read_text(encoding="utf-8", errors="replace")
+            raise self._unreachable(said, master.tail())
+
+    def _unreachable(self, said: str, tail: str) -> ToolFailed:
+        hint = next((hint for reason, hint in _REASONS.items() if reason in said), "")
+        return ToolFailed(
+            f"cannot connect to {self.address} by ssh\n{tail}".rstrip(),
+            hint=hint or f"see that this works: ssh -o BatchMode=yes {self.address.host} true",
+        )
+
+    def lost(self, error: ToolFailed) -> ToolFailed:
+        """`error`, or a clearer one where it is because the connection is gone."""
+        if self._master is None or _SSH_FAILED not in error.message:
+            return error
+        # The connection ends a little later than what went through it.
+        deadline = time.monotonic() + _LOST_WITHIN_S
+        master = self._master
+        poll_until(lambda: master.has_ended() or time.monotonic() > deadline)
+        if not master.has_ended():
+            return error
+        return ToolFailed(
+            f"the connection to {self.address} was lost\n{error.message}",
+            hint="see that the machine is on and reached from here, and run it again",
+        )
+
+    def command(self, script: str) -> tuple[str, ...]:
+        """What to start here for `script` to run in a POSIX shell there."""
+        there = f"exec sh -c {shlex.quote(script)}"
+        return ("ssh", *self._options, self.address.host, there)
+
+    def run(self, script: str, what: str) -> str:
+        """What `script` printed there. Raises `ToolFailed` where it does not end well."""
+        return self._done(self.command(script), what)
+
+    def try_to_run(self, script: str, what: str) -> None:
+        """`run`, where it does not matter whether it could be done."""
+        with suppress(ToolFailed):
+            self.run(script, what)
+
+    def send(self, file: Path, script: str, what: str) -> str:
+        """`run`, with the file as what `script` reads."""
+        from_file = ("/bin/sh", "-c", 'exec "$@" < "$0"', str(file))
+        return self._done((*from_file, *self.command(script)), what)
+
+    def copy(self, file: Path, target: str) -> None:
+        """Copy a file there. It needs neither scp nor sftp. Raises `ToolFailed`."""
+        what = f"copying {file.name} to {self.address}"
+        self.send(file, f"cat > {shlex.quote(target)}", what)
+
+    def _done(self, command: tuple[str, ...], what: str) -> str:
+        directory = Path(tempfile.mkdtemp(prefix="ssh-", dir=self._scratch))
+        allowance = Allowance(timeout_s=_COMMAND_TIMEOUT_S)
+        with start(command, label=what, cwd=directory, allowance=allowance) as child:
+            try:
+                child.wait()
+            except (WorkerCrashed, WorkerTimedOut) as error:
+                raise self.lost(ToolFailed(error.message)) from error
+            return child.log.read_text(encoding="utf-8", errors="replace")
+
+
+def _ssh_options(address: Address, options: Mapping[str, str]) -> tuple[str, ...]:
+    chosen = ["-T", *(f"-o{option}" for option in _OPTIONS)]
+    if address.user:
+        chosen += ["-l", address.user]
+    if address.port:
+        chosen += ["-p", address.port]
+    for name, flag in (("config", "-F"), ("identity", "-i")):
+        if name in options:
+            file = Path(options[name]).absolute()
+            if not file.is_file():
+                raise UsageError(f"there is no file {file}", hint=f"ssh:HOST?{name}=FILE")
+            chosen += [flag, str(file)]
+    return tuple(chosen)

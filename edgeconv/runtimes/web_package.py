@@ -1,0 +1,96 @@
+"""LiteRT.js from the npm registry, installed on demand and kept in the user's cache."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import OutputRefused, ToolFailed, UsageError
+from edgeconv.store import cache_directory, locked, publish_bytes
+from edgeconv.workers import Allowance, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Both packages have the same version; of this one, the contents are known.
+DEFAULT_VERSION = "2.5.3"
+_INTEGRITY = {
+    "@litertjs/core": (
+        "sha512-PlGmbMOq9WitX7FO0jhbdJw9GthatsyuCQXjTt/wJZo0FLaw48q4tz8IwqgqCIkviYGr9OFDL1kCnN4nzWoyJQ=="
+    ),
+    "@litertjs/wasm-utils": (
+        "sha512-4fJiw6tBQnIs+0jH/OQ16nYOiSl8/+zZnn5h2ul8aTKHi05sVqZW580Tmk78pC2kT39A9OYBVdFawteZ/sI1kQ=="
+    ),
+}
+_VERSION = re.compile(r"\d+\.\d+\.\d+[-.\w]*")
+_INSTALL_TIMEOUT_S = 600.0
+
+
+def litertjs(version: str, on_progress: Callable[[str], None]) -> Path:
+    """The directory that has @litertjs/core and what it needs, installed first if need be.
+
+    Raises `UsageError` for a version that is none or where there is no npm, `ToolFailed` where
+    npm fails, and `OutputRefused` where the cache cannot be written.
+    """
+    version = version or DEFAULT_VERSION
+    if not _VERSION.fullmatch(version):
+        raise UsageError(f"web=={version} names no version of LiteRT.js", hint="as in web==2.5.3")
+    directory = cache_directory() / "runtimes" / f"litertjs-{version}"
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputRefused(
+            f"cannot make {directory.parent}: {error.strerror}",
+            hint="set EDGECONV_CACHE_DIR to a writable directory",
+        ) from error
+    ready = directory / "ready"
+    if not ready.exists():
+        with locked(directory.with_name(directory.name + ".lock")):
+            if not ready.exists():
+                _install(version, directory, on_progress)
+                publish_bytes(b"", ready)
+    return directory / "node_modules"
+
+
+def _install(version: str, directory: Path, on_progress: Callable[[str], None]) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise UsageError(
+            "LiteRT.js comes by npm, which is not here", hint="install it: nodejs and npm"
+        )
+    on_progress(f"installing LiteRT.js {version}, this once")
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    wanted = dict.fromkeys(_INTEGRITY, version)
+    (directory / "package.json").write_text(json.dumps({"dependencies": wanted}), encoding="utf-8")
+    known = version == DEFAULT_VERSION
+    if known:
+        (directory / "package-lock.json").write_text(_lock(version), encoding="utf-8")
+    command = [npm, "ci" if known else "install", "--ignore-scripts", "--no-audit", "--no-fund"]
+    with tempfile.TemporaryDirectory(prefix="edgeconv-npm-") as scratch:
+        child = start(
+            [*command, "--prefix", str(directory)],
+            label=f"installing LiteRT.js {version}",
+            cwd=Path(scratch),
+            allowance=Allowance(timeout_s=_INSTALL_TIMEOUT_S),
+        )
+        with child:
+            try:
+                child.wait()
+            except ToolFailed as error:
+                raise ToolFailed(
+                    error.message,
+                    hint="see that npm reaches its registry from here, and has that version",
+                ) from error
+
+
+def _lock(version: str) -> str:
+    """The file in which npm keeps what exactly is to be installed."""
+    packages: dict[str, object] = {"": {"dependencies": dict.fromkeys(_INTEGRITY, version)}}
+    for name, integrity in _INTEGRITY.items():
+        packages[f"node_modules/{name}"] = {"version": version, "integrity": integrity}
+    return json.dumps({"lockfileVersion": 3, "requires": True, "packages": packages})

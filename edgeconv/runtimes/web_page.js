@@ -1,0 +1,174 @@
+// Runs .tflite models with LiteRT.js, in a page that edgeconv serves and asks.
+//
+// It asks for what to do, does it, and sends the answer, for ever. A question and an answer are
+// a line of JSON, in which "arrays" is a list of [name, dtype, shape], then the bytes of each
+// array; see web_talk.py.
+
+const ARRAYS = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
+// As in runner.py.
+const STABLE_WITHIN = 0.02, LEAST_WINDOW = 5, LEAST_WARM_UP_MS = 100;
+
+let litert = null;
+let runner = null;
+
+const tasks = {
+  // Load LiteRT itself; threads need the page to be isolated from others.
+  async open({ threads }) {
+    litert = await import("@litertjs/core");
+    await litert.loadLiteRt("package/@litertjs/core/wasm/", { threads: threads > 1 });
+    return { isolated: crossOriginIsolated, agent: navigator.userAgent };
+  },
+
+  async load({ model, signature, threads }) {
+    const response = await fetch(model);
+    if (!response.ok) throw new Error(`${model}: ${response.status}`);
+    const bytes = new Uint8Array(await response.arrayBuffer());
+    const started = performance.now();
+    const options = { accelerator: "wasm", cpuOptions: { numThreads: threads } };
+    const compiled = await litert.loadAndCompile(bytes, options);
+    const load_us = (performance.now() - started) * 1e3;
+    runner = signature ? compiled.signatures[signature] : compiled;
+    if (!runner) throw new Error(`no signature ${signature} in LiteRT.js`);
+    return { load_us };
+  },
+
+  // Each array holds whole batches; those of the model's own size are run one after the other.
+  async run({ batch, outputs }, arrays) {
+    const count = arrays.values().next().value.shape[0];
+    const parts = new Map(outputs.map((name) => [name, []]));
+    for (let start = 0; start < count; start += batch) {
+      const inputs = tensors(arrays, start, batch);
+      for (const [name, array] of await invoke(inputs, outputs)) parts.get(name).push(array);
+      inputs.forEach((tensor) => tensor.delete());
+    }
+    return { parts };
+  },
+
+  async time({ batch, warmup, warmup_seconds, repeats, seconds }, arrays) {
+    const inputs = tensors(arrays, 0, batch);
+    const once = async () => {
+      const started = performance.now();
+      const given = await runner.run(inputs);
+      const took = performance.now() - started;
+      given.forEach((tensor) => tensor.delete());
+      return took;
+    };
+    const first = await once();
+    const warm = await warmUp(once, warmup - 1, warmup_seconds * 1e3);
+    const samples = [];
+    const deadline = performance.now() + seconds * 1e3;
+    while (samples.length < repeats && (performance.now() < deadline || !samples.length)) {
+      samples.push(await once());
+    }
+    const us = (ms) => ms * 1e3;
+    return { first_us: us(first), warmup: warm + 1, samples_us: samples.map(us) };
+  },
+};
+
+// The model's inputs from a batch of samples, in the model's own order.
+function tensors(arrays, start, batch) {
+  const given = [...arrays.values()];
+  return runner.getInputDetails().map((detail, index) => {
+    const { data, shape } = arrays.get(detail.name) ?? given[index];
+    const size = data.length / (shape[0] || 1);
+    // A scalar, or an input without samples, is the same for every batch.
+    const part = shape.length ? data.slice(start * size, (start + batch) * size) : data;
+    return new litert.Tensor(part, Array.from(detail.shape));
+  });
+}
+
+async function invoke(inputs, outputs) {
+  const given = await runner.run(inputs);
+  const details = runner.getOutputDetails();
+  const named = details.every((detail) => outputs.includes(detail.name));
+  return Promise.all(given.map(async (tensor, index) => {
+    const { dtype, layout } = tensor.type;
+    const array = { dtype, shape: Array.from(layout.dimensions), data: await tensor.data() };
+    array.data = array.data.slice();
+    tensor.delete();
+    return [named ? details[index].name : outputs[index], array];
+  }));
+}
+
+async function warmUp(once, least, most_ms) {
+  const times = [];
+  const deadline = performance.now() + most_ms;
+  let lookAt = 2 * LEAST_WINDOW, sum = 0;
+  while (times.length < least || performance.now() < deadline) {
+    times.push(await once());
+    sum += times[times.length - 1];
+    if (times.length >= Math.max(lookAt, least) && sum >= LEAST_WARM_UP_MS) {
+      if (isStable(times)) break;
+      lookAt = Math.floor((times.length * 5) / 4);
+    }
+  }
+  return times.length;
+}
+
+function isStable(times) {
+  const size = Math.max(LEAST_WINDOW, Math.floor(times.length / 4));
+  const before = median(times.slice(-2 * size, -size)), last = median(times.slice(-size));
+  return Math.abs(last - before) < STABLE_WITHIN * Math.min(last, before);
+}
+
+function median(values) {
+  const sorted = values.slice().sort((a, b) => a - b), half = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
+function received(buffer) {
+  const bytes = new Uint8Array(buffer), end = bytes.indexOf(10);
+  const request = JSON.parse(new TextDecoder().decode(bytes.subarray(0, end)));
+  let at = end + 1;
+  const arrays = new Map();
+  for (const [name, dtype, shape] of request.arrays ?? []) {
+    const size = shape.reduce((a, b) => a * b, 1) * ARRAYS[dtype].BYTES_PER_ELEMENT;
+    // The bytes stand anywhere; typed arrays begin at multiples of their size.
+    arrays.set(name, { dtype, shape, data: new ARRAYS[dtype](buffer.slice(at, at + size)) });
+    at += size;
+  }
+  return [request, arrays];
+}
+
+async function send(said, parts = new Map()) {
+  const arrays = [], bytes = [];
+  for (const [name, list] of parts) {
+    for (const { dtype, shape, data } of list) {
+      arrays.push([name, dtype, shape]);
+      bytes.push(data);
+    }
+  }
+  const line = JSON.stringify({ ...said, arrays }) + "\n";
+  await fetch("answer", { method: "POST", body: new Blob([line, ...bytes]) });
+}
+
+// LiteRT says on the console that it cannot run a model, and gives zeros for its outputs.
+const complaints = [];
+for (const kind of ["error", "warn", "log"]) {
+  const print = console[kind].bind(console);
+  console[kind] = (...said) => {
+    const text = said.join(" ");
+    if (text.startsWith("ERROR")) complaints.push(text);
+    print(...said);
+  };
+}
+
+async function main() {
+  // It stays open for as long as this page lives, so that the server sees it die.
+  fetch("alive").catch(() => {});
+  for (;;) {
+    const response = await fetch("next", { cache: "no-store" });
+    if (response.status === 204) continue;
+    const [request, arrays] = received(await response.arrayBuffer());
+    try {
+      complaints.length = 0;
+      const { parts, ...said } = await tasks[request.do](request, arrays);
+      if (complaints.length) throw new Error(complaints.join("; "));
+      await send(said, parts);
+    } catch (error) {
+      await send({ error: String(error?.message ?? error) });
+    }
+  }
+}
+
+main();

@@ -1,0 +1,123 @@
+"""Copies of a model to look into: with no dimension left open, ended early, or opened up."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import InputRefused
+from edgeconv.tflite.edit import DEFAULT_SIGNATURE, tensor_maps
+from edgeconv.tflite.flatbuffer import is_constant, parse, serialise, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ai_edge_litert.schema_py_generated import BufferT, ModelT, SignatureDefT, SubGraphT
+
+_WHERE = "the model"
+
+
+def with_fixed_shapes(data: bytes, key: str | None, shapes: Mapping[str, tuple[int, ...]]) -> bytes:
+    """The same model with one signature, whose inputs have these shapes by name, and no others.
+
+    `key` is the signature's, None or "" for the only one; a model without signatures gets one
+    with its tensors' own names. Raises `InputRefused` for bytes that
+    are no model or have no such signature or input.
+    """
+    model = parse(data, where=_WHERE)
+    signature = _signature(model, key) if model.signatureDefs else _unnamed_signature(model)
+    model.signatureDefs = [signature]
+    graph = model.subgraphs[signature.subgraphIndex]
+    for one in signature.inputs:
+        name = text(one.name)
+        if name not in shapes:
+            raise InputRefused(f"there are no samples for the model's input {name!r}")
+        graph.tensors[one.tensorIndex].shape = list(shapes[name])
+    for tensor in (tensor for each in model.subgraphs for tensor in each.tensors):
+        tensor.shapeSignature = None
+    return serialise(model)
+
+
+def prefixes(data: bytes) -> Iterator[bytes]:
+    """For each operator of the model with one signature, the model that ends after it.
+
+    Its outputs are all tensors that the rest of the graph would read, so that no operator is
+    idle. Inputs stay as they are, whether they are read or not.
+    """
+    model = parse(data, where=_WHERE)
+    graph = model.subgraphs[_signature(model, None).subgraphIndex]
+    for count in range(1, len(graph.operators) + 1):
+        yield serialise(_ended_after(model, count))
+
+
+def with_outputs(data: bytes, tensors: Sequence[int]) -> bytes:
+    """The model with one signature, whose outputs are these tensors, called by their indices.
+
+    They keep their values through the whole run, whatever a delegate makes of the graph.
+    """
+    from ai_edge_litert.schema_py_generated import TensorMapT
+
+    model = parse(data, where=_WHERE)
+    signature = _signature(model, None)
+    model.subgraphs[signature.subgraphIndex].outputs = list(tensors)
+    signature.outputs = [TensorMapT(name=str(index), tensorIndex=index) for index in tensors]
+    return serialise(model)
+
+
+def _signature(model: ModelT, key: str | None) -> SignatureDefT:
+    named = {text(one.signatureKey): one for one in model.signatureDefs}
+    if not key and len(named) == 1:
+        return next(iter(named.values()))
+    if key not in named:
+        raise InputRefused(
+            f"the model has no signature {key!r}", hint=f"it has {', '.join(map(repr, named))}"
+        )
+    return named[key]
+
+
+def _unnamed_signature(model: ModelT) -> SignatureDefT:
+    from ai_edge_litert.schema_py_generated import SignatureDefT, TensorMapT
+
+    graph = model.subgraphs[0]
+
+    def maps(indices: list[int]) -> list[TensorMapT]:
+        return [TensorMapT(name=graph.tensors[i].name, tensorIndex=i) for i in indices]
+
+    return SignatureDefT(
+        signatureKey=DEFAULT_SIGNATURE,
+        subgraphIndex=0,
+        inputs=maps(graph.inputs),
+        outputs=maps(graph.outputs),
+    )
+
+
+def _ended_after(model: ModelT, count: int) -> ModelT:
+    ended = copy.copy(model)
+    signature = copy.copy(model.signatureDefs[0])
+    graph = copy.copy(model.subgraphs[signature.subgraphIndex])
+    graph.operators = graph.operators[:count]
+    graph.outputs = _open_ends(model, graph)
+    signature.outputs = tensor_maps(graph, graph.outputs, "output")
+    ended.signatureDefs = [signature]
+    ended.subgraphs = list(model.subgraphs)
+    ended.subgraphs[signature.subgraphIndex] = graph
+    ended.buffers = _needed_buffers(model, graph)
+    return ended
+
+
+def _needed_buffers(model: ModelT, graph: SubGraphT) -> list[BufferT]:
+    """The buffers, emptied where only operators that are gone would read them."""
+    from ai_edge_litert.schema_py_generated import BufferT
+
+    used = {index for operator in graph.operators for index in operator.inputs}
+    unused = {t.buffer for i, t in enumerate(graph.tensors) if i not in used}
+    unused -= {t.buffer for i, t in enumerate(graph.tensors) if i in used}
+    unused -= {t.buffer for each in model.subgraphs[1:] for t in each.tensors}
+    return [BufferT() if i in unused else buffer for i, buffer in enumerate(model.buffers)]
+
+
+def _open_ends(model: ModelT, graph: SubGraphT) -> list[int]:
+    """The tensors that the operators make and none of them reads."""
+    read = {index for operator in graph.operators for index in operator.inputs}
+    made = [index for operator in graph.operators for index in operator.outputs if index != -1]
+    return [i for i in made if i not in read and not is_constant(model, graph.tensors[i])]

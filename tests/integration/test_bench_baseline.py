@@ -1,0 +1,142 @@
+"""bench beside a trained model in TensorFlow: its outputs, its batches, and other metrics."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeconv import bench, convert
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.measure.measuring import Measuring
+from edgeconv.runtimes.interface import Timing
+
+RNG = np.random.default_rng(9)
+X = RNG.normal(size=(300, 6)).astype(np.float32)
+QUICK = {"rounds": 1, "timing": Timing(warmup=2, repeats=10, seconds=0.2)}
+# Two outputs: a probability for whether the sum is above 0, and scores (n, 3, 5) of tokens.
+SCRIPT = """
+import sys
+import numpy as np
+import tensorflow as tf
+
+rng = np.random.default_rng(1)
+w = tf.constant(rng.normal(1.0, 0.1, (6, 1)), tf.float32)
+v = tf.constant(rng.normal(0.0, 1.0, (6, 15)), tf.float32)
+
+
+@tf.function(input_signature=[tf.TensorSpec((None, 6), tf.float32, name="x")])
+def serve(x):
+    return {
+        "above": tf.sigmoid(x @ w),
+        "tokens": tf.reshape(x @ v, (-1, 3, 5)),
+    }
+
+
+module = tf.Module()
+tf.saved_model.save(module, sys.argv[1], signatures={"serving_default": serve})
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained model, and what was converted from it."""
+    root = tmp_path_factory.mktemp("bench")
+    subprocess.run([sys.executable, "-c", SCRIPT, str(root / "model")], check=True)
+    np.savez(root / "calibration.npz", x=X[:100])
+    convert(
+        root / "model", root / "out", ["float32", "int8"], calibration=str(root / "calibration.npz")
+    )
+    return root
+
+
+def data(place: Path, name: str, labels: np.ndarray) -> str:
+    np.savez(place / f"{name}.npz", x=X, labels=labels)
+    return str(place / f"{name}.npz")
+
+
+def test_a_sigmoid_has_an_accuracy_beside_that_of_the_trained_model(place: Path) -> None:
+    above = (X.sum(axis=1) > 0).astype(np.int64)
+    report = bench(
+        [place / "out"],
+        data_source=data(place, "above", above),
+        measuring=Measuring(**QUICK, output="above", metrics=("top1", "auc", "f1")),
+    )
+    assert report.baseline is not None
+    assert report.baseline.batched_size == 64
+    assert len(report.baseline.batched_us) == 10
+    floating, integer = report.measurements
+    for row in (report.baseline, floating, integer):
+        assert row.error == ""
+        assert row.accuracy is not None
+        assert row.accuracy.value > 0.9
+        assert [one.metric for one in row.metrics] == ["auc", "f1"]
+        assert row.metrics[0].value > 0.97
+    assert floating.accuracy_drop == 0.0
+    assert floating.accuracy_drop_interval is not None
+    assert {one.output: one.reference for one in integer.agreement} == {
+        "above": "baseline",
+        "tokens": "baseline",
+    }
+    assert all(one.snr_db > 80 for one in floating.agreement)
+    assert all(15 < one.snr_db < 60 for one in integer.agreement)
+
+
+def test_tokens_are_measured_where_they_have_labels(place: Path) -> None:
+    tokens = RNG.integers(0, 5, (300, 3))
+    tokens[RNG.random((300, 3)) < 0.5] = -1
+    report = bench(
+        [place / "out"],
+        data_source=data(place, "tokens", tokens),
+        measuring=Measuring(**QUICK, output="tokens", metrics=("perplexity", "masked_accuracy")),
+    )
+    assert report.baseline is not None
+    assert report.baseline.accuracy is not None
+    assert report.labels == ()
+    for row in report.measurements:
+        assert row.accuracy is not None
+        assert row.accuracy.value == pytest.approx(report.baseline.accuracy.value, rel=0.1)
+        assert row.accuracy_drop is not None
+        assert row.accuracy_drop_interval is not None
+        low, high = row.accuracy_drop_interval
+        assert low <= row.accuracy_drop <= high
+
+
+def test_profile_and_layers_are_measured_where_they_are_asked_for(place: Path) -> None:
+    report = bench([place / "out"], measuring=Measuring(**QUICK, profile=True, layers=True))
+    floating, integer = report.measurements
+    for row in (floating, integer):
+        assert row.profile is not None, report.notes
+        assert row.profile.operators
+    assert floating.layer_errors == ()
+    assert integer.layer_errors, report.notes
+
+
+def test_labels_that_do_not_fit_the_trained_model_are_refused_before_anything_is_timed(
+    place: Path,
+) -> None:
+    said: list[str] = []
+    with pytest.raises(InputRefused, match="a label is 2, and the model has 2 classes"):
+        bench(
+            [place / "out"],
+            data_source=data(place, "wrong", np.arange(300) % 3),
+            measuring=Measuring(**QUICK, output="above"),
+            on_progress=said.append,
+        )
+    assert not [line for line in said if line.startswith("timing")]
+
+
+def test_samples_are_left_in_the_saved_model_for_a_server_to_warm_up_with(place: Path) -> None:
+    settings = {"rounds": 1, "timing": QUICK["timing"], "serving_warmup": 5}
+    report = bench([place / "out"], measuring=Measuring(**settings))
+    written = place / "model" / "assets.extra" / "tf_serving_warmup_requests"
+    assert written.stat().st_size > 0
+    assert f"5 samples are in {written} as requests that a server warms up with" in report.notes
+    # It is still the model that was converted.
+    assert bench([place / "out"], measuring=Measuring(**QUICK)).baseline is not None
+    with pytest.raises(UsageError, match="written into a SavedModel"):
+        baseline = place / "out" / "model.float32.tflite"
+        bench([place / "out"], baseline=baseline, measuring=Measuring(**settings))

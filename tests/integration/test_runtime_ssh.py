@@ -1,0 +1,268 @@
+"""The runtime ssh against a real sshd on this machine, whose Python is the test's own."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import psutil
+import pytest
+from ssh_server import free_port, start_server, stop_server
+from tiny_tflite import BIASES, WEIGHTS, float_model, int8_model, packed
+
+from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.runtimes.interface import Choice, Model, Settings, Timing
+from edgeconv.runtimes.kinds.ssh import open_runtime
+from edgeconv.runtimes.remote import Address, parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ssh_server import Server
+
+    from edgeconv.runtimes.kinds.ssh import SshRuntime
+
+SAMPLES = {"x": np.linspace(-3, 3, 24, dtype=np.float32).reshape(6, 4)}
+EXPECTED = SAMPLES["x"] @ WEIGHTS.T.astype(np.float32) + BIASES.astype(np.float32)
+TIMING = Timing(warmup=2, warmup_seconds=0.1, repeats=9, seconds=5.0)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    started = start_server(tmp_path_factory.mktemp("sshd"))
+    yield started
+    stop_server(started)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    file = tmp_path / "model.tflite"
+    file.write_bytes(packed(float_model()))
+    return Model(file=file)
+
+
+def opened(server: Server, tmp_path: Path, *, config: str = "config", python: str = sys.executable):
+    choice = Choice(name="ssh", place=server.place(config))
+    return open_runtime(choice, Settings(scratch=tmp_path, python=python, threads=1))
+
+
+def left_behind(server: Server) -> list[str]:
+    """What is still in the directory of temporary files there."""
+    return [path.name for path in server.temporary.iterdir()]
+
+
+def test_a_model_is_timed_and_gives_outputs_there_and_nothing_stays(server, tmp_path, model):
+    with opened(server, tmp_path) as runtime:
+        assert runtime.environment.place == f"ssh:{server.place().partition('?')[0]}"
+        assert runtime.environment.tools["ai-edge-litert"]
+        assert runtime.environment.cores == psutil.cpu_count()
+        timed = runtime.time(model, SAMPLES, TIMING)
+        session = runtime.start(model)
+        given = session.run(SAMPLES)
+        np.testing.assert_array_equal(session.run({"x": SAMPLES["x"][:1]})["y"], given["y"][:1])
+        (directory,) = left_behind(server)
+        assert processes_in(directory) != []
+    np.testing.assert_allclose(given["y"], EXPECTED, rtol=1e-6)
+    assert len(timed.samples_us) == 9
+    assert min(timed.samples_us) > 0
+    assert timed.load_us > 0
+    assert timed.first_us > 0
+    assert (timed.runtime, timed.memory_bytes is not None) == ("ai_edge_litert", True)
+    assert left_behind(server) == []
+    assert processes_in(directory) == []
+    session.close()
+
+
+@pytest.fixture(scope="module")
+def runtime(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshRuntime]:
+    with opened(server, tmp_path_factory.mktemp("scratch")) as one:
+        yield one
+
+
+def test_a_quantised_model_takes_and_gives_floats(runtime, tmp_path):
+    file = tmp_path / "int8.tflite"
+    file.write_bytes(packed(int8_model()))
+    session = runtime.start(Model(file=file))
+    given = session.run(SAMPLES)["y"]
+    session.close()
+    assert given.dtype == np.float32
+    assert np.abs(given - EXPECTED).max() <= 40
+
+
+def test_sessions_work_at_the_same_time(runtime, model):
+    sessions = [runtime.start(model) for _ in range(2)]
+    assert runtime.sessions >= 1
+    for session in sessions:
+        np.testing.assert_allclose(session.run(SAMPLES)["y"], EXPECTED, rtol=1e-6)
+    for session in sessions:
+        session.close()
+
+
+def test_a_model_that_cannot_be_loaded_there_fails_alone(runtime, tmp_path, model):
+    junk = tmp_path / "junk.tflite"
+    junk.write_bytes(b"TFL3 and nothing else")
+    with pytest.raises(ToolFailed, match=r"running junk\.tflite in ai_edge_litert on .*failed"):
+        runtime.time(Model(file=junk), SAMPLES, TIMING)
+    assert runtime.time(model, SAMPLES, TIMING).samples_us
+
+
+def processes_in(directory: str) -> list[str]:
+    """The command lines of the runners in a directory; those of ssh are not among them."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []
+        if len(line) == 3 and line[1].endswith(f"{directory}/runner.py"):
+            found.append(" ".join(line))
+    return found
+
+
+def test_a_connection_that_is_lost_says_so(tmp_path_factory, tmp_path, model):
+    server = start_server(tmp_path_factory.mktemp("short"))
+    try:
+        with opened(server, tmp_path) as runtime:
+            session = runtime.start(model)
+            stop_server(server)
+            with pytest.raises(ToolFailed, match=r"the connection to .* was lost"):
+                session.run(SAMPLES)
+            session.close()
+            with pytest.raises(ToolFailed, match=r"the connection to .* was lost"):
+                runtime.time(model, SAMPLES, TIMING)
+    finally:
+        if server.process.poll() is None:
+            stop_server(server)
+
+
+@pytest.mark.parametrize(
+    ("config", "message", "hint"),
+    [
+        ("stranger_config", "Permission denied", "ssh-copy-id"),
+        ("unknown_config", "Host key verification failed", "connect by hand once"),
+    ],
+)
+def test_a_key_that_is_not_known_is_refused(server, tmp_path, config, message, hint):
+    with (
+        pytest.raises(ToolFailed, match=message) as raised,
+        opened(server, tmp_path, config=config),
+    ):
+        pass
+    assert hint in raised.value.hint
+
+
+def test_a_port_where_nothing_listens_is_refused(server, tmp_path):
+    place = f"127.0.0.1:{free_port()}?config={server.directory / 'config'}"
+    settings = Settings(scratch=tmp_path)
+    with (
+        pytest.raises(ToolFailed, match="Connection refused") as raised,
+        open_runtime(Choice(name="ssh", place=place), settings),
+    ):
+        pass
+    assert "ssh:HOST:PORT" in raised.value.hint
+
+
+def test_a_name_that_no_machine_has_is_refused(server, tmp_path):
+    place = f"no-such-machine.invalid?config={server.directory / 'config'}"
+    with (
+        pytest.raises(ToolFailed, match="cannot connect") as raised,
+        open_runtime(Choice(name="ssh", place=place), Settings(scratch=tmp_path)),
+    ):
+        pass
+    assert "the name is right" in raised.value.hint
+
+
+def test_a_python_that_is_not_there_is_refused(server, tmp_path):
+    with (
+        pytest.raises(ToolFailed, match=r"(?s)there is no working /nowhere/python on .*not found"),
+        opened(server, tmp_path, python="/nowhere/python"),
+    ):
+        pass
+
+
+def python_with(directory: Path, *packages: str) -> str:
+    """A Python that sees nothing but the standard library, and empty packages of these names."""
+    for package in packages:
+        (directory / "packages" / package).mkdir(parents=True)
+        (directory / "packages" / package / "__init__.py").touch()
+    script = directory / "python"
+    path = f"import sys; sys.path.append({str(directory / 'packages')!r})"
+    (directory / "run.py").write_text(
+        f"{path}\nsys.argv[:2] = ['-c']\nexec(sys.argv.pop(1))\n", encoding="utf-8"
+    )
+    # Only `-c` is asked for before the refusal.
+    script.write_text(
+        f'#!/bin/sh\nexec {sys.executable} -I -S {directory / "run.py"} "$@"\n', encoding="utf-8"
+    )
+    script.chmod(0o755)
+    return str(script)
+
+
+@pytest.mark.parametrize(
+    ("packages", "message"),
+    [
+        ((), "there is no numpy in"),
+        (("numpy",), "there is no TFLite interpreter in .*: none of ai_edge_litert, "),
+    ],
+)
+def test_a_python_without_what_is_needed_is_refused(server, tmp_path, packages, message):
+    python = python_with(tmp_path, *packages)
+    with (
+        pytest.raises(ToolFailed, match=message) as raised,
+        opened(server, tmp_path, python=python),
+    ):
+        pass
+    assert f"{python} -m pip install numpy ai-edge-litert" in raised.value.hint
+
+
+def test_an_interpreter_that_does_not_work_is_passed_over_and_named_at_last(server, tmp_path):
+    broken = tmp_path / "broken"
+    (broken / "tflite_runtime").mkdir(parents=True)
+    (broken / "tflite_runtime" / "__init__.py").write_text("raise RuntimeError('built for arm')\n")
+    (broken / "ai_edge_litert").mkdir()
+    (broken / "ai_edge_litert" / "__init__.py").write_text("raise RuntimeError('built for arm')\n")
+    (broken / "tensorflow").mkdir()
+    (broken / "tensorflow" / "__init__.py").write_text("raise RuntimeError('built for arm')\n")
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={broken} exec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    with (
+        pytest.raises(ToolFailed, match=r"no TFLite interpreter works on .*built for arm"),
+        opened(server, tmp_path, python=str(script)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("", "needs a machine"),
+        ("user@", "is no machine"),
+        ("-oProxyCommand=x", "is no machine"),
+        ("-x@host", "is no machine"),
+        ("host:ssh", "is no machine"),
+        ("host?key=a", "unknown option of the runtime ssh 'key'"),
+        ("host?identity=/nowhere/key", "there is no file /nowhere/key"),
+    ],
+)
+def test_a_place_that_is_none_is_refused(tmp_path, place, message):
+    with (
+        pytest.raises(UsageError, match=message),
+        open_runtime(Choice(name="ssh", place=place), Settings(scratch=tmp_path)),
+    ):
+        pass
+
+
+def test_a_place_is_read_as_ssh_reads_it():
+    assert parse_address("pi@board:2222") == Address("board", "pi", "2222")
+    assert parse_address("board") == Address("board")
+    assert parse_address("me@corp@[fe80::1]:22") == Address("fe80::1", "me@corp", "22")
+    assert str(Address("fe80::1", "me", "22")) == "me@[fe80::1]:22"
+
+
+def test_without_an_ssh_here_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with (
+        pytest.raises(UsageError, match="there is no ssh here"),
+        open_runtime(Choice(name="ssh", place="host"), Settings(scratch=tmp_path)),
+    ):
+        pass

@@ -1,0 +1,291 @@
+"""The runtime tfserving against both interfaces, answered by TensorFlow; see serving_server.py."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pytest
+
+from edgeconv.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.runtimes.interface import Choice, Model, Settings, Timing
+from edgeconv.runtimes.kinds.tfserving import open_runtime
+from edgeconv.runtimes.serving import parse_address
+from edgeconv.runtimes.serving_messages import MESSAGES, array_of, fill_tensor, message
+from edgeconv.runtimes.warmup import write_warmup_requests
+from edgeconv.workers import Allowance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PATIENCE_S = 180.0
+MODEL = Model(file=Path("saved_model"), batch=2)
+SAMPLES = {
+    "x": np.array([[1, 2, 3], [3, -1, -9], [0.5, 0.25, np.inf], [1, 1, 1]], np.float32),
+    "shift": np.array([1, 2, 4, 8], np.int32),
+}
+TIMING = Timing(warmup=2, warmup_seconds=0.1, repeats=5, seconds=5.0)
+
+
+class Server(NamedTuple):
+    process: subprocess.Popen[str]
+    directory: Path
+    places: dict[str, str]
+    declared: dict[str, dict[str, list[object]]]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    pytest.importorskip(
+        "tensorflow_serving", reason="there is no tensorflow-serving-api, which has the real stubs"
+    )
+    directory = tmp_path_factory.mktemp("serving")
+    script = Path(__file__).with_name("serving_server.py")
+    with (directory / "log.txt").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(script), str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    ports, deadline = directory / "ports.json", time.monotonic() + PATIENCE_S
+    while not ports.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert ports.exists(), (directory / "log.txt").read_text()[-3000:]
+    said = json.loads(ports.read_text())
+    places = {
+        "rest": f"http://127.0.0.1:{said['rest']}/v1/models/two",
+        "grpc": f"grpc://127.0.0.1:{said['grpc']}/two",
+    }
+    yield Server(process, directory, places, said["declared"])
+    process.communicate(timeout=30)
+
+
+def opened(place: str, tmp_path: Path, timeout_s: float = 30.0):
+    settings = Settings(scratch=tmp_path, allowance=Allowance(timeout_s=timeout_s))
+    return open_runtime(Choice(name="tfserving", place=place), settings)
+
+
+@pytest.mark.parametrize("kind", ["rest", "grpc"])
+def test_a_served_model_gives_its_outputs_and_is_timed(server, tmp_path, kind):
+    with opened(server.places[kind], tmp_path) as runtime:
+        session = runtime.start(MODEL)
+        given = session.run(SAMPLES)
+        session.close()
+        timed = runtime.time(MODEL, SAMPLES, TIMING)
+    x, shift = SAMPLES["x"], SAMPLES["shift"]
+    with np.errstate(invalid="ignore"):
+        exponents = np.exp(x - x.max(axis=1, keepdims=True))
+    scores = exponents / exponents.sum(axis=1, keepdims=True) / shift[:, None]
+    np.testing.assert_allclose(given["scores"][[0, 1, 3]], scores[[0, 1, 3]], rtol=1e-5)
+    assert np.isnan(given["scores"][2]).any()
+    np.testing.assert_array_equal(given["rank"], np.argsort(x, axis=1) + shift[:, None])
+    np.testing.assert_array_equal(given["large"], [True, False, True, True])
+    assert {name: str(value.dtype) for name, value in given.items()} == {
+        "scores": "float32",
+        "rank": "int32",
+        "large": "bool",
+    }
+    assert runtime.environment.tools == {"served model": "two, version 3"}
+    assert runtime.environment.place == f"tfserving:{server.places[kind]}"
+    assert len(timed.samples_us) == 5
+    assert min(*timed.samples_us, timed.first_us, timed.load_us) > 50
+    assert timed.warmup >= 2
+
+
+@pytest.mark.parametrize("kind", ["rest", "grpc"])
+def test_another_signature_with_a_single_output_is_called(server, tmp_path, kind):
+    model = Model(file=Path("saved_model"), signature="twice", batch=4)
+    with opened(server.places[kind], tmp_path) as runtime:
+        session = runtime.start(model)
+        given = session.run({"x": SAMPLES["x"]})
+        session.close()
+    assert list(given) == ["y"]
+    np.testing.assert_array_equal(given["y"], 2 * SAMPLES["x"])
+
+
+@pytest.mark.parametrize("kind", ["rest", "grpc"])
+def test_a_call_that_the_server_does_not_take_says_what_the_server_says(server, tmp_path, kind):
+    with opened(server.places[kind], tmp_path) as runtime:
+        session = runtime.start(MODEL)
+        with pytest.raises(ToolFailed, match=r"refused the samples: .*inputs") as raised:
+            session.run({"y": SAMPLES["x"]})
+        session.close()
+    assert "the same signature" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("rest", "none", "404 Servable not found"),
+        ("rest", "ending", "has no model to answer with: 7 END"),
+        ("rest", "two/versions/9", "404 Servable not found"),
+        ("grpc", "none", "Could not find any versions"),
+    ],
+)
+def test_a_model_that_is_not_served_is_refused(server, tmp_path, kind, name, message):
+    place = server.places[kind].removesuffix("two") + name
+    with pytest.raises(ToolFailed, match=message) as raised, opened(place, tmp_path):
+        pass
+    assert "--model_name" in raised.value.hint
+
+
+@pytest.mark.parametrize("kind", ["rest", "grpc"])
+def test_a_port_where_nothing_listens_is_refused(server, tmp_path, kind):
+    place = re.sub(r":\d+", ":1", server.places[kind])
+    with pytest.raises(ToolFailed, match="no TensorFlow Serving answers at") as raised:
+        opened(place, tmp_path, timeout_s=5).__enter__()
+    assert "tensorflow_model_server" in raised.value.hint
+
+
+@pytest.mark.parametrize("kind", ["rest", "grpc"])
+def test_the_other_interface_is_not_taken_for_the_one_asked_for(server, tmp_path, kind):
+    ports = {name: re.search(r":(\d+)/", place)[1] for name, place in server.places.items()}
+    other = ports["grpc" if kind == "rest" else "rest"]
+    place = server.places[kind].replace(ports[kind], other)
+    with pytest.raises(ToolFailed, match="no TensorFlow Serving answers at"):
+        opened(place, tmp_path, timeout_s=5).__enter__()
+
+
+class Page(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<html>hello</html>")
+
+    def log_message(self, *_):
+        pass
+
+
+def test_another_web_server_is_not_taken_for_tensorflow_serving(tmp_path):
+    web = HTTPServer(("127.0.0.1", 0), Page)
+    thread = Thread(target=web.serve_forever)
+    thread.start()
+    place = f"http://127.0.0.1:{web.server_address[1]}/v1/models/two"
+    with pytest.raises(ToolFailed, match="is no TensorFlow Serving: it answers no JSON"):
+        opened(place, tmp_path).__enter__()
+    web.shutdown()
+    thread.join()
+    web.server_close()
+
+
+@pytest.mark.parametrize(
+    "place", ["", "127.0.0.1:8500", "http://host:8501/two", "grpc://host", "grpc://host/two/three"]
+)
+def test_an_address_that_is_none_is_refused(tmp_path, place):
+    with pytest.raises(UsageError, match="address"):
+        opened(place, tmp_path).__enter__()
+
+
+def test_an_address_goes_to_text_and_back():
+    for text in (
+        "http://host:8501/v1/models/two",
+        "https://host/behind/a/proxy/v1/models/two/versions/12",
+        "grpc://host:8500/two",
+        "grpc://host:8500/two/12",
+    ):
+        assert str(parse_address(text)) == text
+
+
+def test_the_messages_are_those_of_tensorflow_serving(server):
+    """Each field declared here has the number, the type and the repetition of the real one."""
+    real = {
+        "TensorEntry": "tensorflow.serving.PredictRequest.InputsEntry",
+        "Dim": "tensorflow.TensorShapeProto.Dim",
+        "Int64Value": "google.protobuf.Int64Value",
+        "Status": "tensorflow.serving.StatusProto",
+        "TensorProto": "tensorflow.TensorProto",
+        "TensorShapeProto": "tensorflow.TensorShapeProto",
+    }
+    enumeration, int32 = 14, 5
+    for name, fields in MESSAGES.items():
+        theirs = server.declared[real.get(name, f"tensorflow.serving.{name}")]
+        for field in message(name).DESCRIPTOR.fields:
+            number, kind, repeated, _ = theirs[field.name]
+            ours = (field.number, field.type, field.is_repeated)
+            assert ours == (number, int32 if kind == enumeration else kind, repeated), field.name
+        assert fields.keys() <= theirs.keys()
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float16",
+        "float32",
+        "float64",
+        "int8",
+        "uint8",
+        "int16",
+        "uint16",
+        "int32",
+        "uint32",
+        "int64",
+        "uint64",
+        "bool",
+    ],
+)
+def test_an_array_goes_into_a_message_and_back(dtype):
+    array = np.array([[0, 1, 3], [2, 5, 7]]).astype(dtype)
+    tensor = message("TensorProto")()
+    fill_tensor(tensor, array, "input 'x'")
+    back = array_of(tensor, "x")
+    assert back.dtype == array.dtype
+    np.testing.assert_array_equal(back, array)
+
+
+def test_values_that_a_message_leaves_out_are_as_the_last_one():
+    tensor = message("TensorProto")(dtype=1, float_val=[1.5, 2.5])
+    tensor.tensor_shape.dim.add(size=4)
+    np.testing.assert_array_equal(array_of(tensor, "x"), [1.5, 2.5, 2.5, 2.5])
+    empty = message("TensorProto")(dtype=9)
+    np.testing.assert_array_equal(array_of(empty, "x"), 0)
+
+
+def test_strings_are_neither_sent_nor_taken():
+    with pytest.raises(InputRefused, match="input 'x' has the type <U1"):
+        fill_tensor(message("TensorProto")(), np.array(["a"]), "input 'x'")
+    with pytest.raises(ToolFailed, match="output 'y' is of TensorFlow's type 7"):
+        array_of(message("TensorProto")(dtype=7), "output 'y'")
+
+
+def test_tensorflow_reads_the_warm_up_requests_back(server):
+    saved_model = server.directory / "model" / "3"
+    file = write_warmup_requests(saved_model, SAMPLES, "serving_default", 3)
+    assert file == saved_model / "assets.extra" / "tf_serving_warmup_requests"
+    server.process.stdin.write(f"{file}\n")
+    server.process.stdin.flush()
+    requests = json.loads(server.process.stdout.readline())
+    assert [request["inputs"]["shift"] for request in requests] == [[1], [2], [4]]
+    assert requests[1] == {
+        "kind": "predict_log",
+        "name": "3",
+        "signature": "serving_default",
+        "inputs": {"x": [[3.0, -1.0, -9.0]], "shift": [2]},
+        "dtypes": {"x": "float32", "shift": "int32"},
+        "unknown": False,
+    }
+    before = file.read_bytes()
+    write_warmup_requests(saved_model, SAMPLES, "serving_default", 1)
+    assert before.startswith(file.read_bytes())
+
+
+def test_no_warm_up_requests_are_written_where_they_cannot_be(tmp_path):
+    with pytest.raises(InputRefused, match="is no SavedModel"):
+        write_warmup_requests(tmp_path, SAMPLES)
+    (tmp_path / "saved_model.pb").touch()
+    with pytest.raises(UsageError, match="0 warm-up requests"):
+        write_warmup_requests(tmp_path, SAMPLES, count=0)
+    with pytest.raises(UsageError, match="1001 warm-up requests"):
+        write_warmup_requests(tmp_path, SAMPLES, count=1001)
+    with pytest.raises(InputRefused, match="there are no samples"):
+        write_warmup_requests(tmp_path, {"x": SAMPLES["x"][:0]})
+    assert [path.name for path in tmp_path.iterdir()] == ["saved_model.pb"]

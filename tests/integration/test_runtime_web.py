@@ -1,0 +1,267 @@
+"""The runtime web in a real Chromium, with LiteRT.js from the npm registry."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import psutil
+import pytest
+from tiny_tflite import Graph, float_model, int8_model, packed, run
+
+from edgeconv.errors import InputRefused, OutputRefused, ToolFailed, UsageError
+from edgeconv.runtimes.interface import Choice, Model, Settings, Timing
+from edgeconv.runtimes.kinds.web import open_runtime
+from edgeconv.runtimes.web_package import litertjs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edgeconv.runtimes.kinds.web import WebRuntime
+
+DATA = Path(__file__).parents[2].parent / "shared" / "data"
+SAMPLES = {"x": np.linspace(-3, 3, 24, dtype=np.float32).reshape(6, 4)}
+TIMING = Timing(warmup=2, warmup_seconds=0.1, repeats=9, seconds=5.0)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that has LiteRT.js."""
+    if not shutil.which("chromium") and not shutil.which("google-chrome"):
+        pytest.skip("there is no chromium here")
+    if not shutil.which("npm"):
+        pytest.skip("there is no npm here, which LiteRT.js comes by")
+    directory = tmp_path_factory.mktemp("cache")
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGECONV_CACHE_DIR", str(directory))
+        try:
+            package = litertjs("", said.append)
+        except ToolFailed as error:
+            pytest.skip(f"LiteRT.js cannot be installed here: {error}")
+        assert (package / "@litertjs" / "core" / "wasm").is_dir()
+        assert said == ["installing LiteRT.js 2.5.3, this once"]
+        assert litertjs("2.5.3", said.append) == package
+        assert len(said) == 1
+    return directory
+
+
+@pytest.fixture(scope="module")
+def runtime(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebRuntime]:
+    scratch = tmp_path_factory.mktemp("scratch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGECONV_CACHE_DIR", str(cache))
+        with open_runtime(Choice(name="web"), Settings(scratch=scratch)) as one:
+            yield one
+
+
+def written(tmp_path: Path, model, name: str = "model.tflite") -> Path:
+    for tensor in model.subgraphs[0].tensors:
+        tensor.shapeSignature = None
+    file = tmp_path / name
+    file.write_bytes(packed(model))
+    return file
+
+
+def outputs(runtime: WebRuntime, model: Model, samples) -> dict[str, np.ndarray]:
+    session = runtime.start(model)
+    try:
+        return session.run(samples)
+    finally:
+        session.close()
+
+
+def browsers() -> list[int]:
+    """The processes that this one started, and those that they started."""
+    return [child.pid for child in psutil.Process().children(recursive=True)]
+
+
+@pytest.mark.parametrize("signature", [None, ("serving_default", ["x"], ["y"])])
+def test_a_model_gives_the_outputs_that_it_gives_natively(runtime, tmp_path, signature):
+    file = written(tmp_path, float_model(signature=signature))
+    given = outputs(runtime, Model(file=file), SAMPLES)
+    native = [run(file.read_bytes(), row[None])[0] for row in SAMPLES["x"]]
+    assert {name: (v.shape, str(v.dtype)) for name, v in given.items()} == {
+        "y": ((6, 3), "float32")
+    }
+    np.testing.assert_allclose(given["y"], np.concatenate(native), atol=1e-5)
+
+
+def test_a_model_is_timed_in_a_browser_of_its_own_which_is_gone_then(runtime, tmp_path):
+    file = written(tmp_path, float_model())
+    timed = runtime.time(Model(file=file), SAMPLES, TIMING)
+    assert (timed.runtime, timed.version) == ("LiteRT.js", "2.5.3")
+    assert len(timed.samples_us) == 9
+    assert 0 <= min(timed.samples_us) < 100_000
+    assert max(timed.samples_us) > 0
+    assert timed.load_us > 0
+    assert timed.first_us > 0
+    assert timed.warmup >= 2
+    assert runtime.environment.tools["Chromium"].count(".") == 3
+    assert browsers() == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["hand_gesture/keypoint_classifier", "tflm_models/hello_world__models__hello_world_float"],
+)
+def test_a_real_model_agrees_with_native(runtime, tmp_path, name):
+    source = DATA / f"{name}.tflite"
+    if not source.exists():
+        pytest.skip(f"there is no {source}")
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = schema.ModelT.InitFromPackedBuf(source.read_bytes(), 0)
+    file = written(tmp_path, model)
+    graph = model.subgraphs[0]
+    spec = graph.tensors[graph.inputs[0]]
+    values = np.random.default_rng(1).uniform(0, 1, (5, *spec.shape[1:])).astype(np.float32)
+    key = model.signatureDefs and model.signatureDefs[0].inputs[0].name.decode()
+    (given,) = outputs(runtime, Model(file=file), {key or spec.name.decode(): values}).values()
+    native = np.concatenate([run(file.read_bytes(), row[None])[0] for row in values])
+    np.testing.assert_allclose(given, native, atol=1e-5)
+
+
+def test_batches_several_inputs_and_integers_go_through(runtime, tmp_path):
+    graph = Graph()
+    a = graph.tensor("a", (2, 3), "float32")
+    b = graph.tensor("b", (2, 3), "float32")
+    n = graph.tensor("n", (2,), "int32")
+    total, same = graph.tensor("total", (2, 3), "float32"), graph.tensor("same", (2,), "int32")
+    graph.operator("ADD", [a, b], [total])
+    graph.operator("ADD", [n, n], [same])
+    # The signature has them in another order than the graph.
+    names = ("serve", ["second", "count", "first"], ["twice", "sum"])
+    model = graph.model([b, n, a], [same, total], signature=names)
+    model.subgraphs[0].inputs, model.subgraphs[0].outputs = [a, b, n], [total, same]
+    file = written(tmp_path, model)
+    samples = {
+        "first": np.arange(12, dtype=np.float32).reshape(4, 3),
+        "second": np.full((4, 3), 100, np.float32),
+        "count": np.array([1, 2, 3, 4]),
+    }
+    given = outputs(runtime, Model(file=file, signature="serve", batch=2), samples)
+    np.testing.assert_array_equal(given["sum"], samples["first"] + 100)
+    np.testing.assert_array_equal(given["twice"], [2, 4, 6, 8])
+
+
+def test_a_model_of_uint8_takes_and_gives_floats(runtime, tmp_path):
+    graph = Graph()
+    x = graph.tensor("x", (1, 4), "uint8", scale=0.5, zero_point=128)
+    y = graph.tensor("y", (1, 4), "uint8", scale=1.0, zero_point=128)
+    graph.operator("ADD", [x, x], [y], version=2)
+    file = written(tmp_path, graph.model([x], [y]))
+    given = outputs(runtime, Model(file=file), {"x": np.array([[1, -2, 0.5, 100]], np.float32)})
+    np.testing.assert_allclose(given["y"], [[2, -4, 1, 127]], atol=1)
+    assert given["y"].dtype == np.float32
+
+
+def test_threads_are_there_when_they_are_asked_for(cache, monkeypatch, tmp_path):
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
+    file = written(tmp_path, float_model())
+    with open_runtime(Choice(name="web"), Settings(scratch=tmp_path, threads=2)) as runtime:
+        given = outputs(runtime, Model(file=file), SAMPLES)
+    assert given["y"].shape == (6, 3)
+
+
+def test_what_litert_js_cannot_run_is_refused_before_a_browser_starts(runtime, tmp_path):
+    dynamic, quantised = tmp_path / "dynamic.tflite", tmp_path / "int8.tflite"
+    dynamic.write_bytes(packed(float_model()))
+    quantised.write_bytes(packed(int8_model()))
+    with pytest.raises(InputRefused, match=r"the shape \[-1, 4\]") as raised:
+        runtime.start(Model(file=dynamic))
+    assert "--batch 1" in raised.value.hint
+    with pytest.raises(InputRefused, match="'x' is int8") as raised:
+        runtime.start(Model(file=quantised))
+    assert "--io uint8" in raised.value.hint
+
+
+def test_a_model_that_does_not_load_fails_alone(runtime, tmp_path):
+    graph = Graph()
+    x, y = graph.tensor("x", (1, 4), "float32"), graph.tensor("y", (1, 4), "float32")
+    graph.operator("NoSuchOperator", [x], [y])
+    bad = written(tmp_path, graph.model([x], [y]), "bad.tflite")
+    # LiteRT.js itself gives zeros for it.
+    with pytest.raises(ToolFailed, match=r"running bad\.tflite in .* failed: .*NoSuchOperator"):
+        outputs(runtime, Model(file=bad), SAMPLES)
+    with pytest.raises(ToolFailed, match=r"running bad\.tflite in .* failed: .*NoSuchOperator"):
+        runtime.time(Model(file=bad), SAMPLES, TIMING)
+    graph = Graph()
+    x, y = graph.tensor("x", (1, 4), "float32"), graph.tensor("y", (1, 4), "float32")
+    graph.operator("RESHAPE", [x], [y], version=99)
+    newer = written(tmp_path, graph.model([x], [y]), "newer.tflite")
+    with pytest.raises(ToolFailed, match=r"running newer\.tflite in LiteRT\.js failed: "):
+        runtime.start(Model(file=newer))
+    assert browsers() == []
+    assert outputs(runtime, Model(file=written(tmp_path, float_model())), SAMPLES)
+
+
+@pytest.mark.parametrize("what", ["browser", "page"])
+def test_a_browser_that_dies_in_the_middle_says_so(runtime, tmp_path, what):
+    session = runtime.start(Model(file=written(tmp_path, float_model())))
+    lines = {p: " ".join(p.cmdline()) for p in psutil.Process().children(recursive=True)}
+    is_page = {p: "--type=renderer" in line for p, line in lines.items()}
+    is_browser = {p: "--headless" in line and "--type=" not in line for p, line in lines.items()}
+    chosen = [p for p in lines if (is_page if what == "page" else is_browser)[p]]
+    assert chosen
+    for process in chosen:
+        process.kill()
+    with pytest.raises(ToolFailed, match=r"running model\.tflite in LiteRT\.js"):
+        session.run(SAMPLES)
+    session.close()
+    assert browsers() == []
+
+
+def test_a_missing_browser_or_npm_says_what_to_install(tmp_path, monkeypatch):
+    settings = Settings(scratch=tmp_path)
+    with pytest.raises(UsageError, match="there is no browser /nowhere/chrome") as raised:
+        open_runtime(Choice(name="web", place="/nowhere/chrome"), settings).__enter__()
+    assert "web:FILE" in raised.value.hint
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="no Chromium or Chrome") as raised:
+        open_runtime(Choice(name="web"), settings).__enter__()
+    assert "chromium" in raised.value.hint
+    browser = tmp_path / "chromium"
+    browser.write_text("#!/bin/sh\nexit 0\n")
+    browser.chmod(0o755)
+    with pytest.raises(UsageError, match="npm, which is not here") as raised:
+        open_runtime(Choice(name="web"), settings).__enter__()
+    assert "nodejs and npm" in raised.value.hint
+
+
+def test_a_browser_that_is_none_is_refused(cache, monkeypatch, tmp_path):
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
+    browser = tmp_path / "browser"
+    browser.write_text("#!/bin/sh\necho I am an editor\n")
+    browser.chmod(0o755)
+    choice = Choice(name="web", place=str(browser))
+    with pytest.raises(ToolFailed, match="does not say which version it is: 'I am an editor"):
+        open_runtime(choice, Settings(scratch=tmp_path)).__enter__()
+    browser.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Chromium 1.2.3\n')
+    with pytest.raises(ToolFailed, match=r"LiteRT\.js in the browser ended"):
+        open_runtime(choice, Settings(scratch=tmp_path)).__enter__()
+
+
+def test_a_version_that_is_none_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="web==new names no version"):
+        litertjs("new", print)
+
+
+def test_an_npm_that_fails_says_so_and_leaves_nothing_that_counts(tmp_path, monkeypatch):
+    npm = tmp_path / "npm"
+    npm.write_text("#!/bin/sh\necho npm error 404 Not Found\nexit 1\n")
+    npm.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for _ in range(2):
+        with pytest.raises(ToolFailed, match="404 Not Found") as raised:
+            litertjs("9.9.9", lambda _: None)
+    assert "registry" in raised.value.hint
+
+
+def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.raises(OutputRefused, match="cannot make"):
+        litertjs("", print)

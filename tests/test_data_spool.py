@@ -1,0 +1,97 @@
+"""Samples handed over in parts, and rows that are written as they come."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeconv.data import Samples, SamplesHash, open_samples, sha256_samples
+from edgeconv.data.spool import RowsFile, put_part, take_parts, waiting_parts
+from edgeconv.errors import InputRefused, OutputRefused
+from edgeconv.nouns import TensorSpec
+
+X = np.arange(24, dtype=np.float32).reshape(12, 2)
+
+
+def test_parts_are_taken_in_order_and_waited_for(tmp_path: Path) -> None:
+    def hand_over() -> None:
+        for number in range(4):
+            put_part(Samples({"x": X[3 * number : 3 * number + 3]}, None, "s"), tmp_path, number)
+
+    thread = threading.Thread(target=hand_over)
+    thread.start()
+    taken = [part.arrays["x"].copy() for part in take_parts(tmp_path, 12)]
+    thread.join()
+    np.testing.assert_array_equal(np.concatenate(taken), X)
+    assert waiting_parts(tmp_path) == 0
+
+
+def test_rows_may_be_written_in_any_order(tmp_path: Path) -> None:
+    file = RowsFile(tmp_path / "rows" / "0.npy", 12, X[:1])
+    for start in (6, 0, 3, 9):
+        file.write(start, X[start : start + 3])
+    file.close()
+    np.testing.assert_array_equal(np.load(tmp_path / "rows" / "0.npy"), X)
+
+
+@pytest.mark.parametrize("rows", [X[:2].astype(np.float64), X[:2, :1]])
+def test_rows_of_another_kind_are_refused(tmp_path: Path, rows: np.ndarray) -> None:
+    file = RowsFile(tmp_path / "0.npy", 12, X)
+    with pytest.raises(InputRefused, match="after some of float32"):
+        file.write(0, rows)
+    file.close()
+
+
+def test_rows_that_do_not_fit_on_the_disk_are_refused(tiny_disk: Path) -> None:
+    file = RowsFile(tiny_disk / "0.npy", 10**5, X)
+    with pytest.raises(OutputRefused, match="cannot write outputs"):
+        file.write(0, np.zeros((10**5, 2), np.float32))
+    file.close()
+
+
+def test_the_hash_of_parts_is_that_of_the_whole() -> None:
+    labels = np.arange(12)
+    digest = SamplesHash()
+    for rows in (slice(0, 5), slice(5, 6), slice(6, 12)):
+        digest.update(Samples({"x": X[rows], "y": X[rows, :1]}, labels[rows], "s"))
+    whole = Samples({"y": X[:, :1], "x": X}, labels, "s")
+    assert digest.hexdigest() == sha256_samples(whole)
+
+
+def test_a_large_npy_is_read_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "x.npy", X)
+    monkeypatch.setattr("edgeconv.data.kinds.npy._AT_ONCE_BYTES", 10)
+    opened = open_samples(
+        f"npy:{tmp_path}/x.npy", (TensorSpec(name="x", shape=(1, 2), dtype="float32"),)
+    )
+    assert not isinstance(opened.columns["x"], np.ndarray)
+    parts = [part.arrays["x"] for part in opened.chunks(np.array([1, 4, 7, 8, 11]), 2)]
+    assert [len(part) for part in parts] == [2, 2, 1]
+    np.testing.assert_array_equal(np.concatenate(parts), X[[1, 4, 7, 8, 11]])
+    np.save(tmp_path / "x.npy", np.asfortranarray(X))
+    with pytest.raises(InputRefused, match="not stored row after row"):
+        open_samples(f"npy:{tmp_path}/x.npy", opened.inputs)
+    whole = (tmp_path / "x.npy").read_bytes()
+    (tmp_path / "x.npy").write_bytes(whole[:-4])
+    with pytest.raises(InputRefused, match="cut short"):
+        open_samples(f"npy:{tmp_path}/x.npy", opened.inputs)
+
+
+def test_labels_may_be_any_numbers_where_such_are_asked_for(tmp_path: Path) -> None:
+    spec = TensorSpec(name="x", shape=(1, 2), dtype="float32")
+    for labels in (np.linspace(0, 1, 12), np.full((12, 3), -1)):
+        np.savez(tmp_path / "d.npz", x=X, labels=labels)
+        opened = open_samples(str(tmp_path / "d.npz"), (spec,), only_classes=False)
+        np.testing.assert_array_equal(opened.labels, labels)
+        with pytest.raises(InputRefused):
+            open_samples(str(tmp_path / "d.npz"), (spec,))
+    np.savez(tmp_path / "d.npz", x=X, labels=np.full(12, np.nan))
+    with pytest.raises(InputRefused, match="finite"):
+        open_samples(str(tmp_path / "d.npz"), (spec,), only_classes=False)
+    (tmp_path / "d.csv").write_text("a,b,y\n" + "1,2,0.5\n" * 12)
+    opened = open_samples(f"{tmp_path}/d.csv?labels=y", (spec,), only_classes=False)
+    assert opened.labels is not None
+    assert opened.labels.tolist() == [0.5] * 12

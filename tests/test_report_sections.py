@@ -1,0 +1,327 @@
+"""What the page says beside the table: flips, layers, profiles, the budget's corner, drops."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import msgspec
+import pytest
+import report_example as example
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeconv.nouns import Accuracy, Finding, LayerError, Measurement, Profile, Report, Verdict
+from edgeconv.report import units
+from edgeconv.report.facts import (
+    agreement_table,
+    batched_line,
+    command_line,
+    condition_facts,
+    latency_table,
+)
+from edgeconv.report.flips import class_name, flip_tables, flips_of
+from edgeconv.report.forest import drop_picture, start_picture
+from edgeconv.report.html import render_html
+from edgeconv.report.layers import layer_name, layer_tables, profile_tables, worst_first
+from edgeconv.report.models_table import models_table
+from edgeconv.report.plots import Point, Worth, accuracy_plot
+from edgeconv.report.region import Region, latency_region, size_region
+from edgeconv.report.rows import accuracy_heading, model_rows
+from edgeconv.report.text import report_table
+from edgeconv.report.traces import layer_picture
+from edgeconv.report.values import drop_value, duration_interval, metric_value
+
+NUMBER = st.floats(allow_nan=True, allow_infinity=True)
+
+
+def changed(**changes: Any) -> Report:
+    return msgspec.structs.replace(example.report(), **changes)
+
+
+def row(**changes: Any) -> Measurement:
+    return msgspec.structs.replace(example.measurement("int8"), **changes)
+
+
+def classes(*predicted: int) -> Measurement:
+    return row(accuracy=Accuracy(value=0.5, samples=len(predicted), predicted=predicted))
+
+
+# Flips
+
+
+def test_flips_are_told_by_their_effect_and_what_became_wrong_comes_first() -> None:
+    labels = (0, 0, 1, 1, 2, 2)
+    flips = flips_of(classes(0, 3, 1, 4, 1, 1), classes(3, 0, 5, 1, 0, 0), labels)
+    assert [(f.effect, f.label, f.before, f.after, f.samples) for f in flips] == [
+        ("broken", 0, 0, 3, (1,)),
+        ("broken", 1, 1, 4, (3,)),
+        ("fixed", 0, 3, 0, (0,)),
+        ("fixed", 1, 5, 1, (2,)),
+        ("other", 2, 0, 1, (4, 5)),
+    ]
+
+
+def test_without_labels_a_flip_is_neither_right_nor_wrong() -> None:
+    (flip,) = flips_of(classes(1, 2), classes(1, 3), ())
+    assert (flip.effect, flip.label, flip.samples) == ("other", None, (1,))
+    report = changed(baseline=classes(1, 3), measurements=(classes(1, 2),), labels=())
+    ((_, said, table),) = flip_tables(report)
+    assert said == "1 changed"
+    assert [cell.text for cell in table.lines[0].cells] == [
+        "–",
+        "three",
+        "two",
+        "changed",
+        "1",
+        "1",
+    ]
+
+
+def test_other_samples_or_no_classes_give_no_flips() -> None:
+    assert flips_of(classes(1, 2), classes(1, 2, 3), ()) == []
+    assert flips_of(row(accuracy=None), classes(1), (1,)) == []
+    assert flip_tables(changed(baseline=None)) == []
+
+
+@given(st.lists(st.tuples(*(st.integers(0, 4),) * 3), max_size=40))
+def test_every_changed_sample_is_in_one_flip(samples: list[tuple[int, int, int]]) -> None:
+    before = classes(*(was for was, _, _ in samples))
+    after = classes(*(now for _, now, _ in samples))
+    flips = flips_of(after, before, tuple(label for *_, label in samples))
+    indices = sorted(i for flip in flips for i in flip.samples)
+    assert indices == [i for i, (was, now, _) in enumerate(samples) if was != now]
+
+
+def test_the_page_names_classes_and_gives_examples() -> None:
+    page = render_html(example.report())
+    assert "13 became wrong, 2 became right" in page
+    assert class_name(3, example.CLASSES) == "three"
+    assert class_name(30, example.CLASSES) == "30"
+    part = page.split('id="flips-5-caption"')[1]
+    assert '<th scope="row">zero</th>' in part
+    assert ">0, 10</td>" in part
+
+
+# Layers and profiles
+
+
+def error(layer: str, snr_db: float) -> LayerError:
+    return LayerError(layer=layer, operator="ADD", samples=1, snr_db=snr_db, max_error=0.5)
+
+
+def test_the_worst_layers_come_first_and_nan_is_the_worst() -> None:
+    errors = (error("a", 30.0), error("b", math.nan), error("c", -3.0))
+    assert [(place, e.layer) for place, e in worst_first(errors)] == [(2, "b"), (3, "c"), (1, "a")]
+    ((name, said, table),) = layer_tables(changed(measurements=(row(layer_errors=errors),)))
+    assert (name, said) == ("digits_cnn-int8", "worst: b, NaN")
+    assert [line.cells[0].text for line in table.lines] == ["b", "c", "a"]
+
+
+def test_joined_names_of_a_layer_are_shown_by_the_first() -> None:
+    assert layer_name("a/Relu;a/BiasAdd;a/Conv2D") == "a/Relu …"
+    assert layer_name("") == "–"
+
+
+@given(st.lists(NUMBER, max_size=200))
+def test_any_errors_along_a_graph_can_be_drawn(values: list[float]) -> None:
+    svg = layer_picture([error(f"l{i}", v) for i, v in enumerate(values)], "k", "m")
+    assert (svg is None) == all(math.isnan(v) for v in values)
+    assert not re.search("nan|inf", (svg or "").split("</desc>")[-1].replace("NaN", ""))
+
+
+def test_a_profile_is_told_by_operator_with_its_residual_and_what_is_not_delegated() -> None:
+    tables = {name: (said, listed) for name, said, listed in profile_tables(example.report())}
+    said, (by_operator, by_layer) = tables["digits_cnn-int8"]
+    assert said == "by the runtime's own profiling; 1.0 % not delegated, residual 2.09 µs"
+    cells = [[cell.text for cell in line.cells] for line in by_operator.lines]
+    assert cells[0] == ["CONV_2D", "XNNPACK", "2", "20.6 µs", "69.0 %"]
+    assert cells[-1] == ["not in any operator", "", "", "2.09 µs", "7.0 %"]
+    assert ["RESHAPE", "the runtime itself", "1", "0.298 µs", "1.0 %"] in cells
+    assert [line.cells[3].text for line in by_layer.lines][:2] == ["3", "1"]
+    assert "by timing models" in tables["digits_cnn-int16x8"][0]
+
+
+def test_a_profile_of_no_time_at_all_is_no_error() -> None:
+    profile = Profile(
+        method="runtime", total_us=0.0, operators=example.profile(3, "int8").operators
+    )
+    page = render_html(changed(measurements=(row(profile=profile),)))
+    assert "NaN" not in page.split("<script>")[0]
+
+
+# The budget's corner of a plot
+
+
+def judged(*findings: tuple[str, str, float]) -> Report:
+    return changed(
+        verdict=Verdict(
+            findings=tuple(
+                Finding(model=model, limit=limit, allowed=allowed, actual=1.0, ok=True)
+                for model, limit, allowed in findings
+            )
+        )
+    )
+
+
+def test_limits_of_all_models_make_the_corner_and_the_loosest_counts() -> None:
+    report = judged(
+        ("a", "max-size-bytes", 100.0),
+        ("b", "max-size-bytes", 200.0),
+        ("a", "max-accuracy-drop", 0.01),
+        ("b", "max-accuracy-drop", 0.01),
+        ("a", "max-latency-p50-us", 50.0),
+    )
+    assert size_region(report) == Region(most_cost=200.0, least_value=352 / 360 - 0.01)
+    assert latency_region(report) == Region(least_value=352 / 360 - 0.01)
+
+
+def test_ratios_are_of_the_baseline_and_of_float32() -> None:
+    report = judged(
+        ("a", "max-size-ratio", 0.5), ("a", "max-latency-ratio", 2.0), ("a", "min-accuracy", 0.9)
+    )
+    float32 = example.measurement("float32").latency
+    assert float32 is not None
+    assert size_region(report) == Region(most_cost=115_502.0, least_value=0.9)
+    assert latency_region(report) == Region(most_cost=2 * float32.p50_us, least_value=0.9)
+    assert not size_region(changed(verdict=None)).is_limited
+
+
+def test_the_corner_is_drawn_where_it_is_limited() -> None:
+    points = [Point("int8", 5e4, 0.97, False), Point("big", 2e5, 0.98, False)]
+    region = Region(most_cost=1e5, least_value=0.975)
+    svg = accuracy_plot(points, key="k", heading="s", form=units.size, region=region) or ""
+    assert svg.count('class="allowed"') == 1
+    assert svg.count('class="limit"') == 2
+    assert "allowed" not in (accuracy_plot(points, key="k", heading="s", form=units.size) or "")
+
+
+@given(NUMBER, NUMBER)
+def test_any_limit_can_be_drawn(most_cost: float, least_value: float) -> None:
+    region = Region(most_cost=most_cost, least_value=least_value)
+    points = [Point("a", 5e4, 0.97, False), Point("b", 6e4, 0.9, True)]
+    svg = accuracy_plot(points, key="k", heading="s", form=units.size, region=region) or ""
+    assert not re.search(r'"-|nan|inf', svg.split("</desc>")[1])
+
+
+# Metrics that are no shares
+
+
+def test_a_metric_where_less_is_better_is_drawn_with_the_best_on_top() -> None:
+    worth = Worth("mae", is_share=False, higher_is_better=False)
+    points = [Point("good", 10.0, 1.5, False), Point("bad", 20.0, 12.0, False)]
+    svg = accuracy_plot(points, key="k", heading="s", form=units.size, worth=worth) or ""
+    heights = {name: float(y) for y, name in re.findall(r'cy="([\d.]+)" r="5"><title>(\w+):', svg)}
+    assert heights["good"] < heights["bad"]
+    assert re.findall(r'class="(best|other)"', svg) == ["other", "best"]
+    assert "good: 10 B, 1.500" in svg
+
+
+def test_an_error_is_no_percentage_anywhere() -> None:
+    mae = Accuracy(metric="mae", value=1.25, samples=9, higher_is_better=False, per_sample=(1.25,))
+    one = row(accuracy=mae, accuracy_drop=0.5, accuracy_drop_interval=(0.25, 0.75))
+    report = changed(
+        measurements=(one,),
+        comparisons=(),
+        baseline=msgspec.structs.replace(example.baseline(), accuracy=mae),
+    )
+    assert accuracy_heading(report) == "mae ↓"
+    made = model_rows(report)[1]
+    assert (made.accuracy, made.drop, made.drop_interval) == ("1.250", "0.500", "[0.250, 0.750]")
+    for text in (report_table(report).split("drop:")[0], render_html(report)):
+        assert "mae ↓" in text.lower()
+        assert "125" not in text
+    assert metric_value(None) == drop_value(None, mae) == "–"
+
+
+# Facts
+
+
+def test_what_was_timed_is_told_with_its_start_and_its_intervals() -> None:
+    table = latency_table(example.report())
+    assert table is not None
+    assert [cell.text for cell in table.lines[0].cells][:5] == [
+        "digits_cnn", "2.14 ms", "1.24 ms", "421 µs", "[419, 423 µs]",
+    ]  # fmt: skip
+    assert table.lines[0].cells[0].under == "3 processes"
+    assert duration_interval((999.0, 1200.0)) == "[999 µs, 1.20 ms]"
+    assert latency_table(changed(baseline=None, measurements=(row(latency=None),))) is None
+
+
+def test_the_baseline_in_batches_is_told_by_call_and_by_sample() -> None:
+    assert batched_line(example.baseline()) == (
+        "digits_cnn in batches of 32: 9.16 ms a call, 286 µs a sample."
+    )
+    assert batched_line(None) == batched_line(row()) == ""
+
+
+def test_agreement_has_a_line_for_each_output() -> None:
+    table = agreement_table(example.report())
+    assert table is not None
+    assert len(table.lines) == 5
+    unknown = msgspec.structs.replace(example.agreement("int8"), flips=None)
+    table = agreement_table(changed(measurements=(row(agreement=(unknown,)),)))
+    assert table is not None
+    assert table.lines[0].cells[3].text == "–"
+    without = row(agreement=(example.agreement("int8"),), accuracy=None)
+    said = "probabilities against baseline: 4 of 360 flipped, cosine 0.99907, 27.3 dB"
+    assert said in report_table(changed(measurements=(without,)))
+    assert said not in report_table(changed(measurements=(row(),)))
+
+
+def test_the_conditions_are_told_as_far_as_they_are_known() -> None:
+    facts = {fact.label: fact.text for fact in condition_facts(example.report().conditions)}
+    assert facts == {
+        "load": "0.31 before, 1.12 after",
+        "stolen time": "0.4 % of the processors' time",
+        "other processes": "2.1 % of the processors' time",
+        "frequency governor": "performance",
+        "frequency": "2445 to 3340 MHz",
+    }
+    assert condition_facts(None) == []
+
+
+def test_the_command_can_be_typed_again() -> None:
+    assert command_line(example.report()).endswith("-o 'my report'")
+    assert command_line(changed(command=())) == ""
+
+
+# The table and the pictures of rows
+
+
+def test_columns_that_no_model_has_are_left_out_and_an_error_takes_the_rest() -> None:
+    table = models_table(example.report())
+    names = [heading.text for heading in table.headings]
+    assert names[:4] == ["Model", "Budget", "Size", "Ratio"]
+    failed = table.lines[4]
+    assert sum(1 for _ in failed.cells) - 1 + failed.spans == len(names)
+    bare = models_table(
+        changed(verdict=None, baseline=None, measurements=(example.did_not_run("int8"),))
+    )
+    assert [heading.text for heading in bare.headings] == ["Model", "Size", "Ratio", "Measured"]
+    assert bare.lines[0].cells[-1].lead == "Did not run."
+
+
+def test_a_drop_beyond_chance_is_filled_and_the_others_are_hollow() -> None:
+    rows = [(r, example.measurement(r)) for r in ("int8", "int16x8")]
+    svg = drop_picture(rows, "k") or ""  # type: ignore[arg-type]
+    assert re.findall('<circle class="(best|other)"', svg) == ["other", "best"]
+    assert "int16x8: 3.06 pp [1.10, 5.60]" in svg
+    assert drop_picture([("baseline", example.baseline())], "k") is None
+
+
+@given(NUMBER, NUMBER, NUMBER)
+def test_any_drop_can_be_drawn(drop: float, low: float, high: float) -> None:
+    one = row(accuracy_drop=drop, accuracy_drop_interval=(low, high))
+    svg = drop_picture([("a", one)], "k") or ""
+    assert not re.search("nan|inf", svg.split("</desc>")[-1].replace("−∞", "").replace("NaN", ""))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -1.0])
+def test_starts_that_cannot_be_drawn_leave_no_picture(bad: float) -> None:
+    latency = msgspec.structs.replace(example.latency(5), load_us=(bad,), first_us=())
+    assert start_picture([("a", latency)], "k") is None
+    drawn = start_picture([("a", msgspec.structs.replace(latency, first_us=(3.0,)))], "k") or ""
+    assert drawn.count("<circle") == 1
+    assert "a: first invoke 3.00 µs" in drawn
