@@ -29,6 +29,7 @@ import psutil
 
 from benchmarks.measuring import write_result
 from edgeconv import bench, data
+from edgeconv.measure.conditions import Watch
 from edgeconv.measure.entrants import Entrant
 from edgeconv.measure.evaluate import evaluate
 from edgeconv.measure.measuring import Bench, Measuring
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 
 PEERS = Path(__file__).parent / "peers"
 _FORMATS = "float32,float16,dynamic,int8"
+# Rounds in which other processes used more of the processors are left out, and made good.
+_QUIET = 0.03
+_MOST_ROUNDS = 4
 _INVOKES = 200
 _IMAGES = 1000
 
@@ -88,15 +92,28 @@ def compared(files: list[Path], options: argparse.Namespace, scratch: Path) -> d
     images = np.random.default_rng(0).normal(size=(_IMAGES, 224, 224, 3)).astype(np.float32)
     cores = usable_cores()
     ms: dict[str, list[float]] = {"invokes_alone": [], "loop": [], "edgeconv": []}
-    for number in range(options.repeats):
-        print(f"round {number + 1}/{options.repeats}", flush=True)
-        ms["invokes_alone"].append(sum(invoke_ms(file, images) for file in files))
-        ms["loop"].append(sum(loop_ms(file, images) for file in files))
-        ms["edgeconv"].append(evaluation_ms(files, images, options.samples, scratch))
+    busy: list[float] = []
+    for number in range(_MOST_ROUNDS * options.repeats):
+        if len(busy) == options.repeats:
+            break
+        watch = Watch()
+        with watch:
+            alone = sum(invoke_ms(file, images) for file in files)
+            loop = sum(loop_ms(file, images) for file in files)
+            ours = evaluation_ms(files, images, options.samples, scratch)
+        others = watch.conditions.busy or 0.0
+        print(f"round {number + 1}: {alone:.2f} {loop:.2f} {ours:.2f} ms, others {others:.1%}")
+        if others <= _QUIET:
+            busy.append(others)
+            for way, taken in zip(ms, (alone, loop, ours), strict=True):
+                ms[way].append(taken)
+    if not busy:
+        raise SystemExit("the machine was never quiet enough to measure on")
     ideal = [one / cores for one in ms["invokes_alone"]]
     return {
         "rate_beside_cores_times_the_invoke_rate": _ratios(ideal, ms["edgeconv"]),
         "times_faster_than_a_loop": _ratios(ms["loop"], ms["edgeconv"]),
+        "used_by_other_processes": [round(one, 3) for one in busy],
         "ms_per_sample": {way: [round(one, 3) for one in each] for way, each in ms.items()},
     }
 

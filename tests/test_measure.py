@@ -19,9 +19,9 @@ from edgeconv.measure.accuracy import flips, top1
 from edgeconv.measure.beside import beside, compared
 from edgeconv.measure.doubts import accuracy_doubts, fairness_doubts
 from edgeconv.measure.measuring import Measuring
-from edgeconv.measure.subjects import find_baseline, find_subjects
+from edgeconv.measure.subjects import find_baseline, find_subjects, record_beside
 from edgeconv.measure.timing import make_latency
-from edgeconv.nouns import Artifact, Measurement, RecipeName, Report
+from edgeconv.nouns import Artifact, Measurement, RecipeName, Report, SourceModel
 from edgeconv.runtimes.interface import Timing
 from edgeconv.statistics.paired import paired_difference
 from edgeconv.store import sha256_file
@@ -292,3 +292,17 @@ def test_a_runtime_that_is_not_there_is_said_so(tmp_path: Path) -> None:
             [tmp_path],
             measuring=msgspec.structs.replace(QUICK, python="/nowhere/python"),
         )
+
+
+def test_the_record_that_lies_beside_the_baseline_is_found_and_a_broken_one_is_none(tmp_path):
+    record = training()
+    (tmp_path / "1.training.json").write_bytes(msgspec.json.encode(record))
+    saved = SourceModel(
+        path=str(tmp_path / "1"), kind="saved_model", name="net", sha256="0", size_bytes=1
+    )
+    keras = msgspec.structs.replace(saved, path=str(tmp_path / "1.keras"), kind="keras")
+    assert record_beside(saved) == record_beside(keras) == record
+    assert record_beside(msgspec.structs.replace(saved, path=str(tmp_path / "2"))) is None
+    (tmp_path / "1.training.json").write_bytes(b"{}")
+    assert record_beside(saved) is None
+    assert record_beside(None) is None

@@ -51,7 +51,8 @@ class _Remembering(click.Command):
 @click.option(
     "--training",
     metavar="FILE",
-    help="The baseline's training record (N.training.json), to show in the report.",
+    help="The baseline's training record, to show in the report. [default: N.training.json beside "
+    "it, if it is there]",
 )
 @click.option("-o", "--out", "directory", help="Directory for report.json and report.html.")
 @click.option("--title", default="", help="The report's title. [default: the directory's name]")

@@ -26,6 +26,7 @@ from edgeconv.measure.subjects import (
     find_subjects,
     float_inputs,
     preprocessing_of,
+    record_beside,
 )
 from edgeconv.measure.trained import measure_trained
 from edgeconv.nouns import DataIdentity, Report, TrainingRecord
@@ -60,16 +61,16 @@ def bench(
 ) -> Report:
     """Measure .tflite files, and the trained model they came from, on the same samples.
 
-    `models`: files, or directories that `convert` published in. `data_source`: samples,
-    with labels for accuracy; without it made-up ones are used. `preprocess`:
-    what is done to each stored sample; None takes what the manifests say. `samples`: how many,
-    by a fixed seed; None takes all. `baseline`:
-    the trained model; None takes the one that the manifests name. `command`: what was typed, for
-    the report. A model that does not run has its `error` set, and the others are measured.
-    Raises an `EdgeconvError` for input that cannot be taken.
+    `models`: files, or directories that `convert` published in. `data_source`: samples, with labels
+    for accuracy; without it made-up ones are used. `preprocess`: what is done to each stored
+    sample; None takes what the manifests say. `samples`: how many, by a fixed seed; None takes all.
+    `baseline`: the trained model; None takes the one that the manifests name. `training`: how that
+    was trained; None takes the record beside it. `command`: what was typed, for the report. A model
+    that does not run has its `error` set. Raises an `EdgeconvError` for input that cannot be taken.
     """
     subjects = find_subjects(models, signature)
     trained, notes = find_baseline(subjects, baseline)
+    training = training or record_beside(trained)
     inputs = _common_inputs(subjects)
     steps, said = preprocessing_of(subjects, preprocess)
     taken = _sampled(data_source, inputs, steps, samples, measuring, execution)

@@ -17,6 +17,7 @@ from edgeconv.nouns import (
     Signature,
     SourceModel,
     TensorSpec,
+    TrainingRecord,
 )
 from edgeconv.store import read_noun, sha256_file
 from edgeconv.tflite import summarise
@@ -118,6 +119,24 @@ def find_baseline(
     if model.sha256 != sha256:
         return None, (f"no baseline: {path} has changed since it was converted",)
     return model, ()
+
+
+def record_beside(model: SourceModel | None) -> TrainingRecord | None:
+    """The record that `edgeconv train` wrote beside the model, None where there is none.
+
+    One that cannot be read (of another version, say) is no reason not to measure.
+    """
+    if model is None:
+        return None
+    path = Path(model.path)
+    name = path.name if model.kind == "saved_model" else path.stem
+    record = path.with_name(f"{name}.training.json")
+    if not record.is_file():
+        return None
+    try:
+        return read_noun(record, TrainingRecord, what="training record")
+    except InputRefused:
+        return None
 
 
 def preprocessing_of(

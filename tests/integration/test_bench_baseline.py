@@ -137,6 +137,6 @@ def test_samples_are_left_in_the_saved_model_for_a_server_to_warm_up_with(place:
     assert f"5 samples are in {written} as requests that a server warms up with" in report.notes
     # It is still the model that was converted.
     assert bench([place / "out"], measuring=Measuring(**QUICK)).baseline is not None
+    baseline = place / "out" / "model.float32.tflite"
     with pytest.raises(UsageError, match="written into a SavedModel"):
-        baseline = place / "out" / "model.float32.tflite"
         bench([place / "out"], baseline=baseline, measuring=Measuring(**settings))
