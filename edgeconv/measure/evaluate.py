@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # A session is a process of some tens of megabytes and the model.
 _MOST_SESSIONS = 32
+# So many parts wait to be taken up, that no worker ever waits.
+_AHEAD = 2
 
 
 def evaluate(run: Bench, entrants: Sequence[Entrant]) -> None:
@@ -71,7 +73,7 @@ def _feed(run: Bench, lanes: Sequence[_Lane], executor: ThreadPoolExecutor, work
     start = 0
     for part in run.samples.parts(size):
         for lane in lanes:
-            if len(at_work) == 2 * workers:
+            if len(at_work) == workers + _AHEAD:
                 at_work.popleft().result()
             at_work.append(executor.submit(lane.run, start, part))
         start += part.count

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from edgeconv.data.load import Source
     from edgeconv.data.samples import Array
 
-_PART_BYTES = 8 << 20
+# Large parts wake a process seldom, which then finds less of the model in its caches; but all
+# parts at work together must not be large.
+_PART_BYTES = 32 << 20
+_TOGETHER_BYTES = 512 << 20
 _MOST = 1024
 # Of so many samples, in whole batches, the first ones consist.
 _FIRST = 64
@@ -70,7 +73,8 @@ class Sampled:
         A multiple of `unit` and of the batch.
         """
         size = sum(array[:1].nbytes for array in self.first.arrays.values())
-        most = min(_PART_BYTES // max(1, size), _MOST, -(-self.count // (8 * workers)))
+        part_bytes = min(_PART_BYTES, _TOGETHER_BYTES // workers)
+        most = min(part_bytes // max(1, size), _MOST, -(-self.count // (8 * workers)))
         whole = int(np.lcm(unit, self.batch))
         return max(1, most // whole) * whole
 
