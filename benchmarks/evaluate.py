@@ -1,6 +1,6 @@
 """How quickly `bench` gets the outputs of models, and in how much memory.
 
-    python -m benchmarks.evaluate [--repeats 3] [--samples 8000] [--many 50000]
+    python -m benchmarks.evaluate [--repeats 3] [--samples 6000] [--many 50000]
 
 MobileNetV2-224 in four formats, over images in memory (1,000, again and again). In every round,
 in turn: the bare invoke of each format with one thread; a plain Python loop over the images for
@@ -55,7 +55,7 @@ _IMAGES = 1000
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--samples", type=int, default=8000)
+    parser.add_argument("--samples", type=int, default=6000)
     parser.add_argument("--many", type=int, default=50_000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -156,7 +156,7 @@ def loop_ms(file: Path, images: np.ndarray[Any, Any]) -> float:
 
 
 class Again(Sampled):
-    """So many samples of the same few: 8,000 of these would need 5 GB."""
+    """So many samples of the same few: 6,000 of these would need 4 GB."""
 
     def __init__(self, samples: data.Samples, count: int) -> None:
         super().__init__(samples, None, 1)
