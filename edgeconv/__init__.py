@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgeconv.measure.bench import bench
-    from edgeconv.measure.doctor import doctor
+    from edgeconv.measure.doctoring.doctor import doctor
     from edgeconv.measure.gate import check
     from edgeconv.pipeline import convert, qat
     from edgeconv.source import inspect_model, load
@@ -24,7 +24,7 @@ _VERBS = {
     "bench": "edgeconv.measure.bench",
     "check": "edgeconv.measure.gate",
     "convert": "edgeconv.pipeline",
-    "doctor": "edgeconv.measure.doctor",
+    "doctor": "edgeconv.measure.doctoring.doctor",
     "inspect_model": "edgeconv.source",
     "load": "edgeconv.source",
     "qat": "edgeconv.pipeline",

@@ -43,17 +43,17 @@ RUNTIMES = {
     "tfserving": "edgeconv.runtimes.kinds.tfserving",
     "web": "edgeconv.runtimes.kinds.web",
 }
-# How well outputs fit labels, or a reference's outputs: a `Metric` of edgeconv/measure/scores.py.
+# How well outputs fit labels, or a reference's outputs: a `Metric` of measure/metrics/scores.py.
 METRICS = {
-    "auc": "edgeconv.measure.classes:AUC",
-    "detection_agreement": "edgeconv.measure.detection:DETECTION",
-    "f1": "edgeconv.measure.classes:F1",
-    "mae": "edgeconv.measure.distances:MAE",
-    "masked_accuracy": "edgeconv.measure.tokens:MASKED_ACCURACY",
-    "mse": "edgeconv.measure.distances:MSE",
-    "perplexity": "edgeconv.measure.tokens:PERPLEXITY",
-    "top1": "edgeconv.measure.classes:TOP1",
-    "top5": "edgeconv.measure.classes:TOP5",
+    "auc": "edgeconv.measure.metrics.classes:AUC",
+    "detection_agreement": "edgeconv.measure.metrics.detection:DETECTION",
+    "f1": "edgeconv.measure.metrics.classes:F1",
+    "mae": "edgeconv.measure.metrics.distances:MAE",
+    "masked_accuracy": "edgeconv.measure.metrics.tokens:MASKED_ACCURACY",
+    "mse": "edgeconv.measure.metrics.distances:MSE",
+    "perplexity": "edgeconv.measure.metrics.tokens:PERPLEXITY",
+    "top1": "edgeconv.measure.metrics.classes:TOP1",
+    "top5": "edgeconv.measure.metrics.classes:TOP5",
 }
 
 

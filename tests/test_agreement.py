@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from edgeconv.measure import scores
-from edgeconv.measure.agreement import agreement, agreements
+from edgeconv.measure.metrics import scores
+from edgeconv.measure.metrics.agreement import agreement, agreements
 from edgeconv.nouns import MAX_SNR_DB
 
 RNG = np.random.default_rng(2)

@@ -17,10 +17,10 @@ from tiny_tflite import Graph, int8_model, packed
 
 from edgeconv import bench, doctor
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.measure.accuracy import top1
-from edgeconv.measure.doctor import likeliest_first
-from edgeconv.measure.judging import judged, kind_of_scores
+from edgeconv.measure.doctoring.doctor import likeliest_first
+from edgeconv.measure.doctoring.judging import judged, kind_of_scores
 from edgeconv.measure.measuring import Measuring
+from edgeconv.measure.metrics.accuracy import top1
 from edgeconv.nouns import Accuracy, Preprocessing, Trial
 from edgeconv.runtimes.interface import Timing
 from edgeconv.statistics.chance import chance_of, is_better, wilson_interval
@@ -320,7 +320,7 @@ def test_an_unknown_output_is_named(model: Path) -> None:
 def test_all_that_is_tried_must_fit_into_memory(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgeconv.measure.attempts._MOST_BYTES", 10_000)
+    monkeypatch.setattr("edgeconv.measure.doctoring.attempts._MOST_BYTES", 10_000)
     assert "--samples 8" in refused(model, *images())
 
 

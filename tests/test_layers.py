@@ -9,7 +9,7 @@ import pytest
 from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed, run
 
 from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.measure.layers import LayerErrors, layer_errors, layers_of
+from edgeconv.measure.insides.layers import LayerErrors, layer_errors, layers_of
 from edgeconv.runtimes.interface import Model
 from edgeconv.tflite.cut import with_fixed_shapes
 from edgeconv.workers import Allowance

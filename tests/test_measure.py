@@ -15,10 +15,10 @@ from tiny_tflite import float_model, int8_model, packed
 
 from edgeconv import bench
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.measure.accuracy import flips, top1
 from edgeconv.measure.beside import beside, compared
 from edgeconv.measure.doubts import accuracy_doubts, fairness_doubts
 from edgeconv.measure.measuring import Measuring
+from edgeconv.measure.metrics.accuracy import flips, top1
 from edgeconv.measure.subjects import find_baseline, find_subjects, record_beside
 from edgeconv.measure.timing import make_latency
 from edgeconv.nouns import Artifact, Measurement, RecipeName, Report, SourceModel

@@ -12,11 +12,11 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from edgeconv import plugins
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.measure.accuracy import accuracy_of
 from edgeconv.measure.beside import drop_of
-from edgeconv.measure.detection import overlap
-from edgeconv.measure.scores import Scored
-from edgeconv.measure.scoring import named_metrics
+from edgeconv.measure.metrics.accuracy import accuracy_of
+from edgeconv.measure.metrics.detection import overlap
+from edgeconv.measure.metrics.scores import Scored
+from edgeconv.measure.metrics.scoring import named_metrics
 from edgeconv.statistics.paired import paired_mean_difference
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.measure.layering import Operator, operators_of
-from edgeconv.measure.prefixes import delegated
-from edgeconv.measure.profile import ProfileJob, by_prefixes, middle_mean, profile_model
+from edgeconv.measure.insides.layering import Operator, operators_of
+from edgeconv.measure.insides.prefixes import delegated
+from edgeconv.measure.insides.profile import ProfileJob, by_prefixes, middle_mean, profile_model
 from edgeconv.runtimes.c_api import Event
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.tensors import signature_of

@@ -35,7 +35,7 @@ def command(ctx: click.Context, /, model: str, data_source: str, **options: Any)
     The plausible scales, means and orders of colours are tried on a few dozen samples, and the
     text for --preprocess is named with which the model is right. Exit code 1 if there is none.
     """
-    from edgeconv.measure.doctor import doctor
+    from edgeconv.measure.doctoring.doctor import doctor
     from edgeconv.report.diagnosis import diagnosis_lines
 
     with progress(quiet=options["quiet"]) as on_progress:

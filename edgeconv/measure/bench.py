@@ -16,11 +16,11 @@ from edgeconv.measure.conditions import Watch, remarks
 from edgeconv.measure.doubts import doubts
 from edgeconv.measure.evaluate import evaluate
 from edgeconv.measure.measuring import Bench, Measuring
+from edgeconv.measure.metrics.scoring import Scorer, named_metrics, wants_labels
 from edgeconv.measure.places import opened_places
 from edgeconv.measure.rounds import time_batched, time_in_rounds
 from edgeconv.measure.rows import Rows
 from edgeconv.measure.sampled import Sampled
-from edgeconv.measure.scoring import Scorer, named_metrics, wants_labels
 from edgeconv.measure.subjects import (
     find_baseline,
     find_subjects,

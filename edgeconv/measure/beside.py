@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.measure.accuracy import flips
+from edgeconv.measure.metrics.accuracy import flips
 from edgeconv.nouns import Comparison
 from edgeconv.statistics.paired import paired_difference, paired_mean_difference
 

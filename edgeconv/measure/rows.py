@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import ToolFailed
-from edgeconv.measure.agreement import agreements
-from edgeconv.measure.inside import looked_into
+from edgeconv.measure.insides.inside import looked_into
+from edgeconv.measure.metrics.agreement import agreements
 from edgeconv.measure.rounds import memory_bytes_of
 from edgeconv.measure.timing import latency_of
 from edgeconv.measure.trained import NAME
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from edgeconv.measure.entrants import Entrant
     from edgeconv.measure.measuring import Bench
-    from edgeconv.measure.scoring import Scorer
+    from edgeconv.measure.metrics.scoring import Scorer
     from edgeconv.nouns import Latency, SourceModel
 
     Outputs = Mapping[str, NDArray[np.generic]]

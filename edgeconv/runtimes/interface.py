@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.nouns import Environment, OperatorTime
+    from edgeconv.nouns import Environment
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -124,10 +124,4 @@ class Runtime(Protocol):
 
     def start(self, model: Model) -> Session:
         """Load the model for its outputs. Raises `ToolFailed`."""
-        ...
-
-    def profile(
-        self, model: Model, inputs: Arrays, timing: Timing
-    ) -> tuple[OperatorTime, ...] | None:
-        """The time of each operator by the runtime's own profiling; None where it has none."""
         ...

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.nouns import Environment, OperatorTime
+    from edgeconv.nouns import Environment
     from edgeconv.runtimes.conversation import RunnerSession
     from edgeconv.runtimes.interface import Arrays, Model, Settings, Timed, Timing
 
@@ -158,15 +158,6 @@ class LocalRuntime:
     def start(self, model: Model) -> RunnerSession:
         """Load the model for its outputs. Raises `ToolFailed`."""
         return self._runner.start(str(model.file.absolute()), model)
-
-    def profile(
-        self,
-        model: Model,  # noqa: ARG002
-        inputs: Arrays,  # noqa: ARG002
-        timing: Timing,  # noqa: ARG002
-    ) -> tuple[OperatorTime, ...] | None:
-        """None: no runtime's own profiling can be reached from its Python."""
-        return None
 
 
 def _environment(runner: Runner, target: Target) -> Environment:

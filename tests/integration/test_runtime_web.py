@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,9 +74,17 @@ def outputs(runtime: WebRuntime, model: Model, samples) -> dict[str, np.ndarray]
         session.close()
 
 
-def browsers() -> list[int]:
-    """The processes that this one started, and those that they started."""
-    return [child.pid for child in psutil.Process().children(recursive=True)]
+def browsers() -> dict[psutil.Process, str]:
+    """The processes that this one started, and those that they started, with what was typed.
+
+    A browser starts and ends processes all the time: one that has ended in between is none.
+    """
+    found = {}
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.status() != psutil.STATUS_ZOMBIE:
+                found[child] = " ".join(child.cmdline())
+    return found
 
 
 @pytest.mark.parametrize("signature", [None, ("serving_default", ["x"], ["y"])])
@@ -100,7 +109,7 @@ def test_a_model_is_timed_in_a_browser_of_its_own_which_is_gone_then(runtime, tm
     assert timed.first_us > 0
     assert timed.warmup >= 2
     assert runtime.environment.tools["Chromium"].count(".") == 3
-    assert browsers() == []
+    assert not browsers()
 
 
 @pytest.mark.parametrize(
@@ -194,14 +203,14 @@ def test_a_model_that_does_not_load_fails_alone(runtime, tmp_path):
     newer = written(tmp_path, graph.model([x], [y]), "newer.tflite")
     with pytest.raises(ToolFailed, match=r"running newer\.tflite in LiteRT\.js failed: "):
         runtime.start(Model(file=newer))
-    assert browsers() == []
+    assert not browsers()
     assert outputs(runtime, Model(file=written(tmp_path, float_model())), SAMPLES)
 
 
 @pytest.mark.parametrize("what", ["browser", "page"])
 def test_a_browser_that_dies_in_the_middle_says_so(runtime, tmp_path, what):
     session = runtime.start(Model(file=written(tmp_path, float_model())))
-    lines = {p: " ".join(p.cmdline()) for p in psutil.Process().children(recursive=True)}
+    lines = browsers()
     is_page = {p: "--type=renderer" in line for p, line in lines.items()}
     is_browser = {p: "--headless" in line and "--type=" not in line for p, line in lines.items()}
     chosen = [p for p in lines if (is_page if what == "page" else is_browser)[p]]
@@ -211,7 +220,7 @@ def test_a_browser_that_dies_in_the_middle_says_so(runtime, tmp_path, what):
     with pytest.raises(ToolFailed, match=r"running model\.tflite in LiteRT\.js"):
         session.run(SAMPLES)
     session.close()
-    assert browsers() == []
+    assert not browsers()
 
 
 def test_a_missing_browser_or_npm_says_what_to_install(tmp_path, monkeypatch):

@@ -34,7 +34,6 @@ from edgeconv.workers import Allowance
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.nouns import OperatorTime
     from edgeconv.runtimes.interface import Arrays, Choice, Settings, Timing
 
 _PARENT = "/data/local/tmp"
@@ -139,15 +138,6 @@ class AdbRuntime:
     def start(self, model: Model) -> ProgramSession:
         """Put the model there. Raises `ToolFailed`."""
         return ProgramSession(self._program, model)
-
-    def profile(
-        self,
-        model: Model,  # noqa: ARG002
-        inputs: Arrays,  # noqa: ARG002
-        timing: Timing,  # noqa: ARG002
-    ) -> tuple[OperatorTime, ...] | None:
-        """None: benchmark_model tells averages of operators, and no medians."""
-        return None
 
     def _samples(self, flags: list[str], count: int, what: str) -> tuple[tuple[float, ...], str]:
         """The time of one invoke in each of `count` processes, and what they printed."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.nouns import OperatorTime, Signature, TensorSpec
+    from edgeconv.nouns import Signature, TensorSpec
     from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timing
 
 _VERSION = "1"
@@ -116,15 +116,6 @@ class Fake:
     def start(self, model: Model) -> FakeSession:
         """A session that makes outputs up."""
         return FakeSession(model, self._load(model))
-
-    def profile(
-        self,
-        model: Model,  # noqa: ARG002
-        inputs: Arrays,  # noqa: ARG002
-        timing: Timing,  # noqa: ARG002
-    ) -> tuple[OperatorTime, ...] | None:
-        """None: there are no operators."""
-        return None
 
     def _load(self, model: Model) -> Signature:
         if self._fault.failing == model.file.name:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.nouns import OperatorTime
     from edgeconv.runtimes.conversation import RunnerSession
     from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timed, Timing
 
@@ -204,15 +203,6 @@ class SshRuntime:
         except ToolFailed as error:
             raise self._machine.lost(error) from error
         return SshSession(session, self._machine)
-
-    def profile(
-        self,
-        model: Model,  # noqa: ARG002
-        inputs: Arrays,  # noqa: ARG002
-        timing: Timing,  # noqa: ARG002
-    ) -> tuple[OperatorTime, ...] | None:
-        """None: no runtime's own profiling can be reached from its Python."""
-        return None
 
     def _there(self, model: Model) -> str:
         """The path of the model's file there, copied if it is not there yet."""

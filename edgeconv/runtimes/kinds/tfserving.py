@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.nouns import OperatorTime
     from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timing
     from edgeconv.runtimes.serving import Address, Client
 
@@ -99,15 +98,6 @@ class ServingRuntime:
     def start(self, model: Model) -> ServingSession:
         """A connection of its own."""
         return ServingSession(self._client(), model)
-
-    def profile(
-        self,
-        model: Model,  # noqa: ARG002
-        inputs: Arrays,  # noqa: ARG002
-        timing: Timing,  # noqa: ARG002
-    ) -> tuple[OperatorTime, ...] | None:
-        """None: the server does not say."""
-        return None
 
     def _client(self) -> Client:
         kind = GrpcClient if self._address.scheme == "grpc" else RestClient

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.nouns import OperatorTime, Signature
+    from edgeconv.nouns import Signature
     from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timing
 
 _BROWSERS = (
@@ -147,15 +147,6 @@ class WebRuntime:
             request = {"do": "load", "model": "model.tflite", "signature": signature.key or None}
             said, _ = page.ask({**request, "threads": self._settings.threads}, model=model.file)
         return WebSession(page, model, signature, said["load_us"])
-
-    def profile(
-        self,
-        model: Model,  # noqa: ARG002
-        inputs: Arrays,  # noqa: ARG002
-        timing: Timing,  # noqa: ARG002
-    ) -> tuple[OperatorTime, ...] | None:
-        """None: LiteRT.js does not tell."""
-        return None
 
 
 class WebSession:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgeconv.errors import InputRefused
-from edgeconv.measure.scores import (
+from edgeconv.measure.metrics.scores import (
     Array,
     Floats,
     Metric,

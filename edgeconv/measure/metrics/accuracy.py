@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeconv.errors import InputRefused, ToolFailed, UsageError, unknown_name
-from edgeconv.measure.classes import TOP1
+from edgeconv.measure.metrics.classes import TOP1
 from edgeconv.nouns import Accuracy
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from edgeconv.measure.scores import Scored
+    from edgeconv.measure.metrics.scores import Scored
 
     Outputs = Mapping[str, NDArray[np.generic]]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from edgeconv.measure.accuracy import chosen_output, top1
+from edgeconv.measure.metrics.accuracy import chosen_output, top1
 from edgeconv.statistics.chance import LEVEL, chance_of, is_better, wilson_interval
 
 if TYPE_CHECKING:

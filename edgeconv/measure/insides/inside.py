@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.measure.layers import layer_errors
-from edgeconv.measure.profile import profile_model
-from edgeconv.nouns import Profile
+from edgeconv.measure.insides.layers import layer_errors
+from edgeconv.measure.insides.profile import profile_model
 from edgeconv.runtimes.local import LocalRuntime
 
 if TYPE_CHECKING:
@@ -33,32 +32,23 @@ def looked_into(
 
 
 def _profiled(run: Bench, row: Measurement, one: Entrant, notes: list[str]) -> Measurement:
+    """With the profile, by the profiler of the LiteRT here: no runtime is asked for another."""
+    if not (isinstance(one.runtime, LocalRuntime) and one.runtime.is_present_litert):
+        notes.append(f"no profile of {one.name}: its runtime has none")
+        return row
     run.on_progress(f"profile of {one.name}")
     try:
-        profile = _profile(run, row, one)
+        profile = profile_model(
+            one.model,
+            run.samples.first.arrays,
+            threads=run.measuring.threads,
+            scratch=run.scratch,
+            allowance=run.execution.allowance,
+        )
     except (ToolFailed, InputRefused) as error:
         notes.append(f"no profile of {one.name}: {error.message}")
         return row
-    if profile is None:
-        notes.append(f"no profile of {one.name}: its runtime has none")
     return msgspec.structs.replace(row, profile=profile)
-
-
-def _profile(run: Bench, row: Measurement, one: Entrant) -> Profile | None:
-    """By the runtime itself, or by the profiler of the LiteRT that is installed here."""
-    inputs = run.samples.first.arrays
-    operators = one.runtime.profile(one.model, inputs, run.measuring.timing)
-    if operators is not None and row.latency is not None:
-        return Profile(method="runtime", total_us=row.latency.p50_us, operators=operators)
-    if not (isinstance(one.runtime, LocalRuntime) and one.runtime.is_present_litert):
-        return None
-    return profile_model(
-        one.model,
-        inputs,
-        threads=run.measuring.threads,
-        scratch=run.scratch,
-        allowance=run.execution.allowance,
-    )
 
 
 def _with_layers(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgeconv.errors import InputRefused
-from edgeconv.measure.scores import Array, Floats, Likeness, Outputs, Scored
+from edgeconv.measure.metrics.scores import Array, Floats, Likeness, Outputs, Scored
 
 # What COCO and Pascal VOC count as found, and what is shown of a detector as a rule.
 LEAST_OVERLAP = 0.5

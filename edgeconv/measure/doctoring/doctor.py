@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from edgeconv import data
 from edgeconv.data.preprocessing import describe, parse_preprocessing
 from edgeconv.errors import UsageError
-from edgeconv.measure.attempts import LEAST_SAMPLES, attempts, joined, picked, stored_of
-from edgeconv.measure.candidates import STANDARDISED
-from edgeconv.measure.judging import judged
-from edgeconv.measure.patient import Clinic, answers, examined
+from edgeconv.measure.doctoring.attempts import LEAST_SAMPLES, attempts, joined, picked, stored_of
+from edgeconv.measure.doctoring.candidates import STANDARDISED
+from edgeconv.measure.doctoring.judging import judged
+from edgeconv.measure.doctoring.patient import Clinic, answers, examined
 from edgeconv.nouns import DataIdentity, Diagnosis, Preprocessing, Trial
 from edgeconv.stages import Execution
 from edgeconv.statistics.chance import is_better
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from edgeconv.data.load import Source
-    from edgeconv.measure.attempts import Attempt
-    from edgeconv.measure.judging import Judgement, Outputs
+    from edgeconv.measure.doctoring.attempts import Attempt
+    from edgeconv.measure.doctoring.judging import Judgement, Outputs
 
 
 def doctor(

@@ -13,8 +13,8 @@ from edgeconv import plugins
 from edgeconv.data.blame import Blamed
 from edgeconv.data.code import users_code, users_function
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.measure.accuracy import accuracy_of, chosen_output
-from edgeconv.measure.scores import Likeness, Metric, Scored
+from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
+from edgeconv.measure.metrics.scores import Likeness, Metric, Scored
 from edgeconv.tasks import start_task
 
 if TYPE_CHECKING:

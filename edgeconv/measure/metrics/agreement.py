@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeconv.measure.scores import blocks
+from edgeconv.measure.metrics.scores import blocks
 from edgeconv.nouns import MAX_SNR_DB, Agreement
 
 if TYPE_CHECKING:
-    from edgeconv.measure.scores import Array, Floats, Outputs
+    from edgeconv.measure.metrics.scores import Array, Floats, Outputs
 
 _TINY = 1e-30
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from edgeconv.errors import ToolFailed, WorkerOutOfMemory, WorkerTimedOut
-from edgeconv.measure.layering import Operator, operators_of
+from edgeconv.measure.insides.layering import Operator, operators_of
 from edgeconv.nouns import OperatorTime, Profile
 from edgeconv.runtimes.tensors import raw, signature_of
 from edgeconv.tasks import start_task
@@ -118,7 +118,7 @@ def by_runtime(job: ProfileJob) -> ProfileAnswer:
 
 def by_prefixes(job: ProfileJob) -> ProfileAnswer:
     """Time models that end after each operator, in turn; runs in a child. Raises `ToolFailed`."""
-    from edgeconv.measure.prefixes import prefix_times
+    from edgeconv.measure.insides.prefixes import prefix_times
 
     limits = (_RUNS, _SECONDS, _PAIRS_AT_LEAST)
     try:

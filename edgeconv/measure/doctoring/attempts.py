@@ -11,7 +11,13 @@ import numpy as np
 from edgeconv import data
 from edgeconv.data.checks import as_written
 from edgeconv.errors import InputRefused
-from edgeconv.measure.candidates import Candidate, Stored, fitted, plausible, without_numbers
+from edgeconv.measure.doctoring.candidates import (
+    Candidate,
+    Stored,
+    fitted,
+    plausible,
+    without_numbers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,1 @@
+"""The verb `doctor`: which preprocessing a model was trained with."""

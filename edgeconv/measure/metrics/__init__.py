@@ -1,0 +1,1 @@
+"""What accuracy is: metrics over labels, and agreement of outputs."""
