@@ -10,19 +10,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from edgeconv.gate.judge import check
     from edgeconv.measure.bench import bench
+    from edgeconv.measure.compare import compare
     from edgeconv.measure.doctoring.doctor import doctor
-    from edgeconv.measure.gate import check
     from edgeconv.pipeline import convert, qat
     from edgeconv.source import inspect_model, load
     from edgeconv.training.baseline import train
 
 __version__ = "0.1.0"
-__all__ = ["bench", "check", "convert", "doctor", "inspect_model", "load", "qat", "train"]
+__all__ = [
+    "bench",
+    "check",
+    "compare",
+    "convert",
+    "doctor",
+    "inspect_model",
+    "load",
+    "qat",
+    "train",
+]
 
 _VERBS = {
     "bench": "edgeconv.measure.bench",
-    "check": "edgeconv.measure.gate",
+    "check": "edgeconv.gate.judge",
+    "compare": "edgeconv.measure.compare",
     "convert": "edgeconv.pipeline",
     "doctor": "edgeconv.measure.doctoring.doctor",
     "inspect_model": "edgeconv.source",

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edgeconv.config import FILE_NAME, limited, load_config
+from edgeconv.gate.judge import check
 from edgeconv.measure.bench import bench
-from edgeconv.measure.budget import load_budget
-from edgeconv.measure.gate import check
 from edgeconv.measure.measuring import Measuring
 from edgeconv.nouns import RECIPE_NAMES, Conversion, Report
 from edgeconv.pipeline import convert
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MODEL = "digits_cnn"
-BUDGET = """\
+CONFIG = """\
 # Every artifact of the demo is held to this; see `edgeconv check --help`.
 [budget]
-max-accuracy-drop = 0.01
+max-accuracy-drop = 0.03
 
 [budget.recipe.float16]
 max-size-ratio = 0.5
@@ -79,9 +79,10 @@ def demonstrate(
         execution=execution,
         on_progress=on_progress,
     )
-    budget = directory / "budget.toml"
-    publish_bytes(BUDGET.encode(), budget)
-    judged = msgspec.structs.replace(report, verdict=check(report, load_budget(budget)))
+    config = directory / FILE_NAME
+    publish_bytes(CONFIG.encode(), config)
+    budget = limited(load_config(config, {}))
+    judged = msgspec.structs.replace(report, verdict=check(report, budget))
     as_json, as_html = write_report(judged, directory)
     return Demonstration(
         conversion=conversion, report=judged, report_json=str(as_json), report_html=str(as_html)

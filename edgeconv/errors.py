@@ -14,12 +14,16 @@ if TYPE_CHECKING:
 
 
 class EdgeconvError(Exception):
-    """The root. `str(error)` is the whole message; `hint` is the next step."""
+    """The root. `str(error)` is the whole message; `hint` is the next step.
+
+    `place` is the line of a file that is wrong, as FILE:LINE, where there is one.
+    """
 
     exit_code = 4
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", place: str = "") -> None:
         super().__init__(message)
+        self.place = place
         self.message = message
         self.hint = hint
 

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import ModuleType
 
 SAMPLE_SOURCES = {
@@ -55,40 +56,61 @@ METRICS = {
     "top1": "edgeconv.measure.metrics.classes:TOP1",
     "top5": "edgeconv.measure.metrics.classes:TOP5",
 }
+# What a published model is embedded in; edgeconv/embed/interface.py says what a module has.
+EMBED_TARGETS = {
+    "android": "edgeconv.embed.targets.android",
+    "arduino": "edgeconv.embed.targets.arduino",
+    "bazel": "edgeconv.embed.targets.bazel",
+    "c": "edgeconv.embed.targets.c",
+    "cmake": "edgeconv.embed.targets.cmake",
+    "ios": "edgeconv.embed.targets.ios",
+    "python": "edgeconv.embed.targets.python",
+    "web": "edgeconv.embed.targets.web",
+    "zephyr": "edgeconv.embed.targets.zephyr",
+}
+
+# Where a check can be logged; edgeconv/trackers/__init__.py says what a module has.
+TRACKERS = {
+    "csv": "edgeconv.trackers.csv_file",
+    "mlflow": "edgeconv.trackers.mlflow",
+    "tensorboard": "edgeconv.trackers.tensorboard",
+}
 
 
 def sample_source(kind: str) -> ModuleType:
     """The module that reads samples of this kind. Raises `UsageError` for an unknown one."""
-    if kind not in SAMPLE_SOURCES:
-        from edgeconv.errors import unknown_name
-
-        raise unknown_name("data kind", kind, SAMPLE_SOURCES)
-    return import_module(SAMPLE_SOURCES[kind])
+    return import_module(_found(SAMPLE_SOURCES, "data kind", kind))
 
 
 def baseline_model(name: str) -> ModuleType:
     """The module of a baseline model. Raises `UsageError` for an unknown name."""
-    if name not in BASELINE_MODELS:
-        from edgeconv.errors import unknown_name
-
-        raise unknown_name("baseline model", name, BASELINE_MODELS)
-    return import_module(BASELINE_MODELS[name])
+    return import_module(_found(BASELINE_MODELS, "baseline model", name))
 
 
 def runtime_module(name: str) -> ModuleType:
     """The module of a runtime. Raises `UsageError` for an unknown name."""
-    if name not in RUNTIMES:
-        from edgeconv.errors import unknown_name
-
-        raise unknown_name("runtime", name, RUNTIMES)
-    return import_module(RUNTIMES[name])
+    return import_module(_found(RUNTIMES, "runtime", name))
 
 
 def metric(name: str) -> Any:
     """The `Metric` of that name. Raises `UsageError` for an unknown one."""
-    if name not in METRICS:
+    module, _, attribute = _found(METRICS, "metric", name).partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def tracker(name: str) -> ModuleType:
+    """The module of a tracker. Raises `UsageError` for an unknown name."""
+    return import_module(_found(TRACKERS, "tracker", name))
+
+
+def embed_target(name: str) -> ModuleType:
+    """The module of a target of `embed`. Raises `UsageError` for an unknown name."""
+    return import_module(_found(EMBED_TARGETS, "target", name))
+
+
+def _found(table: Mapping[str, str], kind: str, name: str) -> str:
+    if name not in table:
         from edgeconv.errors import unknown_name
 
-        raise unknown_name("metric", name, METRICS)
-    module, _, attribute = METRICS[name].partition(":")
-    return getattr(import_module(module), attribute)
+        raise unknown_name(kind, name, table)
+    return table[name]

@@ -430,7 +430,11 @@ def verdict() -> Verdict:
     def found(recipe: str, limit: str, allowed: float, actual: float | None) -> Finding:
         ok = actual is not None and actual <= allowed
         return Finding(
-            model=f"digits_cnn-{recipe}", limit=limit, allowed=allowed, actual=actual, ok=ok
+            model=f"digits_cnn-{recipe}",
+            limit=limit,
+            allowed=allowed,
+            actual=actual,
+            outcome="passed" if ok else "failed",
         )
 
     return Verdict(

@@ -24,7 +24,7 @@ from edgeconv.store import locked, tool_versions
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-COMMANDS = ("demo", "convert", "bench", "check", "inspect")
+COMMANDS = ("init", "demo", "convert", "bench", "check", "inspect", "config")
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,7 @@ def test_a_command_that_is_none_is_refused_with_a_suggestion(capsys):
         (["convert"], "Missing argument 'MODEL'"),
         (["convert", "m", "--to", "int8", "--engine", "best"], "'best' is not one of"),
         (["convert", "m", "--to", "int8", "--threads", "0"], "not in the range"),
-        (["check", "r.json"], "Missing option '--budget'"),
+        (["check", "r.json"], "there is no budget"),
         (["bench"], "Missing argument"),
     ],
 )
@@ -110,7 +110,9 @@ def test_a_wrong_command_line_ends_with_2_and_says_what_is_wrong(arguments, mess
         (["convert", "{}/gone", "--to", "int8", "--io", "int9"], 2, "did you mean 'int8'"),
         (["inspect", "{}/gone"], 3, "gone"),
         (["bench", "{}/gone"], 3, "gone"),
-        (["check", "{}/gone", "--budget", "{}/gone.toml"], 3, "gone"),
+        (["check", "{}/gone", "--config", "{}/gone.toml"], 2, "gone.toml does not exist"),
+        (["init", "{}/gone"], 3, "gone"),
+        (["config", "show"], 2, "there is no configuration here"),
     ],
 )
 def test_what_is_refused_ends_with_its_exit_code_one_message_and_nothing_written(
@@ -183,7 +185,7 @@ def test_a_reader_that_has_gone_ends_it_quietly_and_never_as_a_pass_or_a_verdict
     (tmp_path / "budget.toml").write_text(f"[budget]\nmax-size-bytes = {limit}\n")
     read, write = os.pipe()
     os.close(read)
-    arguments = ["check", "report.json", "--budget", "budget.toml"]
+    arguments = ["check", "report.json", "--config", "budget.toml"]
     done = program(*arguments, stdout=write, cwd=tmp_path)
     os.close(write)
     assert (done.returncode, done.stderr) == (cli.READER_GONE, "")

@@ -10,7 +10,15 @@ from click.testing import CliRunner
 
 from edgeconv.cli.check import command
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Accuracy, Environment, Finding, Measurement, Report, Verdict
+from edgeconv.nouns import (
+    Accuracy,
+    Checked,
+    Environment,
+    Finding,
+    Measurement,
+    Report,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,52 +57,81 @@ def run(*arguments: str) -> Any:
 
 
 def test_a_budget_that_holds_ends_with_0_and_says_so(files: tuple[str, str]) -> None:
-    write(files[1], "[budget]\nmin-accuracy = 0.9\n")
-    done = run(files[0], "--budget", files[1])
+    write(files[1], "[budget]\nmax-size-bytes = 1000\n")
+    done = run(files[0], "--config", files[1])
     assert done.exit_code == 0
     assert "PASS" in done.stdout
     assert "digits.int8" in done.stdout
 
 
 def test_a_broken_limit_ends_with_1_and_names_the_artifact(files: tuple[str, str]) -> None:
-    write(files[1], "[budget]\nmin-accuracy = 0.95\n")
-    done = run(files[0], "--budget", files[1])
+    write(files[1], "[budget]\nmax-size-bytes = 999\n")
+    done = run(files[0], "--config", files[1])
     assert done.exit_code == 1
     assert "FAIL" in done.stdout
     assert "digits.int8" in done.stdout
 
 
 def test_a_limit_on_what_was_not_measured_ends_with_1(files: tuple[str, str]) -> None:
+    write(files[1], "[budget]\nmax-peak-memory-bytes = 1e9\n")
+    assert run(files[0], "--config", files[1]).exit_code == 1
+
+
+def test_a_limit_on_a_time_that_was_not_measured_is_a_warning(files: tuple[str, str]) -> None:
     write(files[1], "[budget]\nmax-latency-p50-us = 1e9\n")
-    assert run(files[0], "--budget", files[1]).exit_code == 1
+    done = run(files[0], "--config", files[1])
+    assert done.exit_code == 0
+    assert "WARN" in done.stdout
 
 
 def test_json_prints_the_verdict_as_one_document(files: tuple[str, str]) -> None:
-    write(files[1], "[budget]\nmin-accuracy = 0.95\n")
-    done = run(files[0], "--budget", files[1], "--json")
+    write(files[1], "[budget]\nmax-size-bytes = 999\n")
+    done = run(files[0], "--config", files[1], "--json")
     assert done.exit_code == 1
-    assert msgspec.json.decode(done.stdout, type=Verdict) == Verdict(
+    checked = msgspec.json.decode(done.stdout, type=Checked)
+    assert checked.config == files[1]
+    (check,) = checked.checks
+    assert check.verdict == Verdict(
         findings=(
-            Finding(model="digits.int8", limit="min-accuracy", allowed=0.95, actual=0.9, ok=False),
+            Finding(
+                model="digits.int8",
+                limit="max-size-bytes",
+                allowed=999.0,
+                actual=1000.0,
+                outcome="failed",
+            ),
         )
     )
 
 
 def test_a_budget_is_required(files: tuple[str, str]) -> None:
     done = run(files[0])
-    assert done.exit_code == 2
-    assert "--budget" in done.stderr
+    assert isinstance(done.exception, UsageError)
+    assert "--config FILE" in done.exception.hint
+    write(files[1], "[bench]\nrounds = 1\n")
+    done = run(files[0], "--config", files[1])
+    assert "[budget] sets no limit" in str(done.exception)
+
+
+def test_the_configuration_here_is_taken_without_its_name(
+    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write("edgeconv.toml", "[budget]\nmax-size-bytes = 999\n")
+    assert run(files[0]).exit_code == 1
+    write("edgeconv.toml", "[budget]\nmax-size-bytes = 1000\n")
+    assert run(files[0]).exit_code == 0
 
 
 def test_a_report_that_is_none_is_refused(files: tuple[str, str]) -> None:
-    write(files[1], "[budget]\nmin-accuracy = 0.9\n")
-    assert isinstance(run(files[1], "--budget", files[1]).exception, InputRefused)
-    assert isinstance(run(files[0] + "x", "--budget", files[1]).exception, InputRefused)
+    write(files[1], "[budget]\nmax-size-bytes = 1000\n")
+    assert isinstance(run(files[1], "--config", files[1]).exception, InputRefused)
+    assert isinstance(run(files[0] + "x", "--config", files[1]).exception, InputRefused)
 
 
 def test_a_typo_in_the_budget_is_an_error_and_no_verdict(files: tuple[str, str]) -> None:
     write(files[1], "[budget]\nmin-acuracy = 0.9\n")
-    done = run(files[0], "--budget", files[1])
+    done = run(files[0], "--config", files[1])
     assert isinstance(done.exception, UsageError)
     assert done.stdout == ""
 
@@ -102,10 +139,10 @@ def test_a_typo_in_the_budget_is_an_error_and_no_verdict(files: tuple[str, str])
 @pytest.mark.parametrize(
     ("budget", "report", "code", "text"),
     [
-        ("min-accuracy = 0.9", "", 0, "PASS"),
-        ("min-accuracy = 0.95", "", 1, "FAIL"),
+        ("max-size-bytes = 1000", "", 0, "PASS"),
+        ("max-size-bytes = 999", "", 1, "FAIL"),
         ("min-acuracy = 0.9", "", 2, "did you mean 'min-accuracy'"),
-        ("min-accuracy = 0.9", ".gone", 3, "does not exist"),
+        ("max-size-bytes = 1000", ".gone", 3, "does not exist"),
     ],
 )
 def test_the_program_ends_with_the_documented_exit_code_and_loads_no_tensorflow(
@@ -121,7 +158,7 @@ def test_the_program_ends_with_the_documented_exit_code_and_loads_no_tensorflow(
         "assert not heavy, heavy\n"
         "sys.exit(code)\n"
     )
-    arguments = ["check", files[0] + report, "--budget", files[1]]
+    arguments = ["check", files[0] + report, "--config", files[1]]
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
     )

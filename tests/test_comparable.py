@@ -12,6 +12,7 @@ from edgeconv.measure.comparable import (
     accuracy_differences,
     latency_differences,
 )
+from edgeconv.measure.together import differences_of
 
 replace = msgspec.structs.replace
 
@@ -72,6 +73,30 @@ def test_accuracies_on_other_samples_are_refused() -> None:
         r"number of samples: \d+ and 7; hash", "; ".join(accuracy_differences(one, other))
     )
     assert latency_differences(one, other) == ()
+
+
+def test_answers_to_other_samples_do_not_stand_beside_each_other_without_labels_either() -> None:
+    def without_labels(row):
+        return replace(row, accuracy=None, metrics=(), accuracy_drop=None)
+
+    one = with_rows(without_labels)
+    assert any(row.agreement for row in one.measurements)
+    one = replace(one, baseline=None)
+    other = replace(one, data=replace(one.data, sha256="f" * 64))
+    assert accuracy_differences(one, other) == ()
+    assert differences_of(one, one) == ()
+    (difference,) = differences_of(one, other)
+    assert difference.startswith("hash of the samples: ")
+    alone = replace(other, measurements=tuple(replace(r, agreement=()) for r in other.measurements))
+    assert differences_of(one, alone) == ()
+
+
+def test_samples_that_were_preprocessed_otherwise_are_refused() -> None:
+    one = report()
+    other = replace(one, data=replace(one.data, preprocessing="scale=1/255"))
+    (difference,) = accuracy_differences(one, other)
+    assert difference.startswith("preprocessing: ")
+    assert difference.endswith(" and scale=1/255")
 
 
 def test_metrics_of_which_none_is_the_same_do_not_compare() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,39 @@ def test_size_latency_accuracy_and_flips_are_told_from_before_to_after() -> None
     assert (found.fixed, found.broken) == (3, 0)
     assert found.flips[0] == FlipCount(label=7, before=9, after=7, samples=(1,))
     assert "arena_bytes" not in numbers(found)
+
+
+def timed(p50_us: float, factor: float, rounds: int = 3) -> Any:
+    """A row whose median time has an interval of that factor to either side."""
+    latency = msgspec.structs.replace(
+        example.measurement("int8").latency,
+        rounds_us=((p50_us,),) * rounds,
+        p50_us=p50_us,
+        p50_interval_us=(p50_us / factor, p50_us * factor),
+    )
+    return changed(latency=latency)
+
+
+def change_of_p50(before: Any, after: Any) -> NumberChange:
+    return numbers(the_only(compare_reports(of_models(before), of_models(after))))["latency_p50_us"]
+
+
+def test_the_change_of_a_median_time_has_the_interval_of_both() -> None:
+    change = change_of_p50(timed(100.0, 1.1), timed(120.0, 1.0))
+    assert change.interval == pytest.approx((120 / 1.1 - 100, 120 * 1.1 - 100))
+    wider = change_of_p50(timed(100.0, 1.1), timed(120.0, 1.1))
+    factor = 1.1**2**0.5
+    assert wider.interval == pytest.approx((120 / factor - 100, 120 * factor - 100))
+    text = difference_text(
+        compare_reports(of_models(timed(100.0, 1.1)), of_models(timed(120.0, 1.0)))
+    )
+    assert "+20.00 % [9.09, 32.00]" in text
+
+
+def test_a_lone_round_and_a_time_of_nothing_have_no_interval() -> None:
+    assert change_of_p50(timed(100.0, 1.1, rounds=1), timed(120.0, 1.1)).interval is None
+    assert change_of_p50(timed(100.0, 1.1), timed(120.0, 1.1, rounds=1)).interval is None
+    assert change_of_p50(timed(0.0, 1.1), timed(120.0, 1.1)).interval is None
 
 
 def test_flips_are_grouped_by_what_they_were_and_are() -> None:
@@ -271,7 +305,7 @@ def test_the_text_of_two_reports_has_units_and_signs() -> None:
     text = difference_text(compare_reports(of_models(before), of_models(after)))
     assert "46.87 kB  48.02 kB" in text
     assert "+2.44 %" in text
-    assert "97.22 %   94.72 %  −2.50 pp [" in text
+    assert re.search(r"97.22 % +94.72 % +−2.50 pp \[", text)
     assert "1 became right, 10 became wrong" in text
 
 

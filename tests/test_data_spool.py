@@ -8,7 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeconv.data import Samples, SamplesHash, open_samples, sha256_samples
+from edgeconv.data import (
+    Samples,
+    SamplesHash,
+    open_samples,
+    parse_preprocessing,
+    sha256_samples,
+)
 from edgeconv.data.spool import RowsFile, put_part, take_parts, waiting_parts
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.nouns import TensorSpec
@@ -59,6 +65,68 @@ def test_the_hash_of_parts_is_that_of_the_whole() -> None:
         digest.update(Samples({"x": X[rows], "y": X[rows, :1]}, labels[rows], "s"))
     whole = Samples({"y": X[:, :1], "x": X}, labels, "s")
     assert digest.hexdigest() == sha256_samples(whole)
+
+
+def hash_of(source: str, preprocess: str = "none", size: int = 5) -> str:
+    """That of all samples of a SOURCE for an input of any shape, read `size` at a time."""
+    spec = TensorSpec(name="x", shape=(1, -1, -1), dtype="float32")
+    opened = open_samples(source, (spec,), preprocessing=parse_preprocessing(preprocess))
+    digest = SamplesHash()
+    for _ in opened.chunks(np.arange(opened.count), size, digest):
+        pass
+    return digest.hexdigest()
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """data.npz, with the images x, (12, 4, 3) of uint8, and their labels."""
+    pixels = np.arange(144, dtype=np.uint8).reshape(12, 4, 3)
+    np.savez(tmp_path / "data.npz", x=pixels, labels=np.arange(12) % 3)
+    return tmp_path / "data.npz"
+
+
+def test_stored_samples_have_the_same_hash_whatever_is_done_to_them(images: Path) -> None:
+    scaled = hash_of(str(images), "scale=1/255")
+    assert scaled == hash_of(str(images), "scale=1/127.5&mean=1", size=12)
+    stored = dict(np.load(images))
+    assert scaled == sha256_samples(Samples({"x": stored["x"]}, stored["labels"], ""))
+
+
+def test_the_hash_of_stored_samples_tells_a_pixel_a_label_and_no_labels_apart(images: Path) -> None:
+    before = dict(np.load(images))
+    hashes = {hash_of(str(images), "scale=1/255")}
+    for name in ("x", "labels"):
+        changed = before[name].copy()
+        changed.flat[-1] += 1
+        np.savez(images, **{**before, name: changed})
+        hashes.add(hash_of(str(images), "scale=1/255"))
+    np.savez(images, x=before["x"])
+    hashes.add(hash_of(str(images), "scale=1/255"))
+    assert len(hashes) == 4
+
+
+def test_samples_read_one_by_one_have_the_hash_of_the_same_read_at_once(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = dict(np.load(images))
+    np.save(tmp_path / "x.npy", stored["x"])
+    np.save(tmp_path / "y.npy", stored["labels"])
+    source = f"npy:{tmp_path}/x.npy?labels={tmp_path}/y.npy"
+    at_once = hash_of(source, "scale=1/255")
+    assert at_once == hash_of(str(images), "scale=1/255")
+    monkeypatch.setattr("edgeconv.data.kinds.npy._AT_ONCE_BYTES", 10)
+    assert hash_of(source, "scale=1/255") == at_once
+
+
+def test_the_shapes_of_samples_that_differ_in_them_are_part_of_the_hash() -> None:
+    def of(*shapes: tuple[int, ...]) -> str:
+        digest = SamplesHash()
+        for shape in shapes:
+            digest.add("x", np.zeros((1, *shape), np.uint8))
+        return digest.hexdigest()
+
+    assert of((2, 3), (3, 2)) != of((3, 2), (2, 3))
+    assert of((2, 3), (2, 3)) != of((2, 3), (6,)) != of((6,), (2, 3))
 
 
 def test_a_large_npy_is_read_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,11 +26,15 @@ EVERY = [(document.name, line) for document in DOCUMENTS for line in commands(do
 
 
 @pytest.mark.parametrize(("document", "line"), EVERY)
-def test_a_command_in_the_documents_is_understood(document: str, line: str) -> None:
+def test_a_command_in_the_documents_is_understood(
+    document: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("edgeconv.toml").touch()
     name, *arguments = shlex.split(line, comments=True)
     command = cli.get_command(cli.make_context("edgeconv", ["--version"]), name)
     assert command is not None, name
-    command.make_context(name, arguments)
+    command.make_context(name, arguments, help_option_names=["-h", "--help"])
 
 
 def test_the_documents_show_commands() -> None:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 from doctor_models import CLASSES, NAME, SIDE, classifier, images, linear, stored
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_example import artifact
 from tiny_tflite import Graph, int8_model, packed
@@ -341,6 +341,7 @@ def test_the_interval_is_wilsons_and_holds_the_accuracy(counts: tuple[int, int])
     assert share - 1e-12 <= high <= 1
 
 
+@settings(deadline=None)
 @given(st.text("01", min_size=1, max_size=80), st.data())
 def test_of_two_at_most_one_is_better_and_only_by_more_right_answers(
     one: str, drawn: st.DataObject

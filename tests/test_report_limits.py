@@ -1,17 +1,31 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
-from edgeconv.nouns import Finding, Verdict
-from edgeconv.report.limits import closing_line, in_words, mark_of
+from edgeconv.nouns import Finding, Limits, Verdict
+from edgeconv.report.limits import (
+    closing_line,
+    explanation,
+    in_words,
+    mark_of,
+    name_of,
+    sentence,
+    word_of,
+)
+
+if TYPE_CHECKING:
+    from edgeconv.nouns import Value
 
 
 def finding(
-    limit: str, allowed: float, actual: float | None, *, ok: bool = True, model: str = "m"
+    limit: str, allowed: Value, actual: Value | None, *, ok: bool = True, **fields: Any
 ) -> Finding:
-    return Finding(model=model, limit=limit, allowed=allowed, actual=actual, ok=ok)
+    given = {"model": "m", "outcome": "passed" if ok else "failed", **fields}
+    return Finding(limit=limit, allowed=allowed, actual=actual, **given)
 
 
 @pytest.mark.parametrize(
@@ -23,20 +37,100 @@ def finding(
         ("max-latency-p50-us", 50, 8020, ("≤ 50.0 µs", "8.02 ms")),
         ("max-latency-ratio", 1, math.nan, ("≤ 1.00×", "NaN")),
         ("max-accuracy-drop", 0.01, 0.0306, ("≤ 1.00 pp", "3.06 pp")),
+        ("max-relative-accuracy-drop", 0.01, 0.02, ("≤ 1.00 %", "2.00 %")),
+        ("max-class-drop", 0.05, 0.061, ("≤ 5.00 pp", "6.10 pp")),
+        ("max-slice-drop", 0.05, None, ("≤ 5.00 pp", "–")),
+        ("max-flip-rate", 0.02, 0.003, ("≤ 2.00 %", "0.30 %")),
+        ("min-output-snr-db", 20, 27.31, ("≥ 20.0 dB", "27.3 dB")),
+        ("max-arena-bytes", 50_000, 49_152, ("≤ 50.0 kB", "49.2 kB")),
         ("min-accuracy", 0.97, 0.9722, ("≥ 97.00 %", "97.22 %")),
+        ("oldest-runtime", "2.14.0", "2.17.0", ("≤ 2.14.0", "2.17.0")),
+        ("oldest-runtime", "2.14.0", None, ("≤ 2.14.0", "–")),
+        ("allowed-operators", ("ADD", "EXP"), ("ADD",), ("2 operators", "1 operator")),
+        ("allowed-operators", ("ADD",), ("ADD", "EXP", "LOG"), ("1 operator", "EXP, LOG")),
+        ("allowed-operators", ("ADD",), None, ("1 operator", "–")),
+        ("allowed-operators", (), tuple("abcdefg"), ("0 operators", "a, b, c, d, e and 2 more")),
         ("max-novelty", 12, 3, ("≤ 12.0", "3.00")),
     ],
 )
 def test_a_limit_is_written_in_its_own_unit(
-    limit: str, allowed: float, actual: float | None, words: tuple[str, str]
+    limit: str, allowed: Value, actual: Value | None, words: tuple[str, str]
 ) -> None:
     assert in_words(finding(limit, allowed, actual)) == words
+
+
+@pytest.mark.parametrize("field", msgspec.structs.fields(Limits), ids=lambda each: each.name)
+def test_every_limit_that_can_be_set_has_a_unit_of_its_own_and_none_is_a_bare_number(
+    field: msgspec.structs.FieldInfo,
+) -> None:
+    words = in_words(finding(field.encode_name, 0.5, 0.25))
+    bare = field.encode_name in ("oldest-runtime", "allowed-operators")
+    assert all(word[-1].isdigit() for word in words) == bare
+
+
+def test_a_number_in_the_unit_of_a_metric_is_no_percentage() -> None:
+    worse = finding("max-accuracy-drop", 0.5, 1.25, metric="mae", interval=(0.75, 1.5))
+    assert in_words(worse) == ("≤ 0.500 mae", "1.25 mae")
+    assert explanation(worse) == ("between 0.750 mae and 1.50 mae",)
+    masked = finding("min-accuracy", 0.5, 0.75, metric="masked_accuracy")
+    assert in_words(masked) == ("≥ 50.00 %", "75.00 %")
+    assert in_words(finding("min-accuracy", 0.5, None, metric="m:f")) == ("≥ 0.500 m:f", "–")
 
 
 def test_values_that_differ_are_never_written_alike() -> None:
     assert in_words(finding("max-size-bytes", 100_000, 100_040)) == ("≤ 100.00 kB", "100.04 kB")
     assert in_words(finding("max-accuracy-drop", 0.01, 0.010004)) == ("≤ 1.0000 pp", "1.0004 pp")
     assert in_words(finding("min-accuracy", 0.9, 0.89999)) == ("≥ 90.000 %", "89.999 %")
+
+
+def test_a_limit_that_is_only_to_warn_is_no_failure_and_no_pass() -> None:
+    outcomes = ("passed", "failed", "inconclusive", "missing")
+    found = {
+        severity: [
+            word_of(finding("max-size-bytes", 1, 2, outcome=outcome, severity=severity))
+            for outcome in outcomes
+        ]
+        for severity in ("error", "warn")
+    }
+    assert found == {"error": ["PASS", *["FAIL"] * 3], "warn": ["PASS", *["WARN"] * 3]}
+    warned = finding("max-size-bytes", 1, 2, ok=False, severity="warn")
+    assert mark_of("m", Verdict(findings=(warned, finding("max-size-ratio", 1, 1)))) == "warn"
+    assert closing_line(Verdict(findings=(warned,))) == (
+        "No limit is broken that has to hold. Warnings: 1 broken, by m."
+    )
+
+
+def test_a_finding_says_what_it_is_of_how_sure_it_is_and_what_would_do() -> None:
+    found = finding(
+        "max-class-drop",
+        0.05,
+        0.0522,
+        outcome="inconclusive",
+        reference="lock",
+        subject="cat\n",
+        interval=(0.0301, 0.0744),
+        confidence=0.995,
+        method="exact mcnemar",
+        samples=1028,
+        samples_needed=2420,
+    )
+    assert name_of(found) == r"max-class-drop of cat\n (lock)"
+    assert explanation(found) == (
+        "inconclusive",
+        "between 3.01 pp and 7.44 pp, bounds at 99.5 % by exact mcnemar, 1028 samples",
+        "2420 samples would be enough to tell",
+    )
+    assert sentence(found).startswith(
+        r"m: max-class-drop of cat\n (lock): 5.22 pp, allowed ≤ 5.00 pp; inconclusive; between"
+    )
+
+
+def test_a_number_that_is_missing_says_why_and_one_that_is_certain_has_no_two_bounds() -> None:
+    missing = finding("max-size-ratio", 1, None, outcome="missing", reason="it did\nnot run")
+    assert explanation(missing) == (r"not measured: it did\nnot run",)
+    same = finding("max-flip-rate", 0.1, 0.0, interval=(0.0, 0.0), method="same file", samples=1)
+    assert explanation(same) == ("exactly 0 % by same file, 1 sample",)
+    assert explanation(finding("max-size-ratio", 1, 1)) == ()
 
 
 def test_a_model_is_over_if_one_of_its_limits_is_broken_and_unmarked_if_it_has_none() -> None:
@@ -56,5 +150,12 @@ def test_the_closing_line_counts_the_broken_limits_and_names_each_model_once() -
     verdict = Verdict(findings=(finding("max-size-ratio", 1, 1), *broken, broken[0]))
     assert closing_line(verdict) == r"4 of 5 limits broken, by a, b, a\n."
     assert closing_line(Verdict(findings=(finding("max-size-ratio", 1, 1),))) == "1 limit holds."
+    unsure = finding("max-flip-rate", 0.1, 0.2, outcome="inconclusive", model="c")
+    absent = finding("max-size-ratio", 1, None, outcome="missing", model="d", severity="warn")
+    mixed = Verdict(findings=(broken[0], unsure, absent, unsure))
+    assert closing_line(mixed) == (
+        "1 of 4 limits broken, 2 inconclusive, by a, c. Warnings: 1 not measured, by d."
+    )
+    assert closing_line(Verdict(findings=(unsure,))) == "1 of 1 limit inconclusive, by c."
     assert "nothing was judged" in closing_line(Verdict(findings=()))
     assert closing_line(None) == "No budget was checked."

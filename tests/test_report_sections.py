@@ -158,7 +158,7 @@ def judged(*findings: tuple[str, str, float]) -> Report:
     return changed(
         verdict=Verdict(
             findings=tuple(
-                Finding(model=model, limit=limit, allowed=allowed, actual=1.0, ok=True)
+                Finding(model=model, limit=limit, allowed=allowed, actual=1.0, outcome="passed")
                 for model, limit, allowed in findings
             )
         )

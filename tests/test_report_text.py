@@ -66,7 +66,7 @@ def test_a_hostile_name_is_shown_literally_and_harmlessly() -> None:
     report = msgspec.structs.replace(
         example.report(), title=HOSTILE, measurements=(measured,), notes=(HOSTILE,)
     )
-    finding = Finding(model=HOSTILE, limit=HOSTILE, allowed=1, actual=math.nan, ok=False)
+    finding = Finding(model=HOSTILE, limit=HOSTILE, allowed=1, actual=math.nan, outcome="failed")
     failure = Failure(recipe="int8", error=HOSTILE, message=HOSTILE)
     made = msgspec.structs.replace(example.artifact("int8"), file=HOSTILE, notes=(HOSTILE,))
     conversion = Conversion(directory=HOSTILE, artifacts=(made,), failures=(failure,))

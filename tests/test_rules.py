@@ -36,15 +36,16 @@ HEAVY = {
 }
 # A unit imports those of the layers below its own, and nothing else.
 LAYERS = (
-    ("__main__",),
+    ("__main__", "pytest_plugin"),
     ("cli",),
     ("demo",),
+    ("gate", "build"),
     ("pipeline",),
-    ("publish", "measure"),
+    ("publish", "measure", "embed"),
     ("stages",),
     ("plan",),
-    ("training",),
-    ("source", "tf", "quantize", "report", "runtimes"),
+    ("training", "trackers"),
+    ("source", "tf", "quantize", "report", "runtimes", "config"),
     ("tflite", "data", "models"),
     ("tasks",),
     ("plugins", "workers", "store", "messages", "statistics"),
@@ -179,7 +180,12 @@ def test_a_file_is_imported_without_any_runtime_or_quantiser():
 
 
 def test_extensions_never_import_each_other():
-    tables = (plugins.SAMPLE_SOURCES, plugins.BASELINE_MODELS)
+    tables = (
+        plugins.SAMPLE_SOURCES,
+        plugins.BASELINE_MODELS,
+        plugins.EMBED_TARGETS,
+        plugins.TRACKERS,
+    )
     extensions = {module for table in tables for module in table.values()}
     by_module = {source.module: source for source in SOURCES}
     assert extensions <= set(by_module)
@@ -293,7 +299,10 @@ RUN = "from edgeconv.cli import main; main()"
         (RUN, ["--version"]),
         *(
             (RUN, [command, "--help"])
-            for command in ("convert", "bench", "inspect", "demo", "doctor")
+            for command in (
+                *("convert", "bench", "inspect", "demo", "doctor"),
+                *("report", "compare", "visualize", "embed", "cmake-dir"),
+            )
         ),
     ],
 )

@@ -13,16 +13,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # One line each, so that --help imports no command.
-_COMMANDS = {
+COMMANDS = {
+    "init": "Write a commented edgeconv.toml by looking at a model.",
     "demo": "Train, convert, measure and judge a small model: the whole job, in a minute.",
     "train": "Train a baseline under a distribution strategy and export it.",
     "convert": "Convert a trained model to verified .tflite files.",
     "bench": "Measure size, latency, memory and accuracy beside the baseline.",
     "report": "Render measurements as a page, a table, Markdown, JSON or CSV.",
     "compare": "Show what changed between two reports or two .tflite files.",
-    "check": "Hold a report against a budget; exit 1 when a limit is broken.",
+    "check": "Hold every model of edgeconv.toml to its budget; exit 1 when a limit is broken.",
+    "embed": "Write a published model, with accessors and a self-test, into a project.",
+    "build": "Convert and embed every model of edgeconv.toml where anything changed.",
     "doctor": "Find out which preprocessing a model was trained with; exit 1 when none fits.",
+    "cmake-dir": "Print where CMake finds edgeconv, for find_package(edgeconv).",
+    "cache": "Show what earlier runs left to be used again, or make it smaller.",
     "inspect": "Show what is in a model file, without running it.",
+    "config": "Show the resolved configuration and where each value is from, or its schema.",
     "visualize": "Open a .tflite in Model Explorer or Netron, with the error of each layer.",
 }
 INTERRUPTED = 130
@@ -32,30 +38,36 @@ READER_GONE = 141
 FAULT = 4
 
 
+def command_named(name: str) -> click.Command:
+    """One of `COMMANDS`, its module imported."""
+    module = import_module("edgeconv.cli." + name.replace("-", "_"))
+    command: click.Command = module.command
+    return command
+
+
 class _Commands(click.Group):
     """Imports a command's module when the command is called, and not before."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"edgeconv.cli.{cmd_name}").command
-        return command
+        return command_named(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from edgeconv.errors import unknown_name
 
-            raise unknown_name("command", args[0], _COMMANDS)
+            raise unknown_name("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(

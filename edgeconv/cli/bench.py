@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgeconv.cli.configured import Configured, command_line
 from edgeconv.cli.options import echo_json, execution, execution_options, terminal
 from edgeconv.cli.progress import progress
+from edgeconv.cli.values import METRIC, PLACE, PROGRAM, SOURCE, STEPS
 from edgeconv.plugins import METRICS
 
-_TYPED = "edgeconv.typed"
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edgeconv.nouns import Report
+
 ACCELERATORS = ("interpreter", "compiled")
 _MEASURING = (
     *("runtimes", "accelerator", "python", "binary", "metrics", "output", "profile", "layers"),
@@ -19,24 +25,18 @@ _MEASURING = (
 )
 
 
-class _Remembering(click.Command):
-    """A command that keeps what was typed."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[_TYPED] = tuple(args)
-        return super().parse_args(ctx, args)
-
-
-@click.command(cls=_Remembering)
+@click.command("bench", cls=Configured)
 @click.argument("models", nargs=-1, required=True)
 @click.option(
     "--data",
     "data_source",
+    type=SOURCE,
     metavar="SOURCE",
     help="Samples to measure on, with labels for accuracy. [default: made-up samples, no accuracy]",
 )
 @click.option(
     "--preprocess",
+    type=STEPS,
     metavar="STEPS",
     help="What is done to each stored sample. [default: what the manifests say]",
 )
@@ -45,16 +45,21 @@ class _Remembering(click.Command):
     type=int,
     help="How many samples, by a fixed seed, in equal shares of the labels. [default: all]",
 )
-@click.option("--baseline", help="The trained model. [default: the one the manifests name]")
+@click.option(
+    "--baseline", type=PLACE, help="The trained model. [default: the one the manifests name]"
+)
 @click.option("--signature", help="The signature to run, if there are several.")
 @click.option("--output", help="The output that the labels are for, if there are several.")
 @click.option(
     "--training",
+    type=PLACE,
     metavar="FILE",
     help="The baseline's training record, to show in the report. [default: N.training.json beside "
     "it, if it is there]",
 )
-@click.option("-o", "--out", "directory", help="Directory for report.json and report.html.")
+@click.option(
+    "-o", "--out", "directory", type=PLACE, help="Directory for report.json and report.html."
+)
 @click.option("--title", default="", help="The report's title. [default: the directory's name]")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--warmup", type=click.IntRange(1), default=10, show_default=True)
@@ -90,12 +95,14 @@ class _Remembering(click.Command):
 )
 @click.option(
     "--python",
+    type=PROGRAM,
     metavar="FILE",
     default="",
     help="The Python that has the runtime, here or there. [default: the usual one]",
 )
 @click.option(
     "--binary",
+    type=PROGRAM,
     metavar="FILE",
     default="",
     help="The benchmark_model that is put on an Android device.",
@@ -103,6 +110,7 @@ class _Remembering(click.Command):
 @click.option(
     "--metric",
     "metrics",
+    type=METRIC,
     metavar="NAME",
     multiple=True,
     help="What accuracy is: " + ", ".join(METRICS) + ", or module:function. Repeatable. "
@@ -126,7 +134,7 @@ class _Remembering(click.Command):
 )
 @execution_options
 @click.pass_context
-def command(ctx: click.Context, /, models: tuple[str, ...], **options: Any) -> None:
+def command(ctx: click.Context, /, **options: Any) -> None:
     """Measure MODELS beside the trained baseline.
 
     MODELS are .tflite files, or directories that `edgeconv convert` published in. Every
@@ -134,37 +142,43 @@ def command(ctx: click.Context, /, models: tuple[str, ...], **options: Any) -> N
     latency with its raw samples, peak memory and accuracy go into the report. Exit code 4
     if a model did not run.
     """
+    with progress(quiet=options["quiet"]) as on_progress:
+        report = bench_of(ctx, on_progress)
+    _show(report, options["directory"], as_json=options["as_json"])
+    ctx.exit(4 if any(row.error for row in report.measurements) else 0)
+
+
+def bench_of(ctx: click.Context, on_progress: Callable[[str], None]) -> Report:
+    """The report that a context of the command asks for. Raises an `EdgeconvError`."""
     from edgeconv.measure.bench import bench
     from edgeconv.measure.measuring import Measuring
     from edgeconv.runtimes.interface import Timing
 
+    options = ctx.params
     training = options["training"]
-    with progress(quiet=options["quiet"]) as on_progress:
-        report = bench(
-            models,
-            data_source=options["data_source"],
-            preprocess=options["preprocess"],
-            samples=options["samples"],
-            baseline=options["baseline"],
-            signature=options["signature"],
-            training=_record(Path(training)) if training else None,
-            measuring=Measuring(
-                rounds=options["rounds"],
-                timing=Timing(
-                    warmup=options["warmup"],
-                    warmup_seconds=options["warmup_seconds"],
-                    repeats=options["repeats"],
-                    seconds=options["seconds"],
-                ),
-                **{name: options[name] for name in _MEASURING},
-                threads=options["interpreter_threads"],
+    return bench(
+        options["models"],
+        data_source=options["data_source"],
+        preprocess=options["preprocess"],
+        samples=options["samples"],
+        baseline=options["baseline"],
+        signature=options["signature"],
+        training=_record(Path(training)) if training else None,
+        measuring=Measuring(
+            rounds=options["rounds"],
+            timing=Timing(
+                warmup=options["warmup"],
+                warmup_seconds=options["warmup_seconds"],
+                repeats=options["repeats"],
+                seconds=options["seconds"],
             ),
-            execution=execution(options),
-            command=("edgeconv", "bench", *ctx.meta[_TYPED]),
-            on_progress=on_progress,
-        )
-    _show(report, options["directory"], as_json=options["as_json"])
-    ctx.exit(4 if any(row.error for row in report.measurements) else 0)
+            **{name: options[name] for name in _MEASURING},
+            threads=options["interpreter_threads"],
+        ),
+        execution=execution(options),
+        command=command_line(ctx),
+        on_progress=on_progress,
+    )
 
 
 def _record(path: Path) -> Any:

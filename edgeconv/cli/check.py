@@ -1,40 +1,196 @@
-"""`edgeconv check`: a report and a budget to a verdict, and its exit code."""
+"""edgeconv check."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from edgeconv.cli.options import echo_json, terminal
+from edgeconv.cli.configured import Configured, origin_of
+from edgeconv.cli.options import execution_options
+from edgeconv.cli.progress import progress
+from edgeconv.cli.values import NAMED_PLACE, PLACE, TRACKER
+from edgeconv.nouns import Judging, Method, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edgeconv.cli.jobs import Jobs
+    from edgeconv.gate.flow import Checking, Job
+    from edgeconv.nouns import Check, Checked
+
+_DEFAULT = Judging()
 
 
-@click.command("check")
-@click.argument("report", type=click.Path(path_type=Path))
+@click.command("check", cls=Configured)
+@click.argument("report", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "--budget",
-    required=True,
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The limits, as TOML: [budget] for all artifacts, [budget.recipe.int8] for one.",
+    "--model",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Check this model of the configuration only. Repeatable. [default: all]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the verdict as one JSON document.")
+@click.option(
+    "--update",
+    is_flag=True,
+    help="Accept the models as they are, where they keep the budget: write the lock.",
+)
+@click.option(
+    "--lock",
+    type=PLACE,
+    metavar="FILE",
+    help="What was accepted. [default: edgeconv.lock beside the configuration]",
+)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+    default=_DEFAULT.confidence,
+    show_default=True,
+    help="Of each bound that a drop is judged by.",
+)
+@click.option(
+    "--method",
+    type=click.Choice(get_args(Method)),
+    default=_DEFAULT.method,
+    show_default=True,
+    help="How the bounds of a drop are found.",
+)
+@click.option("--seed", type=int, default=_DEFAULT.seed, show_default=True, help="Of bootstrap.")
+@click.option(
+    "--resamples",
+    type=click.IntRange(100),
+    default=_DEFAULT.resamples,
+    show_default=True,
+    help="Of bootstrap.",
+)
+@click.option(
+    "--inconclusive",
+    type=click.Choice(get_args(Severity)),
+    default=_DEFAULT.inconclusive,
+    show_default=True,
+    help="What it is when there are too few test samples to tell.",
+)
+@click.option(
+    "--output",
+    "outputs",
+    type=NAMED_PLACE,
+    multiple=True,
+    metavar="FORMAT=FILE",
+    help="Write the verdict there too: text, json, junit, sarif, github-annotations, "
+    "github-summary, github-comment, gitlab-codequality, gitlab-metrics. Repeatable. A job of "
+    "GitHub Actions gets its annotations and summary anyway.",
+)
+@click.option(
+    "--track",
+    "trackers",
+    type=TRACKER,
+    multiple=True,
+    metavar="KIND:PLACE",
+    help="Log what was measured: mlflow:URI, tensorboard:DIRECTORY, csv:FILE. Repeatable.",
+)
+@execution_options
 @click.pass_context
-def command(context: click.Context, report: Path, budget: Path, *, as_json: bool) -> None:
-    """Hold REPORT (the report.json of `bench`) against a budget.
+def command(ctx: click.Context, /, report: Path | None, **options: Any) -> None:
+    """Convert, measure and judge every model of edgeconv.toml, and compare with the lock.
 
-    Ends with 0 when every limit holds, with 1 when one is broken. What was not measured
-    is a broken limit.
+    With REPORT, the report.json of `edgeconv bench`, nothing is run: it is held against the
+    budget. Exit code 0 when every limit holds; 1 when one is broken, when what it needs was not
+    measured, or when it cannot be told. Nothing is accepted without --update, and nothing is
+    measured again that did not change.
     """
-    from edgeconv.measure.budget import load_budget
-    from edgeconv.measure.gate import check
-    from edgeconv.report.files import read_report
-    from edgeconv.report.text import verdict_lines
+    from edgeconv.cli.outputs import announce, parse_outputs, publish, refuse_unwritable
 
-    verdict = check(read_report(report), load_budget(budget))
-    if as_json:
-        echo_json(verdict)
+    outputs = parse_outputs(options["outputs"])
+    refuse_unwritable(outputs)
+    if report is None:
+        with progress(quiet=options["quiet"]) as on_progress:
+            checked = _check_models(ctx, on_progress)
     else:
-        click.echo(verdict_lines(verdict, **terminal()))
-    if not verdict.ok:
-        context.exit(1)
+        checked = _check_report(ctx, report)
+    announce(checked, as_json=options["as_json"])
+    publish(checked, outputs)
+    ctx.exit(0 if checked.ok else 1)
+
+
+def _check_report(ctx: click.Context, path: Path) -> Checked:
+    """A report held against the budget of the configuration."""
+    from edgeconv.cli.jobs import judging_of
+    from edgeconv.config import limited
+    from edgeconv.errors import UsageError
+    from edgeconv.gate.flow import check_report
+    from edgeconv.nouns import Checked
+    from edgeconv.report.files import read_report
+
+    _refuse_without_models(ctx.params)
+    config = origin_of(ctx).config
+    if config is None:
+        raise UsageError(
+            f"there is no budget to hold {path} against",
+            hint="--config FILE with a [budget], or an edgeconv.toml here",
+        )
+    check = check_report(read_report(path), limited(config), judging_of(ctx))
+    return Checked(config=str(config.path), checks=(check,))
+
+
+def _refuse_without_models(options: dict[str, Any]) -> None:
+    from edgeconv.errors import UsageError
+
+    for name, option in (("names", "--model"), ("update", "--update"), ("trackers", "--track")):
+        if options[name]:
+            raise UsageError(
+                f"{option} is for the models of a configuration", hint="leave REPORT away"
+            )
+
+
+def _check_models(ctx: click.Context, on_progress: Callable[[str], None]) -> Checked:
+    """Every model of the configuration, or those named; accepted, where that is asked for."""
+    from edgeconv.cli.jobs import Jobs, checking_of
+    from edgeconv.nouns import Checked
+
+    options = ctx.params
+    jobs = Jobs(ctx, on_progress)
+    chosen = jobs.named(options["names"])
+    checking, place = checking_of(ctx, jobs, on_progress)
+    checks = tuple(_check(checking, job, jobs) for job in chosen)
+    checked = Checked(config=str(jobs.config.path), checks=checks)
+    if options["update"] and checked.ok:
+        _accept(checking, chosen, place, jobs)
+    _track(checking, chosen, checked, options["trackers"])
+    return checked
+
+
+def _check(checking: Checking, job: Job, jobs: Jobs) -> Check:
+    """The check of a model; its report is written where [bench] says so."""
+    import msgspec
+
+    check = checking.check(job)
+    directory = jobs.report_directory(job.name)
+    if directory and not (check.reused and (directory / "report.json").is_file()):
+        from edgeconv.report.files import write_report
+        from edgeconv.store import writable_directory
+
+        writable_directory(directory.absolute())
+        report = msgspec.structs.replace(checking.report(job), verdict=check.verdict)
+        write_report(report, directory.absolute())
+    return check
+
+
+def _accept(checking: Checking, chosen: tuple[Job, ...], place: Path, jobs: Jobs) -> None:
+    """Write the lock: the chosen models as they are, the others of the configuration as locked."""
+    from edgeconv.gate.lock import write
+    from edgeconv.nouns import Lock
+
+    kept = {name: one for name, one in checking.locked.items() if name in jobs.config.models}
+    write(Lock(models=kept | {job.name: checking.accepted(job) for job in chosen}), place)
+
+
+def _track(
+    checking: Checking, chosen: tuple[Job, ...], checked: Checked, places: tuple[str, ...]
+) -> None:
+    for text in places:
+        from edgeconv.plugins import tracker
+
+        kind, _, place = text.partition(":")
+        tracker(kind).track(checked, {job.name: checking.report(job) for job in chosen}, place)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from edgeconv.cli.configured import Configured
 from edgeconv.cli.options import echo_json, terminal
 
 
-@click.command("compare")
+@click.command("compare", cls=Configured)
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
 @click.option("--all", "everything", is_flag=True, help="Every tensor and flip, not the first.")

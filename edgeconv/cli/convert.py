@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from edgeconv.cli.configured import Configured
 from edgeconv.cli.options import comma_list, echo_json, execution, execution_options, terminal
 from edgeconv.cli.progress import progress
 from edgeconv.cli.qat import qat, qat_options
+from edgeconv.cli.values import KEYED_SOURCE, NAMES, PLACE, SOURCE, STEPS
 from edgeconv.nouns import CalibrationRange, Engine, IoType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edgeconv.nouns import Conversion
 
 _SIDES = ("input", "output")
 
 
-@click.command()
+@click.command("convert", cls=Configured)
 @click.argument("model")
-@click.option("-o", "--out", "directory", help="Directory to publish in. [default: NAME.tflites]")
+@click.option(
+    "-o",
+    "--out",
+    "directory",
+    type=PLACE,
+    help="Directory to publish in. [default: NAME.tflites]",
+)
 @click.option(
     "--to",
+    type=NAMES,
     required=True,
     help="Recipes, comma-separated: float32, float16, dynamic, weight-only-int8, int8, int16x8; "
     "all for these; and qat, quantisation-aware training to int8.",
@@ -26,6 +40,7 @@ _SIDES = ("input", "output")
 @click.option(
     "--calibration",
     "calibrations",
+    type=KEYED_SOURCE,
     multiple=True,
     metavar="[KEY=]SOURCE",
     help="Samples to calibrate and verify with: a file, a directory or KIND:PLACE, with "
@@ -34,6 +49,7 @@ _SIDES = ("input", "output")
 )
 @click.option(
     "--preprocess",
+    type=STEPS,
     default="none",
     metavar="STEPS",
     help="What is done to each stored sample, as in 'resize=224x224&scale=1/127.5&mean=1', or a "
@@ -41,6 +57,7 @@ _SIDES = ("input", "output")
 )
 @click.option(
     "--training",
+    type=SOURCE,
     default="",
     metavar="SOURCE",
     help="Samples with labels that qat trains on; they calibrate too, without --calibration.",
@@ -98,6 +115,7 @@ _SIDES = ("input", "output")
 )
 @click.option(
     "--allow-float",
+    type=NAMES,
     default="",
     metavar="OPERATORS",
     help="Operators that a full-integer recipe may leave in float, comma-separated; * for any.",
@@ -111,7 +129,7 @@ _SIDES = ("input", "output")
 @qat_options
 @execution_options
 @click.pass_context
-def command(ctx: click.Context, /, model: str, **options: Any) -> None:
+def command(ctx: click.Context, /, **options: Any) -> None:
     """Convert MODEL to .tflite files, each verified before it is published.
 
     MODEL is a SavedModel directory (or its versioned parent), a .keras or .h5 file, or a
@@ -119,9 +137,18 @@ def command(ctx: click.Context, /, model: str, **options: Any) -> None:
     Beside each .tflite goes a JSON manifest of all that is known of it. What is up to date
     already is left alone.
     """
+    with progress(quiet=options["quiet"]) as on_progress:
+        conversion = convert_of(ctx, on_progress)
+    _show(conversion, as_json=options["as_json"])
+    ctx.exit(4 if conversion.failures else 0)
+
+
+def convert_of(ctx: click.Context, on_progress: Callable[[str], None]) -> Conversion:
+    """The conversion that a context of the command asks for. Raises an `EdgeconvError`."""
     from edgeconv.pipeline import convert
     from edgeconv.quantize.recipes import make_recipes
 
+    options = ctx.params
     input_type, output_type = io_pair(options["io_types"])
     recipes = make_recipes(
         comma_list(options["to"]),
@@ -133,25 +160,22 @@ def command(ctx: click.Context, /, model: str, **options: Any) -> None:
         min_snr_db=options["min_snr_db"],
         qat=qat(ctx),
     )
-    with progress(quiet=options["quiet"]) as on_progress:
-        conversion = convert(
-            model,
-            options["directory"],
-            recipes,
-            calibration=by_signature(options["calibrations"], options["signatures"]),
-            samples=options["samples"],
-            preprocess=options["preprocess"],
-            training=options["training"],
-            signature=options["signatures"],
-            batch=options["batch"],
-            shapes=dict(map(named_shape, options["shapes"])),
-            select_ops=options["allow_select_ops"],
-            target_runtime=options["target_runtime"],
-            execution=execution(options),
-            on_progress=on_progress,
-        )
-    _show(conversion, as_json=options["as_json"])
-    ctx.exit(4 if conversion.failures else 0)
+    return convert(
+        options["model"],
+        options["directory"],
+        recipes,
+        calibration=by_signature(options["calibrations"], options["signatures"]),
+        samples=options["samples"],
+        preprocess=options["preprocess"],
+        training=options["training"],
+        signature=options["signatures"],
+        batch=options["batch"],
+        shapes=dict(map(named_shape, options["shapes"])),
+        select_ops=options["allow_select_ops"],
+        target_runtime=options["target_runtime"],
+        execution=execution(options),
+        on_progress=on_progress,
+    )
 
 
 def io_pair(texts: tuple[str, ...]) -> tuple[IoType, IoType]:

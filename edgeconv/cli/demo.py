@@ -7,13 +7,21 @@ from typing import Any
 
 import click
 
+from edgeconv.cli.configured import Configured
 from edgeconv.cli.options import echo_json, execution, execution_options, terminal
 from edgeconv.cli.progress import progress
+from edgeconv.cli.values import PLACE
 
 
-@click.command()
+@click.command("demo", cls=Configured)
 @click.option(
-    "-o", "--out", "directory", default="edgeconv-demo", show_default=True, help="Where to write."
+    "-o",
+    "--out",
+    "directory",
+    type=PLACE,
+    default="edgeconv-demo",
+    show_default=True,
+    help="Where to write.",
 )
 @execution_options
 @click.pass_context

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from edgeconv.cli.values import NAMES
 from edgeconv.nouns import STRATEGY_NAMES, Communication, CrossDeviceOps, Distribution
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _OPTIONS = (
     ),
     click.option(
         "--devices",
+        type=NAMES,
         metavar="N|NAMES",
         help="How many GPUs or, without a GPU, logical CPU devices; or which, as GPU:0,GPU:2. "
         "[default: all GPUs, or 2 CPU devices]",

@@ -6,15 +6,18 @@ from typing import Any
 
 import click
 
+from edgeconv.cli.configured import Configured
 from edgeconv.cli.options import echo_json, execution, execution_options, terminal
 from edgeconv.cli.progress import progress
+from edgeconv.cli.values import STEPS
 
 
-@click.command("doctor")
+@click.command("doctor", cls=Configured)
 @click.argument("model")
 @click.argument("data_source", metavar="DATA")
 @click.option(
     "--preprocess",
+    type=STEPS,
     metavar="STEPS",
     help="What is done to each stored sample now; its shapes are kept. [default: what the "
     "manifest says, else nothing]",

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgeconv.cli.configured import Configured
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -33,7 +35,7 @@ _KIND_NAMES = {
 }
 
 
-@click.command("inspect")
+@click.command("inspect", cls=Configured)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON document.")
 def command(model: Path, *, as_json: bool) -> None:

@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from edgeconv.cli.distribution import distribution, distribution_options
+from edgeconv.cli.values import NAMES
 from edgeconv.nouns import Qat, QatTarget
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ _OPTIONS = (
     click.option("--qat-seed", type=int, default=_DEFAULT.seed, show_default=True),
     click.option(
         "--qat-layers",
+        type=NAMES,
         default="",
         metavar="NAMES",
         help="Layers to quantise, comma-separated names or patterns, as conv*. [default: all]",

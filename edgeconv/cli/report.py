@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgeconv.cli.configured import Configured, origin_of
 from edgeconv.cli.options import terminal
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Report
+    from edgeconv.nouns import Budget, Report
     from edgeconv.report.files import Format
 
 _FORMATS = ("html", "text", "markdown", "json", "csv")
 
 
-@click.command("report")
+@click.command("report", cls=Configured)
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "-o",
@@ -33,23 +34,19 @@ _FORMATS = ("html", "text", "markdown", "json", "csv")
     help="What to make; may be given several times. [default: html with -o, else text]",
 )
 @click.option(
-    "--budget",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Limits to hold the report against; `edgeconv check` has the exit code for it.",
-)
-@click.option(
     "--side-by-side",
     is_flag=True,
     help="Show reports that do not compare, such as of two machines, each for itself.",
 )
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of report.json, and no more.")
 @click.option("--title", default="", help="The title. [default: those of the reports]")
+@click.pass_context
 def command(
+    ctx: click.Context,
+    /,
     files: tuple[Path, ...],
     directory: Path | None,
     formats: tuple[Format, ...],
-    budget: Path | None,
     title: str,
     *,
     side_by_side: bool,
@@ -58,7 +55,8 @@ def command(
     """Render FILES: one or several report.json of `edgeconv bench`.
 
     The models of several reports go into one table, where they were measured on the same
-    machine, in the same runtime, with as many threads and on the same samples.
+    machine, in the same runtime, with as many threads and on the same samples. With --config
+    they are held against its [budget]; `edgeconv check` has the exit code for it.
     """
     from edgeconv.report.files import render, write_formats
     from edgeconv.report.schema import report_schema
@@ -74,7 +72,7 @@ def command(
     )
     if directory is None and len(chosen) > 1:
         raise click.UsageError("several formats need a directory to go to: give one with -o")
-    reports = _judged(_gathered(files, side_by_side=side_by_side), budget, title)
+    reports = _judged(_gathered(files, side_by_side=side_by_side), _budget(ctx), title)
     if directory is None:
         click.echo(render(reports, chosen[0], **terminal()), nl=False)
         return
@@ -104,18 +102,24 @@ def _gathered(files: tuple[Path, ...], *, side_by_side: bool) -> tuple[Report, .
     return tuple(together(group) for group in groups)
 
 
-def _judged(reports: tuple[Report, ...], budget: Path | None, title: str) -> tuple[Report, ...]:
+def _budget(ctx: click.Context) -> Budget | None:
+    """The budget of a configuration that was named. Raises `UsageError` where it has none."""
+    from edgeconv.config import limited
+
+    origin = origin_of(ctx)
+    return limited(origin.config) if origin.config and origin.is_named else None
+
+
+def _judged(reports: tuple[Report, ...], budget: Budget | None, title: str) -> tuple[Report, ...]:
     """The reports with the title and the verdict that were asked for."""
     import msgspec
 
-    from edgeconv.measure.budget import load_budget
-    from edgeconv.measure.gate import check
+    from edgeconv.gate.judge import check
 
     if title:
         reports = tuple(msgspec.structs.replace(report, title=title) for report in reports)
     if budget is None:
         return reports
-    limits = load_budget(budget)
     return tuple(
-        msgspec.structs.replace(report, verdict=check(report, limits)) for report in reports
+        msgspec.structs.replace(report, verdict=check(report, budget)) for report in reports
     )

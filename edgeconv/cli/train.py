@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import click
 
+from edgeconv.cli.configured import Configured
 from edgeconv.cli.distribution import distribution, distribution_options
 from edgeconv.cli.options import (
     NO_LIMIT,
@@ -16,19 +17,23 @@ from edgeconv.cli.options import (
     terminal,
 )
 from edgeconv.cli.progress import progress
+from edgeconv.cli.values import PLACE
 from edgeconv.nouns import LoopName
 
 
-@click.command()
+@click.command("train", cls=Configured)
 @click.argument("module")
 @click.option(
     "-o",
     "--out",
     "directory",
+    type=PLACE,
     help="Where MODULE/1, MODULE/2, … go; may be remote, as gs://bucket/models. [default: "
     "AIP_MODEL_DIR, where Vertex AI sets it, else here]",
 )
-@click.option("--data", metavar="PLACE", help="The file or directory that MODULE reads.")
+@click.option(
+    "--data", type=PLACE, metavar="PLACE", help="The file or directory that MODULE reads."
+)
 @distribution_options("mirrored")
 @click.option(
     "--loop",
@@ -60,6 +65,7 @@ from edgeconv.nouns import LoopName
 @click.option(
     "--checkpoint-dir",
     "checkpoints",
+    type=PLACE,
     help="Where checkpoints are kept, also when it is done. [default: AIP_CHECKPOINT_DIR, else "
     "beside the model until it is there]",
 )
@@ -69,7 +75,10 @@ from edgeconv.nouns import LoopName
     help="Keep one every so many steps, besides the one after each epoch.",
 )
 @click.option(
-    "--tensorboard-dir", "tensorboard", help="[default: AIP_TENSORBOARD_LOG_DIR, else none]"
+    "--tensorboard-dir",
+    "tensorboard",
+    type=PLACE,
+    help="[default: AIP_TENSORBOARD_LOG_DIR, else none]",
 )
 @allowance_options(NO_LIMIT)
 @printing_options

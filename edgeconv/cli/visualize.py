@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from edgeconv.cli.configured import Configured
+
 if TYPE_CHECKING:
     from edgeconv.nouns import Measurement, Report
     from edgeconv.report.node_data import Shown
@@ -20,7 +22,7 @@ _MEASURED_BY: dict[Shown, str] = {"errors": "--layers", "times": "--profile"}
 _INSTALL = "pip install ai-edge-model-explorer (shows errors by layer), or pip install netron"
 
 
-@click.command("visualize")
+@click.command("visualize", cls=Configured)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
     "--report",

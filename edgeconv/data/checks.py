@@ -21,7 +21,8 @@ Array = np.ndarray[Any, Any]
 LARGEST_PLAUSIBLE = 1e30
 _BITS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
 _DTYPES = {"bool", *(f"{kind}{size}" for kind, sizes in _BITS.items() for size in sizes)}
-_BLOCK_BYTES = 16 << 20
+# The maximum is looked for where the minimum has just brought it into the caches.
+_BLOCK_BYTES = 1 << 20
 
 
 def input_dtype(spec: TensorSpec) -> np.dtype[Any]:

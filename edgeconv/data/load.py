@@ -10,7 +10,7 @@ import numpy as np
 
 from edgeconv.data.checks import alike, as_written, check_input, check_labels, input_dtype, stacked
 from edgeconv.data.location import kind_module, parse_location
-from edgeconv.data.samples import Array, Samples, as_slice
+from edgeconv.data.samples import Array, Samples, SamplesHash, as_slice
 from edgeconv.errors import InputRefused, unknown_name
 
 if TYPE_CHECKING:
@@ -49,19 +49,23 @@ class Source:
 
         Raises `InputRefused` for what cannot be read or the model cannot take.
         """
-        return self._part(indices, {})
+        return self._part(indices, {}, None)
 
     def chunks(
-        self, indices: np.ndarray[tuple[int], np.dtype[np.intp]], size: int
+        self,
+        indices: np.ndarray[tuple[int], np.dtype[np.intp]],
+        size: int,
+        digest: SamplesHash | None = None,
     ) -> Iterator[Samples]:
         """The samples at `indices`, `size` at a time, read when they are asked for.
 
+        `digest` is given them as they are stored, before preprocessing, and their labels.
         Raises as `take` does, also where later ones differ from the first in shape or dtype.
         """
         seen: dict[str, np.dtype[Any]] = {}
         shapes: dict[str, tuple[int, ...]] = {}
         for start in range(0, len(indices), size):
-            samples = self._part(indices[start : start + size], seen)
+            samples = self._part(indices[start : start + size], seen, digest)
             for name, array in samples.arrays.items():
                 if shapes.setdefault(name, array.shape[1:]) != array.shape[1:]:
                     raise InputRefused(
@@ -75,15 +79,20 @@ class Source:
         self,
         indices: np.ndarray[tuple[int], np.dtype[np.intp]],
         seen: dict[str, np.dtype[Any]],
+        digest: SamplesHash | None,
     ) -> Samples:
-        arrays = {spec.name: self._taken(spec, indices, seen) for spec in self.inputs}
-        return Samples(arrays, None if self.labels is None else self.labels[indices], self.text)
+        arrays = {spec.name: self._taken(spec, indices, seen, digest) for spec in self.inputs}
+        labels = None if self.labels is None else self.labels[indices]
+        if digest and labels is not None:
+            digest.add_labels(labels)
+        return Samples(arrays, labels, self.text)
 
     def _taken(
         self,
         spec: TensorSpec,
         indices: np.ndarray[tuple[int], np.dtype[np.intp]],
         seen: dict[str, np.dtype[Any]],
+        digest: SamplesHash | None,
     ) -> Array:
         where = f"{self.text}: input {spec.name!r}"
         steps = self.preprocessing.get(spec.name, self.preprocessing.get(""))
@@ -92,12 +101,16 @@ class Source:
             array = column[as_slice(indices)]
             if self.is_text:
                 array = as_written(where, array, spec, has_steps=steps is not None)
+            if digest:
+                digest.add(spec.name, array)
             array = _preprocessed(array, steps, where)
         else:
             stored = (column[int(index)] for index in indices)
             parts = []
             for item in alike(where, stored, seen.get(spec.name)):
                 seen[spec.name] = item.dtype
+                if digest:
+                    digest.add(spec.name, item[None])
                 parts.append(_preprocessed(item[None], steps, where)[0])
             array = stacked(where, parts, spec)
         check_input(self.text, array, spec)

@@ -132,6 +132,13 @@ def indexed(path: Path, spool: Spool) -> Indexed:
     return Indexed(path, spool, *_places(path, spool.file, first, end))
 
 
+def framed(record: bytes) -> bytes:
+    """A record as it stands in a file."""
+    length = struct.pack("<Q", len(record))
+    crcs = (_CRC.pack(masked_crc(part)) for part in (length, record))
+    return length + next(crcs) + record + next(crcs)
+
+
 def masked_crc(data: bytes) -> int:
     """The CRC-32C of `data`, rotated and offset as TFRecord files have it."""
     import google_crc32c

@@ -89,29 +89,50 @@ def sha256_samples(samples: Samples) -> str:
 
 
 class SamplesHash:
-    """`sha256_samples` of samples that come in parts, never all in memory."""
+    """`sha256_samples` of samples that come in parts, never all in memory.
+
+    They may differ in shape and dtype: these count as much as the bytes.
+    """
 
     def __init__(self) -> None:
         # The labels are under a key that no input can have.
-        self._digests: dict[tuple[str, bool], Any] = {}
-        self._kinds: dict[tuple[str, bool], tuple[str, tuple[int, ...]]] = {}
-        self._count = 0
+        self._columns: dict[tuple[str, bool], _ColumnHash] = {}
 
     def update(self, samples: Samples) -> None:
         """Take the next samples into account; all have the same inputs."""
-        named = {(name, False): array for name, array in samples.arrays.items()}
+        for name, array in samples.arrays.items():
+            self.add(name, array)
         if samples.labels is not None:
-            named["", True] = samples.labels
-        for key, array in named.items():
-            digest = self._digests.setdefault(key, hashlib.sha256())
-            self._kinds[key] = (array.dtype.str, array.shape[1:])
-            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        self._count += samples.count
+            self.add_labels(samples.labels)
+
+    def add(self, name: str, rows: Array) -> None:
+        """Take the next samples (n, *shape) of an input into account."""
+        self._columns.setdefault((name, False), _ColumnHash()).add(rows)
+
+    def add_labels(self, labels: Array) -> None:
+        """Take the labels (n, ...) of the next samples into account."""
+        self._columns.setdefault(("", True), _ColumnHash()).add(labels)
 
     def hexdigest(self) -> str:
         """The hash of all of them."""
-        named = [
-            (key, *self._kinds[key], digest.hexdigest())
-            for key, digest in sorted(self._digests.items())
-        ]
-        return hashlib.sha256(msgspec.json.encode((self._count, named))).hexdigest()
+        named = [(key, *column.said()) for key, column in sorted(self._columns.items())]
+        return hashlib.sha256(msgspec.json.encode(named)).hexdigest()
+
+
+class _ColumnHash:
+    """The bytes of the rows of one array, and how many in a row have which dtype and shape."""
+
+    def __init__(self) -> None:
+        self._bytes = hashlib.sha256()
+        self._runs: list[tuple[int, str, tuple[int, ...]]] = []
+
+    def add(self, rows: Array) -> None:
+        kind = (rows.dtype.str, rows.shape[1:])
+        before = 0
+        if self._runs and self._runs[-1][1:] == kind:
+            before = self._runs.pop()[0]
+        self._runs.append((before + len(rows), *kind))
+        self._bytes.update(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
+
+    def said(self) -> tuple[list[tuple[int, str, tuple[int, ...]]], str]:
+        return self._runs, self._bytes.hexdigest()

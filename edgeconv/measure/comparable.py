@@ -41,6 +41,16 @@ def accuracy_differences(first: Report, second: Report) -> tuple[str, ...]:
     return differences
 
 
+def agreement_differences(first: Report, second: Report) -> tuple[str, ...]:
+    """Why the agreement of outputs in two reports does not compare; empty where it does.
+
+    And where one of them has none.
+    """
+    if not all(any(row.agreement for row in _rows(report)) for report in (first, second)):
+        return ()
+    return tuple(_different(_samples(first), _samples(second)))
+
+
 def _different(first: dict[str, str], second: dict[str, str]) -> Iterator[str]:
     for what, value in first.items():
         if value != second[what]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from edgeconv.statistics.paired import paired_difference
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.nouns import Accuracy, Measurement, Report
+    from edgeconv.nouns import Accuracy, Latency, Measurement, Report
 
 
 def compare(before: str | Path, after: str | Path) -> Difference:
@@ -133,12 +134,28 @@ def _times(one: Measurement, other: Measurement) -> Iterator[NumberChange]:
             quantity=f"latency_{field}",
             before=getattr(one.latency, field) if one.latency else None,
             after=getattr(other.latency, field) if other.latency else None,
+            interval=_slower_by(one.latency, other.latency) if field == "p50_us" else None,
         )
     yield NumberChange(
         quantity="peak_memory_bytes",
         before=one.peak_memory_bytes,
         after=other.peak_memory_bytes,
     )
+
+
+def _slower_by(was: Latency | None, is_now: Latency | None) -> tuple[float, float] | None:
+    """The interval of the change of the median in microseconds, None where nothing is known of it.
+
+    Both medians have one, around a factor; for factors that have nothing to do with each other
+    the squares of the half widths add up. A lone round does not know how processes differ.
+    """
+    if not (was and is_now) or min(len(was.rounds_us), len(is_now.rounds_us)) < 2:
+        return None
+    if min(was.p50_us, is_now.p50_us) <= 0:
+        return None
+    halves = (math.log(one.p50_interval_us[1] / one.p50_us) for one in (was, is_now))
+    factor = math.exp(math.hypot(*halves))
+    return is_now.p50_us / factor - was.p50_us, is_now.p50_us * factor - was.p50_us
 
 
 def _metrics(one: Measurement, other: Measurement) -> Iterator[NumberChange]:

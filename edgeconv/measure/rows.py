@@ -50,7 +50,10 @@ class Rows:
     def add_trained(self, row: Measurement, outputs: Outputs) -> None:
         """The row of the trained model, with its accuracy. Raises as `Scorer.accuracies`."""
         self._reference = (NAME, outputs)
-        found = self._scorer.accuracies(outputs, outputs)
+        try:
+            found = self._scorer.accuracies(outputs, outputs)
+        except ToolFailed as error:
+            raise ToolFailed(f"the trained model: {error.message}", hint=error.hint) from error
         self.baseline = msgspec.structs.replace(
             row, accuracy=found[0] if found else None, metrics=found[1:]
         )

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from edgeconv.data.load import Source
     from edgeconv.data.samples import Array
 
-# Large parts wake a process seldom, which then finds less of the model in its caches; but all
-# parts at work together must not be large.
-_PART_BYTES = 32 << 20
+# Small parts often wake a process, which then finds less of the model in its caches. Memory for
+# larger arrays than these comes anew from the system each time.
+_PART_BYTES = 16 << 20
 _TOGETHER_BYTES = 512 << 20
 _MOST = 1024
 # Of so many samples, in whole batches, the first ones consist.
@@ -27,8 +27,9 @@ _FIRST = 64
 class Sampled:
     """Chosen samples of a data set, or samples that were made up.
 
-    `indices` are ascending places in the source. `sha256` is the hash of their content, which
-    takes reading all of them once; the first pass over the parts gives it as well.
+    `indices` are ascending places in the source. `sha256` is the hash of them as they are stored,
+    before any preprocessing, which takes reading all of them once; the first pass over the parts
+    gives it as well.
     """
 
     def __init__(self, source: Source | data.Samples, count: int | None, batch: int) -> None:
@@ -55,7 +56,7 @@ class Sampled:
 
     @property
     def sha256(self) -> str:
-        """The hash of the content, as `data.sha256_samples` has it."""
+        """The hash of the stored samples and their labels, as `data.SamplesHash` has it."""
         if not self._sha256:
             for _ in self.parts(self.part_size()):
                 pass
@@ -84,15 +85,15 @@ class Sampled:
             yield from self._chunks(size)
             return
         digest = data.SamplesHash()
-        for part in self._chunks(size):
-            digest.update(part)
-            yield part
+        yield from self._chunks(size, digest)
         self._sha256 = digest.hexdigest()
 
-    def _chunks(self, size: int) -> Iterator[data.Samples]:
-        if isinstance(self._source, data.Samples):
-            return (
-                self._source.take(self.indices[start : start + size])
-                for start in range(0, self.count, size)
-            )
-        return self._source.chunks(self.indices, size)
+    def _chunks(self, size: int, digest: data.SamplesHash | None = None) -> Iterator[data.Samples]:
+        if not isinstance(self._source, data.Samples):
+            yield from self._source.chunks(self.indices, size, digest)
+            return
+        for start in range(0, self.count, size):
+            part = self._source.take(self.indices[start : start + size])
+            if digest:
+                digest.update(part)
+            yield part

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import InputRefused
-from edgeconv.measure.comparable import accuracy_differences, latency_differences
+from edgeconv.measure.comparable import (
+    accuracy_differences,
+    agreement_differences,
+    latency_differences,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,11 +74,15 @@ def measured(reports: Iterable[Report]) -> None:
 
 def differences_of(first: Report, second: Report) -> tuple[str, ...]:
     """Why two reports must not share a table; empty where they may."""
-    found = [*latency_differences(first, second), *accuracy_differences(first, second)]
+    found = [
+        *latency_differences(first, second),
+        *accuracy_differences(first, second),
+        *agreement_differences(first, second),
+    ]
     one, other = first.baseline, second.baseline
     if one and other and one.sha256 != other.sha256:
         found.append(f"baseline: {_named(one)} and {_named(other)}")
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
 
 
 def _named(baseline: Measurement) -> str:

@@ -11,7 +11,8 @@ class NumberChange(Noun, kw_only=True, frozen=True):
     """A number before and after; None where it was not measured.
 
     `quantity` is the field of a measurement, with its unit in the name, or "metric:NAME".
-    `interval` is the 95 % interval of after minus before, where samples could be paired.
+    `interval` is the 95 % interval of after minus before, where samples could be paired, and of
+    a median time where both were taken in several rounds.
     """
 
     quantity: str

@@ -207,6 +207,7 @@ class Report(Noun, kw_only=True, frozen=True):
     """A set of measurements made together, beside the baseline they are judged by.
 
     `environment` is of the machine that the artifacts ran on, `conditions` of the same one.
+    `checkpoint` is the model that the baseline was exported from, where that was measured too.
     `labels` are those of the samples, in the order of the data set, where they are classes, and
     `class_names` their names, where they are known. `command` is what was typed to measure.
     """
@@ -218,6 +219,7 @@ class Report(Noun, kw_only=True, frozen=True):
     baseline: Measurement | None
     measurements: tuple[Measurement, ...]
     comparisons: tuple[Comparison, ...] = ()
+    checkpoint: Measurement | None = None
     training: TrainingRecord | None = None
     artifacts: tuple[Artifact, ...] = ()
     conditions: Conditions | None = None

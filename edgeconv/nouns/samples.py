@@ -53,8 +53,9 @@ class Preprocessing(Noun, kw_only=True, frozen=True, rename="kebab", omit_defaul
 
 
 class DataIdentity(Noun, kw_only=True, frozen=True):
-    """Which samples were used: where from, how many, and the hash of their content.
+    """Which samples were used: where from, how many, and the hash of them and their labels.
 
+    `sha256` is of the samples as they are stored, and so the same whatever is done to them;
     `preprocessing` is what was done to them, as `--preprocess` takes it, "" for nothing.
     """
 

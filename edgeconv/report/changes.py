@@ -165,7 +165,11 @@ def _change(change: NumberChange) -> str:
         return f"{_signed(f'{after - before:.1f}'.replace('-', '−'))} dB"
     if before <= 0:
         return ""
-    return _signed(units.percent(after / before - 1))
+    share = _signed(units.percent(after / before - 1))
+    if change.interval is None:
+        return share
+    low, high = (units.percent(end / before).removesuffix(" %") for end in change.interval)
+    return f"{share} [{low}, {high}]"
 
 
 def _signed(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from edgeconv.report import units
 from edgeconv.report.models_table import all_models
 from edgeconv.report.tables import Cell, Line, Table, headings, number
-from edgeconv.report.training import Fact, counted
+from edgeconv.report.training import Fact
 from edgeconv.report.values import duration_interval
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def machine_facts(report: Report) -> list[Fact]:
     facts = [Fact("machine", units.plain(here.machine))]
     if here.place:
         facts.append(Fact("place", units.plain(here.place), is_code=True))
-    facts.append(Fact("processor", f"{units.plain(here.cpu)}, {counted(here.cores, 'core')}"))
+    facts.append(Fact("processor", f"{units.plain(here.cpu)}, {units.counted(here.cores, 'core')}"))
     facts.append(Fact("system", f"{units.plain(here.system)}, Python {units.plain(here.python)}"))
     facts += condition_facts(report.conditions)
     if data:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from edgeconv.data.preprocessing import describe
 from edgeconv.report import units
-from edgeconv.report.limits import in_words
+from edgeconv.report.limits import explanation, in_words, name_of, word_of
 from edgeconv.report.qat import qat_facts
 from edgeconv.report.rows import io_types, weights
 from edgeconv.report.sections import outcome, sections
@@ -121,6 +121,8 @@ def _made_by(artifact: Artifact) -> str:
     return {"litert": "ai-edge-quantizer", "tflite": "TFLiteConverter"}[artifact.engine]
 
 
+# The style class and the word.
+_WORDS = {"PASS": ("ok", "pass"), "WARN": ("warn", "warning"), "FAIL": ("over", "fail")}
 _FILTERS = {
     "size": units.size,
     "duration": units.duration,
@@ -128,6 +130,9 @@ _FILTERS = {
     "decibels": units.decibels,
     "significant": units.significant,
     "in_words": in_words,
+    "name_of": name_of,
+    "explanation": explanation,
+    "word_of": lambda finding: _WORDS[word_of(finding)],
     "io_types": io_types,
     "steps": lambda artifact: describe(artifact.preprocessing),
     "weights": weights,

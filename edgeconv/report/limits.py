@@ -5,72 +5,178 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from edgeconv.report import units
+from edgeconv.report.values import is_named_as_share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from edgeconv.nouns import Finding, Verdict
+    from edgeconv.nouns import Finding, Value, Verdict
 
-Mark = Literal["ok", "over", "–"]
+Mark = Literal["ok", "warn", "over", "–"]
+Word = Literal["PASS", "WARN", "FAIL"]
 
 _MOST_DIGITS = 12
+_MOST_NAMES = 5
+_OUTCOMES = {"failed": "broken", "inconclusive": "inconclusive", "missing": "not measured"}
 
 
 def mark_of(model: str, verdict: Verdict | None) -> Mark:
-    """The budget mark of a model: "ok" or "over", and "–" where no limit was held to it."""
-    found = (
-        [finding.ok for finding in verdict.findings if finding.model == model] if verdict else []
-    )
-    if not found:
+    """The budget mark of a model, that of its worst finding; "–" where no limit was held to it."""
+    words = [word_of(f) for f in verdict.findings if f.model == model] if verdict else []
+    if not words:
         return "–"
-    return "ok" if all(found) else "over"
+    return "over" if "FAIL" in words else "warn" if "WARN" in words else "ok"
+
+
+def word_of(finding: Finding) -> Word:
+    """What a finding means for the gate: "WARN" is a limit that does not hold, and may."""
+    if finding.outcome == "passed":
+        return "PASS"
+    return "WARN" if finding.ok else "FAIL"
+
+
+def name_of(finding: Finding) -> str:
+    """The limit, what its number is of and what from: "max-class-drop of cat (lock)"."""
+    of = f" of {units.plain(finding.subject)}" if finding.subject else ""
+    since = f" ({finding.reference})" if finding.reference else ""
+    return f"{units.plain(finding.limit)}{of}{since}"
 
 
 def in_words(finding: Finding) -> tuple[str, str]:
     """The allowed and the actual value, with a unit, precise enough to tell them apart."""
+    allowed, actual = finding.allowed, finding.actual
     relation = "≥" if _plain_limit(finding).startswith("min") else "≤"
-    form = _form_of(_plain_limit(finding))
+    if isinstance(allowed, tuple):
+        return units.counted(len(allowed), "operator"), _besides(actual, allowed)
+    if isinstance(allowed, str) or isinstance(actual, str | tuple):
+        return f"{relation} {_listed(allowed)}", _listed(actual)
+    form = _form_of(finding)
     digits = 3
-    if finding.actual is not None and finding.actual != finding.allowed:
-        while digits < _MOST_DIGITS and form(finding.allowed, digits) == form(
-            finding.actual, digits
-        ):
+    if actual is not None and actual != allowed:
+        while digits < _MOST_DIGITS and form(allowed, digits) == form(actual, digits):
             digits += 1
-    return f"{relation} {form(finding.allowed, digits)}", form(finding.actual, digits)
+    return f"{relation} {form(allowed, digits)}", form(actual, digits)
+
+
+def interval_in_words(finding: Finding) -> str:
+    """Between which values the true one is, and how sure that is; "" where it is not known."""
+    if finding.interval is None:
+        return ""
+    form = _form_of(finding)
+    low, high = (form(end, 3) for end in finding.interval)
+    sure = f", bounds at {confidence(finding.confidence)}" if finding.confidence else ""
+    by = f" by {units.plain(finding.method)}" if finding.method else ""
+    over = f", {units.counted(finding.samples, 'sample')}" if finding.samples is not None else ""
+    between = f"exactly {low}" if low == high else f"between {low} and {high}"
+    return f"{between}{sure}{by}{over}"
+
+
+def confidence(fraction: float) -> str:
+    """A confidence: "95 %", "99.5 %"."""
+    return f"{fraction * 100:g} %"
+
+
+def explanation(finding: Finding) -> tuple[str, ...]:
+    """What is to be said of a finding beside its two values, a clause each, harmless."""
+    said = []
+    if finding.outcome in ("inconclusive", "missing"):
+        reason = f": {units.plain(finding.reason)}" if finding.reason else ""
+        said.append(f"{_OUTCOMES[finding.outcome]}{reason}")
+    elif finding.reason:
+        said.append(units.plain(finding.reason))
+    if interval := interval_in_words(finding):
+        said.append(interval)
+    if finding.samples_needed is not None:
+        needed = units.counted(finding.samples_needed, "sample")
+        said.append(f"{needed} would be enough to tell")
+    return tuple(said)
+
+
+def sentence(finding: Finding) -> str:
+    """A finding as one line of harmless text, but for the word of `word_of`."""
+    allowed, actual = in_words(finding)
+    further = "".join(f"; {said}" for said in explanation(finding))
+    value = f"{name_of(finding)}: {actual}, allowed {allowed}"
+    return f"{units.plain(finding.model)}: {value}{further}"
 
 
 def closing_line(verdict: Verdict | None) -> str:
-    """One sentence for the whole verdict."""
+    """One sentence for the whole verdict, and another one for warnings."""
     if verdict is None:
         return "No budget was checked."
     total = len(verdict.findings)
     if total == 0:
         return "The budget held no model to any limit, so nothing was judged."
-    broken = [finding for finding in verdict.findings if not finding.ok]
-    if not broken:
-        return f"{_limits(total)} {'holds' if total == 1 else 'hold'}."
-    models = ", ".join(dict.fromkeys(units.plain(finding.model) for finding in broken))
-    return f"{len(broken)} of {_limits(total)} broken, by {models}."
+    broken = [finding for finding in verdict.findings if word_of(finding) == "FAIL"]
+    warned = [finding for finding in verdict.findings if word_of(finding) == "WARN"]
+    if broken:
+        also = f" Warnings: {_outcomes(warned)}." if warned else ""
+        of = f" of {units.counted(total, 'limit')}"
+        return f"{_outcomes(broken, of)}.{also}"
+    if warned:
+        return f"No limit is broken that has to hold. Warnings: {_outcomes(warned)}."
+    return f"{units.counted(total, 'limit')} {'holds' if total == 1 else 'hold'}."
 
 
-def _limits(count: int) -> str:
-    return f"{count} limit" if count == 1 else f"{count} limits"
+def _outcomes(findings: Sequence[Finding], of: str = "") -> str:
+    """How many are broken, inconclusive and not measured, and whose they are."""
+    counts = {
+        word: sum(finding.outcome == outcome for finding in findings)
+        for outcome, word in _OUTCOMES.items()
+    }
+    parts = [f"{count} {word}" for word, count in counts.items() if count]
+    number, word = parts[0].split(" ", 1)
+    said = ", ".join([f"{number}{of} {word}", *parts[1:]])
+    models = ", ".join(dict.fromkeys(units.plain(finding.model) for finding in findings))
+    return f"{said}, by {models}"
+
+
+def _besides(actual: Value | None, allowed: tuple[str, ...]) -> str:
+    """The operators that are not allowed, and how many there are where all are."""
+    if not isinstance(actual, tuple):
+        return _listed(actual)
+    further = tuple(name for name in actual if name not in allowed)
+    return _listed(further) if further else units.counted(len(actual), "operator")
+
+
+def _listed(value: Value | None) -> str:
+    if value is None:
+        return units.ABSENT
+    if isinstance(value, float | int):
+        return units.significant(value)
+    names = (value,) if isinstance(value, str) else value
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(map(units.plain, names[:_MOST_NAMES])) + more
 
 
 def _plain_limit(finding: Finding) -> str:
     return finding.limit.replace("_", "-")
 
 
-def _form_of(limit: str) -> Callable[[float | None, int], str]:
+def _form_of(finding: Finding) -> Callable[[float | None, int], str]:
     """The way to write a limit's values, given significant digits."""
+    limit = _plain_limit(finding)
+    if not is_named_as_share(finding.metric):
+        name = units.plain(finding.metric)
+        return lambda value, digits: (
+            units.ABSENT if value is None else f"{units.significant(value, digits)} {name}"
+        )
     if limit.endswith("-bytes"):
         return units.size
     if limit.endswith("-us"):
         return units.duration
     if limit.endswith("-ratio"):
         return units.times
-    if limit.endswith("-accuracy-drop"):
-        return lambda value, digits: units.points(value, digits - 1)
-    if limit.endswith("-accuracy"):
+    if limit == "max-relative-accuracy-drop":
         return lambda value, digits: units.percent(value, digits - 1)
-    return lambda value, digits: units.ABSENT if value is None else units.significant(value, digits)
+    if limit.endswith("-drop"):
+        return lambda value, digits: units.points(value, digits - 1)
+    if limit.endswith(("-accuracy", "-rate")):
+        return lambda value, digits: units.percent(value, digits - 1)
+    if limit.endswith("-db"):
+        return lambda value, digits: units.decibels(value, digits - 2)
+    return _number
+
+
+def _number(value: float | None, digits: int) -> str:
+    return units.ABSENT if value is None else units.significant(value, digits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from edgeconv.report import units
@@ -10,7 +9,8 @@ from edgeconv.report.differences import difference_lines
 from edgeconv.report.facts import command_line
 from edgeconv.report.flips import class_name, flips_of
 from edgeconv.report.layers import layer_name, worst_first
-from edgeconv.report.limits import closing_line, in_words
+from edgeconv.report.limits import closing_line, sentence, word_of
+from edgeconv.report.marked import escaped, folded, row
 from edgeconv.report.rows import ModelRow, accuracy_heading, model_rows
 
 if TYPE_CHECKING:
@@ -20,22 +20,12 @@ if TYPE_CHECKING:
 
 _MOST_FLIPS = 5
 _MOST_LAYERS = 5
-_MARKS = {"ok": "✅", "over": "❌", "–": ""}
-# All that starts markup in GitHub's Markdown, and what it makes links of by itself: addresses,
-# mentions of people and numbers of issues, which it finds in the text that is shown.
-_MARKUP = re.compile(r"([\\`*_{}\[\]()+!|~$]|:(?=//))")
-_LINKED = re.compile(r"([@#]|www(?=\.))")
+_MARKS = {"ok": "✅", "warn": "⚠️", "over": "❌", "–": ""}
 
 
 def render_markdown(report: Report, *others: Report) -> str:
     """The reports one below the other. No name in them becomes markup, a link or a mention."""
     return "\n\n".join("\n".join(_lines(each)) for each in (report, *others)) + "\n"
-
-
-def escaped(text: str) -> str:
-    """Foreign text that shows as it is, in a table too."""
-    harmless = units.plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _LINKED.sub(r"\1<!-- -->", _MARKUP.sub(r"\\\1", harmless))
 
 
 def _lines(report: Report) -> Iterator[str]:
@@ -72,13 +62,13 @@ def _table(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
         for name, cell in columns.items()
         if any(cell(row) != units.ABSENT for row in rows)
     }
-    yield _row(["", "model", *(escaped(name) for name in shown)])
-    yield _row(["---", "---", *("--:" for _ in shown)])
-    for row in rows:
-        name = escaped(row.name) + _baseline(row)
-        if row.error:
-            name += f"<br>did not run: {escaped(row.error)}"
-        yield _row([_MARKS[row.mark], name, *(escaped(cell(row)) for cell in shown.values())])
+    yield row(["", "model", *(escaped(name) for name in shown)])
+    yield row(["---", "---", *("--:" for _ in shown)])
+    for each in rows:
+        name = escaped(each.name) + _baseline(each)
+        if each.error:
+            name += f"<br>did not run: {escaped(each.error)}"
+        yield row([_MARKS[each.mark], name, *(escaped(cell(each)) for cell in shown.values())])
 
 
 def _baseline(row: ModelRow) -> str:
@@ -86,37 +76,24 @@ def _baseline(row: ModelRow) -> str:
 
 
 def _broken(report: Report) -> Iterator[str]:
-    """The limits that do not hold."""
-    broken = [f for f in report.verdict.findings if not f.ok] if report.verdict else []
-    if not broken:
-        return
-    yield ""
-    yield "**What broke**"
-    yield ""
-    for finding in broken:
-        allowed, actual = in_words(finding)
-        limit = escaped(finding.limit)
-        yield f"- {escaped(finding.model)}: {limit} {escaped(actual)}, allowed {escaped(allowed)}"
+    """The limits that do not hold, and those of them that are only to warn."""
+    findings = report.verdict.findings if report.verdict else ()
+    for word, heading in (("FAIL", "What broke"), ("WARN", "Warnings")):
+        if found := [finding for finding in findings if word_of(finding) == word]:
+            yield ""
+            yield f"**{heading}**"
+            yield ""
+            yield from (f"- {escaped(sentence(finding))}" for finding in found)
 
 
 def _details(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
-    yield from _folded("Differences", [f"- {escaped(said)}" for said in difference_lines(report)])
-    yield from _folded("Flips", list(_flips(report)))
-    yield from _folded(
+    yield from folded("Differences", [f"- {escaped(said)}" for said in difference_lines(report)])
+    yield from folded("Flips", list(_flips(report)))
+    yield from folded(
         "Outputs", [f"- {escaped(r.name)}: {escaped(a)}" for r in rows for a in r.agreement]
     )
-    yield from _folded("Worst layers", list(_layers(report)))
-    yield from _folded("How this was measured", list(_circumstances(report)))
-
-
-def _folded(heading: str, lines: Sequence[str]) -> Iterator[str]:
-    if lines:
-        yield ""
-        yield f"<details><summary>{heading}</summary>"
-        yield ""
-        yield from lines
-        yield ""
-        yield "</details>"
+    yield from folded("Worst layers", list(_layers(report)))
+    yield from folded("How this was measured", list(_circumstances(report)))
 
 
 def _flips(report: Report) -> Iterator[str]:
@@ -162,7 +139,3 @@ def _circumstances(report: Report) -> Iterator[str]:
 
 def _with(value: str, interval: str) -> str:
     return value if interval == units.ABSENT else f"{value} {interval}"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

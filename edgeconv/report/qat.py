@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from edgeconv.report import units
 from edgeconv.report.training import (
     Fact,
-    counted,
     interruption_facts,
     samples_line,
     strategy_line,
@@ -50,7 +49,8 @@ def qat_facts(record: QatRecord) -> list[Fact]:
         Fact("samples", f"{samples_line(record.training)}, of {units.plain(record.source)}"),
         Fact("started from", _start(record)),
         Fact(
-            "ranges", f"found in {counted(settings.warmup_steps, 'step')} before the weights move"
+            "ranges",
+            f"found in {units.counted(settings.warmup_steps, 'step')} before the weights move",
         ),
         Fact("batch normalisation", _batch_norm(settings.freeze_batch_norm_after)),
         Fact("layers", _treatments(record)),
@@ -63,7 +63,7 @@ def qat_facts(record: QatRecord) -> list[Fact]:
     facts += [
         Fact(
             "before it",
-            f"{units.plain(why)}: {counted(len(each.epochs), 'epoch')}, "
+            f"{units.plain(why)}: {units.counted(len(each.epochs), 'epoch')}, "
             f"{units.duration(each.seconds * 1e6)} of steps",
         )
         for why, each in record.fine_tuned.items()
@@ -74,7 +74,7 @@ def qat_facts(record: QatRecord) -> list[Fact]:
 def _length(record: QatRecord) -> str:
     done, asked = len(record.training.epochs), record.settings.epochs
     of = f"{done} of " if done != asked else ""
-    return f"{of}{counted(asked, 'epoch')} at learning rate {record.settings.learning_rate:g}"
+    return f"{of}{units.counted(asked, 'epoch')} at learning rate {record.settings.learning_rate:g}"
 
 
 def _start(record: QatRecord) -> str:
@@ -91,7 +91,7 @@ def _equalized(record: QatRecord) -> str:
 def _batch_norm(freeze_after: int | None) -> str:
     if freeze_after is None:
         return "follows its batches"
-    return f"frozen after {counted(freeze_after, 'epoch')}" if freeze_after else "frozen"
+    return f"frozen after {units.counted(freeze_after, 'epoch')}" if freeze_after else "frozen"
 
 
 def _treatments(record: QatRecord) -> str:

@@ -64,8 +64,9 @@ def _accuracy(report: Report) -> float | None:
 def _loosest(report: Report, limit: str, of: Callable[[list[float]], float]) -> float | None:
     """The limit's loosest value; None where some model is not held to it."""
     findings = report.verdict.findings if report.verdict else ()
-    allowed = [f.allowed for f in findings if f.limit.replace("_", "-") == limit]
-    held = {f.model for f in findings if f.limit.replace("_", "-") == limit}
+    named = [f for f in findings if f.limit.replace("_", "-") == limit]
+    allowed = [f.allowed for f in named if isinstance(f.allowed, float | int)]
+    held = {f.model for f in named}
     judged = {f.model for f in findings}
     return of(allowed) if allowed and held == judged else None
 

@@ -100,7 +100,7 @@ def _contents(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _highlights(report: Report, rows: Sequence[ModelRow]) -> list[tuple[str, str, str]]:
     """What the best artifacts are: heading, model and figure. Those over budget are left out."""
-    allowed = {"–"} if report.verdict is None else {"ok"}
+    allowed = {"–"} if report.verdict is None else {"ok", "warn"}
     made = [
         (model, row)
         for model, row in zip(all_models(report), rows, strict=True)
@@ -118,8 +118,11 @@ def _highlights(report: Report, rows: Sequence[ModelRow]) -> list[tuple[str, str
         found.append(("Fastest", row.name, f"{row.p50}{beside}"))
     judged = [(_goodness(m), -m.size_bytes, row) for m, row in made if m.accuracy]
     if judged:
-        row = max(judged, key=lambda triple: triple[:2])[2]
+        best, _, row = max(judged, key=lambda triple: triple[:2])
         beside = f", drop {row.drop}" if row.drop != units.ABSENT else ""
+        alike = [goodness for goodness, *_ in judged].count(best) - 1
+        if alike:
+            beside += f"; {alike} other{'s' if alike > 1 else ''} too"
         found.append(("Most accurate", row.name, f"{row.accuracy}{beside}"))
     return found
 

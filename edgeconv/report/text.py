@@ -13,8 +13,9 @@ from rich.text import Text
 
 from edgeconv.report import units
 from edgeconv.report.differences import difference_lines
+from edgeconv.report.findings import finding_lines, word
 from edgeconv.report.layout import Column, Row, labelled_lines, table_lines, to_text
-from edgeconv.report.limits import closing_line, in_words
+from edgeconv.report.limits import closing_line
 from edgeconv.report.qat import qat_remarks
 from edgeconv.report.rows import (
     ModelRow,
@@ -39,13 +40,12 @@ if TYPE_CHECKING:
         Artifact,
         Conversion,
         Failure,
-        Finding,
         Report,
         TrainingRecord,
         Verdict,
     )
 
-_STYLES = {"ok": "green", "over": "bold red", "PASS": "green", "FAIL": "bold red"}
+_STYLES = {"ok": "green", "warn": "yellow", "over": "bold red"}
 
 _CONVERSION = (
     Column("recipe", right=False, wraps=True),
@@ -79,14 +79,6 @@ _REPORT = {
 }
 # Left out where no model has them.
 _RARE = frozenset({"gzip", "arena", "drop_interval", "training"})
-
-_VERDICT = (
-    Column("", right=False),
-    Column("model", right=False, wraps=True),
-    Column("limit", right=False),
-    Column("allowed"),
-    Column("actual"),
-)
 
 
 def conversion_table(
@@ -155,9 +147,8 @@ def report_table(report: Report, *, width: int | None = None, color: bool = Fals
 
 def verdict_lines(verdict: Verdict, *, width: int | None = None, color: bool = False) -> str:
     """One row a finding, and a last line that says PASS or FAIL and why."""
-    rows = [_finding_row(finding) for finding in verdict.findings]
-    lines = table_lines(_VERDICT, rows, width) if rows else []
-    closing = Text.assemble(_passed(verdict.ok), " ", closing_line(verdict))
+    lines = finding_lines(verdict.findings, width)
+    closing = Text.assemble(word("PASS" if verdict.ok else "FAIL"), " ", closing_line(verdict))
     return to_text([*lines, closing], width=width, color=color)
 
 
@@ -247,13 +238,3 @@ def _measured_remarks(row: ModelRow) -> tuple[str, ...]:
         *([metrics] if metrics else []),
         *(row.agreement if row.accuracy == units.ABSENT else ()),
     )
-
-
-def _finding_row(finding: Finding) -> Row:
-    words = (finding.model, finding.limit, *in_words(finding))
-    return Row((_passed(finding.ok), *(Text(units.plain(word)) for word in words)))
-
-
-def _passed(ok: bool) -> Text:
-    word = "PASS" if ok else "FAIL"
-    return Text(word, style=_STYLES[word])

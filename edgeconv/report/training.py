@@ -81,8 +81,8 @@ def strategy_line(record: TrainingRecord) -> str:
     """The strategy with the processes and devices it ran on."""
     parts = [record.strategy]
     if record.workers > 1:
-        parts.append(counted(record.workers, "worker"))
-    parts.append(counted(record.replicas, "replica"))
+        parts.append(units.counted(record.workers, "worker"))
+    parts.append(units.counted(record.replicas, "replica"))
     where = f" on {', '.join(record.devices)}" if record.devices else ""
     ops = record.cross_device_ops
     summed = f", summed by {ops}" if ops not in ("", "auto") else ""
@@ -95,18 +95,14 @@ def samples_line(record: TrainingRecord) -> str:
     return f"{record.train_samples} to train{kept_apart}"
 
 
-def counted(count: int, what: str) -> str:
-    """A number of things: "1 epoch", "3 epochs"."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
 def circumstance_facts(record: TrainingRecord) -> Iterator[Fact]:
     """What it was trained on and how."""
     yield Fact("strategy", strategy_line(record))
     yield Fact("loop", _LOOPS[record.loop])
     yield Fact(
         "schedule",
-        f"{counted(len(record.epochs), 'epoch')} of {counted(record.steps_per_epoch, 'step')}, "
+        f"{units.counted(len(record.epochs), 'epoch')} of "
+        f"{units.counted(record.steps_per_epoch, 'step')}, "
         f"global batch {record.global_batch}, learning rate {record.learning_rate:g}, "
         f"seed {record.seed}",
     )
@@ -117,7 +113,8 @@ def outcome_facts(record: TrainingRecord) -> Iterator[Fact]:
     """What came of it, and how long it took."""
     if record.test_metrics:
         yield Fact(
-            "test", f"{_named(record.test_metrics)} on {counted(record.test_samples, 'sample')}"
+            "test",
+            f"{_named(record.test_metrics)} on {units.counted(record.test_samples, 'sample')}",
         )
     if record.best_epoch:
         yield Fact("kept", f"epoch {record.best_epoch}, the best by its validation")

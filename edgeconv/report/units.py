@@ -57,7 +57,7 @@ def times(ratio: float | None, digits: int = 3) -> str:
     return f"{significant(ratio, digits)}×"
 
 
-def decibels(value_db: float | None) -> str:
+def decibels(value_db: float | None, decimals: int = 1) -> str:
     """A signal-to-noise ratio: "34.2 dB", and "exact" where nothing differs.
 
     Ratios end at ±`MAX_SNR_DB`, so the highest is that of equal outputs.
@@ -68,7 +68,7 @@ def decibels(value_db: float | None) -> str:
         return "exact"
     if value_db <= -MAX_SNR_DB:
         return "none"
-    return f"{_fixed(value_db, 1)} dB"
+    return f"{_fixed(value_db, decimals)} dB"
 
 
 def speed_up(latency_ratio: float | None) -> float | None:
@@ -95,8 +95,15 @@ def significant(value: float, digits: int = 3) -> str:
     return _fixed(rounded if decimals > 0 else value, max(0, decimals))
 
 
+def counted(count: int, what: str) -> str:
+    """A number of things: "1 epoch", "3 epochs"."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def plain(text: str) -> str:
     """`text` with every character that is not shown (control, escape, direction) spelled out."""
+    if text.isprintable():
+        return text
     return "".join(c if unicodedata.category(c) not in _NOT_SHOWN else _spelled(c) for c in text)
 
 

@@ -19,6 +19,25 @@ def is_share(accuracy: Accuracy | None) -> bool:
     return accuracy is not None and (bool(accuracy.correct) or accuracy.metric in _SHARES)
 
 
+def is_named_as_share(metric: str) -> bool:
+    """The same of a metric that is known by its name alone; "" is a count of right answers."""
+    return not metric or metric in _SHARES
+
+
+def value_of(metric: str, value: float | None) -> str:
+    """The value of a metric that is known by its name alone; see `metric_value`."""
+    if value is None:
+        return units.ABSENT
+    return units.percent(value) if is_named_as_share(metric) else units.significant(value, _DIGITS)
+
+
+def drop_of(metric: str, drop: float | None) -> str:
+    """How much worse, for a metric that is known by its name alone; see `drop_value`."""
+    if drop is None:
+        return units.ABSENT
+    return units.points(drop) if is_named_as_share(metric) else units.significant(drop)
+
+
 def metric_value(accuracy: Accuracy | None) -> str:
     """The value: "97.78 %", or "0.9741" where the metric counts nothing."""
     if accuracy is None:

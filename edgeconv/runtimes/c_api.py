@@ -153,12 +153,17 @@ class ProfiledModel:
 
 
 def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(str(library_path()))
+
+
+def library_path() -> Path:
+    """The shared library in the package ai_edge_litert. Raises `ToolFailed` where it is not."""
     found = find_spec("ai_edge_litert")
     folders = (found.submodule_search_locations or []) if found else []
     for folder in folders:
         for name in ("libLiteRt.so", "libLiteRt.dylib"):
             if Path(folder, name).is_file():
-                return ctypes.CDLL(str(Path(folder, name)))
+                return Path(folder, name)
     raise ToolFailed("LiteRT's library is not in the package ai_edge_litert")
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
-from edgeconv.data.records import masked_crc
+from edgeconv.data.records import framed
 from edgeconv.errors import InputRefused, OutputRefused, UsageError
 from edgeconv.runtimes.serving import DEFAULT_SIGNATURE
 from edgeconv.runtimes.serving_messages import message, predict_request
@@ -54,10 +53,3 @@ def _record(name: str, signature: str, samples: Arrays, index: int) -> bytes:
     request = predict_request(name, None, signature, one)
     log.predict_log.request.MergeFromString(request.SerializeToString())
     return framed(log.SerializeToString())
-
-
-def framed(record: bytes) -> bytes:
-    """A record as TFRecord has it; see edgeconv/data/records.py."""
-    length = struct.pack("<Q", len(record))
-    crcs = (struct.pack("<I", masked_crc(part)) for part in (length, record))
-    return length + next(crcs) + record + next(crcs)

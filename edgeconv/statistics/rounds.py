@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 
 # A lone round is cut into so many runs of samples in a row.
 _BLOCKS = 10
+_LEAST_ROUNDS = 2
 
 
-def median_interval(rounds: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """The 95 % confidence interval (low, high) of the median time, in the unit of the samples.
+def median_interval(rounds: Sequence[Sequence[float]], level: float = LEVEL) -> tuple[float, float]:
+    """The confidence interval (low, high) of the median time, in the unit of the samples.
+
+    It misses the true one with the probability `level`, half of it at either end.
 
     Samples of one process share what its start has dealt out (where memory lies, the clock the
     processor settles at), and samples in a row share the machine's mood, so the rounds count as
@@ -33,15 +36,44 @@ def median_interval(rounds: Sequence[Sequence[float]]) -> tuple[float, float]:
     """
     from scipy.special import stdtrit
 
-    middle = median([sample for one in rounds for sample in one])
+    middle = _median(rounds)
     observed = list(rounds) if len(rounds) > 1 else _blocks(rounds[0])
     logarithms = [math.log(median(one)) for one in observed]
     count = len(logarithms)
     if count == 1:
         return middle, middle
-    half = stdtrit(count - 1, 1 - LEVEL / 2) * stdev(logarithms) / math.sqrt(count)
+    half = stdtrit(count - 1, 1 - level / 2) * stdev(logarithms) / math.sqrt(count)
     factor = math.exp(half)
     return middle / factor, middle * factor
+
+
+def ratio_bounds(
+    rounds: Sequence[Sequence[float]],
+    other: Sequence[Sequence[float]],
+    low_level: float,
+    high_level: float,
+) -> tuple[float, float]:
+    """The bounds of the median time over that of another model, timed in the same rounds.
+
+    Each is wrong about as often as its level says. A round is one observation: the logarithm of
+    the ratio of both medians in it, so that what slowed the machine for a while does not count
+    (Kalibera and Jones, as above, section 7). Student's bounds of those, around the ratio of
+    both medians of all samples; infinite for fewer than two rounds, or not as many of each.
+    """
+    from scipy.special import stdtrit
+
+    count = len(rounds)
+    if count < _LEAST_ROUNDS or count != len(other):
+        return 0.0, math.inf
+    middle = math.log(_median(rounds) / _median(other))
+    ratios = [math.log(median(a) / median(b)) for a, b in zip(rounds, other, strict=True)]
+    error = stdev(ratios) / math.sqrt(count)
+    low, high = (float(stdtrit(count - 1, level)) * error for level in (low_level, high_level))
+    return math.exp(middle + low), math.exp(middle - high)
+
+
+def _median(rounds: Sequence[Sequence[float]]) -> float:
+    return median([sample for one in rounds for sample in one])
 
 
 def _blocks(samples: Sequence[float]) -> list[Sequence[float]]:

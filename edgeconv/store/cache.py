@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _CONTENT, _SEAL = "content", "sha256"
 _MOST_LOGS = 50
+# How the directories begin in which an entry is made, and taken away.
+_NEW, _BAD = ".new-", ".bad-"
+UNFINISHED = (_NEW, _BAD)
 
 
 def cache_directory() -> Path:
@@ -75,8 +78,9 @@ class Cache:
             if not entry.is_dir():
                 return None
         if _is_whole(entry):
+            _mark_used(entry)
             return entry / _CONTENT
-        _discard(entry)
+        discard(entry)
         return None
 
     def refuse_unwritable(self) -> None:
@@ -99,7 +103,7 @@ class Cache:
             if entry.is_dir():
                 return
             entry.parent.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=entry.parent))
+            temporary = Path(tempfile.mkdtemp(prefix=_NEW, dir=entry.parent))
             try:
                 content = temporary / _CONTENT
                 content.mkdir()
@@ -122,6 +126,12 @@ class Cache:
             ) from error
 
 
+def _mark_used(entry: Path) -> None:
+    """So that `prune` takes what was not used for longest; a cache may be read-only."""
+    with contextlib.suppress(OSError):
+        os.utime(entry / _SEAL)
+
+
 def _is_whole(entry: Path) -> bool:
     try:
         return (entry / _SEAL).read_bytes() == sha256_tree(entry / _CONTENT).encode()
@@ -129,11 +139,20 @@ def _is_whole(entry: Path) -> bool:
         return False
 
 
-def _discard(entry: Path) -> None:
+def used_at(entry: Path) -> float | None:
+    """When an entry was last used, as Unix time; None for a directory that is no whole entry."""
+    if entry.name.startswith("."):
+        return None
+    seal = entry / _SEAL
+    return seal.stat().st_mtime if seal.is_file() else None
+
+
+def discard(entry: Path) -> None:
+    """Take an entry away; one that cannot be is left."""
     # Renamed first, so that nobody finds it half removed. Where neither can be done, it
     # stays, and is passed over the next time as well.
     with contextlib.suppress(OSError):
-        aside = Path(tempfile.mkdtemp(prefix=".bad-", dir=entry.parent))
+        aside = Path(tempfile.mkdtemp(prefix=_BAD, dir=entry.parent))
         entry.rename(aside / "entry")
         shutil.rmtree(aside, ignore_errors=True)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from edgeconv.measure.budget import load_budget
+from edgeconv.cli.configured import read_config
 from edgeconv.nouns import RECIPE_NAMES, Artifact, Report
 from edgeconv.store import sha256_file
 
@@ -100,17 +100,18 @@ def place(
 ) -> Path:
     """A directory with the files that the README's examples name, from the demo."""
     directory = tmp_path_factory.mktemp("readme")
-    for name in ("train.npz", "test.npz", "budget.toml"):
+    for name in ("train.npz", "test.npz"):
         shutil.copy(done[0] / name, directory)
     return directory
 
 
 def test_the_readmes_first_commands_work_one_after_the_other(place: Path) -> None:
     commands = re.findall(r"^\$ edgeconv (.+)$", README, re.MULTILINE)
-    assert [command.split()[0] for command in commands] == ["train", "convert", "bench", "check"]
+    verbs = [command.split()[0] for command in commands]
+    assert verbs == ["train", "convert", "bench", "init", "check", "check", "embed"]
     for command in commands:
         finished = subprocess.run(
-            [sys.executable, "-m", "edgeconv", *shlex.split(command)],
+            [sys.executable, "-m", "edgeconv", *shlex.split(command, comments=True)],
             cwd=place,
             capture_output=True,
             text=True,
@@ -133,7 +134,7 @@ def test_the_readmes_python_prints_what_was_made(place: Path) -> None:
 
 def test_the_readmes_budget_can_be_read(tmp_path: Path) -> None:
     (example,) = re.findall(r"```toml\n(.+?)```", README, re.DOTALL)
-    (tmp_path / "budget.toml").write_text(example, encoding="utf-8")
-    budget = load_budget(tmp_path / "budget.toml")
-    assert budget.every.max_accuracy_drop == 0.01
-    assert budget.recipe["int8"].max_latency_ratio == 1.0
+    (tmp_path / "edgeconv.toml").write_text(example, encoding="utf-8")
+    config = read_config(tmp_path / "edgeconv.toml")
+    assert config.budget.every.max_accuracy_drop == 0.01
+    assert config.models["mnist"].budget.recipe["int8"].max_size_ratio == 0.3

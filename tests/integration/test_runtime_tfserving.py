@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pytest
 
+from edgeconv import convert
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.report.files import read_report
 from edgeconv.runtimes.interface import Choice, Model, Settings, Timing
 from edgeconv.runtimes.kinds.tfserving import open_runtime
 from edgeconv.runtimes.serving import parse_address
@@ -289,3 +292,43 @@ def test_no_warm_up_requests_are_written_where_they_cannot_be(tmp_path):
     with pytest.raises(InputRefused, match="there are no samples"):
         write_warmup_requests(tmp_path, {"x": SAMPLES["x"][:0]})
     assert [path.name for path in tmp_path.iterdir()] == ["saved_model.pb"]
+
+
+@pytest.fixture(scope="module")
+def converted(server, tmp_path_factory) -> Path:
+    """What was converted from the signature "twice" of the served model, and samples for it."""
+    place = tmp_path_factory.mktemp("converted")
+    rng = np.random.default_rng(4)
+    np.savez(place / "samples.npz", x=rng.normal(size=(70, 3)).astype(np.float32))
+    convert(server.directory / "model" / "3", place / "out", ["float32"], signature="twice")
+    return place
+
+
+@pytest.mark.parametrize("kind", ["rest", "grpc"])
+def test_bench_measures_the_served_baseline_beside_the_files(server, converted, cli, kind):
+    done = cli(
+        *("bench", converted / "out", "--data", converted / "samples.npz", "-o", "report"),
+        *("--runtime", f"tfserving:{server.places[kind]}", "--rounds", 2, "--repeats", 5, "-q"),
+    )
+    assert done.returncode == 0, done.stderr
+    report = read_report(Path(done.stdout.split("report: ")[1].splitlines()[0]))
+    served, (own,) = report.baseline, report.measurements
+    assert served is not None
+    assert (served.runtime, served.error, own.error) == ("tfserving two/3", "", "")
+    assert own.runtime.startswith("ai_edge_litert")
+    # A call goes through a socket; the file runs in a process.
+    assert served.latency.p50_us > own.latency.p50_us
+    assert [len(samples) for samples in served.latency.rounds_us] == [5, 5]
+    assert len(served.batched_us) > 0
+    (agreement,) = own.agreement
+    assert (agreement.output, agreement.reference) == ("y", "baseline")
+    assert agreement.max_error == 0.0
+
+
+def test_bench_without_the_server_says_where_it_looked(converted, cli):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"http://127.0.0.1:{free.getsockname()[1]}/v1/models/two"
+        done = cli("bench", converted / "out", "--runtime", f"tfserving:{place}", "-q")
+    assert done.returncode == 4, done.stderr
+    assert place.partition("/v1")[0] in done.stderr

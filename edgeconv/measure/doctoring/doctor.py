@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from edgeconv import data
 from edgeconv.data.preprocessing import describe, parse_preprocessing
@@ -119,12 +122,14 @@ def _diagnosis(
 
 
 def _identity(source: Source, now: Attempt) -> DataIdentity:
-    (spec,) = source.inputs
-    samples = data.Samples({spec.name: now.samples}, source.labels, source.text)
+    used = dataclasses.replace(source, preprocessing={"": now.candidate.steps})
+    digest = data.SamplesHash()
+    for _ in used.chunks(np.arange(used.count), used.count, digest):
+        pass
     return DataIdentity(
-        source=source.text,
-        samples=samples.count,
-        sha256=data.sha256_samples(samples),
+        source=used.text,
+        samples=used.count,
+        sha256=digest.hexdigest(),
         preprocessing=describe({"": now.candidate.steps}),
     )
 

@@ -141,8 +141,7 @@ class WebRuntime:
     def start(self, model: Model) -> WebSession:
         """Load the model in a fresh browser. Raises `ToolFailed`."""
         signature = signature_of(model)
-        check_fixed(model, signature, "LiteRT.js")
-        _check_dtypes(model, signature)
+        check_signature(model, signature)
         with self.opened(f"running {model.file.name} in LiteRT.js") as page:
             request = {"do": "load", "model": "model.tflite", "signature": signature.key or None}
             said, _ = page.ask({**request, "threads": self._settings.threads}, model=model.file)
@@ -174,7 +173,9 @@ class WebSession:
         self._page.close()
 
 
-def _check_dtypes(model: Model, signature: Signature) -> None:
+def check_signature(model: Model, signature: Signature) -> None:
+    """Raise `InputRefused` for a dimension that is open, or a type that LiteRT.js has not."""
+    check_fixed(model, signature, "LiteRT.js")
     for spec in (*signature.inputs, *signature.outputs):
         if spec.dtype not in _DTYPES:
             raise InputRefused(

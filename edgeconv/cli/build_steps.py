@@ -1,0 +1,216 @@
+"""The steps of `edgeconv build`, from the models of a configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgeconv.build.inputs import Inputs, inputs
+from edgeconv.build.steps import Step
+from edgeconv.cli.chosen import Chosen
+from edgeconv.cli.config_values import key_of
+from edgeconv.cli.configured import origin_of, read_config
+from edgeconv.cli.convert import by_signature
+from edgeconv.cli.jobs import settings
+from edgeconv.cli.options import allowance
+from edgeconv.cli.values import KEYED_SOURCE, PLACE, SOURCE, STEPS, text_of
+from edgeconv.config.sources import place_within
+from edgeconv.errors import EdgeconvError, UsageError
+from edgeconv.store import cache_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from edgeconv.config.file import ModelTable
+    from edgeconv.embed.request import Request
+    from edgeconv.nouns import Conversion
+
+EMBED, CONVERT = "embed", "convert"
+_EXAMPLES = {"to": '"int8"', "target": '"android"', "out": '"app"'}
+# Places in the tables of both commands that are written to, not read.
+_WRITTEN = frozenset({"directory", "depfile"})
+_READ = (PLACE, SOURCE, KEYED_SOURCE, STEPS)
+
+
+@contextlib.contextmanager
+def at_home(ctx: click.Context, *, anew: bool = False) -> Iterator[Chosen]:
+    """The configuration of a command, read in its own folder.
+
+    There its paths are what is written in it, from wherever the command was called: so the same
+    files get the same keys, and checkouts share a cache. `anew`: read as it is now in any case.
+    Raises `UsageError`.
+    """
+    config = origin_of(ctx).config
+    if config is None or (config.folder == Path() and not anew):
+        yield Chosen(ctx)
+        return
+    if "EDGECONV_CACHE_DIR" in os.environ:
+        os.environ["EDGECONV_CACHE_DIR"] = str(cache_directory())
+    called_in = Path.cwd()
+    os.chdir(config.folder)
+    try:
+        yield Chosen(ctx, read_config(Path(config.path.name)))
+    finally:
+        os.chdir(called_in)
+
+
+def make_steps(chosen: Chosen, names: Sequence[str], options: dict[str, Any]) -> list[Step]:
+    """A step for each model of these names, for all with [embed] where none is named.
+
+    Raises `UsageError`, with the line, where a model cannot be built, or two in one place.
+    """
+    models = _embedded(chosen, names)
+    _refuse_shared(chosen)
+    steps = [_step(chosen, model, options) for model in models]
+    for step in steps:
+        _refuse_inside(chosen, step)
+    return steps
+
+
+def _embedded(chosen: Chosen, names: Sequence[str]) -> list[ModelTable]:
+    models = chosen.models(names)
+    without = [model.name for model in models if not model.tables.get(EMBED)]
+    if names and without:
+        raise _no_table(chosen, without[0], f"{without[0]} has no [embed] table")
+    if len(without) == len(models):
+        raise _no_table(chosen, models[0].name, "no model has an [embed] table")
+    return [model for model in models if model.name not in without]
+
+
+def _no_table(chosen: Chosen, name: str, message: str) -> UsageError:
+    return UsageError(
+        f"{message}, so there is nothing to build",
+        hint=f'add [model.{name}.embed] with target = "android" and out = "app"',
+        place=chosen.config.origin("model", name),
+    )
+
+
+def _refuse_shared(chosen: Chosen) -> None:
+    """Raise `UsageError` for two models that are embedded, or converted, into one directory."""
+    for command in (EMBED, CONVERT):
+        taken: dict[str, str] = {}
+        for model in chosen.config.models.values():
+            place = _written_place(chosen, model, command)
+            if not place or not model.tables.get(EMBED):
+                continue
+            other = taken.setdefault(place, model.name)
+            if other != model.name:
+                raise UsageError(
+                    f"models {other} and {model.name} have the same `out` of [{command}], {place}",
+                    hint="give each model a directory of its own",
+                    place=chosen.config.origin("model", model.name, command, "out"),
+                )
+
+
+def _written_place(chosen: Chosen, model: ModelTable, command: str) -> str:
+    """Where a command writes for a model; "" where its own table does not say it."""
+    config = chosen.config
+    out = model.tables.get(command, {}).get("out")
+    # A general one has a folder for each model.
+    is_own = config.key(command, "out", model=model.name)[0] == "model"
+    if not is_own or not isinstance(out, str) or "\0" in out:
+        return ""
+    return os.path.realpath(place_within(out, config.folder))
+
+
+def _refuse_inside(chosen: Chosen, step: Step) -> None:
+    """Raise `UsageError` for files that would be their own input, and never be up to date."""
+    directory = step.directory.absolute()
+    for path in step.inputs.roots:
+        if path == directory or path in directory.parents:
+            raise UsageError(
+                f"{step.name} would be embedded in {directory}, inside {path}, which it is made of",
+                hint="choose another `out`",
+                place=chosen.config.origin("model", step.name, EMBED, "out"),
+            )
+
+
+def _step(chosen: Chosen, model: ModelTable, options: dict[str, Any]) -> Step:
+    with _explained(chosen, model, CONVERT):
+        converting = chosen.converting(model)
+    with _explained(chosen, model, EMBED):
+        embedding = chosen.context(model, EMBED, ["--", model.source])
+        directory = chosen.directory(model, EMBED) or Path()
+
+    def convert() -> Conversion:
+        from edgeconv.cli.convert import convert_of
+
+        return convert_of(converting, lambda _: None)
+
+    def request(artifact: Path) -> Request:
+        from edgeconv.cli.embed import request_of
+
+        words = ["-o", str(directory), "--", str(artifact)]
+        try:
+            return request_of(chosen.context(model, EMBED, words))
+        except EdgeconvError as error:
+            error.place = error.place or chosen.config.origin("model", model.name, EMBED)
+            raise
+
+    return Step(
+        name=model.name,
+        config=chosen.config.path,
+        recipe=embedding.params["recipe"],
+        directory=directory,
+        options={
+            CONVERT: {**settings(converting), **_read_places(converting)},
+            EMBED: {**settings(embedding), **_read_places(embedding)},
+            "published": str(converting.params["directory"]),
+            "out": str(directory),
+            "source": model.source,
+        },
+        inputs=_inputs(model.source, converting, embedding),
+        convert=convert,
+        request=request,
+        allowance=allowance(options),
+        allow_code=chosen.allow_code,
+    )
+
+
+@contextlib.contextmanager
+def _explained(chosen: Chosen, model: ModelTable, command: str) -> Iterator[None]:
+    """What click says of a table that has not all that is needed, with its line."""
+    try:
+        yield
+    except click.UsageError as error:
+        message, hint = error.format_message(), ""
+        if isinstance(error, click.MissingParameter) and error.param:
+            key = key_of(error.param)
+            message = f"[{command}] has no `{key}`"
+            hint = f"add {key} = {_EXAMPLES[key]}" if key in _EXAMPLES else ""
+        place = chosen.config.origin("model", model.name, command)
+        raise UsageError(f"{model.name}: {message}", hint=hint, place=place) from error
+
+
+def _read_places(context: click.Context) -> dict[str, Any]:
+    """Where the data of a command is: another place is another file to look at."""
+    return {name: context.params[name] for name in _reading(context)}
+
+
+def _reading(context: click.Context) -> Iterator[str]:
+    """The options of a command that name what is read."""
+    for option in context.command.params:
+        is_read = isinstance(option, click.Option) and text_of(option.type) in _READ
+        if is_read and option.name in context.params.keys() - _WRITTEN:
+            yield option.name or ""
+
+
+def _inputs(source: str, *contexts: click.Context) -> Inputs:
+    """The model, and the files that the options of the commands name."""
+    places = [Path(source)]
+    sources: list[str] = []
+    for context in contexts:
+        types = {option.name: option.type for option in context.command.params}
+        for name in _reading(context):
+            value = context.params[name]
+            if types[name] is KEYED_SOURCE:
+                sources += by_signature(value, context.params["signatures"]).values()
+            elif types[name] is SOURCE:
+                sources += [value] if value else []
+            elif value and (types[name] is not STEPS or value.endswith(".toml")):
+                places.append(Path(value))
+    return inputs(places, sources)

@@ -1,0 +1,98 @@
+"""The models of a configuration that a command is for, and the contexts of what is run for each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from click.core import ParameterSource
+
+from edgeconv.cli import command_named
+from edgeconv.cli.config_values import options_of
+from edgeconv.cli.configured import context_of, origin_of
+from edgeconv.errors import UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import click
+
+    from edgeconv.config import Config
+    from edgeconv.config.file import ModelTable
+
+# What is said once, for every command that is run.
+_EXECUTION = {
+    "threads": "threads",
+    "timeout-s": "timeout_s",
+    "memory-limit-mib": "memory_limit_mib",
+    "no-cache": "no_cache",
+}
+
+
+class Chosen:
+    """The configuration of a command, the models named on its line, and how all is to be run.
+
+    `config`: the same, as it was read again later.
+    """
+
+    def __init__(self, ctx: click.Context, config: Config | None = None) -> None:
+        origin = origin_of(ctx)
+        config = config or origin.config
+        if config is None:
+            raise UsageError(
+                "there is no edgeconv.toml here, and no pyproject.toml with [tool.edgeconv]",
+                hint="write one with `edgeconv init MODEL`, or name it with --config",
+            )
+        self.config = config
+        self.allow_code = origin.allow_code
+        self._words = _execution_words(ctx)
+
+    def models(self, names: Sequence[str]) -> tuple[ModelTable, ...]:
+        """The models of these names, all where none is named. Raises `UsageError`."""
+        models = self.config.models
+        if not models:
+            raise UsageError(
+                f"{self.config.path} has no model", hint='add [model.NAME] with source = "PATH"'
+            )
+        for name in names:
+            if name not in models:
+                raise unknown_name("model", name, models)
+        return tuple(model for name, model in models.items() if name in names or not names)
+
+    def context(self, model: ModelTable, command: str, words: Sequence[str]) -> click.Context:
+        """The context of a command for a model, with these words typed."""
+        known = options_of(command_named(command))
+        said = [word for key, own in self._words.items() if key in known for word in own]
+        return context_of(
+            self.config,
+            command,
+            [*said, *words],
+            model=model.name,
+            allow_code=self.allow_code,
+        )
+
+    def converting(self, model: ModelTable) -> click.Context:
+        """The context of the model's conversion; it publishes in NAME.tflites, if nowhere else."""
+        directory = self.directory(model, "convert") or Path(f"{model.name}.tflites")
+        return self.context(model, "convert", ["-o", str(directory), "--", model.source])
+
+    def directory(self, model: ModelTable, command: str) -> Path | None:
+        """`out` of a command's table; of a general one, a folder for each of several models."""
+        out = self.context(model, command, ["--", model.source]).params["directory"]
+        if out is None:
+            return None
+        is_own = self.config.key(command, "out", model=model.name)[0] == "model"
+        return Path(out) if is_own or len(self.config.models) == 1 else Path(out, model.name)
+
+
+def _execution_words(ctx: click.Context) -> dict[str, list[str]]:
+    """What is typed, or in the command's table, of how to run; by the option's key."""
+    said = {}
+    for key, name in _EXECUTION.items():
+        source = ctx.get_parameter_source(name)
+        if source in (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP):
+            value = ctx.params[name]
+            said[key] = [f"--{key}"] if value is True else [f"--{key}", str(value)]
+            if value is False:
+                del said[key]
+    return said

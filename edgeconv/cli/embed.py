@@ -1,0 +1,147 @@
+"""`edgeconv embed`: a published model into an app's or firmware's project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgeconv.cli.configured import Configured
+from edgeconv.cli.options import allowance, allowance_options, echo_json, printing_options
+from edgeconv.cli.values import PLACE, SOURCE
+from edgeconv.plugins import EMBED_TARGETS
+
+if TYPE_CHECKING:
+    from edgeconv.embed.request import Request
+    from edgeconv.nouns import Embedded
+
+
+@click.command("embed", cls=Configured)
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.option("--target", required=True, metavar="TARGET", help=", ".join(EMBED_TARGETS) + ".")
+@click.option(
+    "-o", "--out", "directory", required=True, type=click.Path(path_type=Path), help="Where to."
+)
+@click.option(
+    "--recipe",
+    default="",
+    metavar="RECIPE",
+    help="Which one, where ARTIFACT is a directory with several: int8, float16, ….",
+)
+@click.option("--symbol", default="", help="How all names begin. [default: the model's name]")
+@click.option("--signature", default="", help="The signature to call, if there are several.")
+@click.option(
+    "--data",
+    type=SOURCE,
+    default="",
+    metavar="SOURCE",
+    help="Samples for the golden vectors of the self-test; see docs/data.md. [default: made up]",
+)
+@click.option(
+    "--vectors", type=click.IntRange(1), default=2, show_default=True, help="How many of them."
+)
+@click.option(
+    "--labels",
+    type=PLACE,
+    default="",
+    metavar="FILE",
+    help="The names of the classes, one a line, UTF-8.",
+)
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of the target; see docs/embed.md.",
+)
+@click.option(
+    "--depfile",
+    type=click.Path(path_type=Path),
+    help="Write what the result depends on, for make and ninja.",
+)
+@click.option("--depfile-target", default="", help="What to call the result in the depfile.")
+@allowance_options(600.0)
+@printing_options
+@click.pass_context
+def command(ctx: click.Context, /, directory: Path, **options: Any) -> None:
+    """Write what TARGET needs of ARTIFACT into a directory of your project.
+
+    ARTIFACT is a .tflite that `edgeconv convert` published, with its manifest beside it, or the
+    directory that it is in. The model, accessors with its names, shapes, scales and labels, golden
+    vectors and a self-test are written; what is up to date is left alone, and no file that
+    edgeconv did not write is touched.
+    """
+    from edgeconv.cli.progress import progress
+    from edgeconv.embed.embedding import perform
+    from edgeconv.embed.request import embedded_already
+
+    request = request_of(ctx)
+    embedded = embedded_already(request)
+    is_new = embedded is None
+    with progress(quiet=options["quiet"]) as on_progress:
+        embedded = embedded or perform(
+            request, allow_code=True, allowance=allowance(options), on_progress=on_progress
+        )
+    if options["depfile"]:
+        _write_depfile(request, options["depfile"], options["depfile_target"])
+    if options["as_json"]:
+        echo_json(embedded)
+    elif not options["quiet"]:
+        _show(embedded, directory, is_new=is_new)
+
+
+def request_of(ctx: click.Context) -> Request:
+    """What a context of the command asks for, checked. Raises an `EdgeconvError`."""
+    from edgeconv.embed.published import published_file
+    from edgeconv.embed.request import make_request
+
+    options = ctx.params
+    return make_request(
+        published_file(options["artifact"], options["recipe"]),
+        options["target"],
+        options["directory"],
+        symbol=options["symbol"],
+        signature=options["signature"],
+        data=options["data"],
+        labels=options["labels"],
+        vectors=options["vectors"],
+        options=_named_values(options["options"]),
+        # A SOURCE typed on the command line may run the code that it names; one of a
+        # configuration came this far only where that was allowed.
+        allow_code=True,
+    )
+
+
+def _named_values(texts: tuple[str, ...]) -> dict[str, str]:
+    """The target's options. Raises `UsageError` for one without a value, or given twice."""
+    from edgeconv.errors import UsageError
+
+    given: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--option {text}: not of the form NAME=VALUE")
+        if name in given:
+            raise UsageError(f"--option {name} is given twice")
+        given[name] = value
+    return given
+
+
+def _write_depfile(request: Request, depfile: Path, result: str) -> None:
+    from edgeconv.embed.depfile import dependencies, make_rule
+    from edgeconv.store import publish_bytes
+
+    target = result or str((request.directory / "edgeconv-embedded.json").absolute())
+    publish_bytes(make_rule(target, dependencies(request)), depfile)
+
+
+def _show(embedded: Embedded, directory: Path, *, is_new: bool) -> None:
+    from edgeconv.report.units import plain
+
+    word = "wrote" if is_new else "up to date:"
+    click.echo(f"{word} {plain(embedded.name)} for {embedded.target} in {directory}")
+    for file in embedded.files:
+        click.echo(f"  {file.path}")
+    for note in embedded.notes:
+        click.echo(f"note: {plain(note)}")

@@ -1,0 +1,135 @@
+"""The models of a configuration as jobs for the gate: what `convert` and `bench` are to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from click.core import ParameterSource
+
+from edgeconv.cli.chosen import Chosen
+from edgeconv.cli.config_values import options_of
+from edgeconv.cli.options import execution
+from edgeconv.gate import lock
+from edgeconv.gate.flow import Checking, Job
+from edgeconv.nouns import Judging
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import click
+
+    from edgeconv.config.file import ModelTable
+    from edgeconv.nouns import Conversion, Report
+
+_BENCH = "bench"
+# These change no result, or are places: what is there counts by its content.
+_NO_SETTINGS = frozenset(
+    (
+        *("model", "models", "artifact", "directory", "calibrations", "data_source", "data"),
+        *("baseline", "training", "labels", "depfile", "depfile_target", "title"),
+        *("quiet", "as_json", "no_cache", "threads", "timeout_s", "memory_limit_mib"),
+    )
+)
+
+
+class Jobs:
+    """The jobs of a configuration, and the options that the command line has for all of them."""
+
+    def __init__(self, ctx: click.Context, on_progress: Callable[[str], None]) -> None:
+        self._chosen = Chosen(ctx)
+        self.config = self._chosen.config
+        self._on_progress = on_progress
+
+    def named(self, names: Sequence[str]) -> tuple[Job, ...]:
+        """The jobs of these models, of all where none is named. Raises `UsageError`."""
+        return tuple(self._job(model) for model in self._chosen.models(names))
+
+    def report_directory(self, name: str) -> Path | None:
+        """Where the report of a model goes, where `out` of [bench] says so."""
+        return self._chosen.directory(self.config.models[name], _BENCH)
+
+    def _job(self, model: ModelTable) -> Job:
+        converting = self._chosen.converting(model)
+        # For its options: the files are known when they are made.
+        measuring = self._chosen.context(model, _BENCH, ["--", model.source])
+        options = measuring.params
+
+        def convert() -> Conversion:
+            from edgeconv.cli.convert import convert_of
+
+            return convert_of(converting, self._on_progress)
+
+        def bench(files: Sequence[Path], baseline: str = "") -> Report:
+            from edgeconv.cli.bench import bench_of
+
+            words = [*(("--baseline", baseline) if baseline else ()), "--", *map(str, files)]
+            return bench_of(self._chosen.context(model, _BENCH, words), self._on_progress)
+
+        def bench_checkpoint(files: Sequence[Path]) -> Report:
+            return bench(files, model.checkpoint)
+
+        return Job(
+            name=model.name,
+            source=model.source,
+            budget=model.budget,
+            convert=convert,
+            bench=bench,
+            settings={"convert": settings(converting), _BENCH: settings(measuring)},
+            bench_checkpoint=bench_checkpoint if model.checkpoint else None,
+            checkpoint=model.checkpoint,
+            baseline=options["baseline"] or "",
+            calibration=_calibration(converting),
+            training=converting.params["training"],
+            test=options["data_source"] or "",
+            slices=model.slices,
+        )
+
+
+def settings(context: click.Context) -> dict[str, Any]:
+    """The options that decide a result and are not at their default, as plain values; no place."""
+    from edgeconv.data.preprocessing import describe, parse_preprocessing
+
+    found = {}
+    for key, option in options_of(context.command).items():
+        name = option.name or ""
+        source = context.get_parameter_source(name)
+        if name not in _NO_SETTINGS and source != ParameterSource.DEFAULT:
+            found[key] = context.params[name]
+    if found.get("preprocess"):
+        # It may be a file.
+        found["preprocess"] = describe(parse_preprocessing(found["preprocess"]))
+    return found
+
+
+def checking_of(
+    ctx: click.Context, jobs: Jobs, on_progress: Callable[[str], None]
+) -> tuple[Checking, Path]:
+    """How the models are judged and run, by the options of `check`; and the place of the lock.
+
+    Raises `InputRefused` for a lock that cannot be read.
+    """
+    options = ctx.params
+    place = Path(options["lock"] or jobs.config.folder / lock.FILE_NAME)
+    accepted = lock.read(place) if place.exists() or place.is_symlink() else None
+    checking = Checking(
+        judging=judging_of(ctx),
+        execution=execution(options),
+        locked=accepted.models if accepted else {},
+        has_lock=accepted is not None,
+        accepting=options["update"],
+        on_progress=on_progress,
+    )
+    return checking, place
+
+
+def judging_of(ctx: click.Context) -> Judging:
+    """The options of `check` that say how to judge."""
+    return Judging(**{name: ctx.params[name] for name in Judging.__struct_fields__})
+
+
+def _calibration(context: click.Context) -> tuple[str, ...]:
+    from edgeconv.cli.convert import by_signature
+
+    sources = by_signature(context.params["calibrations"], context.params["signatures"])
+    return tuple(text for _, text in sorted(sources.items()))

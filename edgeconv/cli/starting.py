@@ -1,0 +1,215 @@
+"""The text of a first edgeconv.toml, from what can be seen of a model without running it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.config.file import LONGEST_NAME
+from edgeconv.config.limits import IN_WORDS
+from edgeconv.config.toml_text import toml_key, toml_value
+from edgeconv.nouns import Inspection, Signature
+from edgeconv.report.units import plain
+from edgeconv.source import shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edgeconv.nouns import TensorSpec
+
+_KINDS = {
+    "saved_model": "SavedModel",
+    "keras": "Keras file",
+    "hdf5": "Keras HDF5 file",
+    "tflite": ".tflite",
+}
+# Below, what every .tflite has beside its weights says more of its size than the recipe.
+_SMALL_BYTES = 100_000
+_SIZE_RATIOS = {"float16": 0.6, "int8": 0.4}
+_DROPS = (0.01, 0.02, 0.03, 0.05, 0.1)
+_DIFFER = 0.01
+_FLOATS = frozenset({"float16", "float32", "float64"})
+_TEXT_TYPES = frozenset({"string", "object", "resource", "variant"})
+_DEFAULT_SIGNATURE = "serving_default"
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """What a first configuration is made from; paths and SOURCEs as the file is to have them.
+
+    `signatures` are those that can be converted, none where that is not known (a Keras file).
+    `samples` is how many `data` has, 0 where that is not known.
+    """
+
+    inspection: Inspection
+    signatures: tuple[Signature, ...]
+    source: str
+    checkpoint: str = ""
+    data: str = ""
+    samples: int = 0
+    calibration: str = ""
+
+    @property
+    def signature(self) -> Signature | None:
+        """The signature to convert."""
+        named = [one for one in self.signatures if one.key == _DEFAULT_SIGNATURE]
+        return next(iter((*named, *self.signatures)), None)
+
+    @property
+    def recipes(self) -> tuple[str, ...]:
+        """The recipes that can be made with what is there."""
+        inputs = self.signature.inputs if self.signature else ()
+        if any(tensor.dtype in _TEXT_TYPES for tensor in inputs):
+            return ("float32",)
+        return ("float32", "float16", "dynamic", *(("int8",) if self.calibration else ()))
+
+
+def starting_text(start: Start) -> str:
+    """The file, which `load_config` takes."""
+    parts = (_head(), _model(start), _convert(start), _bench(start), _budget(start), _check())
+    return "\n".join("\n".join(part) + "\n" for part in parts)
+
+
+def _head() -> Iterator[str]:
+    yield "# What `edgeconv check` converts, measures and judges; see docs/config.md."
+    yield "# Paths start in this file's folder. `edgeconv config show` prints every value and where"
+    yield "# it is from, `edgeconv config schema` what editors complete this file with."
+
+
+def _model(start: Start) -> Iterator[str]:
+    model = start.inspection.model
+    yield f"[model.{toml_key(model.name[:LONGEST_NAME])}]"
+    yield f"# A {_KINDS[model.kind]}, {model.size_bytes:,} bytes."
+    for note in model.notes:
+        yield f"# {plain(note)}"
+    if not start.signatures:
+        yield "# A Keras file has its inputs and outputs only once it is loaded."
+    for signature in start.signatures:
+        yield f"# signature {plain(signature.key) or '(without a name)'}"
+        for side, tensors in (("input", signature.inputs), ("output", signature.outputs)):
+            yield from (f"#   {side} {_tensor(tensor)}" for tensor in tensors)
+    yield f"source = {toml_value(start.source)}"
+    yield "# The stage before it, which is measured too:"
+    yield _optional("checkpoint", start.checkpoint, "model.keras")
+    yield "# The slice of each test sample, such as a country or a camera, a line each:"
+    yield '# slices = "slices.txt"'
+
+
+def _convert(start: Start) -> Iterator[str]:
+    yield "[convert]"
+    yield "# float32, float16, dynamic, weight-only-int8, int8, int16x8; or all; or qat, which"
+    yield "# trains on. int8 and int16x8 need calibration samples."
+    yield f"to = {toml_value(start.recipes)}"
+    yield "# Some hundred samples as the model is to see them; see docs/data.md."
+    yield _optional("calibration", start.calibration, "calibration.npz")
+    yield "# What is done to each stored sample; `edgeconv doctor MODEL DATA` finds it out."
+    yield '# preprocess = "scale=1/127.5&mean=1"'
+    yield from _signature_lines(start)
+    yield from _shape_lines(start)
+    if start.signature and all(tensor.dtype in _FLOATS for tensor in start.signature.inputs):
+        yield "# Integers at the ends of the full-integer recipes:"
+        yield '# io = ["int8"]'
+    yield "# The runtime that ships, where the files are proved too:"
+    yield '# target-runtime = "tflite-runtime==2.14.0"'
+
+
+def _signature_lines(start: Start) -> Iterator[str]:
+    if len(start.signatures) > 1 and start.signature:
+        keys = ", ".join(plain(one.key) for one in start.signatures)
+        yield f"# One of {keys}; or several, or all, in one file."
+        yield f"signature = {toml_value([start.signature.key])}"
+
+
+def _shape_lines(start: Start) -> Iterator[str]:
+    inputs = start.signature.inputs if start.signature else ()
+    if any(tensor.shape[:1] == (-1,) for tensor in inputs):
+        yield "# The batch is open; this fixes it:"
+        yield "# batch = 1"
+    inner = [tensor for tensor in inputs if -1 in tensor.shape[1:]]
+    if inner:
+        yield "# Dimensions beside the batch are open (?); some devices need them fixed:"
+        yield f"# shape = {toml_value([_shape(tensor) for tensor in inner])}"
+
+
+def _bench(start: Start) -> Iterator[str]:
+    yield "[bench]"
+    yield "# Samples with labels that neither trained nor calibrated: without them there is no"
+    yield "# accuracy, and a limit on it does not hold."
+    yield _optional("data", start.data, "test.npz")
+    yield '# metric = "top1"'
+    yield '# runtime = "litert"'
+
+
+def _budget(start: Start) -> Iterator[str]:
+    is_small = start.inspection.model.size_bytes < _SMALL_BYTES
+    yield "# A limit that is broken ends `edgeconv check` with 1. What was not measured breaks it."
+    yield "[budget]"
+    drop = decidable_drop(start.samples, len(start.recipes)) if start.samples else _DROPS[0]
+    if start.samples:
+        enough = f"are enough to tell a drop of {drop:g}" if drop else "are too few to tell a drop"
+        yield f"# {start.samples} test samples {enough}; docs/gate-statistics.md says why."
+    yield from _limit("max-accuracy-drop", drop or _DROPS[-1], active=bool(start.data))
+    yield from _limit("max-class-drop", 0.05, active=False)
+    yield from _limit("max-size-ratio", 1.5 if is_small else 1.1, active=True)
+    yield from _limit("max-latency-ratio", {"limit": 1.2, "severity": "warn"}, active=False)
+    yield from _limit("oldest-runtime", "2.14.0", active=False)
+    for recipe, ratio in _SIZE_RATIOS.items():
+        if recipe in start.recipes and not is_small:
+            yield ""
+            yield f"[budget.recipe.{recipe}]"
+            yield f"max-size-ratio = {ratio}"
+
+
+def decidable_drop(samples: int, models: int) -> float | None:
+    """The smallest usual limit that so many samples hold so many models to; None for none.
+
+    One answer in a hundred is taken to differ between a model and the one it was made from.
+    """
+    from edgeconv.gate.asked import levels_of
+    from edgeconv.nouns import Judging
+    from edgeconv.statistics.power import enough_pairs
+
+    levels = levels_of(Judging()).shared(models)
+    for limit in _DROPS:
+        needed = enough_pairs(_DIFFER, limit, levels)
+        if needed is not None and needed <= samples:
+            return limit
+    return None
+
+
+def _check() -> Iterator[str]:
+    import click
+
+    from edgeconv.cli import command_named
+    from edgeconv.cli.config_values import options_of
+
+    command = command_named("check")
+    defaults = command.make_context("check", [], resilient_parsing=True).params
+    yield "[check]"
+    for key, option in options_of(command).items():
+        default = defaults.get(option.name or "")
+        if key in ("confidence", "method", "inconclusive"):
+            choices = option.type.choices if isinstance(option.type, click.Choice) else ()
+            one_of = f" One of {', '.join(choices)}." if choices else ""
+            yield f"# {option.help}{one_of}"
+            yield f"# {key} = {toml_value(default)}"
+    yield "# Also text, json, sarif and those of GitHub and GitLab:"
+    yield '# output = ["junit=build/junit.xml"]'
+
+
+def _limit(name: str, value: object, *, active: bool) -> Iterator[str]:
+    yield f"# {IN_WORDS[name]}"
+    yield f"{'' if active else '# '}{name} = {toml_value(value)}"
+
+
+def _optional(key: str, value: str, example: str) -> str:
+    return f"{key} = {toml_value(value)}" if value else f"# {key} = {toml_value(example)}"
+
+
+def _tensor(tensor: TensorSpec) -> str:
+    return f"{plain(tensor.name)}: {plain(tensor.dtype)} {shape_text(tensor)}"
+
+
+def _shape(tensor: TensorSpec) -> str:
+    sizes = "x".join("?" if size < 0 else str(size) for size in tensor.shape)
+    return f"{tensor.name}={sizes}"

@@ -1,0 +1,81 @@
+"""`edgeconv build --watch`: build again whenever something that it stands on has changed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from edgeconv.cli.build_steps import at_home, make_steps
+from edgeconv.cli.chosen import Chosen
+from edgeconv.cli.configured import origin_of
+from edgeconv.errors import EdgeconvError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+POLL_SECONDS = 0.3
+_OWN = frozenset({"--watch", "--json", "--list-outputs"})
+
+
+def watch(ctx: click.Context, options: dict[str, Any]) -> NoReturn:
+    """Build, and again after every change, until it is interrupted.
+
+    Each build is a process of its own, which reads the configuration as it is then. What it
+    stands on is looked at every third of a second: that works on every file system. Raises
+    `UsageError` where there is no configuration.
+    """
+    config = Chosen(ctx).config
+    words = [word for word in origin_of(ctx).typed if word not in _OWN]
+    command = [sys.executable, "-m", "edgeconv", "build", *words, "--json"]
+    while True:
+        # Before the build: what changes while it runs is built anew.
+        before = _times({config.path.absolute(), *_inputs(ctx, options)})
+        _run(command)
+        while _times(before) == before:
+            time.sleep(POLL_SECONDS)
+
+
+def _inputs(ctx: click.Context, options: dict[str, Any]) -> set[Path]:
+    """What the configuration names at this moment; nothing where it has an error."""
+    try:
+        with at_home(ctx, anew=True) as chosen:
+            steps = make_steps(chosen, options["names"], options)
+            return {path for step in steps for path in step.inputs.files()}
+    except (EdgeconvError, OSError):
+        return set()
+
+
+def _run(command: list[str]) -> None:
+    """Build, and say what was made. Errors go to this process's stderr as they come."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            said, _ = process.communicate()
+        except KeyboardInterrupt:
+            # It ends its own children.
+            process.terminate()
+            process.wait()
+            raise
+    if process.returncode:
+        click.echo("waiting for a change", err=True)
+        return
+    for one in json.loads(said):
+        if one["is_new"]:
+            click.echo(f"built {one['name']} in {one['directory']}")
+
+
+def _times(paths: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
+    """When each was changed, None for one that is not there."""
+    found: dict[Path, tuple[int, int] | None] = {}
+    for path in paths:
+        try:
+            state = path.stat()
+            found[path] = (state.st_mtime_ns, state.st_ctime_ns)
+        except OSError:
+            found[path] = None
+    return found

@@ -1,0 +1,256 @@
+"""edgeconv.toml, or [tool.edgeconv] of pyproject.toml, read and held against what is known."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edgeconv.config.limits import RECIPES, merged, no_limit, read_budget
+from edgeconv.config.written import Written, read_toml, shown
+from edgeconv.nouns import QAT, Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+    from edgeconv.config.lines import Key
+
+FILE_NAME = "edgeconv.toml"
+PYPROJECT = "pyproject.toml"
+_WITHIN = ("tool", "edgeconv")
+_MODEL = "model"
+_BUDGET = "budget"
+# What a [model.NAME] has beside tables, and what stands there.
+MODEL_KEYS = {
+    "source": "The trained model: a SavedModel, a .keras or .h5 file, or a float .tflite.",
+    "checkpoint": "The stage before `source`, such as the Keras file it was exported from; it is "
+    "measured too.",
+    "slices": "A text file with the slice of each test sample, a line each.",
+}
+LONGEST_NAME = 64
+NAME = re.compile(rf"\w[\w.+-]{{0,{LONGEST_NAME - 1}}}")
+_ALL = "all"
+
+
+class ModelTable(msgspec.Struct, frozen=True, kw_only=True):
+    """One [model.NAME]: the trained model, and what holds for it.
+
+    `source`, `checkpoint` and `slices` are paths from the current directory. `tables` has the
+    values of each command as they are written: the general ones, with the model's own in their
+    place. `budget` likewise; the limits of recipes that the model is not converted to are left
+    out.
+    """
+
+    name: str
+    source: str
+    checkpoint: str = ""
+    slices: str = ""
+    tables: dict[str, dict[str, Any]] = {}
+    budget: Budget = Budget()
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration: its models, and for every model the tables of commands and the budget.
+
+    The values in `tables` are as they are written, paths relative to the file's folder.
+    """
+
+    written: Written
+    models: dict[str, ModelTable] = {}
+    tables: dict[str, dict[str, Any]] = {}
+    budget: Budget = Budget()
+
+    @property
+    def path(self) -> Path:
+        """The file, as it was named."""
+        return self.written.path
+
+    @property
+    def folder(self) -> Path:
+        """The folder that paths in the file start from."""
+        return self.path.parent
+
+    def key(self, command: str, name: str, *, model: str = "") -> Key:
+        """Where the value that holds is written: in the model's own table or the general one."""
+        own = (_MODEL, model, command, name)
+        return own if model and self.written.has(*own) else (command, name)
+
+    def line(self, *key: str) -> int:
+        """The line of a key, or of the nearest table around it."""
+        return self.written.line(*key)
+
+    def origin(self, *key: str) -> str:
+        """Where a key is written, as "edgeconv.toml:12"."""
+        return f"{self.path}:{self.line(*key)}"
+
+
+def find_config(directory: Path) -> Path | None:
+    """The configuration of a directory: edgeconv.toml, else a pyproject.toml with its table.
+
+    Raises `UsageError` for a pyproject.toml that names edgeconv and cannot be read.
+    """
+    own = directory / FILE_NAME
+    if own.exists() or own.is_symlink():
+        return own
+    project = directory / PYPROJECT
+    if not _names_edgeconv(project):
+        return None
+    tool = read_toml(project).content.get("tool")
+    return project if isinstance(tool, dict) and "edgeconv" in tool else None
+
+
+def _names_edgeconv(project: Path) -> bool:
+    """Whether a file has to be read; most projects' have nothing to do with edgeconv."""
+    try:
+        return b"edgeconv" in project.read_bytes()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return False
+    except OSError:
+        # The reader says why it cannot be read.
+        return True
+
+
+def load_config(path: Path, commands: Mapping[str, Collection[str]]) -> Config:
+    """Read a configuration; `commands` has the names of the long options of each command.
+
+    Raises `UsageError`, with the line, for anything in it that is not understood. The values of
+    commands are not looked at.
+    """
+    file = read_toml(path, _WITHIN if path.name == PYPROJECT else ())
+    for name in file.content:
+        if name not in (_MODEL, _BUDGET) and name not in commands:
+            file.unknown("table", (name,), (_MODEL, _BUDGET, *commands))
+    tables = _tables(file, (), commands)
+    budget = read_budget(file, _BUDGET)
+    models = {name: _model(file, name, commands, tables, budget) for name in file.table(_MODEL)}
+    _refuse_idle_limits(file, budget, tables, models)
+    return Config(written=file, models=models, tables=tables, budget=budget)
+
+
+def limited(config: Config, model: str = "") -> Budget:
+    """The budget of a model, or the general one. Raises `UsageError` where it sets no limit."""
+    budget = config.models[model].budget if model else config.budget
+    if budget == Budget():
+        raise no_limit(config.written, (_BUDGET,))
+    return budget
+
+
+def _tables(
+    file: Written, key: Key, commands: Mapping[str, Collection[str]]
+) -> dict[str, dict[str, Any]]:
+    """The tables of commands that are in the table `key`."""
+    tables = {}
+    for name in file.table(*key):
+        if name in commands:
+            tables[name] = file.table(*key, name)
+            for option in tables[name]:
+                if option not in commands[name]:
+                    what = f"option of `edgeconv {name}`:"
+                    file.unknown(what, (*key, name, option), commands[name])
+    return tables
+
+
+def _model(
+    file: Written,
+    name: str,
+    commands: Mapping[str, Collection[str]],
+    general: dict[str, dict[str, Any]],
+    budget: Budget,
+) -> ModelTable:
+    key = (_MODEL, name)
+    if not NAME.fullmatch(name):
+        raise file.error(
+            key,
+            f"{shown(name)} is no name of a model",
+            f"letters, digits, _ . + and -, up to {LONGEST_NAME}, and a letter or digit first",
+        )
+    for each in file.table(*key):
+        if each not in MODEL_KEYS and each != _BUDGET and each not in commands:
+            file.unknown("key", (*key, each), (*MODEL_KEYS, _BUDGET, *commands))
+    own = _tables(file, key, commands)
+    tables = {
+        command: {**general.get(command, {}), **own.get(command, {})}
+        for command in {**general, **own}
+    }
+    return ModelTable(
+        name=name,
+        **{each: _path(file, (*key, each)) for each in MODEL_KEYS},
+        tables=tables,
+        budget=_own_budget(file, key, budget, tables),
+    )
+
+
+def _path(file: Written, key: Key) -> str:
+    """A path of a model, from the current directory; "" where it is not given."""
+    if not file.has(*key):
+        if key[-1] == "source":
+            header = file.header(*key[:-1])
+            raise file.error(key, f"{header} has no source", 'as in source = "models/mnist/1"')
+        return ""
+    value = file.table(*key[:-1])[key[-1]]
+    if not isinstance(value, str) or not value or "\0" in value:
+        hint = f'as in {key[-1]} = "PATH"'
+        raise file.error(key, f"{key[-1]} must be a path, not {shown(value)}", hint)
+    return str(file.path.parent / value)
+
+
+def _own_budget(
+    file: Written, key: Key, general: Budget, tables: dict[str, dict[str, Any]]
+) -> Budget:
+    own = read_budget(file, *key, _BUDGET)
+    made = _recipes_made(file, (*key, "convert"), tables)
+    if made is None:
+        return merged(general, own)
+    for name in own.recipe:
+        if name not in made:
+            raise _idle(file, (*key, _BUDGET, "recipe", name), f"model {key[-1]} is not", made)
+    fitting = {name: limits for name, limits in general.recipe.items() if name in made}
+    return merged(Budget(every=general.every, recipe=fitting), own)
+
+
+def _refuse_idle_limits(
+    file: Written,
+    budget: Budget,
+    tables: dict[str, dict[str, Any]],
+    models: dict[str, ModelTable],
+) -> None:
+    """Raise `UsageError` for a general limit of a recipe that no model is converted to."""
+    every = [
+        _recipes_made(file, (_MODEL, name, "convert"), model.tables)
+        for name, model in models.items()
+    ] or [_recipes_made(file, ("convert",), tables)]
+    known = [made for made in every if made is not None]
+    if len(known) < len(every):
+        return
+    all_made = {recipe for made in known for recipe in made}
+    for name in budget.recipe:
+        if name not in all_made:
+            raise _idle(file, (_BUDGET, "recipe", name), "no model is", all_made)
+
+
+def _idle(file: Written, key: Key, what: str, made: Collection[str]) -> Exception:
+    names = ", ".join(name for name in RECIPES if name in made)
+    message = f"a limit for {key[-1]}, which {what} converted to"
+    return file.error(key, message, f"`to` of [convert] has {names or 'none'}")
+
+
+def _recipes_made(
+    file: Written, own: Key, tables: dict[str, dict[str, Any]]
+) -> frozenset[str] | None:
+    """The recipes that `to` of [convert] names; None where it is not in the file.
+
+    Raises `UsageError` for an unknown one.
+    """
+    to = tables.get("convert", {}).get("to")
+    texts = [to] if isinstance(to, str) else to
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        return None
+    key = (*own, "to") if file.has(*own, "to") else ("convert", "to")
+    names = {part.strip() for text in texts for part in text.split(",") if part.strip()}
+    for name in sorted(names):
+        if name not in (*RECIPES, _ALL):
+            file.unknown("recipe", (*key, name), (*RECIPES, _ALL))
+    every = {name for name in RECIPES if name != QAT} if _ALL in names else set()
+    return frozenset((names | every) - {_ALL})

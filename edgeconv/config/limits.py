@@ -1,0 +1,203 @@
+"""The [budget] of a configuration to a `Budget`.
+
+`[budget]` has the limits for every artifact, `[budget.recipe.NAME]` further ones for one
+recipe, which replace the general limit of the same name. A limit is its value, or a table
+`{ limit = VALUE, severity = "error" | "warn" }`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+
+from edgeconv.config.written import shown
+from edgeconv.nouns import (
+    AnyLimit,
+    Budget,
+    Limit,
+    Limits,
+    OperatorsLimit,
+    RecipeName,
+    RuntimeLimit,
+    Severity,
+)
+
+if TYPE_CHECKING:
+    from edgeconv.config.lines import Key
+    from edgeconv.config.written import Written
+
+RUNTIME_LIMIT = "oldest-runtime"
+OPERATORS_LIMIT = "allowed-operators"
+RECIPES: tuple[str, ...] = get_args(RecipeName)
+SEVERITIES: tuple[str, ...] = get_args(Severity)
+# By the name in the file: the field of the noun.
+LIMITS: dict[str, str] = {field.encode_name: field.name for field in msgspec.structs.fields(Limits)}
+IN_WORDS = {
+    "max-size-bytes": "Bytes of the file.",
+    "max-gzip-size-bytes": "Bytes of the file, packed with gzip.",
+    "max-size-ratio": "The file's size over that of the trained model.",
+    "max-latency-p50-us": "Median microseconds of one run. A warning, unless it says error.",
+    "max-latency-ratio": "Median time over that of the float32 .tflite beside it. A warning, "
+    "unless it says error.",
+    "max-peak-memory-bytes": "Bytes of memory that running the model takes at most.",
+    "max-arena-bytes": "Bytes of the arena that holds the tensors.",
+    "max-accuracy-drop": "How much lower the accuracy is, as a fraction of 1.",
+    "max-relative-accuracy-drop": "How much lower the accuracy is, over that of the reference.",
+    "min-accuracy": "The accuracy itself, as a fraction of 1.",
+    "max-class-drop": "The accuracy drop of the worst class.",
+    "max-slice-drop": "The accuracy drop of the worst slice.",
+    "max-flip-rate": "The share of samples whose class is another.",
+    "min-output-snr-db": "Decibels between an output and its distance from the trained model's.",
+    RUNTIME_LIMIT: "The TFLite release, as 2.14.0, that the model must still run on.",
+    OPERATORS_LIMIT: "The operators that the model may have.",
+}
+# What is a share of samples, or a difference of two such.
+FRACTIONS = frozenset(
+    {
+        *("max-accuracy-drop", "max-relative-accuracy-drop", "min-accuracy"),
+        *("max-class-drop", "max-slice-drop", "max-flip-rate"),
+    }
+)
+# Nothing is as small or as fast as 0.
+ABOVE_ZERO = frozenset(
+    name
+    for name in LIMITS
+    if name.endswith(("-bytes", "-ratio", "-us")) and name.startswith("max-")
+)
+SIGNED = frozenset({"min-output-snr-db"})
+VERSION = r"\d+\.\d+(\.\d+)?"
+_EXAMPLE = "for example max-accuracy-drop = 0.01"
+_WITH_SEVERITY = '{ limit = 1.2, severity = "warn" }'
+
+
+def read_budget(file: Written, *key: str) -> Budget:
+    """The budget of a table, empty where the table is not there.
+
+    Raises `UsageError`, with the line, for anything in it that is not understood, and for a
+    table that is there and sets no limit: a limit that is ignored would be a gate that is open.
+    """
+    table = file.table(*key)
+    recipes = file.table(*key, "recipe")
+    table.pop("recipe", None)
+    for name in recipes:
+        if name not in RECIPES:
+            file.unknown("recipe", (*key, "recipe", name), RECIPES)
+    budget = Budget(
+        every=_limits(file, key, table, ("recipe",)),
+        recipe={name: _recipe_limits(file, (*key, "recipe", name)) for name in recipes},
+    )
+    if budget == Budget() and file.has(*key):
+        raise no_limit(file, key)
+    return budget
+
+
+def no_limit(file: Written, key: Key) -> Exception:
+    """The error for a budget that sets no limit."""
+    return file.error(key, f"{file.header(*key)} sets no limit", f"add one: {_EXAMPLE}")
+
+
+def merged(general: Budget, own: Budget) -> Budget:
+    """`general` with the limits of `own` in place of those of the same name and recipe."""
+    recipes = {
+        name: _over(general.recipe.get(name, Limits()), own.recipe.get(name, Limits()))
+        for name in {**general.recipe, **own.recipe}
+    }
+    return Budget(every=_over(general.every, own.every), recipe=recipes)
+
+
+def _over(general: Limits, own: Limits) -> Limits:
+    given = {
+        name: value for name, value in msgspec.structs.asdict(own).items() if value is not None
+    }
+    return msgspec.structs.replace(general, **given)
+
+
+def _recipe_limits(file: Written, key: Key) -> Limits:
+    limits = _limits(file, key, file.table(*key), ())
+    if limits == Limits():
+        raise no_limit(file, key)
+    return limits
+
+
+def _limits(file: Written, key: Key, table: dict[str, Any], others: Key) -> Limits:
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        if name not in LIMITS:
+            file.unknown("limit", (*key, name), [*LIMITS, *others])
+        values[LIMITS[name]] = _limit(file, (*key, name), value)
+    return Limits(**values)
+
+
+def _limit(file: Written, key: Key, value: object) -> float | str | tuple[str, ...] | AnyLimit:
+    if not isinstance(value, dict):
+        return _bare(file, key, value)
+    for name in value:
+        if name not in ("limit", "severity"):
+            file.unknown("key", (*key, name), ("limit", "severity"))
+    if "limit" not in value:
+        raise file.error(key, f"{key[-1]} sets no limit", f"as in {key[-1]} = {_WITH_SEVERITY}")
+    severity = value.get("severity", "error")
+    if severity not in SEVERITIES:
+        where = (*key, "severity")
+        raise file.error(where, f"severity must be error or warn, not {shown(severity)}", "")
+    bare = _bare(file, key, value["limit"])
+    if isinstance(bare, str):
+        return RuntimeLimit(limit=bare, severity=severity)
+    if isinstance(bare, tuple):
+        return OperatorsLimit(limit=bare, severity=severity)
+    return Limit(limit=bare, severity=severity)
+
+
+def _bare(file: Written, key: Key, value: object) -> float | str | tuple[str, ...]:
+    if key[-1] == RUNTIME_LIMIT:
+        return _version(file, key, value)
+    if key[-1] == OPERATORS_LIMIT:
+        return _operators(file, key, value)
+    return _number(file, key, value)
+
+
+def _number(file: Written, key: Key, value: object) -> float:
+    name = key[-1]
+    # bool is an int to Python, and never a limit.
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise file.error(key, f"{name} must be a number, not {shown(value)}", _EXAMPLE)
+    number = _finite(value)
+    if number is None or (number < 0 and name not in SIGNED):
+        what = "finite" if name in SIGNED else "finite and not negative"
+        raise file.error(key, f"{name} must be {what}, not {shown(value)}", _EXAMPLE)
+    if name in FRACTIONS and number > 1:
+        raise file.error(key, f"{name} is a fraction of 1, not {shown(value)}", "1% is 0.01")
+    if name in ABOVE_ZERO and number == 0:
+        raise file.error(key, f"{name} is 0, which no model can hold", "give a number above 0")
+    return number
+
+
+def _finite(value: float) -> float | None:
+    """As a float; None where it is none, as an integer of a thousand digits."""
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _version(file: Written, key: Key, value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(VERSION, value, re.ASCII):
+        raise file.error(
+            key, f"{key[-1]} must be a TFLite release, not {shown(value)}", 'as in "2.14.0"'
+        )
+    return value
+
+
+def _operators(file: Written, key: Key, value: object) -> tuple[str, ...]:
+    is_list = isinstance(value, list) and all(isinstance(name, str) and name for name in value)
+    if not is_list or not value:
+        hint = 'as in ["CONV_2D", "FULLY_CONNECTED"]'
+        raise file.error(
+            key, f"{key[-1]} must be a list of operators' names, not {shown(value)}", hint
+        )
+    assert isinstance(value, list)
+    return tuple(dict.fromkeys(value))

@@ -1,0 +1,88 @@
+"""Places and SOURCEs as a configuration writes them: relative to its folder, and maybe code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from edgeconv.data.location import parse_location
+from edgeconv.errors import UsageError
+from edgeconv.plugins import sample_source
+
+# As in gs://bucket/models, which is no path of this machine.
+_REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+# The kinds whose place is not simply a path, and the options of kinds that are one.
+NAMED_KINDS = frozenset({"function", "sklearn", "tfds"})
+PATH_OPTIONS = {
+    "images": "classes",
+    "npy": "labels",
+    "tfds": "dir",
+    "tfrecord": "spec",
+    "wavs": "classes",
+}
+
+
+def place_within(place: str, folder: Path) -> str:
+    """A path that starts in `folder`, as it is from here; a remote place stays as it is."""
+    if not place or _REMOTE.match(place) or folder == Path():
+        return place
+    return str(folder / place)
+
+
+def source_within(source: str, folder: Path) -> str:
+    """A SOURCE whose paths start in `folder`, as it is from here. Raises `UsageError`."""
+    if folder == Path():
+        return source
+    before, mark, after = source.partition("?")
+    kind, place, said = _kind(before)
+    if kind not in NAMED_KINDS or (kind == "tfds" and (folder / place).is_dir()):
+        place = place_within(place, folder)
+    moved = said + place + mark + _options_within(PATH_OPTIONS.get(kind, ""), after, folder)
+    if moved.count("?") != source.count("?") or moved.count("&") != source.count("&"):
+        raise UsageError(f"{folder} has a ? or & in it, which SOURCEs cannot have")
+    return moved
+
+
+def source_runs_code(source: str) -> bool:
+    """Whether reading the SOURCE runs code that it names. Raises `UsageError`."""
+    kind, _, _ = _kind(source.partition("?")[0])
+    return kind != "" and bool(getattr(sample_source(kind), "RUNS_CODE", False))
+
+
+def metric_runs_code(name: str) -> bool:
+    """Whether a metric is module:function."""
+    return ":" in name
+
+
+def steps_within(steps: str, folder: Path) -> str:
+    """Preprocessing steps; those in a file are the path of it."""
+    return place_within(steps, folder) if steps.endswith(".toml") else steps
+
+
+def _kind(text: str) -> tuple[str, str, str]:
+    """The kind that a SOURCE says, its place, and the text before that; "" for a plain path."""
+    if ":" not in text:
+        return _kind_of_ending(text), text, ""
+    location = parse_location(text)
+    said = text.removesuffix(location.place)
+    return location.kind, location.place, said
+
+
+def _kind_of_ending(path: str) -> str:
+    """As much of the kind of a plain path as tells which of its options is a path."""
+    ending = Path(path).suffix.lower()
+    if "tfrecord" in Path(path).name:
+        return "tfrecord"
+    if ending in (".npz", ".csv", ".tsv", ".parquet"):
+        return ""
+    # A directory of sounds has `classes`, as one of images does.
+    return "npy" if ending == ".npy" else "images"
+
+
+def _options_within(option: str, text: str, folder: Path) -> str:
+    parts = []
+    for part in text.split("&"):
+        name, equals, value = part.partition("=")
+        is_path = bool(equals) and name == option
+        parts.append(f"{name}={place_within(value, folder)}" if is_path else part)
+    return "&".join(parts)

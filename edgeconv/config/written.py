@@ -1,0 +1,160 @@
+"""A TOML file as somebody wrote it: what is in it, and where to point when it is wrong."""
+
+from __future__ import annotations
+
+import re
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+from edgeconv.config.lines import Key, key_lines
+from edgeconv.config.toml_text import toml_key
+from edgeconv.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MOST_BYTES = 1 << 18
+# What a TOML reader does with a key of many parts grows with their square.
+LONGEST_LINE_BYTES = 1 << 13
+_LONGEST_SHOWN = 60
+
+
+# As tomllib says it.
+_LINE = re.compile(r"at line (\d+)")
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A file, its text and its tables; `within` is the table that is edgeconv's in it."""
+
+    path: Path
+    text: str
+    content: dict[str, Any]
+    within: Key = ()
+
+    def line(self, *key: str) -> int:
+        """The line of a key, or of the nearest table around it that is in the file; else 1."""
+        lines = key_lines(self.text)
+        whole = (*self.within, *key)
+        for length in range(len(whole), 0, -1):
+            if line := lines.get(whole[:length]):
+                return line
+        return 1
+
+    def has(self, *key: str) -> bool:
+        """Whether there is such a key."""
+        found: Any = self.content
+        for name in key:
+            if not isinstance(found, dict) or name not in found:
+                return False
+            found = found[name]
+        return True
+
+    def header(self, *key: str) -> str:
+        """The table as it is written in this file, for example "[tool.edgeconv.budget]"."""
+        return f"[{'.'.join(shortened(toml_key(name)) for name in (*self.within, *key))}]"
+
+    def table(self, *key: str) -> dict[str, Any]:
+        """A copy of a table, empty where it is not there. Raises `UsageError` for a value."""
+        found: Any = self.content
+        for name in key:
+            found = found.get(name, {})
+        if not isinstance(found, dict):
+            hint = f"write {self.header(*key)}, and its keys below"
+            raise self.error(key, f"{shown(key[-1])} must be a table", hint)
+        return dict(found)
+
+    def error(self, key: Key, message: str, hint: str) -> UsageError:
+        """The error that points to a key."""
+        line = self.line(*key)
+        return UsageError(
+            f"{self.path}, line {line}: {message}", hint=hint, place=f"{self.path}:{line}"
+        )
+
+    def unknown(self, kind: str, key: Key, known: Iterable[str]) -> NoReturn:
+        """Refuse a key, with the closest of `known` as a suggestion. Raises `UsageError`."""
+        names = list(known)
+        close = get_close_matches(key[-1][:_LONGEST_SHOWN], names, n=1)
+        suggestion = f"did you mean {close[0]!r}? " if close else ""
+        hint = f"{suggestion}known: {', '.join(names)}"
+        raise self.error(key, f"unknown {kind} {shown(key[-1])}", hint)
+
+
+def read_toml(path: Path, within: Key = ()) -> Written:
+    """Read a file. Raises `UsageError`, with line and column where it is no valid TOML."""
+    text = _text(path)
+    content = _parsed(path, text)
+    for name in within:
+        content = content.get(name, {})
+        if not isinstance(content, dict):
+            raise UsageError(f"{path}: [{'.'.join(within)}] must be a table")
+    return Written(path, text, content, within)
+
+
+def shown(value: object) -> str:
+    """A key or value of a file for a message: on one line, escaped, and not too long."""
+    return shortened(repr(value))
+
+
+def shortened(text: str) -> str:
+    """As much of a text as a message has room for."""
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise UsageError(
+            f"the configuration {path} does not exist",
+            hint="check the path, or write one with `edgeconv init MODEL`",
+        ) from None
+    except OSError as error:
+        raise UsageError(f"the configuration {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{shown(str(path))} is no path: {error}") from error
+    if len(content) > MOST_BYTES:
+        raise UsageError(
+            f"{path} has more than {MOST_BYTES // 1024} KiB, so it is no configuration",
+            hint="check the path",
+        )
+    lines = content.splitlines()
+    if too_long := [n for n, line in enumerate(lines, 1) if len(line) > LONGEST_LINE_BYTES]:
+        limit = f"{LONGEST_LINE_BYTES // 1024} KiB"
+        raise UsageError(
+            f"{path}, line {too_long[0]}: more than {limit}", hint="write it on several lines"
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text, so it is no TOML") from error
+
+
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise UsageError(f"{path} has tables or arrays in one another too deep to read") from error
+    except ValueError as error:
+        # A number with too many digits is a `ValueError` only.
+        text = _one_line(error)
+        line = _LINE.search(text)
+        raise UsageError(
+            f"{path} is no valid TOML: {text}",
+            hint="see https://toml.io",
+            place=f"{path}:{line[1] if line else 1}",
+        ) from error
+
+
+def _one_line(error: ValueError) -> str:
+    text = str(error)
+    return text if text.isprintable() else repr(text)

@@ -1,0 +1,66 @@
+"""The target `bazel`: the model as C in a module for Bazel, with a rule that checks its files."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from edgeconv.embed.c_files import BYTES_OPTION, c_files
+from edgeconv.embed.litert_files import litert_files
+from edgeconv.embed.micro import micro_files
+from edgeconv.embed.rendering import render
+from edgeconv.errors import unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from edgeconv.embed.interface import Embedding
+
+OPTIONS = {
+    **BYTES_OPTION,
+    "micro": "yes: also the resolver and arena for TensorFlow Lite for Microcontrollers. "
+    "[default: no]",
+    "module": "no: a package for a project's own tree, without MODULE.bazel. [default: yes]",
+}
+_CHOICES = ("yes", "no")
+
+
+def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
+    """See `edgeconv.embed.interface`."""
+    symbol = embedding.symbol
+    model = f"{symbol}.tflite"
+    sources: dict[str, bytes | Path] = {
+        **c_files(embedding),
+        **litert_files(embedding),
+        **(micro_files(embedding) if embedding.options.get("micro", "no") != "no" else {}),
+    }
+    hashes = {name: _sha256(content) for name, content in sources.items() if name != model}
+    hashes[model] = embedding.sha256
+    module = symbol.lower().strip("_")
+    rule = {
+        "symbol": symbol,
+        "module": module,
+        "flag": f"--@{module}//:litert" if _is_module(embedding) else "--//PACKAGE:litert",
+        "name": embedding.name,
+        "hashes": sorted(hashes.items()),
+    }
+    return {
+        **sources,
+        model: embedding.model,
+        "edgeconv.bzl": render("bazel_rules.j2"),
+        "BUILD.bazel": render("bazel_build.j2", **rule),
+        **({"MODULE.bazel": render("bazel_module.j2", **rule)} if _is_module(embedding) else {}),
+    }
+
+
+def _is_module(embedding: Embedding) -> bool:
+    chosen = embedding.options.get("module", "yes")
+    if chosen not in _CHOICES:
+        raise unknown_name("value of module", chosen, _CHOICES)
+    return chosen == "yes"
+
+
+def _sha256(content: bytes | Path) -> str:
+    data = content if isinstance(content, bytes) else content.read_bytes()
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,108 @@
+"""The target `ios`: a Swift package with the model, and a run-script phase for Xcode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeconv.embed.app_files import app_values
+from edgeconv.embed.c_files import golden_bytes
+from edgeconv.embed.rendering import render
+from edgeconv.errors import InputRefused, unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from edgeconv.embed.interface import Embedding
+
+OPTIONS = {
+    "runtime": "the product that the package depends on: LiteRT, or TensorFlowLite, which has no "
+    "int8 inputs and outputs. [default: LiteRT]"
+}
+_PRODUCTS = ("LiteRT", "TensorFlowLite")
+_LITERT = "2.3.0"
+# The element of the array for each type.
+_TYPES = {
+    "float32": "Float",
+    "int8": "Int8",
+    "uint8": "UInt8",
+    "bool": "Bool",
+    "int16": "Int16",
+    "int32": "Int32",
+    "int64": "Int64",
+    "float64": "Double",
+}
+# TensorFlowLiteSwift takes a tensor of int8 for one of no known type.
+_NOT_IN_TENSORFLOW_LITE = "int8"
+_WORDS = """
+    Any Protocol Self Type actor as associatedtype async await break case catch class continue
+    default defer deinit do else enum extension fallthrough false fileprivate for func guard if
+    import in init inout internal is let nil open operator private protocol public repeat rethrows
+    return self static struct subscript super switch throw throws true try typealias var where while
+"""
+_RESERVED = frozenset(_WORDS.split())
+# What the generated code calls by these names.
+_TAKEN = """
+    Accelerator Bundle CompiledModel Data Environment Error Interpreter Layout LiteRT MemoryLayout
+    Options SHA256 Set SignatureRunner String TensorBuffer TensorBufferRequirements TensorFlowLite
+    TensorType URL Value XCTestCase
+"""
+
+
+def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
+    """See `edgeconv.embed.interface`."""
+    model = embedding.model.read_bytes()
+    values = app_values(embedding, model, _TYPES, _RESERVED, _TAKEN.split())
+    symbol, name = embedding.symbol, values["class"]
+    keys = [signature.key for signature in embedding.artifact.signatures]
+    # Not the name of the class: within a module of that name, nothing else of it can be named.
+    values |= {
+        "module": f"{name}Model",
+        "SYMBOL": symbol.upper(),
+        "product": _product(embedding),
+        "litert": _LITERT,
+        "signature_index": keys.index(embedding.signature.key),
+        "on_tensorflow_lite": not _int8_ports(embedding),
+    }
+    sources, tests = f"Sources/{name}Model", f"Tests/{name}ModelTests"
+    return {
+        "Package.swift": render("swift_package.j2", **values),
+        f"{sources}/{name}.swift": render("swift_model.j2", **values),
+        f"{sources}/{name}Runners.swift": render("swift_runners.j2", **values),
+        f"{sources}/Resources/{symbol}.tflite": embedding.model,
+        f"{tests}/{name}Tests.swift": render("swift_self_test.j2", **values),
+        f"{tests}/Resources/{symbol}_golden.bin": golden_bytes(embedding),
+        f"Xcode/{symbol}.sh": render("xcode_script.j2", **values),
+        f"Xcode/{symbol}_inputs.xcfilelist": render("xcode_inputs.j2", **values),
+        f"Xcode/{symbol}_outputs.xcfilelist": render("xcode_outputs.j2", **values),
+    }
+
+
+def notes(embedding: Embedding) -> tuple[str, ...]:
+    """See `edgeconv.embed.interface`."""
+    said = (
+        f"an Xcode target without the package sets {embedding.symbol.upper()}_EMBEDDED to this "
+        f"directory and runs Xcode/{embedding.symbol}.sh in a phase",
+    )
+    if not _int8_ports(embedding):
+        return said
+    ports = ", ".join(repr(name) for name in _int8_ports(embedding))
+    return (*said, f"{ports}: TensorFlowLiteSwift has no int8, so the Swift code is for LiteRT")
+
+
+def _int8_ports(embedding: Embedding) -> list[str]:
+    ports = (*embedding.inputs, *embedding.outputs)
+    return [port.name for port in ports if port.dtype == _NOT_IN_TENSORFLOW_LITE]
+
+
+def _product(embedding: Embedding) -> str:
+    product = embedding.options.get("runtime", _PRODUCTS[0])
+    if product not in _PRODUCTS:
+        raise unknown_name("value of runtime", product, _PRODUCTS)
+    ports = _int8_ports(embedding)
+    if product == "TensorFlowLite" and ports:
+        raise InputRefused(
+            f"{ports[0]!r} is int8, for which TensorFlowLiteSwift has no type",
+            hint="take runtime=LiteRT, or convert with --io uint8 or --io float32",
+        )
+    return product

@@ -1,0 +1,189 @@
+"""Putting the files of an embedding in place: all of them or none, and nobody else's touched.
+
+Before the first file takes its place, its name is in a journal; the record goes last, and then
+the journal. So a run that was killed at any moment leaves only files that the next one knows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.embed.request import RECORD
+from edgeconv.errors import InputRefused, OutputRefused
+from edgeconv.nouns import Embedded, EmbeddedFile
+from edgeconv.store import owned, publish_all, publish_bytes, read_noun, sha256_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    Files = Mapping[str, bytes | Path]
+
+JOURNAL = ".edgeconv-embedding.json"
+
+
+class _Journal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The files that a run was about to write or remove."""
+
+    files: tuple[str, ...]
+
+
+def listed(files: Files) -> tuple[EmbeddedFile, ...]:
+    """The files with their hashes, sorted by path."""
+    return tuple(
+        EmbeddedFile(path=path, sha256=_sha256(content)) for path, content in sorted(files.items())
+    )
+
+
+def write_embedding(
+    directory: Path, files: Files, embedded: Embedded, *, on_wait: Callable[[], None] = lambda: None
+) -> None:
+    """Make the directory hold these files, and no others of an earlier run.
+
+    A file that has its content already is not touched, so that builds see no change. Raises
+    `OutputRefused` where it cannot be written, and, before anything changed, where a file that
+    edgeconv did not write is in the way.
+    """
+    with owned(directory, on_wait=on_wait):
+        record, journal = _record(directory), _journal(directory)
+        earlier = {*record, *journal}
+        for path in files:
+            _refuse_foreign(directory, path, earlier)
+        _sweep(directory, journal)
+        changed = [path for path in sorted(files) if not _is_same(directory / path, files[path])]
+        stale = sorted(earlier - set(files))
+        text = _text(embedded)
+        if changed or stale or journal or not _is_same(directory / RECORD, text):
+            _put(directory, files, changed, stale, sorted(earlier | set(files)), text)
+
+
+def _put(
+    directory: Path,
+    files: Files,
+    changed: list[str],
+    stale: list[str],
+    all_paths: list[str],
+    record: bytes,
+) -> None:
+    journal = directory / JOURNAL
+    publish_bytes(msgspec.json.encode(_Journal(files=tuple(all_paths))), journal)
+    with _refusals(directory):
+        for path in changed:
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        publish_all({directory / path: files[path] for path in changed})
+    except OutputRefused:
+        _forget(directory, files, changed)
+        raise
+    with _refusals(directory):
+        for path in stale:
+            (directory / path).unlink(missing_ok=True)
+            _remove_empty(directory, (directory / path).parent)
+    publish_bytes(record, directory / RECORD)
+    with _refusals(directory):
+        journal.unlink(missing_ok=True)
+
+
+def _forget(directory: Path, files: Files, changed: list[str]) -> None:
+    """Take back what was prepared for files of which none took its place."""
+    if not any(_is_same(directory / path, files[path]) for path in changed):
+        for path in changed:
+            _remove_empty(directory, (directory / path).parent)
+        with contextlib.suppress(OSError):
+            (directory / JOURNAL).unlink()
+
+
+def _record(directory: Path) -> tuple[str, ...]:
+    """The files of an earlier run. Raises `InputRefused` for a record that is none."""
+    if not (directory / RECORD).is_file():
+        return ()
+    embedded = read_noun(directory / RECORD, Embedded, what="record of an embedding")
+    return _safe(directory / RECORD, tuple(one.path for one in embedded.files))
+
+
+def _journal(directory: Path) -> tuple[str, ...]:
+    """The files of a run that did not come to its end."""
+    if not (directory / JOURNAL).is_file():
+        return ()
+    journal = read_noun(directory / JOURNAL, _Journal, what="journal of an embedding")
+    return _safe(directory / JOURNAL, journal.files)
+
+
+def _safe(source: Path, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """`paths`, all of them below the directory: who edits a record must not have others deleted."""
+    for path in paths:
+        parts = PurePosixPath(path)
+        if parts.is_absolute() or ".." in parts.parts or path != str(parts) or path == ".":
+            raise InputRefused(
+                f"{source} names the file {path!r}, which is not below its directory",
+                hint="it was changed by hand; remove it and the files that edgeconv wrote",
+            )
+    return paths
+
+
+def _refuse_foreign(directory: Path, path: str, earlier: set[str]) -> None:
+    target = directory / path
+    if path not in earlier and (target.exists() or target.is_symlink()):
+        raise OutputRefused(
+            f"{target} is in the way, and edgeconv did not write it",
+            hint="move it, or choose another directory with -o",
+        )
+    for parent in target.relative_to(directory).parents[:-1]:
+        place = directory / parent
+        if place.is_symlink() or (place.exists() and not place.is_dir()):
+            raise OutputRefused(
+                f"{place} is in the way: it is no directory", hint="move it, or choose another -o"
+            )
+
+
+def _sweep(directory: Path, journal: tuple[str, ...]) -> None:
+    """Remove the temporary files of a run that was killed; they are beside what it wrote."""
+    with _refusals(directory):
+        for path in (*journal, RECORD, JOURNAL):
+            target = directory / path
+            left = re.compile(re.escape(f".{target.name}.") + r"[a-z0-9_]{8}")
+            for found in target.parent.glob(f".{_no_glob(target.name)}.*"):
+                if left.fullmatch(found.name):
+                    found.unlink(missing_ok=True)
+
+
+def _no_glob(name: str) -> str:
+    return re.sub(r"([*?\[])", r"[\1]", name)
+
+
+def _remove_empty(directory: Path, folder: Path) -> None:
+    while folder != directory:
+        try:
+            folder.rmdir()
+        except OSError:
+            return  # Something else is in it.
+        folder = folder.parent
+
+
+def _is_same(target: Path, content: bytes | Path) -> bool:
+    return target.is_file() and not target.is_symlink() and sha256_file(target) == _sha256(content)
+
+
+def _sha256(content: bytes | Path) -> str:
+    if isinstance(content, Path):
+        return sha256_file(content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def _text(embedded: Embedded) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(embedded), indent=2) + b"\n"
+
+
+@contextlib.contextmanager
+def _refusals(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputRefused(
+            f"cannot write in {directory}: {error.strerror}", hint="choose another place with -o"
+        ) from error

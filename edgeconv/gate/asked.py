@@ -1,0 +1,162 @@
+"""What a budget asks of one model, and what is answered."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import UsageError
+from edgeconv.nouns import Finding, Limit
+from edgeconv.statistics.evidence import Levels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edgeconv.nouns import AnyLimit, Judging, Outcome, Reference, Severity, Value
+    from edgeconv.statistics.evidence import Evidence
+
+# How often enough samples leave a number open all the same.
+_MISSED = 0.05
+_LEAST_SURE = 0.5
+_NO_NUMBER = "no number of samples can show that it is 0 at most: allow a little more than 0"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A limit on a number that is left to chance.
+
+    It is answered once it is known how many there are that may fail the gate: `is_fatal`.
+    """
+
+    is_fatal: bool
+    answer: Callable[[Levels], Finding]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One limit of a budget, for one model, beside `reference` if it is about a difference."""
+
+    model: str
+    name: str
+    limit: AnyLimit
+    judging: Judging
+    reference: Reference = ""
+
+    @property
+    def is_least(self) -> bool:
+        """Whether the number must not be below the limit, rather than not above it."""
+        return self.name.startswith("min-")
+
+    @property
+    def allowed(self) -> float:
+        """The limit, where it is a number; else NaN, which nothing keeps to."""
+        return float(self.limit.limit) if isinstance(self.limit, Limit) else math.nan
+
+    def question(self, answer: Callable[[Levels], Finding]) -> Question:
+        """The limit, to be answered later."""
+        return Question(self.limit.severity == "error", answer)
+
+    def missing(self, reason: str = "", actual: Value | None = None) -> Finding:
+        """There is no number that could be held against the limit."""
+        return self.found("missing", actual, reason=reason)
+
+    def plain(self, actual: float | None, reason: str = "", subject: str = "") -> Finding:
+        """A number that is not left to chance; None and what is not finite is missing."""
+        if actual is None or not math.isfinite(actual) or math.isnan(self.allowed):
+            return self.missing(reason, actual)
+        # Limits are inclusive, and 0.91 - 0.90 is a hair over 0.01.
+        is_equal = math.isclose(actual, self.allowed, rel_tol=1e-12, abs_tol=1e-12)
+        holds = actual > self.allowed if self.is_least else actual < self.allowed
+        outcome: Outcome = "passed" if holds or is_equal else "failed"
+        return self.found(outcome, actual, subject=subject)
+
+    def found(
+        self, outcome: Outcome, actual: Value | None, *, reason: str = "", subject: str = ""
+    ) -> Finding:
+        """A finding without an interval."""
+        return Finding(
+            model=self.model,
+            limit=self.name,
+            allowed=self.limit.limit,
+            actual=actual,
+            outcome=outcome,
+            severity=self.limit.severity,
+            reference=self.reference,
+            subject=subject,
+            reason=reason,
+        )
+
+    def same(self, samples: int | None = None) -> Finding:
+        """Nothing is other than in the reference: not even a file, so that nothing is chance."""
+        return Finding(
+            model=self.model,
+            limit=self.name,
+            allowed=self.limit.limit,
+            actual=0.0,
+            outcome="passed",
+            severity=self.limit.severity,
+            reference=self.reference,
+            interval=(0.0, 0.0),
+            method="same file",
+            samples=samples,
+        )
+
+    def judged(
+        self, evidence: Evidence, levels: Levels, *, subject: str = "", reason: str = ""
+    ) -> Finding:
+        """What the evidence says: beyond the limit, within it, or not to be told."""
+        low, high = self.bounds(evidence, levels)
+        outcome = self.outcome(low, high)
+        needed = None
+        if outcome == "inconclusive":
+            needed = evidence.enough(self.allowed, levels)
+            if needed is None and self.allowed == 0:
+                reason = reason or _NO_NUMBER
+        return Finding(
+            model=self.model,
+            limit=self.name,
+            allowed=self.limit.limit,
+            actual=evidence.value,
+            outcome=outcome,
+            severity=self.severity_of(outcome),
+            reference=self.reference,
+            subject=subject,
+            interval=(low, high) if math.isfinite(low) and math.isfinite(high) else None,
+            confidence=self.judging.confidence,
+            method=evidence.method,
+            samples=evidence.samples,
+            samples_needed=needed,
+            reason=reason,
+        )
+
+    def severity_of(self, outcome: Outcome) -> Severity:
+        """What the outcome means: what cannot be told may be a warning by choice."""
+        if outcome == "inconclusive" and self.judging.inconclusive == "warn":
+            return "warn"
+        return self.limit.severity
+
+    def bounds(self, evidence: Evidence, levels: Levels) -> tuple[float, float]:
+        """Those of the true number: the one that fails, and the one that holds, at its level."""
+        if self.is_least:
+            return evidence.bounds(levels.hold, levels.fail, self.allowed)
+        return evidence.bounds(levels.fail, levels.hold, self.allowed)
+
+    def outcome(self, low: float, high: float) -> Outcome:
+        """What such bounds mean."""
+        if self.is_least:
+            low, high, limit = -high, -low, -self.allowed
+        else:
+            limit = self.allowed
+        return "failed" if low > limit else "passed" if high <= limit else "inconclusive"
+
+
+def levels_of(judging: Judging) -> Levels:
+    """How often the gate may be wrong. Raises `UsageError` for a confidence that is none."""
+    if not _LEAST_SURE <= judging.confidence < 1:
+        raise UsageError(
+            f"a confidence of {judging.confidence:g} is not between {_LEAST_SURE:g} and 1",
+            hint="confidence = 0.95",
+        )
+    level = 1 - judging.confidence
+    return Levels(level, level, _MISSED)

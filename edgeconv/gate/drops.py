@@ -1,0 +1,135 @@
+"""How much worse a model is than its reference, sample by sample."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgeconv.gate.asked import Asked, Question
+    from edgeconv.gate.pairs import Pair
+    from edgeconv.nouns import Accuracy, Finding, Judging, Measurement
+    from edgeconv.statistics.bootstrap import MeanOf, Resampling
+    from edgeconv.statistics.drop import MatchedDrop
+    from edgeconv.statistics.evidence import Evidence
+
+
+def accuracy_drop(asked: Asked, pair: Pair) -> Finding | Question:
+    """How much worse the metric is, in its own unit."""
+    if reason := _not_finite(pair):
+        return asked.missing(reason)
+    if pair.is_same:
+        return asked.same(pair.after.samples)
+    evidence = drop_evidence(pair.before, pair.after, asked.judging)
+    return asked.question(lambda levels: asked.judged(evidence, levels))
+
+
+def relative_drop(asked: Asked, pair: Pair) -> Finding | Question:
+    """How much worse the metric is, as a share of the reference's."""
+    if reason := _not_finite(pair):
+        return asked.missing(reason)
+    if pair.is_same:
+        return asked.same(pair.after.samples)
+    if pair.before.value <= 0:
+        return asked.missing(f"there is no share of a reference of {pair.before.value:g}")
+    evidence = _relative(pair, asked.judging)
+    return asked.question(lambda levels: asked.judged(evidence, levels))
+
+
+def flip_rate(asked: Asked, pair: Pair) -> Finding | Question:
+    """The share of samples that are said to be of another class."""
+    before, after = pair.before.predicted, pair.after.predicted
+    if not after or len(before) != len(after):
+        return asked.missing(f"the metric {pair.after.metric} has no classes that could change")
+    if pair.is_same:
+        return asked.same(len(after))
+    changed = sum(a != b for a, b in zip(before, after, strict=True))
+    return _flipped(asked, changed, len(after))
+
+
+def flip_rate_of_outputs(asked: Asked, row: Measurement) -> Finding | Question | None:
+    """The same by the outputs, which need no labels; None where they have no classes."""
+    counted = [(one.flips, one.samples) for one in row.agreement if one.flips is not None]
+    if not counted or asked.reference != "baseline":
+        return None
+    changed, samples = max(counted)
+    return _flipped(asked, changed, samples)
+
+
+def drop_evidence(
+    before: Accuracy, after: Accuracy, judging: Judging, rows: Sequence[int] | None = None
+) -> MatchedDrop | MeanOf:
+    """What two accuracies of the same samples say of the drop, over all samples or these.
+
+    Raises `UsageError` for a method that does not fit the metric.
+    """
+    if before.correct and judging.method != "bootstrap":
+        return _matched(before.correct, after.correct, rows)
+    if judging.method == "mcnemar":
+        raise UsageError(
+            f"the method mcnemar counts right answers, which the metric {after.metric} does not",
+            hint='method = "auto" or "bootstrap"',
+        )
+    return _mean(before, after, judging, rows)
+
+
+def resampling(judging: Judging) -> Resampling:
+    """How the bootstrap draws."""
+    from edgeconv.statistics.bootstrap import Resampling
+
+    return Resampling(judging.resamples, judging.seed)
+
+
+def numbers(accuracy: Accuracy) -> tuple[float, ...]:
+    """What each sample contributes: 1 and 0 where right answers are counted."""
+    if accuracy.correct:
+        return tuple(1.0 if one == "1" else 0.0 for one in accuracy.correct)
+    return accuracy.per_sample
+
+
+def _flipped(asked: Asked, changed: int, samples: int) -> Question:
+    from edgeconv.statistics.proportion import Flips
+
+    return asked.question(lambda levels: asked.judged(Flips(changed, samples), levels))
+
+
+def _matched(before: str, after: str, rows: Sequence[int] | None) -> MatchedDrop:
+    from edgeconv.statistics.drop import MatchedDrop
+
+    chosen = range(len(after)) if rows is None else rows
+    pairs = [(before[i], after[i]) for i in chosen]
+    return MatchedDrop(pairs.count(("1", "0")), pairs.count(("0", "1")), len(pairs))
+
+
+def _mean(
+    before: Accuracy, after: Accuracy, judging: Judging, rows: Sequence[int] | None = None
+) -> MeanOf:
+    from edgeconv.statistics.bootstrap import MeanOf
+
+    good, bad = numbers(before), numbers(after)
+    chosen = range(len(bad)) if rows is None else rows
+    sign = 1.0 if after.higher_is_better else -1.0
+    values = tuple(sign * (good[i] - bad[i]) for i in chosen)
+    # So far as can be seen no two numbers are further apart.
+    scale = max(0.0, *good, *bad) - min(0.0, *good, *bad)
+    return MeanOf(values, scale, resampling(judging))
+
+
+def _relative(pair: Pair, judging: Judging) -> Evidence:
+    from edgeconv.statistics.bootstrap import MeanOf, RelativeMean
+    from edgeconv.statistics.drop import MatchedDrop, RelativeDrop
+
+    evidence = drop_evidence(pair.before, pair.after, judging)
+    if isinstance(evidence, MatchedDrop):
+        return RelativeDrop(evidence, pair.before.correct.count("1"))
+    assert isinstance(evidence, MeanOf)
+    return RelativeMean(evidence, numbers(pair.before))
+
+
+def _not_finite(pair: Pair) -> str:
+    values = pair.before.value, pair.after.value, *numbers(pair.before), *numbers(pair.after)
+    return "" if all(map(math.isfinite, values)) else "a number of it is not finite"

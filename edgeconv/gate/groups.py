@@ -1,0 +1,202 @@
+"""The drop of each class, and of each slice of the test samples."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from edgeconv.errors import InputRefused
+from edgeconv.gate.asked import levels_of
+from edgeconv.gate.drops import drop_evidence, numbers
+from edgeconv.gate.pairs import Pair, pairs_of
+from edgeconv.nouns import ClassDrop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from edgeconv.gate.asked import Asked, Question
+    from edgeconv.nouns import Accuracy, Finding, Judging, LockedModel, Outcome, Report
+    from edgeconv.statistics.bootstrap import MeanOf
+    from edgeconv.statistics.drop import MatchedDrop
+    from edgeconv.statistics.evidence import Levels
+
+Kind = Literal["class", "slice"]
+Groups = dict[str, list[int]]
+
+# Their numbers are what a sample adds to a metric of all samples, which no part of them has.
+_OF_ALL = frozenset({"auc", "f1", "masked_accuracy", "perplexity"})
+_MOST_NAMED = 5
+_MOST_SHOWN = 50
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The test samples by class, and by slice: their indices, by name, in order of the names."""
+
+    labels: tuple[int, ...]
+    classes: Groups
+    slices: Groups
+
+    def of(self, kind: Kind) -> Groups:
+        """The groups of this kind; none where they are not known."""
+        return self.classes if kind == "class" else self.slices
+
+
+def grouping_of(report: Report, slices: Sequence[str]) -> Grouping:
+    """How the samples of a report are grouped. Raises `InputRefused` for too many or few slices."""
+    samples = report.data.samples if report.data else len(report.labels)
+    if slices and len(slices) != samples:
+        raise InputRefused(
+            f"there are {len(slices)} slices for {samples} test samples",
+            hint="give one line for each sample, in the order of the data",
+        )
+    classes = {label: _class_name(label, report.class_names) for label in set(report.labels)}
+    known = [classes[label] for label in report.labels]
+    return Grouping(report.labels, _grouped(known), _grouped(slices))
+
+
+def worst_drop(asked: Asked, pair: Pair, kind: Kind, grouping: Grouping) -> Finding | Question:
+    """The drop of the worst group: it fails where one group does, and holds where all do."""
+    groups = grouping.of(kind)
+    if not groups:
+        return asked.missing(_UNKNOWN[kind])
+    counted = _of_parts(pair, grouping)
+    if counted is None:
+        return asked.missing(f"the metric {pair.after.metric} has no value of a {kind}")
+    if pair.is_same:
+        return asked.same(pair.after.samples)
+    return asked.question(lambda levels: _worst(asked, counted, groups, levels))
+
+
+def class_drops(
+    report: Report,
+    *,
+    judging: Judging,
+    locked: LockedModel | None = None,
+    slices: Sequence[str] = (),
+) -> tuple[ClassDrop, ...]:
+    """The classes and slices that dropped, of every model beside every reference, worst first.
+
+    Both bounds hold for all groups of a kind together (Bonferroni): so a class whose lower bound
+    is above 0 did drop. Of very many classes the 50 that dropped most clearly. Raises as
+    `grouping_of` and `drop_evidence`.
+    """
+    grouping = grouping_of(report, slices)
+    baseline = [report.baseline] if report.baseline else []
+    rows = [row for row in report.measurements if row.role == "artifact" and not row.error]
+    found = [
+        drop
+        for row in (*baseline, *rows)
+        for pair in pairs_of(row, report, locked)
+        if isinstance(pair, Pair) and not pair.is_same
+        for drop in _dropped(row.name, pair, grouping, judging)
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.interval[0], -one.drop, one.model, one.name)))
+
+
+def _dropped(model: str, pair: Pair, grouping: Grouping, judging: Judging) -> Iterator[ClassDrop]:
+    counted = _of_parts(pair, grouping)
+    kinds: tuple[Kind, ...] = ("class", "slice")
+    for kind in kinds if counted else ():
+        assert counted is not None
+        groups = grouping.of(kind)
+        level = levels_of(judging).fail / max(1, len(groups))
+        evidence = {
+            name: drop_evidence(counted.before, counted.after, judging, rows)
+            for name, rows in groups.items()
+        }
+        dropped = [name for name, one in evidence.items() if one.value > 0]
+        dropped.sort(key=lambda name: -evidence[name].value * math.sqrt(evidence[name].samples))
+        for name in dropped[:_MOST_SHOWN]:
+            rows = groups[name]
+            yield ClassDrop(
+                model=model,
+                kind=kind,
+                reference=pair.reference,
+                name=name,
+                samples=len(rows),
+                before=_mean_of(counted.before, rows),
+                after=_mean_of(counted.after, rows),
+                drop=evidence[name].value,
+                interval=evidence[name].bounds(level, level, 0.0),
+            )
+
+
+def _worst(asked: Asked, pair: Pair, groups: Groups, levels: Levels) -> Finding:
+    each = levels.shared(len(groups))
+    evidence = {
+        name: drop_evidence(pair.before, pair.after, asked.judging, rows)
+        for name, rows in groups.items()
+    }
+    outcomes = {name: _outcome(one, asked.allowed, each) for name, one in evidence.items()}
+    decisive = next(outcome for outcome in _RANKS if outcome in outcomes.values())
+    alike = [name for name in groups if outcomes[name] == decisive]
+    alike.sort(key=lambda name: (-evidence[name].value, evidence[name].samples))
+    reason = _named(decisive, alike[1:]) if decisive != "passed" else ""
+    return asked.judged(evidence[alike[0]], each, subject=alike[0], reason=reason)
+
+
+def _outcome(evidence: MatchedDrop | MeanOf, limit: float, levels: Levels) -> Outcome:
+    """As `Asked.judged` has it, without looking for the bounds."""
+    if evidence.is_above(limit, levels.fail):
+        return "failed"
+    return "passed" if evidence.is_below(limit, levels.hold) else "inconclusive"
+
+
+def _named(outcome: str, names: list[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{outcome} too: {', '.join(names[:_MOST_NAMED])}{more}"
+
+
+_RANKS: tuple[Outcome, ...] = ("failed", "inconclusive", "passed")
+_UNKNOWN: dict[Kind, str] = {
+    "class": "the classes of the test samples are not known",
+    "slice": "the slices of the test samples are not given",
+}
+
+
+def _of_parts(pair: Pair, grouping: Grouping) -> Pair | None:
+    """The pair by right answers, where a part of the samples has a value; None where it has none.
+
+    Where the metric does not count them, the classes that are said do.
+    """
+    labels = grouping.labels
+    has_classes = len(pair.before.predicted) == len(pair.after.predicted) == len(labels) > 0
+    if pair.after.correct:
+        return pair
+    if has_classes:
+        before, after = (_right(one, labels) for one in (pair.before, pair.after))
+        return Pair(reference=pair.reference, before=before, after=after, is_same=pair.is_same)
+    return None if pair.after.metric in _OF_ALL else pair
+
+
+def _right(accuracy: Accuracy, labels: tuple[int, ...]) -> Accuracy:
+    said = zip(accuracy.predicted, labels, strict=True)
+    correct = "".join("1" if one == label else "0" for one, label in said)
+    value = correct.count("1") / len(labels)
+    return msgspec.structs.replace(
+        accuracy, metric="top1", value=value, correct=correct, higher_is_better=True
+    )
+
+
+def _class_name(label: int, names: tuple[str, ...]) -> str:
+    """Its name where it is known, and no other class has it; else its number."""
+    name = names[label] if 0 <= label < len(names) else ""
+    return name if name and names.count(name) == 1 else f"{name} {label}".strip()
+
+
+def _grouped(names: Sequence[str]) -> Groups:
+    found: Groups = {}
+    for index, name in enumerate(names):
+        found.setdefault(name, []).append(index)
+    return dict(sorted(found.items()))
+
+
+def _mean_of(accuracy: Accuracy, rows: Sequence[int]) -> float:
+    values = numbers(accuracy)
+    return sum(values[i] for i in rows) / len(rows)

@@ -1,0 +1,104 @@
+"""What a model is held beside, on the same samples: the trained baseline, and the lock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edgeconv.nouns import (
+        Accuracy,
+        LockedModel,
+        LockedStage,
+        Measurement,
+        Reference,
+        Report,
+    )
+
+_AGAIN = "accept the present state with edgeconv check --update"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two accuracies of the same samples, by the same metric.
+
+    `is_same` says that not even the file is another one, and every answer as it was.
+    """
+
+    reference: Reference
+    before: Accuracy
+    after: Accuracy
+    is_same: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unpaired:
+    """There is nothing to be paired with, and why."""
+
+    reference: Reference
+    reason: str
+
+
+def pairs_of(
+    row: Measurement, report: Report, locked: LockedModel | None
+) -> Iterator[Pair | Unpaired]:
+    """Of an artifact: beside the trained baseline; and of every model that is locked, the lock."""
+    if row.role == "artifact":
+        baseline = baseline_of(report)
+        if baseline is None:
+            yield Unpaired(reference="baseline", reason="the trained model was not measured")
+        else:
+            is_same = baseline.sha256 == row.sha256
+            yield paired("baseline", baseline.accuracy, row.accuracy, is_same=is_same)
+    was = locked.stage_of(row) if locked else None
+    if locked is not None and was is not None:
+        yield _beside_lock(row, report, locked, was)
+
+
+def baseline_of(report: Report) -> Measurement | None:
+    """The trained model; where the source is a .tflite, the float32 artifact made of it."""
+    if report.baseline is not None:
+        return report.baseline
+    sources = {one.sha256 for one in report.artifacts if one.source_kind == "tflite"}
+    rows = [row for row in report.measurements if row.recipe == "float32" and not row.error]
+    return next((row for row in rows if row.sha256 in sources), None)
+
+
+def _beside_lock(
+    row: Measurement, report: Report, locked: LockedModel, was: LockedStage
+) -> Pair | Unpaired:
+    data = report.data
+    if data is None or data.sha256 != locked.test_sha256:
+        reason = f"the test data are others than those of the lock; {_AGAIN}"
+        return Unpaired(reference="lock", reason=reason)
+    if data.preprocessing != locked.preprocessing:
+        reason = f"the test data are preprocessed otherwise than for the lock; {_AGAIN}"
+        return Unpaired(reference="lock", reason=reason)
+    return paired("lock", was.accuracy, row.accuracy, is_same=was.sha256 == row.sha256)
+
+
+def paired(
+    reference: Reference, before: Accuracy | None, after: Accuracy | None, *, is_same: bool
+) -> Pair | Unpaired:
+    """Two accuracies, if they are of the same samples; `is_same`: they are of the same file."""
+    if before is None or after is None:
+        which = "this model" if after is None else "what it is compared with"
+        return Unpaired(reference=reference, reason=f"the accuracy of {which} was not measured")
+    if reason := _unlike(before, after):
+        return Unpaired(reference=reference, reason=reason)
+    is_same = is_same and before == after
+    return Pair(reference=reference, before=before, after=after, is_same=is_same)
+
+
+def _unlike(before: Accuracy, after: Accuracy) -> str:
+    """Why the two cannot be paired; "" where they can."""
+    if before.metric != after.metric or before.higher_is_better != after.higher_is_better:
+        return f"the metric is {after.metric}, and was {before.metric}"
+    if before.samples != after.samples or after.samples == 0:
+        return f"it has {after.samples} samples, and what it is compared with {before.samples}"
+    counts = {len(before.correct or before.per_sample), len(after.correct or after.per_sample)}
+    if counts != {after.samples} or bool(before.correct) != bool(after.correct):
+        return "there is no result for every sample"
+    return ""

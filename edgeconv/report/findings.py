@@ -1,0 +1,43 @@
+"""Findings of the gate as a table of text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from edgeconv.report import units
+from edgeconv.report.layout import Column, Row, table_lines
+from edgeconv.report.limits import Word, explanation, in_words, name_of, word_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgeconv.nouns import Finding
+
+_STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red"}
+_COLUMNS = (
+    Column("", right=False),
+    Column("model", right=False, wraps=True),
+    Column("limit", right=False),
+    Column("allowed"),
+    Column("actual"),
+)
+
+
+def word(which: Word) -> Text:
+    """The word in its colour."""
+    return Text(which, style=_STYLES[which])
+
+
+def finding_lines(findings: Sequence[Finding], width: int | None) -> list[Text]:
+    """One row a finding, and under it what else is to be said; no line where there is none."""
+    rows = [_row(finding) for finding in findings]
+    return table_lines(_COLUMNS, rows, width) if rows else []
+
+
+def _row(finding: Finding) -> Row:
+    allowed, actual = in_words(finding)
+    cells = (units.plain(finding.model), name_of(finding), allowed, actual)
+    details = (Text("; ".join(explanation(finding)), style="dim"),) if explanation(finding) else ()
+    return Row((word(word_of(finding)), *map(Text, cells)), details)

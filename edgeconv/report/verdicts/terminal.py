@@ -1,0 +1,88 @@
+"""The checks as text for a terminal or the log of a job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeconv.report import units
+from edgeconv.report.verdicts.grids import class_grid, stage_grid
+from edgeconv.report.verdicts.words import (
+    closing,
+    headline,
+    judging_line,
+    remarks,
+    word_of_check,
+    worst_first,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.text import Text
+
+    from edgeconv.nouns import Check, Checked
+    from edgeconv.report.verdicts.grids import Grid
+
+_MOST_CLASSES = 10
+# What a line of a log must not start with, or have in it: GitHub takes it for a command.
+_COMMANDS = (("::", "∷"), ("##[", "＃["))  # noqa: RUF001
+
+
+def render_text(checked: Checked, *, width: int | None = None, color: bool = False) -> str:
+    """A table of all limits for each model, what moved and dropped, and a last line for all."""
+    from rich.text import Text
+
+    from edgeconv.report.findings import word
+    from edgeconv.report.layout import to_text
+
+    lines: list[Text] = []
+    for check in checked.checks:
+        lines += [*_check_lines(check, width), Text()]
+    lines.append(Text.assemble(word("PASS" if checked.ok else "FAIL"), " ", closing(checked)))
+    return _no_commands(to_text(lines, width=width, color=color)) + "\n"
+
+
+def _check_lines(check: Check, width: int | None) -> Iterator[Text]:
+    from rich.text import Text
+
+    from edgeconv.report.findings import finding_lines, word
+
+    yield Text.assemble(word(word_of_check(check)), " ", Text(headline(check), style="bold"))
+    if check.summary:
+        yield Text(units.plain(check.summary))
+    yield Text()
+    yield from finding_lines(worst_first(check), width)
+    for grid in (stage_grid(check), class_grid(check, _MOST_CLASSES)):
+        if grid:
+            yield Text()
+            yield from _grid_lines(grid, width)
+    yield Text()
+    yield from (Text(line, style="dim") for line in (*remarks(check), judging_line(check)))
+
+
+def _grid_lines(grid: Grid, width: int | None) -> Iterator[Text]:
+    from rich.text import Text
+
+    from edgeconv.report.layout import Column, Row, table_lines
+
+    # The model's name is long, and no other column can be made narrower.
+    wraps = grid.headings.index("model")
+    columns = tuple(
+        Column(heading, right=i >= grid.texts, wraps=i == wraps)
+        for i, heading in enumerate(grid.headings)
+    )
+    yield Text(f"{grid.title}:", style="bold")
+    yield from table_lines(columns, [Row(tuple(map(Text, row))) for row in grid.rows], width)
+    if grid.left_out:
+        yield Text(f"and {grid.left_out} more", style="dim")
+
+
+def _no_commands(text: str) -> str:
+    """The text with no line that the log of a job would obey, and as wide as before."""
+    (start, shown), (within, instead) = _COMMANDS
+    lines = []
+    for line in text.replace(within, instead).split("\n"):
+        body = line.lstrip()
+        harmless = shown + body.removeprefix(start) if body.startswith(start) else body
+        lines.append(line[: len(line) - len(body)] + harmless)
+    return "\n".join(lines)

@@ -1,0 +1,85 @@
+"""What every format says of the checks, as harmless text."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from edgeconv.report import units
+from edgeconv.report.limits import Word, closing_line, confidence, word_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edgeconv.nouns import Check, Checked, Finding
+
+_ORDER: tuple[Word, ...] = ("FAIL", "WARN", "PASS")
+
+
+def word_of_check(check: Check) -> Word:
+    """That of the gate; "WARN" where it passes and something is warned of."""
+    words = {word_of(finding) for finding in check.verdict.findings}
+    if not check.verdict.ok:
+        return "FAIL"
+    return "WARN" if "WARN" in words else "PASS"
+
+
+def worst_first(check: Check) -> list[Finding]:
+    """The findings: what fails, then warnings, then what holds, each in the order of the budget."""
+    return sorted(check.verdict.findings, key=lambda finding: _ORDER.index(word_of(finding)))
+
+
+def unheld(checked: Checked) -> Iterator[tuple[Check, Finding]]:
+    """All that does not hold, of every check: what fails first, then what is only warned of."""
+    for word in ("FAIL", "WARN"):
+        for check in checked.checks:
+            for finding in check.verdict.findings:
+                if word_of(finding) == word:
+                    yield check, finding
+
+
+def headline(check: Check) -> str:
+    """One line for a check: its name, and how many limits hold."""
+    return f"{units.plain(check.name)}: {closing_line(check.verdict)}"
+
+
+def closing(checked: Checked) -> str:
+    """One line for all checks: how many models, and which of them fail."""
+    total = units.counted(len(checked.checks), "model")
+    if not checked.checks:
+        return "No model was checked."
+    broken = [units.plain(check.name) for check in checked.checks if not check.verdict.ok]
+    if broken:
+        return f"{len(broken)} of {total}: {', '.join(broken)}."
+    return f"{total} within budget."
+
+
+def file_of(checked: Checked) -> str:
+    """The configuration, from the top of the repository where a CI job says what that is.
+
+    Hosts know the files of a repository by their paths from there.
+    """
+    top = os.environ.get("GITHUB_WORKSPACE") or os.environ.get("CI_PROJECT_DIR")
+    if not top or not checked.config:
+        return checked.config
+    path = os.path.relpath(checked.config, top)
+    return checked.config if path.startswith(os.pardir) else path
+
+
+def judging_line(check: Check) -> str:
+    """How numbers that are left to chance were judged."""
+    judging = check.judging
+    drawn = "" if judging.method == "mcnemar" else f", {judging.resamples} resamples"
+    means = "an error" if judging.inconclusive == "error" else "a warning"
+    return (
+        f"judged with bounds at {confidence(judging.confidence)}, method "
+        f"{judging.method}{drawn}, seed {judging.seed}; inconclusive is {means}"
+    )
+
+
+def remarks(check: Check) -> Iterator[str]:
+    """What else there is to say of a check, a line each, the most important first."""
+    yield from (f"changed: {units.plain(change)}" for change in check.changes)
+    yield from (f"note: {units.plain(note)}" for note in check.notes)
+    if check.reused:
+        yield "note: nothing changed, so this is the answer of the last time"

@@ -1,0 +1,140 @@
+"""The exact test of a difference of two accuracies on the same samples, and its power.
+
+Of `samples` pairs, `lost` are right before and wrong after, and `won` the other way round; the
+drop is (lost - won) / samples. Whether it is above a limit is tested without an approximation:
+the tail of Tango's score statistic (see `paired.py`), from the probabilities of all outcomes
+there are, for the worst share of pairs that differ. H. Hsueh, J. Liu and J. Chen, "Unconditional
+exact tests for equivalence or noninferiority for paired binary endpoints", Biometrics 57 (2001)
+478-483. The worst is looked for among the shares that the data do not rule out, and the chance
+that they rule out the true one is added: R. Berger and D. Boos, "P values maximized over a
+confidence set for the nuisance parameter", Journal of the American Statistical Association 89
+(1994) 1012-1016. That makes it nearly as powerful as the approximation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgeconv.statistics.proportion import proportion_bounds
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+# Of the level, what is spent on the share of pairs that differ.
+_SPENT = 0.02
+# Beyond so many standard deviations an outcome does not count: less than 1 in 10^10.
+_FAR = 6.5
+_AWAY = 15
+_COARSE, _FINE = 11, 5
+_ROUNDING = 1e-9
+_TINY = 1e-12
+
+
+def drop_p_value(lost: int, won: int, samples: int, drop: float, level: float) -> float:
+    """How probable it is at most to see this much where the true drop is `drop`, or below.
+
+    For a test at `level`, which decides how much is spent on the share of pairs that differ.
+    """
+    observed = float(score(lost, won, samples, drop))
+    if observed <= 0:
+        return 1.0
+    region = Region(samples, drop, observed)
+    low, high = _shares(lost + won, samples, drop, _SPENT * level)
+    if low > high:
+        return _SPENT * level
+    # Even steps of the square root: a share varies by the root of itself.
+    roots = np.linspace(np.sqrt(low), np.sqrt(high), _COARSE)
+    region.cover(low, high)
+    found = region.probability(roots**2)
+    best = int(found.argmax())
+    step = roots[1] - roots[0]
+    near = np.linspace(roots[best] - step, roots[best] + step, _FINE + 2)[1:-1] ** 2
+    finer = region.probability(near.clip(low, high))
+    return float(min(1.0, max(found[best], finer.max()) + _SPENT * level))
+
+
+def is_above(lost: int, won: int, samples: int, drop: float, level: float) -> bool:
+    """Whether the true drop is above this one, which is said wrongly as often as `level`."""
+    observed = float(score(lost, won, samples, drop))
+    if observed <= 0:
+        return False
+    low, high = _shares(lost + won, samples, drop, _SPENT * level)
+    if low <= high:
+        # One share that is not ruled out is enough to say no, and mostly it is the likeliest.
+        share = min(max((lost + won) / samples - drop, 2 * low), 2 * high) / 2
+        region = Region(samples, drop, observed)
+        region.cover(share, share)
+        if region.probability(np.array([share]))[0] > (1 - _SPENT) * level:
+            return False
+    return drop_p_value(lost, won, samples, drop, level) <= level
+
+
+def score(lost: Floats | int, won: Floats | int, samples: int, drop: float) -> Floats | np.float64:
+    """Tango's statistic of a true drop: standard normal where there are many samples."""
+    half = (2 * samples - lost + won) * drop - lost - won
+    product = 8.0 * samples * won * drop * (1 - drop)
+    share = (np.sqrt(np.maximum(half * half + product, 0.0)) - half) / (4 * samples)
+    variance = np.maximum(samples * (2 * share + drop * (1 - drop)), _TINY)
+    return (lost - won - samples * drop) / np.sqrt(variance)
+
+
+class Region:
+    """The outcomes that speak at least so much against a drop of at most `drop`.
+
+    All (lost, won) of `samples` pairs with a score of `least`, which is above 0, or more.
+    """
+
+    def __init__(self, samples: int, drop: float, least: float) -> None:
+        self._samples, self._drop, self._least = samples, drop, least
+        self._won: Floats = np.zeros(0)
+        self._from: Floats = np.zeros(0)
+
+    def cover(self, low: float, high: float) -> None:
+        """Find the region as far as it matters where the true share won is `low` to `high`."""
+        mean = self._samples * low, self._samples * high
+        first = max(0.0, np.floor(mean[0] - _FAR * np.sqrt(mean[0])))
+        last = min(self._samples, np.ceil(mean[1] + _FAR * np.sqrt(mean[1]) + _AWAY))
+        self._won = np.arange(first, last + 1)
+        self._from = self._least_lost(self._won)
+
+    def probability(self, won: Floats, drop: float | None = None) -> Floats:
+        """The probability of the region for each true share won, (m,), within those covered.
+
+        `drop` is the true one, and that of the region where it is not given.
+        """
+        from scipy.special import betainc, gammaln, xlog1py, xlogy
+
+        share, count, n = won[:, None], self._won, self._samples
+        ways = gammaln(n + 1) - gammaln(count + 1) - gammaln(n - count + 1)
+        mass = np.exp(ways + xlogy(count, share) + xlog1py(n - count, -share))
+        # Of the pairs that are not won; where there are none of those it counts for nothing.
+        of_rest = (share + (self._drop if drop is None else drop)) / np.maximum(1 - share, _TINY)
+        rest = n - count
+        a, b = np.maximum(self._from, 1.0), np.maximum(rest - self._from + 1, 1.0)
+        tail = betainc(a, b, of_rest.clip(0.0, 1.0))
+        tail = np.where(self._from > rest, 0.0, np.where(self._from < 1, 1.0, tail))
+        found: Floats = (mass * tail).sum(axis=1)
+        return found
+
+    def _least_lost(self, won: Floats) -> Floats:
+        """The least number lost with which an outcome is in the region; above `rest` if none."""
+        low = np.maximum(np.floor(won + self._samples * self._drop), 0.0) - 1
+        high = self._samples - won + 1
+        low = np.minimum(low, high - 1)
+        while (high - low > 1).any():
+            middle = np.floor((low + high) / 2)
+            inside = self._scores(middle, won) >= self._least - _ROUNDING
+            high, low = np.where(inside, middle, high), np.where(inside, low, middle)
+        return high
+
+    def _scores(self, lost: Floats, won: Floats) -> Floats:
+        found: Floats = np.asarray(score(lost, won, self._samples, self._drop))
+        return found
+
+
+def _shares(differ: int, samples: int, drop: float, level: float) -> tuple[float, float]:
+    """The shares won that the number of pairs that differ does not rule out, at a true drop."""
+    low, high = proportion_bounds(differ, samples, level / 2, level / 2)
+    least, most = max(0.0, -drop), (1 - drop) / 2
+    return max(least, (low - drop) / 2), min(most, (high - drop) / 2)

@@ -1,0 +1,99 @@
+"""A share of samples, such as of right answers, and what it says of the true one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from edgeconv.statistics.enough import MARGIN, least, normal_quantile, resolving
+
+if TYPE_CHECKING:
+    from edgeconv.statistics.evidence import Levels
+
+# Of 1, how often a true share is above the one that is taken to be on the safe side.
+_DOUBT = 0.2
+
+
+@lru_cache(maxsize=8192)
+def proportion_bounds(
+    count: int, samples: int, low_level: float, high_level: float
+) -> tuple[float, float]:
+    """The bounds of the true share, each wrong at most as often as its level says.
+
+    C. Clopper and E. Pearson, "The use of confidence or fiducial limits illustrated in the case
+    of the binomial", Biometrika 26 (1934): exact for any number of samples.
+    """
+    from scipy.special import betaincinv
+
+    low = betaincinv(count, samples - count + 1, low_level) if count else 0.0
+    high = betaincinv(count + 1, samples - count, 1 - high_level) if count < samples else 1.0
+    return float(low), float(high)
+
+
+def likely_share(count: int, samples: int) -> tuple[float, float]:
+    """The shares that the true one is hardly below, and hardly above."""
+    return proportion_bounds(count, samples, _DOUBT, _DOUBT)
+
+
+@dataclass(frozen=True)
+class Share:
+    """So many of the samples: evidence of a share that must not be too small."""
+
+    count: int
+    samples: int
+
+    @property
+    def method(self) -> str:
+        """What the bounds are found by."""
+        return "clopper-pearson"
+
+    @property
+    def value(self) -> float:
+        """The share."""
+        return self.count / self.samples
+
+    def bounds(self, low_level: float, high_level: float, limit: float) -> tuple[float, float]:
+        """See `Evidence`; the bounds are the test, whatever the limit."""
+        del limit
+        return proportion_bounds(self.count, self.samples, low_level, high_level)
+
+    def enough(self, limit: float, levels: Levels) -> int | None:
+        """How many samples tell it from the limit if it stays as it is."""
+        variance = max(self.value * (1 - self.value), limit * (1 - limit))
+        return resolving(self.value, limit, variance, self.samples, levels)
+
+
+@dataclass(frozen=True)
+class Flips(Share):
+    """So many samples that changed: evidence of a share that must not be too large."""
+
+    def enough(self, limit: float, levels: Levels) -> int | None:
+        """How many samples tell a share of 0, and one of twice the limit, from the limit.
+
+        Where there are as many already, how many tell it if it stays as it is.
+        """
+        needed = _enough_trials(limit, levels)
+        if needed is None or self.samples < needed:
+            return needed
+        return super().enough(limit, levels)
+
+
+def _enough_trials(limit: float, levels: Levels) -> int | None:
+    if not 0 < limit < 1:
+        return None
+    far = normal_quantile(levels.fail) + math.sqrt(2) * normal_quantile(levels.missed)
+    return least(lambda samples: _is_told(samples, limit, levels), far * far / limit)
+
+
+def _is_told(samples: int, limit: float, levels: Levels) -> bool:
+    from scipy.special import bdtr, bdtrc, bdtrik
+
+    if proportion_bounds(0, samples, levels.fail, levels.hold)[1] > limit:
+        return False
+    # The most that may happen without a share above the limit being sure.
+    most = max(0, math.ceil(bdtrik(1 - levels.fail, samples, limit)) - 1)
+    while bdtrc(most, samples, limit) > levels.fail:
+        most += 1
+    return bool(bdtr(most, samples, min(1.0, 2 * limit)) <= MARGIN * levels.missed)

@@ -1,0 +1,96 @@
+"""A CSV file with one line a model, to which every check adds its own.
+
+The columns are always the same, so that the file can grow for years; further metrics are in one
+column, as NAME=VALUE.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import InputRefused, OutputRefused
+from edgeconv.report.spreadsheet import safe
+from edgeconv.store import writable_directory
+from edgeconv.trackers.runs import now, runs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from edgeconv.nouns import Checked, Report
+    from edgeconv.trackers.runs import Run
+
+_TEXTS = ("role", "recipe", "runtime", "sha256", "machine", "data", "metric")
+_NUMBERS = (
+    *("accuracy", "accuracy_drop", "samples", "fixed", "broken"),
+    *("size_bytes", "gzip_size_bytes", "size_ratio"),
+    *("latency_p50_us", "latency_p90_us", "latency_p99_us", "latency_ratio"),
+    *("peak_memory_bytes", "arena_bytes", "limits_broken"),
+)
+COLUMNS = (
+    *("time", "config", "check", "model", "verdict", *_TEXTS, *_NUMBERS),
+    *("further metrics", "error"),
+)
+
+
+def track(checked: Checked, reports: Mapping[str, Report], place: str) -> None:
+    """Add a line for every model to the file `place`, which is made where it is not there.
+
+    Raises `InputRefused` for a file with other columns, `OutputRefused` for one that cannot be
+    written.
+    """
+    path = Path(place)
+    writable_directory(path.absolute().parent)
+    when = now().isoformat()
+    rows = [_row(when, run) for run in runs(checked, reports)]
+    try:
+        start = [] if _has_heading(path) else [COLUMNS]
+        with path.open("a", encoding="utf-8", newline="") as file:
+            # In one piece, so that two checks at a time do not mix their lines.
+            file.write(_text([*start, *rows]))
+    except (OSError, UnicodeError) as error:
+        raise OutputRefused(f"cannot add to {path}: {error}") from error
+
+
+def _has_heading(path: Path) -> bool:
+    """Whether the file has its first line already. Raises `InputRefused` for another one."""
+    if not path.exists() or not path.stat().st_size:
+        return False
+    with path.open(encoding="utf-8", newline="") as file:
+        first = file.readline()
+    if first != _text([COLUMNS]):
+        raise InputRefused(
+            f"{path} is no file of --track csv, or has the columns of another version",
+            hint="name another file",
+        )
+    return True
+
+
+def _row(when: str, run: Run) -> tuple[str, ...]:
+    further = {
+        name.removeprefix("metric_"): value
+        for name, value in run.numbers.items()
+        if name.startswith("metric_")
+    }
+    return (
+        when,
+        *map(safe, (run.texts["config"], run.check, run.model, run.verdict)),
+        *(safe(run.texts[name]) for name in _TEXTS),
+        *(_number(run.numbers.get(name)) for name in _NUMBERS),
+        safe(" ".join(f"{name}={value!r}" for name, value in further.items())),
+        safe(run.texts["error"]),
+    )
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def _text(rows: list[tuple[str, ...]]) -> str:
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows(rows)
+    return file.getvalue()

@@ -1,0 +1,105 @@
+"""MLflow: one run a check, and below it one a model.
+
+The library is the optional extra `mlflow`. Nothing of its global state is touched: the client is
+given its place, and no run is active before or after.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.errors import OutputRefused, UsageError
+from edgeconv.nouns import Checked
+from edgeconv.report import units
+from edgeconv.report.verdicts import render
+from edgeconv.trackers.runs import now, runs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from edgeconv.nouns import Check, Report
+    from edgeconv.trackers.runs import Run
+
+EXPERIMENT = "edgeconv"
+# What MLflow takes in a name, and how long a text may be.
+_NOT_IN_A_NAME = re.compile(r"[^\w\-. /]", re.ASCII)
+_MOST_IN_A_NAME = 250
+_MOST_IN_A_TEXT = 5000
+
+
+def track(checked: Checked, reports: Mapping[str, Report], place: str) -> None:
+    """Log to the tracking URI `place`, in the experiment `EXPERIMENT`.
+
+    Raises `UsageError` where MLflow is not installed, `OutputRefused` where it refuses.
+    """
+    try:
+        from mlflow.exceptions import MlflowException
+        from mlflow.tracking import MlflowClient
+    except ImportError as error:
+        raise UsageError(
+            f"--track mlflow needs MLflow: {error}", hint="pip install 'edgeconv[mlflow]'"
+        ) from error
+    try:
+        client = MlflowClient(tracking_uri=place)
+        experiment = _experiment(client)
+        found = list(runs(checked, reports))
+        for check in checked.checks:
+            _log_check(client, experiment, check, checked.config, found)
+    except (MlflowException, OSError) as error:
+        raise OutputRefused(
+            f"MLflow at {place} took nothing: {units.first_line(str(error))}",
+            hint="it must be a tracking URI, such as sqlite:///mlflow.db or http://host:5000",
+        ) from error
+
+
+def _experiment(client: Any) -> str:
+    found = client.get_experiment_by_name(EXPERIMENT)
+    if found is None:
+        made: str = client.create_experiment(EXPERIMENT)
+        return made
+    identity: str = found.experiment_id
+    return identity
+
+
+def _log_check(client: Any, experiment: str, check: Check, config: str, found: list[Run]) -> None:
+    name = _text(check.name)
+    tags = {"edgeconv.config": _text(config), "edgeconv.verdict": _verdict(check)}
+    parent = client.create_run(experiment, tags=tags, run_name=name).info.run_id
+    broken = sum(not finding.ok for finding in check.verdict.findings)
+    _log_numbers(client, parent, {"limits_broken": float(broken)})
+    alone = Checked(config=config, checks=(check,))
+    client.log_text(parent, render(alone, "json"), "verdict.json")
+    client.log_text(parent, render(alone, "github-summary"), "verdict.md")
+    for run in found:
+        if run.check == check.name:
+            _log_model(client, experiment, parent, run)
+    client.set_terminated(parent)
+
+
+def _log_model(client: Any, experiment: str, parent: str, run: Run) -> None:
+    tags = {"mlflow.parentRunId": parent, "edgeconv.verdict": run.verdict or "not judged"}
+    made = client.create_run(experiment, tags=tags, run_name=_text(run.model)).info.run_id
+    for name, text in run.texts.items():
+        if text:
+            client.log_param(made, name, _text(text))
+    _log_numbers(client, made, run.numbers)
+    client.set_terminated(made)
+
+
+def _log_numbers(client: Any, run: str, numbers: Mapping[str, float]) -> None:
+    milliseconds = int(now().timestamp() * 1000)
+    for name, value in numbers.items():
+        client.log_metric(run, _name(name), value, timestamp=milliseconds)
+
+
+def _verdict(check: Check) -> str:
+    return "pass" if check.verdict.ok else "fail"
+
+
+def _name(text: str) -> str:
+    return _NOT_IN_A_NAME.sub("_", text)[:_MOST_IN_A_NAME]
+
+
+def _text(text: str) -> str:
+    return units.plain(text)[:_MOST_IN_A_TEXT]

@@ -1,0 +1,93 @@
+"""What is logged of a check: for every measured model its texts and its numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from edgeconv.report.limits import mark_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from edgeconv.nouns import Check, Checked, Measurement, Report
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One measured model of a check.
+
+    `texts` are what it is (recipe, runtime, hashes); `numbers` what was measured, in the units of
+    their names, only those that are there and finite. `verdict` is "ok", "warn" or "over", and
+    "" where no limit was held to it.
+    """
+
+    check: str
+    model: str
+    verdict: str
+    texts: dict[str, str]
+    numbers: dict[str, float]
+
+
+def runs(checked: Checked, reports: Mapping[str, Report]) -> Iterator[Run]:
+    """A run for every model of every report, the trained ones first."""
+    for check in checked.checks:
+        report = reports.get(check.name)
+        if report is not None:
+            baseline = (report.baseline,) if report.baseline else ()
+            for model in (*baseline, *report.measurements):
+                yield _run(checked.config, check, report, model)
+
+
+def now() -> datetime:
+    """The time in UTC, to the second."""
+    return datetime.now(timezone.utc).replace(microsecond=0)
+
+
+def _run(config: str, check: Check, report: Report, model: Measurement) -> Run:
+    texts = {
+        "config": config,
+        "role": model.role,
+        "recipe": model.recipe or "",
+        "runtime": model.runtime,
+        "sha256": model.sha256,
+        "machine": report.environment.machine,
+        "processor": report.environment.cpu,
+        "data": report.data.source if report.data else "",
+        "metric": model.accuracy.metric if model.accuracy else "",
+        "error": model.error,
+    }
+    mark = mark_of(model.name, check.verdict)
+    return Run(
+        check=check.name,
+        model=model.name,
+        verdict="" if mark == "–" else mark,
+        texts=texts,
+        numbers={name: value for name, value in _numbers(check, model) if math.isfinite(value)},
+    )
+
+
+def _numbers(check: Check, model: Measurement) -> Iterator[tuple[str, float]]:
+    found = {
+        "size_bytes": model.size_bytes,
+        "gzip_size_bytes": model.gzip_size_bytes,
+        "size_ratio": model.size_ratio,
+        "latency_p50_us": model.latency.p50_us if model.latency else None,
+        "latency_p90_us": model.latency.p90_us if model.latency else None,
+        "latency_p99_us": model.latency.p99_us if model.latency else None,
+        "latency_ratio": model.latency_ratio,
+        "peak_memory_bytes": model.peak_memory_bytes,
+        "arena_bytes": model.arena_bytes,
+        "accuracy": model.accuracy.value if model.accuracy else None,
+        "accuracy_drop": model.accuracy_drop,
+        "samples": model.accuracy.samples if model.accuracy else None,
+        "fixed": model.fixed,
+        "broken": model.broken,
+    }
+    yield from ((name, float(value)) for name, value in found.items() if value is not None)
+    yield from ((f"metric_{each.metric}", each.value) for each in model.metrics)
+    held = [each for each in check.verdict.findings if each.model == model.name]
+    if held:
+        yield "limits_broken", float(sum(not each.ok for each in held))

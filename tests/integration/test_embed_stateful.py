@@ -1,0 +1,47 @@
+"""A model that keeps a sum between invokes: its golden vectors each begin with none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from edgeconv.embed.embedding import make_embedding
+from edgeconv.embed.request import make_request
+from edgeconv.pipeline import convert
+
+SCRIPT = """
+import sys
+import tensorflow as tf
+
+class Sum(tf.Module):
+    def __init__(self):
+        self.total = tf.Variable(tf.zeros([1, 4]))
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([1, 4], tf.float32, name="x")])
+    def call(self, x):
+        self.total.assign_add(x)
+        return {"total": self.total + 0.0}
+
+model = Sum()
+tf.saved_model.save(model, sys.argv[1], signatures=model.call)
+"""
+
+
+def test_each_golden_vector_of_a_stateful_model_begins_with_no_state(tmp_path: Path) -> None:
+    source = tmp_path / "sum"
+    subprocess.run([sys.executable, "-c", SCRIPT, source], check=True, capture_output=True)
+    done = convert(source, tmp_path / "out", ["float32"])
+    file = tmp_path / "out" / done.artifacts[0].file
+    embedding = make_embedding(make_request(file, "c", tmp_path / "c", vectors=3))
+    assert embedding.is_stateful
+    vectors = embedding.golden.vectors
+    assert len(vectors) == 3
+    for vector in vectors:
+        given, answer = (
+            np.frombuffer(side[0], np.float32) for side in (vector.inputs, vector.outputs)
+        )
+        np.testing.assert_array_equal(given, answer)
+    assert vectors[0] != vectors[1]

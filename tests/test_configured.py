@@ -1,0 +1,425 @@
+"""What a command takes from edgeconv.toml: the values, which of them, and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from edgeconv import plugins
+from edgeconv.cli import COMMANDS, command_named, run
+from edgeconv.cli.config_values import COMMAND_LINE_ONLY, options_of
+from edgeconv.cli.configured import (
+    CONFIGURABLE,
+    Configured,
+    OptionNames,
+    command_line,
+    context_of,
+    origin_of,
+    read_config,
+)
+from edgeconv.cli.qat import qat
+from edgeconv.config.sources import (
+    NAMED_KINDS,
+    PATH_OPTIONS,
+    place_within,
+    source_runs_code,
+    source_within,
+    steps_within,
+)
+from edgeconv.errors import UsageError
+
+if TYPE_CHECKING:
+    import click
+
+MODELS = """\
+[model.mnist]
+source = "models/mnist/1"
+[model.mnist.convert]
+calibration = "mnist.npz"
+out = "published"
+[model.mnist.bench]
+rounds = 7
+[model.other]
+source = "models/other.tflite"
+[convert]
+to = ["float32", "int8"]
+calibration = "general.npz"
+[bench]
+data = "test.npz"
+rounds = 2
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(text: str, name: str = "edgeconv.toml") -> Path:
+    path = Path(name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def typed(command: str, *arguments: str) -> click.Context:
+    return command_named(command).make_context(command, list(arguments))
+
+
+def refused(command: str, *arguments: str) -> UsageError:
+    with pytest.raises(UsageError) as error:
+        typed(command, *arguments)
+    return error.value
+
+
+def test_every_command_with_options_of_its_own_can_be_configured() -> None:
+    for name in CONFIGURABLE:
+        assert isinstance(command_named(name), Configured)
+        assert command_named(name).name == name
+        assert set(OptionNames()[name]).isdisjoint(COMMAND_LINE_ONLY)
+    assert set(COMMANDS) - set(CONFIGURABLE) == {"init", "config", "cmake-dir", "cache"}
+    assert len(OptionNames()) == len(CONFIGURABLE)
+
+
+def test_every_long_option_is_a_key_but_those_that_only_a_person_may_give() -> None:
+    for name in CONFIGURABLE:
+        command = command_named(name)
+        longs = {n[2:] for option in command.params for n in option.opts if n.startswith("--")}
+        assert longs - set(options_of(command)) == longs & COMMAND_LINE_ONLY
+    assert {"config", "allow-code", "update"} <= COMMAND_LINE_ONLY
+
+
+def test_what_is_not_typed_is_taken_from_the_file_and_what_is_typed_wins() -> None:
+    write('[convert]\nto = "int8"\nsamples = 5\nno-cache = true\nmin-snr-db = 30\n')
+    assert typed("convert", "m").params["to"] == "int8"
+    params = typed("convert", "m", "--to", "float16", "--samples", "9").params
+    assert (params["to"], params["samples"]) == ("float16", 9)
+    assert (params["no_cache"], params["min_snr_db"], params["engine"]) == (True, 30.0, "auto")
+
+
+def test_a_repeatable_option_takes_one_value_or_an_array_and_a_list_of_names_both() -> None:
+    write('[bench]\nmetric = "top5"\nruntime = ["litert", "web"]\n')
+    params = typed("bench", "m").params
+    assert (params["metrics"], params["runtimes"]) == (("top5",), ("litert", "web"))
+    write('[convert]\nto = ["float32", "int8"]\nallow-float = "SOFTMAX,ADD"\n')
+    params = typed("convert", "m").params
+    assert (params["to"], params["allow_float"]) == ("float32,int8", "SOFTMAX,ADD")
+
+
+def test_another_file_can_be_named_and_the_one_here_is_then_not_read() -> None:
+    write("[bench]\nrounds = no toml\n")
+    write("[bench]\nrounds = 4\n", "other.toml")
+    assert typed("bench", "m", "--config", "other.toml").params["rounds"] == 4
+    with pytest.raises(UsageError, match=r"edgeconv\.toml is no valid TOML.*line 2"):
+        typed("bench", "m")
+
+
+def test_pyproject_is_taken_where_it_has_the_table() -> None:
+    write("[tool.edgeconv.bench]\nrounds = 6\n", "pyproject.toml")
+    assert typed("bench", "m").params["rounds"] == 6
+    write("[bench]\nrounds = 5\n")
+    assert typed("bench", "m").params["rounds"] == 5
+
+
+def test_help_is_shown_whatever_the_file_says(capsys: pytest.CaptureFixture[str]) -> None:
+    write("nonsense\n")
+    assert run(["bench", "--help"]) == 0
+    assert "--config FILE" in capsys.readouterr().out
+
+
+def test_no_file_changes_nothing() -> None:
+    context = typed("bench", "m")
+    assert context.default_map is None
+    assert origin_of(context).config is None
+    assert command_line(context) == ("edgeconv", "bench", "m")
+
+
+def test_the_recorded_command_line_does_the_same_without_the_file() -> None:
+    write('[bench]\nrounds = 4\nmetric = ["top1", "top5"]\nlayers = true\nprofile = false\n')
+    context = typed("bench", "m", "--rounds", "9")
+    words = command_line(context)
+    assert words[:5] == ("edgeconv", "bench", "m", "--rounds", "9")
+    assert words[5:] == ("--metric", "top1", "--metric", "top5", "--layers")
+    Path("edgeconv.toml").unlink()
+    assert typed("bench", *words[2:]).params == context.params
+
+
+def test_qat_settings_of_the_file_count_as_given() -> None:
+    write('[convert]\nto = "qat"\nqat-epochs = 3\n')
+    settings = qat(typed("convert", "m"))
+    assert settings is not None
+    assert settings.epochs == 3
+    write('[convert]\nto = "int8"\n')
+    assert qat(typed("convert", "m")) is None
+
+
+# Which model it is about
+
+
+def test_a_model_that_is_the_source_of_a_table_takes_that_models_values() -> None:
+    write(MODELS)
+    params = typed("convert", "models/mnist/1").params
+    assert params["calibrations"] == ("mnist.npz",)
+    assert params["to"] == "float32,int8"
+    assert typed("convert", "./models/../models/mnist/1").params["directory"] == "published"
+    assert typed("convert", "models/other.tflite").params["calibrations"] == ("general.npz",)
+    assert typed("convert", "elsewhere").params["calibrations"] == ("general.npz",)
+
+
+def test_what_a_model_publishes_takes_that_models_values_too() -> None:
+    write(MODELS)
+    for place in ("published", "published/mnist.int8.tflite", "models/mnist/1"):
+        assert typed("bench", place).params["rounds"] == 7
+    assert typed("bench", "published/a.tflite", "published/b.tflite").params["rounds"] == 7
+    assert typed("bench", "published/a.tflite", "other.tflites").params["rounds"] == 2
+    assert origin_of(typed("bench", "other.tflites")).model == "other"
+
+
+def test_a_source_of_two_models_is_refused_where_a_model_has_to_be_chosen() -> None:
+    write("[model.a]\nsource = 'm'\n[model.b]\nsource = './m'\n[convert]\nto = 'int8'\n")
+    assert "several models of edgeconv.toml: a, b" in refused("convert", "m").message
+    assert typed("convert", "n").params["to"] == "int8"
+
+
+def test_a_context_for_a_model_is_made_with_its_values() -> None:
+    config = read_config(write(MODELS))
+    context = context_of(config, "bench", ["-o", "out", "x.tflite"], model="mnist")
+    assert context.params["rounds"] == 7
+    assert context.params["data_source"] == "test.npz"
+    assert (context.params["models"], context.params["directory"]) == (("x.tflite",), "out")
+    assert origin_of(context).model == "mnist"
+    assert command_line(context)[:5] == ("edgeconv", "bench", "-o", "out", "x.tflite")
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "message"),
+    [
+        ("bench", 'rounds = "3"', "rounds of [bench] must be a whole number, not '3'"),
+        ("bench", "rounds = 3.0", "must be a whole number, not 3.0"),
+        ("bench", "rounds = true", "must be a whole number, not True"),
+        ("bench", "rounds = 0", "is refused: 0 is not in the range x>=1"),
+        ("bench", "seconds = 0", "is refused: 0.0 is not in the range x>0"),
+        ("bench", "seconds = nan", "is not a number"),
+        ("bench", "layers = 1", "must be true or false, not 1"),
+        ("bench", 'layers = "no"', "must be true or false, not 'no'"),
+        ("bench", "title = 3", 'must be a text, not 3\n  next: write it in quotes: "3"'),
+        ("bench", 'title = ["a", "b"]', "must be a text, not ['a', 'b']"),
+        ("bench", "metric = [1]", "must be a text, not 1"),
+        ("bench", "metric = { a = 1 }", "must be a text, not {'a': 1}"),
+        ("bench", 'accelerator = "gpu"', "is refused: 'gpu' is not one of"),
+        ("bench", 'data = "npx:a"', "is not understood: unknown data kind 'npx'"),
+        ("bench", 'data = "a\\u0000b"', "has a character that no text may have"),
+        ("convert", "to = [1]", "must have texts without a comma in it, not 1"),
+        ("doctor", "samples = 1979-05-27", "must be a whole number, not datetime.date(1979"),
+        ("check", "confidence = 1", "is refused: 1.0 is not in the range 0.5<x<1"),
+    ],
+)
+def test_a_value_that_the_option_does_not_take_is_refused_with_file_and_line(
+    command: str, line: str, message: str
+) -> None:
+    write(f"# comment\n[{command}]\n{line}\n")
+    error = refused(command, *(["m", "d"] if command == "doctor" else ["m"]))
+    key = line.split()[0]
+    assert str(error).startswith(f"edgeconv.toml, line 3: {key} of [{command}] ")
+    assert message in str(error)
+
+
+def test_a_value_of_a_models_own_table_is_refused_with_its_own_line() -> None:
+    write(MODELS.replace("rounds = 7", "rounds = 0"))
+    assert "edgeconv.toml, line 7: rounds of [model.mnist.bench]" in str(
+        refused("bench", "published")
+    )
+    assert typed("bench", "x").params["rounds"] == 2
+
+
+@pytest.mark.parametrize("key", ["config", "allow-code", "update", "help", "roundz"])
+def test_a_key_that_is_no_option_or_is_only_for_a_person_is_refused(key: str) -> None:
+    write(f"[check]\n{key} = true\n")
+    error = refused("check", "r.json")
+    assert f"edgeconv.toml, line 2: unknown option of `edgeconv check`: '{key}'" in error.message
+
+
+def test_the_program_ends_with_2_and_says_where(capsys: pytest.CaptureFixture[str]) -> None:
+    write("[bench]\nrouns = 1\n")
+    assert run(["bench", "m"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: edgeconv.toml, line 2: unknown option of `edgeconv bench`")
+    assert "did you mean 'rounds'?" in said.err
+
+
+# Code
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("bench", 'data = "package.module:load"'),
+        ("bench", 'data = "function:module:load"'),
+        ("bench", 'metric = ["top1", "module:score"]'),
+        ("bench", 'python = "./python"'),
+        ("convert", 'training = "package.module:load"'),
+        ("convert", 'calibration = "package.module:load"'),
+        ("convert", 'calibration = "serve=package.module:load"'),
+    ],
+)
+def test_code_that_a_file_names_runs_only_where_the_command_line_allows_it(
+    command: str, line: str
+) -> None:
+    write(
+        f"[{command}]\n{line}\n[convert]\nto = 'int8'\n"
+        if command == "bench"
+        else f"[{command}]\n{line}\n"
+    )
+    words = ["m", *(["--to", "int8"] if command == "convert" else [])]
+    error = refused(command, *words)
+    assert "edgeconv.toml, line 2: " in error.message
+    assert "names code" in error.message
+    assert "--allow-code" in error.hint
+    assert origin_of(typed(command, *words, "--allow-code")).allow_code
+
+
+def test_code_that_is_typed_needs_no_leave() -> None:
+    write("[bench]\nrounds = 1\n")
+    params = typed("bench", "m", "--data", "module.name:load", "--metric", "m:f").params
+    assert (params["data_source"], params["metrics"]) == ("module.name:load", ("m:f",))
+
+
+def test_check_can_allow_the_code_of_the_commands_that_it_runs() -> None:
+    write("[bench]\nrounds = 1\n")
+    assert origin_of(typed("check", "--allow-code")).allow_code
+    assert not origin_of(typed("check")).allow_code
+
+
+# Paths
+
+
+def test_paths_start_in_the_files_folder() -> None:
+    write(
+        "[convert]\n"
+        'to = "int8"\n'
+        'out = "made"\n'
+        'calibration = ["serve=c.npz", "d.npz?labels=y"]\n'
+        'preprocess = "steps.toml"\n'
+        'training = "sklearn:digits"\n',
+        "sub/edgeconv.toml",
+    )
+    params = typed("convert", "m", "--config", "sub/edgeconv.toml").params
+    assert params["directory"] == "sub/made"
+    assert params["calibrations"] == ("serve=sub/c.npz", "sub/d.npz?labels=y")
+    assert params["preprocess"] == "sub/steps.toml"
+    assert params["training"] == "sklearn:digits"
+
+
+def test_a_file_with_an_equals_sign_in_its_name_has_no_key() -> None:
+    write('[convert]\nto = "int8"\ncalibration = "a=b.npz"\n', "sub/e.toml")
+    Path("sub/a=b.npz").touch()
+    params = typed("convert", "m", "--config", "sub/e.toml").params
+    assert params["calibrations"] == ("sub/a=b.npz",)
+
+
+def test_paths_of_check_and_of_its_outputs_start_in_the_files_folder() -> None:
+    write(
+        '[check]\nlock = "e.lock"\noutput = "junit=build/j.xml"\ntrack = ["csv:t.csv"]\n',
+        "sub/e.toml",
+    )
+    params = typed("check", "--config", "sub/e.toml").params
+    assert params["lock"] == "sub/e.lock"
+    assert params["outputs"] == ("junit=sub/build/j.xml",)
+    assert params["trackers"] == ("csv:sub/t.csv",)
+
+
+@pytest.mark.parametrize(
+    ("source", "moved"),
+    [
+        ("a.npz", "f/a.npz"),
+        ("/abs/a.npz", "/abs/a.npz"),
+        ("npz:a.bin?x=y", "npz:f/a.bin?x=y"),
+        ("a.npy?labels=l.npy", "f/a.npy?labels=f/l.npy"),
+        ("a.npz?labels=y&classes=z", "f/a.npz?labels=y&classes=z"),
+        ("images:dir?classes=c.txt&labels=folder", "images:f/dir?classes=f/c.txt&labels=folder"),
+        ("dir?classes=c.txt", "f/dir?classes=f/c.txt"),
+        ("tfrecord:t-*?spec=s.toml", "tfrecord:f/t-*?spec=f/s.toml"),
+        ("t.tfrecord?spec=s.toml", "f/t.tfrecord?spec=f/s.toml"),
+        ("tfds:mnist?dir=d&split=test", "tfds:mnist?dir=f/d&split=test"),
+        ("tfds:version", "tfds:f/version"),
+        ("sklearn:digits", "sklearn:digits"),
+        ("function:m:f", "function:m:f"),
+        ("package.m:f", "package.m:f"),
+    ],
+)
+def test_every_path_in_a_source_is_moved_and_nothing_else(source: str, moved: str) -> None:
+    Path("f/version").mkdir(parents=True)
+    assert source_within(source, Path("f")) == moved
+    assert source_within(source, Path()) == source
+
+
+def test_every_kind_of_data_was_thought_of() -> None:
+    plain = {"csv", "npz", "parquet"}
+    assert plain | NAMED_KINDS | set(PATH_OPTIONS) == set(plugins.SAMPLE_SOURCES)
+    for kind, option in PATH_OPTIONS.items():
+        assert option in plugins.sample_source(kind).OPTIONS
+    runs_code = [k for k in plugins.SAMPLE_SOURCES if source_runs_code(f"{k}:p")]
+    assert runs_code == ["function"]
+
+
+def test_a_remote_place_and_steps_in_a_line_stay_as_they_are() -> None:
+    assert place_within("gs://bucket/x", Path("f")) == "gs://bucket/x"
+    assert place_within("", Path("f")) == ""
+    assert steps_within("scale=1/255", Path("f")) == "scale=1/255"
+
+
+def test_a_folder_with_a_question_mark_cannot_hold_sources() -> None:
+    with pytest.raises(UsageError, match="cannot have"):
+        source_within("a.npz", Path("what?"))
+
+
+def test_a_name_that_no_system_takes_is_refused_and_no_crash() -> None:
+    write(f'[convert]\nto = "int8"\ncalibration = "k={"x" * 3000}.npz"\n', "sub/e.toml")
+    error = refused("convert", "m", "--config", "sub/e.toml")
+    assert "line 3" in error.message
+    assert len(str(error)) < 400
+
+
+def test_a_report_is_held_against_the_budget_of_a_named_file_only(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import msgspec
+    from report_example import report
+
+    unjudged = msgspec.structs.replace(report(), verdict=None)
+    Path("report.json").write_bytes(msgspec.json.encode(unjudged))
+    write("[budget]\nmax-size-bytes = 1\n")
+    said: dict[str, Any] = {}
+    for words in ("report report.json", "report report.json --config edgeconv.toml"):
+        assert run(words.split()) == 0
+        said[words] = capsys.readouterr().out
+    plain, judged = said.values()
+    assert "max-size-bytes" not in plain
+    assert "max-size-bytes" in judged
+    write("[bench]\nrounds = 1\n")
+    assert run(["report", "report.json", "--config", "edgeconv.toml"]) == 2
+    assert "[budget] sets no limit" in capsys.readouterr().err
+
+
+def test_a_configuration_is_resolved_without_anything_heavy() -> None:
+    write(MODELS)
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from edgeconv.cli.configured import context_of, read_config\n"
+        "config = read_config(Path('edgeconv.toml'))\n"
+        "for name in ('convert', 'bench'): context_of(config, name, ['m'], model='mnist')\n"
+        "print(*{'numpy', 'scipy', 'rich', 'tensorflow', 'sklearn', 'h5py'} & {*sys.modules})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ""

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeconv.embed.accessors import identifiers, ports
+from edgeconv.errors import InputRefused
+from edgeconv.nouns import Preprocessing, TensorSpec
+
+
+@pytest.mark.parametrize(
+    ("style", "expected"),
+    [
+        ("snake", ("input_image", "serving_default_input_1_0", "rgb_image2", "uber_name")),
+        ("camel", ("inputImage", "servingDefaultInput10", "rgbImage2", "uberName")),
+        ("pascal", ("InputImage", "ServingDefaultInput10", "RgbImage2", "UberName")),
+    ],
+)
+def test_names_become_words(style, expected):
+    names = ["inputImage", "serving_default_input_1:0", "RGBImage2", "Über name"]
+    assert identifiers(names, style, (), "tensor") == expected
+
+
+def test_equal_identifiers_are_numbered_in_the_order_of_the_names():
+    assert identifiers(["a-b", "a b", "a.b"], "snake", (), "x") == ("a_b", "a_b_2", "a_b_3")
+    assert identifiers(["a-b", "a b"], "camel", (), "x") == ("aB", "aB2")
+
+
+def test_a_number_never_makes_an_identifier_that_is_there_already():
+    assert identifiers(["a", "a_2", "A"], "snake", (), "x") == ("a", "a_2", "a_3")
+
+
+def test_reserved_words_get_an_underscore_and_names_without_letters_another_name():
+    assert identifiers(["class", "日本", "", "7"], "snake", {"class"}, "input") == (
+        "class_",
+        "input",
+        "input_2",
+        "input7",
+    )
+
+
+@given(
+    st.lists(st.text(max_size=12), max_size=8, unique=True),
+    st.sampled_from(["snake", "camel", "pascal"]),
+)
+def test_identifiers_are_identifiers_all_different_and_not_reserved(names, style):
+    reserved = {"a", "class", "in", "A", "Class", "tensor"}
+    found = identifiers(names, style, reserved, "tensor")
+    assert len(set(found)) == len(names) == len(found)
+    assert all(re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", one) for one in found)
+    assert not reserved & set(found)
+
+
+def test_a_port_has_its_place_in_the_graph_its_bytes_and_its_preprocessing():
+    specs = [
+        TensorSpec(name="b", shape=(-1, 4), dtype="int8", scale=(0.5,), zero_point=(-3,)),
+        TensorSpec(name="a", shape=(2,), dtype="float64"),
+    ]
+    steps = Preprocessing(scale=2.0)
+    shapes = {"a": (2,), "b": (1, 4)}
+    first, second = ports(specs, ["a", "b"], shapes, {"b": steps, "": Preprocessing()})
+    assert (first.index, first.graph_index, first.bytes, first.elements) == (0, 1, 4, 4)
+    assert (first.scale, first.zero_point, first.is_open) == (0.5, -3, True)
+    assert first.preprocessing == steps
+    assert (second.graph_index, second.bytes, second.scale) == (0, 16, None)
+    assert second.preprocessing == Preprocessing()
+    assert not second.is_open
+
+
+@pytest.mark.parametrize("dtype", ["string", "resource", "int4"])
+def test_a_tensor_without_a_type_in_code_is_refused(dtype):
+    with pytest.raises(InputRefused, match=f"'x' is {dtype}, for which there is no accessor"):
+        ports([TensorSpec(name="x", shape=(1,), dtype=dtype)], ["x"], {"x": (1,)})
+
+
+def test_a_tensor_with_a_scale_for_each_channel_is_refused():
+    spec = TensorSpec(name="x", shape=(1,), dtype="int8", scale=(1.0, 2.0), zero_point=(0, 0))
+    with pytest.raises(InputRefused, match="'x' has 2 scales"):
+        ports([spec], ["x"], {"x": (1,)})

@@ -1,0 +1,267 @@
+"""The target `android`: what is written, and what is refused. It runs in tests/integration."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import re
+import xml.etree.ElementTree as ET
+import zipfile
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from embed_models import float_tiny, hostile_tiny, int8_tiny, large_tiny, published, tree
+from embed_syntax import mistakes
+from tiny_tflite import Graph, packed, run
+
+from edgeconv.embed.app_files import app_values
+from edgeconv.embed.app_metadata import shipped_model
+from edgeconv.embed.embedding import embed, make_embedding
+from edgeconv.embed.request import make_request
+from edgeconv.embed.targets import android
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.nouns import Preprocessing
+from edgeconv.tflite.flatbuffer import parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edgeconv.embed.interface import Embedding
+
+KOTLIN = "src/main/kotlin/edgeconv/tiny/Tiny.kt"
+ASSET = "src/main/assets/tiny.tflite"
+TASKS = "gradle-plugin/src/main/kotlin/edgeconv/gradle/EdgeconvTasks.kt"
+
+
+def embedding(artifact: Path, **options: str) -> Embedding:
+    return make_embedding(make_request(artifact, "android", artifact.parent / "to", **options))
+
+
+def test_the_module_the_plugin_and_the_test_are_written(tmp_path):
+    embed(int8_tiny(tmp_path / "model"), "android", tmp_path / "app")
+    assert sorted(tree(tmp_path / "app")) == [
+        "build.gradle.kts",
+        "edgeconv-embedded.json",
+        "gradle-plugin/build.gradle.kts",
+        "gradle-plugin/settings.gradle.kts",
+        "gradle-plugin/src/main/kotlin/edgeconv/gradle/EdgeconvPlugin.kt",
+        "gradle-plugin/src/main/kotlin/edgeconv/gradle/EdgeconvTasks.kt",
+        "src/androidTest/assets/tiny_golden.bin",
+        "src/androidTest/kotlin/edgeconv/tiny/TinySelfTest.kt",
+        "src/androidTest/kotlin/edgeconv/tiny/TinyTest.kt",
+        "src/main/AndroidManifest.xml",
+        "src/main/assets/tiny.tflite",
+        "src/main/kotlin/edgeconv/tiny/Tiny.kt",
+    ]
+    ET.parse(tmp_path / "app" / "src/main/AndroidManifest.xml")
+    assert 'noCompress += "tflite"' in (tmp_path / "app" / "build.gradle.kts").read_text()
+
+
+def test_only_what_the_plugin_needs_is_written_for_it(tmp_path):
+    options = {"module": "no", "plugin": "no", "package": "com.example.app_1"}
+    embed(int8_tiny(tmp_path / "model"), "android", tmp_path / "app", options=options)
+    files = set(tree(tmp_path / "app"))
+    assert {file.split("/")[0] for file in files} == {"src", "edgeconv-embedded.json"}
+    assert "src/main/kotlin/com/example/app_1/Tiny.kt" in files
+
+
+def test_the_hash_and_size_in_the_code_are_those_of_the_file_that_ships(tmp_path):
+    artifact = int8_tiny(tmp_path / "model")
+    embed(artifact, "android", tmp_path / "app")
+    asset = (tmp_path / "app" / ASSET).read_bytes()
+    code = (tmp_path / "app" / KOTLIN).read_text()
+    assert f'SHA256: String = "{hashlib.sha256(asset).hexdigest()}"' in code
+    assert f"SIZE: Int = {len(asset)}\n" in code
+    assert asset != artifact.read_bytes()
+    given = np.array([[3, -7, 100, -128]], np.int8)
+    assert np.array_equal(run(asset, given)[0], run(artifact.read_bytes(), given)[0])
+
+
+def test_labels_are_an_associated_file_of_the_model(tmp_path):
+    labels = tmp_path / "labels.txt"
+    labels.write_text("a\nb b\nü", encoding="utf-8")
+    artifact = float_tiny(tmp_path / "model")
+    embed(artifact, "android", tmp_path / "app", labels=labels)
+    with zipfile.ZipFile(io.BytesIO((tmp_path / "app" / ASSET).read_bytes())) as archive:
+        assert archive.read("labels.txt").decode() == "a\nb b\nü\n"
+
+
+def test_the_same_again_is_the_same_bytes_from_another_place(tmp_path):
+    for place in ("one", "another place"):
+        artifact = float_tiny(tmp_path / place / "model")
+        embed(artifact, "android", tmp_path / place / "app")
+    assert tree(tmp_path / "one" / "app") == tree(tmp_path / "another place" / "app")
+    assert not any(
+        str(tmp_path).encode() in content for content in tree(tmp_path / "one" / "app").values()
+    )
+
+
+def test_every_file_of_kotlin_parses(tmp_path):
+    embed(hostile_tiny(tmp_path / "model"), "android", tmp_path / "app", symbol="when")
+    files = [f for f in (tmp_path / "app").rglob("*") if f.suffix in (".kt", ".kts")]
+    assert len(files) == 8
+    for file in files:
+        assert mistakes(file, "tree_sitter_kotlin") == []
+    assert (tmp_path / "app/src/main/kotlin/edgeconv/when_/When.kt").is_file()
+
+
+def test_the_look_at_kotlin_sees_a_mistake(tmp_path):
+    (tmp_path / "bad.kt").write_text("fun f( = 1\n")
+    assert mistakes(tmp_path / "bad.kt", "tree_sitter_kotlin")
+
+
+def test_a_class_never_takes_a_name_that_its_own_code_uses(tmp_path):
+    whole = embedding(float_tiny(tmp_path / "model"))
+    classes = {
+        "list": "List_",
+        "byte_buffer": "ByteBuffer_",
+        "inputs": "Inputs_",
+        "input_x": "InputX_",
+        "my_digits": "MyDigits",
+        "float_array": "FloatArray_",
+    }
+    for symbol, name in classes.items():
+        written = android.files(dataclasses.replace(whole, symbol=symbol))
+        assert f"src/main/kotlin/edgeconv/{symbol}/{name}.kt" in written
+
+
+@pytest.mark.parametrize(
+    "package",
+    ["digits", "Com.example", "com.example.", "com..x", "com.fun.x", "com.new.x", "a.b c"],
+)
+def test_a_package_that_cannot_be_is_refused(tmp_path, package):
+    artifact = int8_tiny(tmp_path / "model")
+    with pytest.raises(UsageError, match="is no package") as raised:
+        embed(artifact, "android", tmp_path / "app", options={"package": package})
+    assert "com.example.digits" in raised.value.hint
+    assert not (tmp_path / "app").exists() or tree(tmp_path / "app") == {}
+
+
+@pytest.mark.parametrize("option", ["module", "plugin"])
+def test_an_option_is_yes_or_no(tmp_path, option):
+    with pytest.raises(UsageError, match=f"value of {option}"):
+        embed(int8_tiny(tmp_path / "m"), "android", tmp_path / "app", options={option: "maybe"})
+
+
+def test_a_type_that_the_interpreter_lacks_is_refused(tmp_path):
+    graph = Graph()
+    x, y = graph.tensor("x", (1, 2), "float32"), graph.tensor("y", (1, 2), "float16")
+    graph.operator("CAST", [x], [y])
+    model = packed(graph.model([x], [y], signature=("s", ["x"], ["y"])))
+    with pytest.raises(InputRefused, match="'y' is float16, which the interpreter") as raised:
+        embed(published(tmp_path / "m", model, recipe="float32"), "android", tmp_path / "app")
+    assert "float32, int8, uint8" in raised.value.hint
+
+
+def test_a_label_of_two_lines_is_refused(tmp_path):
+    whole = embedding(float_tiny(tmp_path / "model"))
+    broken = dataclasses.replace(whole, labels=("a", "b\nc", "d"), labelled=0)
+    with pytest.raises(InputRefused, match=r"the label 'b\\nc' is more than one line"):
+        shipped_model(broken)
+    with pytest.raises(InputRefused, match="more than one line"):
+        app_values(broken, b"", {"float32": "FloatArray"}, (), ())
+
+
+def test_an_open_dimension_other_than_the_batch_is_refused(tmp_path):
+    whole = embedding(float_tiny(tmp_path / "model"))
+    port = dataclasses.replace(whole.inputs[0], shape=(-1, -1))
+    with pytest.raises(InputRefused, match=r"\[-1, -1\], and an app needs a fixed one") as raised:
+        app_values(dataclasses.replace(whole, inputs=(port,)), b"", {"float32": "F"}, (), ())
+    assert "--shape x=1x..." in raised.value.hint
+
+
+def test_many_labels_are_in_literals_that_a_class_file_can_hold(tmp_path):
+    artifact = large_tiny(tmp_path / "model", 16 * 20_000)
+    labels = tmp_path / "labels.txt"
+    labels.write_text("\n".join(f"class {i}" for i in range(20_000)))
+    embed(artifact, "android", tmp_path / "app", labels=labels)
+    code = (tmp_path / "app" / KOTLIN).read_text()
+    start = code.index("val labels")
+    literals = re.findall(r'"([^"]*)",', code[start : code.index("flatMap", start)])
+    assert max(map(len, literals)) < 65535 / 3
+    named = [name for literal in literals for name in literal.split("\\u000a")]
+    assert named == [f"class {i}" for i in range(20_000)]
+
+
+PHOTO = Preprocessing(resize=(4, 6), channels="rgb", scale=1 / 255, mean=(0.5,), std=(0.25,))
+
+
+def image_metadata(tmp_path: Path, steps: Preprocessing | None) -> tuple[bytes, bytes]:
+    """The file that ships for an image model, and the flatbuffer in it."""
+    graph = Graph()
+    x = graph.tensor("x", (1, 4, 6, 3), "float32")
+    y = graph.tensor("y", (1, 4, 6, 3), "float32")
+    graph.operator("ADD", [x, x], [y])
+    content = packed(graph.model([x], [y], signature=("serving_default", ["photo"], ["y"])))
+    changes = {"preprocessing": {"": steps}} if steps else {}
+    artifact = published(tmp_path / "model", content, recipe="float32", **changes)
+    data = shipped_model(embedding(artifact))
+    model = parse(data, where="here")
+    return data, bytes(model.buffers[model.metadata[-1].buffer].data)
+
+
+def test_an_image_says_its_size_its_colours_and_its_normalisation(tmp_path):
+    from test_tflite_metadata import Read
+
+    _, raw = image_metadata(tmp_path, PHOTO)
+    (photo,) = Read.root(raw).many(3)[0].many(2)
+    assert photo.one(3).byte(0) == 2  # ImageProperties
+    (unit,) = photo.many(4)
+    # (x / 255 - 0.5) / 0.25 is (x - 127.5) / 63.75.
+    assert unit.one(1).floats(0) == pytest.approx([127.5])
+    assert unit.one(1).floats(1) == pytest.approx([63.75])
+    assert photo.text(1).startswith("Prepared by channels=rgb&resize=4x6")
+
+
+@pytest.mark.parametrize(
+    ("steps", "normalisation"),
+    [
+        (None, None),
+        (Preprocessing(channels="bgr", resize=(4, 6)), None),
+        (Preprocessing(resize=(4, 6), scale=0.0), None),
+        (Preprocessing(resize=(4, 6)), (0.0, 1.0)),
+    ],
+)
+def test_what_the_metadata_cannot_say_is_not_said(tmp_path, steps, normalisation):
+    from test_tflite_metadata import Read
+
+    _, raw = image_metadata(tmp_path, steps)
+    (photo,) = Read.root(raw).many(3)[0].many(2)
+    is_image = steps is not None and steps.channels != "bgr"
+    assert photo.one(3).byte(0) == (2 if is_image else 1)
+    found = [(unit.one(1).floats(0), unit.one(1).floats(1)) for unit in photo.many(4)]
+    assert found == ([([normalisation[0]], [normalisation[1]])] if normalisation else [])
+
+
+def test_each_property_of_a_task_is_declared_to_gradle(tmp_path):
+    code = android.files(embedding(int8_tiny(tmp_path / "model")))[TASKS].decode()
+    properties = re.findall(r"((?:    @get:\S+\n)+)    \w+ abstract val (\w+)", code)
+    assert len(properties) == code.count("abstract val")
+    kinds = {name: set(re.findall(r"@get:(\w+)", marks)) for marks, name in properties}
+    for name, marks in kinds.items():
+        assert len(marks & {"Input", "InputFiles", "InputDirectory", "OutputDirectory"}) <= 1, name
+        is_read = marks & {"InputFiles", "InputDirectory"}
+        assert ("PathSensitive" in marks) == bool(is_read), name
+    assert {name for name, marks in kinds.items() if "Internal" in marks} == {
+        "executable",
+        "workingDirectory",
+    }
+    assert re.findall(r"@CacheableTask\npublic abstract class (\w+)", code) == [
+        "ConvertTask",
+        "EmbedTask",
+    ]
+
+
+def test_the_options_that_the_plugin_gives_are_those_of_the_command_line(tmp_path):
+    from edgeconv.cli.convert import command as convert
+    from edgeconv.cli.embed import command as embed_command
+
+    code = android.files(embedding(int8_tiny(tmp_path / "model")))[TASKS].decode()
+    given = set(re.findall(r'"(--?[a-z-]+)"', code))
+    assert given == {"--to", "-o", "--quiet", "--symbol", "--option", "--target"}
+    known = {name for c in (convert, embed_command) for p in c.params for name in p.opts}
+    assert given <= known
+    named = re.findall(r'"--option", "(\w+)=', code)
+    assert set(named) == set(android.OPTIONS)

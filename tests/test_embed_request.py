@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from embed_models import HOSTILE, SIGNED, float_tiny, hostile_tiny, int8_tiny, published, tree
+from tiny_tflite import Graph, float_model, packed
+
+from edgeconv.embed import embed
+from edgeconv.embed.request import RECORD, embedded_already, make_request, read_labels
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.nouns import Embedded
+
+
+def request(file, directory, **options):
+    return make_request(file, "c", directory, **options)
+
+
+def test_the_symbol_is_the_models_name_as_an_identifier(tmp_path):
+    assert request(int8_tiny(tmp_path / "a"), tmp_path).symbol == "tiny"
+    assert request(int8_tiny(tmp_path / "b", name="Wake Word-2"), tmp_path).symbol == "wake_word_2"
+    assert request(int8_tiny(tmp_path / "c", name="日本"), tmp_path).symbol == "model"
+    assert request(int8_tiny(tmp_path / "d", name="class"), tmp_path).symbol == "class_model"
+    assert request(int8_tiny(tmp_path / "e", name="a" * 99), tmp_path).symbol == "a" * 48
+    assert request(hostile_tiny(tmp_path / "f"), tmp_path).symbol == "in_put_x_y_script_e"
+
+
+@pytest.mark.parametrize(
+    "symbol", ["7up", "a-b", "a b", "é", "_a", "a__b", "a\nb", 'a"b', "A" * 49, " ", "a;b"]
+)
+def test_a_symbol_that_is_no_identifier_is_refused(tmp_path, symbol):
+    with pytest.raises(UsageError, match="symbol"):
+        request(int8_tiny(tmp_path), tmp_path / "out", symbol=symbol)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("symbol", ["int", "class", "template", "nullptr", "main"])
+def test_a_symbol_that_is_a_word_of_the_language_is_refused(tmp_path, symbol):
+    with pytest.raises(UsageError, match="is a word of C") as refused:
+        request(int8_tiny(tmp_path), tmp_path / "out", symbol=symbol)
+    assert f"--symbol {symbol}_net" in str(refused.value)
+
+
+def test_an_unknown_target_or_option_is_named_with_the_nearest(tmp_path):
+    file = int8_tiny(tmp_path)
+    with pytest.raises(UsageError, match=r"unknown target 'cmak'[\s\S]*did you mean 'cmake'"):
+        make_request(file, "cmak", tmp_path)
+    with pytest.raises(UsageError, match=r"unknown option of c 'byte'[\s\S]*did you mean 'bytes'"):
+        request(file, tmp_path, options={"byte": "text"})
+
+
+def test_a_value_that_an_option_does_not_have_is_refused(tmp_path):
+    for name in ("bytes", "micro"):
+        with pytest.raises(UsageError, match=f"unknown value of {name} 'perhaps'"):
+            embed(int8_tiny(tmp_path), "c", tmp_path / "o", options={name: "perhaps"})
+
+
+def test_a_model_without_its_manifest_is_refused(tmp_path):
+    file = int8_tiny(tmp_path)
+    file.with_suffix(".json").unlink()
+    with pytest.raises(InputRefused, match=r"has no manifest[\s\S]*edgeconv convert"):
+        request(file, tmp_path)
+
+
+def test_a_model_edited_after_conversion_is_refused(tmp_path):
+    file = int8_tiny(tmp_path)
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    with pytest.raises(InputRefused, match="its content changed"):
+        request(file, tmp_path)
+
+
+def test_a_renamed_model_a_missing_one_and_a_directory_are_refused(tmp_path):
+    file = int8_tiny(tmp_path)
+    renamed = tmp_path / "other.tflite"
+    renamed.write_bytes(file.read_bytes())
+    (tmp_path / "other.json").write_bytes(file.with_suffix(".json").read_bytes())
+    with pytest.raises(InputRefused, match=r"is the manifest of tiny\.int8\.tflite, not of other"):
+        request(renamed, tmp_path)
+    with pytest.raises(InputRefused, match=r"nothing\.tflite does not exist"):
+        request(tmp_path / "nothing.tflite", tmp_path)
+    with pytest.raises(InputRefused, match=r"holds not one published model"):
+        request(tmp_path, tmp_path)
+    file.unlink()
+    with pytest.raises(InputRefused, match=r"tiny\.int8\.tflite, which .* describes, does not"):
+        request(file.with_suffix(".json"), tmp_path)
+
+
+def test_the_manifest_and_a_directory_with_one_model_name_it_as_well(tmp_path):
+    file = int8_tiny(tmp_path / "models")
+    for given in (file, file.with_suffix(".json"), tmp_path / "models"):
+        assert request(given, tmp_path).published.model == file
+
+
+def test_something_else_beside_it_is_no_manifest(tmp_path):
+    file = int8_tiny(tmp_path)
+    file.with_suffix(".json").write_text('{"format": 99}')
+    with pytest.raises(InputRefused, match="is no manifest of this version"):
+        request(file, tmp_path)
+
+
+def test_one_of_several_signatures_has_to_be_chosen(tmp_path):
+    file = float_tiny(tmp_path)
+    artifact = request(file, tmp_path).published.artifact
+    other = msgspec.structs.replace(artifact.signature, key="other")
+    file = float_tiny(tmp_path, signatures=(artifact.signature, other))
+    with pytest.raises(UsageError, match="has the signatures serving_default, other"):
+        request(file, tmp_path)
+    assert request(file, tmp_path, signature="other").signature.key == "other"
+    with pytest.raises(UsageError, match="unknown signature 'othr'"):
+        request(file, tmp_path, signature="othr")
+
+
+def test_labels_are_the_lines_of_a_file(tmp_path):
+    file = tmp_path / "labels.txt"
+    file.write_bytes("cat\r\ndog \u2028 x\n\U0001f600\n".encode())
+    assert read_labels(file) == ("cat", "dog \u2028 x", "\U0001f600")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a\n\nb\n", "line 2 is empty"),
+        (b"\xff\xfe", "are not UTF-8"),
+        (b"", "line 1 is empty"),
+        (b"a\n" * 100_001, "100001 lines"),
+    ],
+)
+def test_labels_that_cannot_be_are_refused(tmp_path, content, said):
+    (tmp_path / "labels.txt").write_bytes(content)
+    with pytest.raises(InputRefused, match=said):
+        read_labels(tmp_path / "labels.txt")
+    with pytest.raises(InputRefused, match="cannot be read"):
+        read_labels(tmp_path / "none.txt")
+
+
+def test_labels_that_fit_no_output_are_refused_with_the_outputs(tmp_path):
+    labels = tmp_path / "labels.txt"
+    labels.write_text("a\nb\n")
+    with pytest.raises(InputRefused, match=r"there are 2 labels.*'y' \[1, 3\]"):
+        embed(int8_tiny(tmp_path), "c", tmp_path / "out", labels=labels)
+    assert not (tmp_path / "out").exists()
+
+
+def test_data_that_the_model_cannot_take_is_refused(tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.zeros((5, 9), np.float32))
+    with pytest.raises(InputRefused, match="input 'x'"):
+        embed(float_tiny(tmp_path), "c", tmp_path / "out", data=str(tmp_path / "data.npz"))
+
+
+def test_a_model_without_inputs_is_refused(tmp_path):
+    graph = Graph()
+    constant = graph.tensor("c", (1, 2), "float32", data=np.ones((1, 2), np.float32))
+    out = graph.tensor("y", (1, 2), "float32")
+    graph.operator("ADD", [constant, constant], [out])
+    content = packed(graph.model([], [out], signature=("serving_default", [], ["y"])))
+    with pytest.raises(InputRefused, match="takes no input"):
+        embed(published(tmp_path, content), "c", tmp_path / "out")
+
+
+@pytest.mark.parametrize("target", ["c", "arduino", "zephyr", "cmake"])
+def test_an_open_dimension_other_than_the_batch_is_refused_in_c(tmp_path, target):
+    model = float_model(signature=SIGNED)
+    spec = model.subgraphs[0].tensors[0]
+    spec.shapeSignature = np.array([1, -1], np.int32)
+    file = published(tmp_path, packed(model), recipe="float32")
+    np.savez(tmp_path / "data.npz", x=np.ones((2, 4), np.float32))
+    with pytest.raises(InputRefused, match=r"'x' has the shape \[1, -1\].*needs a fixed one"):
+        embed(file, target, tmp_path / "out", data=str(tmp_path / "data.npz"))
+
+
+def test_what_is_up_to_date_is_known_and_what_is_not_is_made_again(tmp_path):
+    file, out = int8_tiny(tmp_path / "m"), tmp_path / "out"
+    assert embedded_already(request(file, out)) is None
+    embedded = embed(file, "c", out)
+    assert embedded_already(request(file, out)) == embedded
+    before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
+    assert embed(file, "c", out) == embedded
+    assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
+    for changed in ({"symbol": "z"}, {"vectors": 1}, {"options": {"bytes": "file"}}):
+        assert embedded_already(request(file, out, **changed)) is None
+    (out / "tiny.h").write_text("edited")
+    assert embedded_already(request(file, out)) is None
+    assert embed(file, "c", out) == embedded
+    assert "TINY_MODEL_SIZE" in (out / "tiny.h").read_text()
+
+
+def test_another_embedding_into_the_same_directory_takes_its_place(tmp_path):
+    file, out = int8_tiny(tmp_path / "m"), tmp_path / "out"
+    embed(file, "c", out)
+    embed(file, "python", out, symbol="other")
+    assert {path.split("/")[0] for path in tree(out)} == {"other", "pyproject.toml", RECORD}
+
+
+@pytest.mark.parametrize("target", ["arduino", "c", "cmake", "python", "zephyr"])
+def test_equal_models_anywhere_give_equal_bytes_and_no_path_or_hostile_name(tmp_path, target):
+    trees = []
+    for place in ("here", "over there"):
+        file = hostile_tiny(tmp_path / place / "models")
+        embed(file, target, tmp_path / place / "out")
+        trees.append(tree(tmp_path / place / "out"))
+    assert trees[0] == trees[1]
+    for path, content in trees[0].items():
+        assert str(tmp_path).encode() not in content, path
+        if not path.endswith((".tflite", ".bin", RECORD)):
+            assert content.isascii(), path
+            assert HOSTILE.encode() not in content, path
+
+
+def test_the_package_for_python_is_python_3_8(tmp_path):
+    import ast
+
+    embed(hostile_tiny(tmp_path / "m"), "python", tmp_path / "out", symbol="net")
+    files = sorted((tmp_path / "out" / "net").glob("*.py"))
+    assert len(files) == 4
+    for file in files:
+        ast.parse(file.read_text(), feature_version=(3, 8))
+
+
+def test_the_record_says_what_was_written(tmp_path):
+    out = tmp_path / "out"
+    embedded = embed(int8_tiny(tmp_path / "m"), "c", out, options={"bytes": "text"})
+    assert msgspec.json.decode((out / RECORD).read_bytes(), type=Embedded) == embedded
+    assert embedded.target == "c"
+    assert embedded.symbol == embedded.name == "tiny"
+    assert embedded.options == {"bytes": "text"}
+    assert {one.path for one in embedded.files} == {*tree(out)} - {RECORD}
+    assert "tensor arena" in embedded.notes[0]

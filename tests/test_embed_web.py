@@ -1,0 +1,379 @@
+"""The target web, in node; tests/integration/test_embed_web_page.py has the browser."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from embed_models import HOSTILE, float_tiny, hostile_tiny, int8_tiny, tree
+from embed_web_models import fixed_float_model, three_inputs_model, uint8_model, variable_model, web
+
+from edgeconv.embed.embedding import embed, make_embedding
+from edgeconv.embed.request import embedded_already, make_request
+from edgeconv.embed.targets.web import files
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.nouns import Embedded, Preprocessing, TensorSpec
+from edgeconv.runtimes.tensors import dequantized, quantized
+
+if TYPE_CHECKING:
+    from edgeconv.embed.interface import Embedding
+
+NODE = shutil.which("node")
+needs_node = pytest.mark.skipif(NODE is None, reason="there is no node on PATH")
+SCALED = {"preprocessing": {"": Preprocessing(resize=(2, 2), scale=1 / 127.5, mean=(1.0,))}}
+
+
+@pytest.fixture(scope="module")
+def gesture(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Embedded]:
+    """A model that no test changes, and what was written."""
+    return web(tmp_path_factory.mktemp("gesture"), uint8_model())
+
+
+def evaluated(directory: Path, code: str, *, symbol: str = "gesture") -> Any:
+    """What `code` returns in node; `it` is the module. LiteRT.js is not needed for it."""
+    program = f"""
+        import * as it from {json.dumps(str(directory / f"{symbol}.js"))};
+        const answer = await (async () => {{ {code} }})();
+        process.stdout.write(JSON.stringify(answer));
+    """
+    assert NODE is not None
+    command = [NODE, "--input-type=module", "--eval", program]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_files_are_those_of_an_es_module_with_types_a_test_page_and_the_model(gesture):
+    directory, embedded = gesture
+    assert [one.path for one in embedded.files] == [
+        "gesture.d.ts",
+        "gesture.js",
+        "gesture.tflite",
+        "gesture_golden.bin",
+        "gesture_self_test.d.ts",
+        "gesture_self_test.html",
+        "gesture_self_test.js",
+        "package.json",
+    ]
+    assert (directory / "gesture.tflite").read_bytes() == uint8_model()
+    assert "npm install" in embedded.notes[0]
+    assert "gesture_self_test.html" in embedded.notes[0]
+
+
+def test_equal_models_give_equal_files_wherever_they_are(tmp_path):
+    first, _ = web(tmp_path / "here", uint8_model(), changes=SCALED)
+    second, _ = web(tmp_path / "somewhere" / "else", uint8_model(), changes=SCALED)
+    assert tree(first) == tree(second)
+    for path, content in tree(first).items():
+        assert str(tmp_path).encode() not in content, path
+
+
+@needs_node
+def test_the_module_says_what_the_manifest_says(tmp_path):
+    labels = tmp_path / "labels.txt"
+    labels.write_text("fist\n", encoding="utf-8")
+    directory, embedded = web(tmp_path, uint8_model(), changes=SCALED, labels=labels)
+    said = evaluated(
+        directory,
+        "return { name: it.name, sha256: it.sha256, size: it.sizeBytes, labels: it.labels,"
+        " url: it.modelUrl.pathname, image: it.inputs.image, scores: it.outputs.scores };",
+    )
+    assert said["sha256"] == embedded.model_sha256
+    assert said["size"] == len(uint8_model())
+    assert said["name"] == "tiny"
+    assert said["labels"] == ["fist"]
+    assert Path(said["url"]) == directory / "gesture.tflite"
+    assert said["image"] == {
+        "name": "image",
+        "index": 0,
+        "graphIndex": 0,
+        "shape": [1, 2, 2, 1],
+        "elements": 4,
+        "bytes": 4,
+        "dtype": "uint8",
+        "scale": 0.5,
+        "zeroPoint": 128,
+        "lowest": 0,
+        "highest": 255,
+        "preprocessing": {"resize": [2, 2], "scale": 1 / 127.5, "mean": [1.0]},
+        "preprocessingText": "resize=2x2&scale=1/127.5&mean=1",
+    }
+    assert said["scores"]["zeroPoint"] == 100
+    assert "preprocessing" not in said["scores"]
+
+
+@needs_node
+def test_levels_are_those_that_edgeconv_itself_makes(gesture):
+    directory, _ = gesture
+    values = [*np.arange(-70, 70, 0.125), 1e30, -1e30, 1e-30]
+    levels = [*range(256)]
+    said = evaluated(
+        directory,
+        f"return [[...it.inputs.image.quantize({json.dumps(values)})],"
+        f" [...it.inputs.image.dequantize(Uint8Array.from({levels}))],"
+        " [...it.inputs.image.quantize([NaN, Infinity, -Infinity])]];",
+    )
+    spec = TensorSpec(name="image", shape=(1,), dtype="uint8", scale=(0.5,), zero_point=(128,))
+    assert said[0] == quantized(np.array(values), spec).tolist()
+    assert said[1] == dequantized(np.array(levels, np.uint8), spec).tolist()
+    assert said[2] == [0, 255, 0]
+
+
+@needs_node
+def test_stored_values_are_normalised_by_channel_as_in_training(tmp_path):
+    from edgeconv.data.preprocess import preprocess
+
+    steps = Preprocessing(scale=1 / 255, mean=(0.5, 0.25), std=(0.125, 2.0))
+    model = fixed_float_model(signature=("serving_default", ["x"], ["y"]))
+    directory, _ = web(tmp_path, model, changes={"preprocessing": {"x": steps}})
+    stored = np.array([[0, 255], [128, 7]], np.uint8)
+    said = evaluated(directory, "return [...it.inputs.x.normalize([0, 255, 128, 7])];")
+    expected = preprocess(stored, steps, "x")
+    np.testing.assert_allclose(said, expected.ravel(), atol=1e-6)
+
+
+@needs_node
+def test_a_tensor_that_is_not_quantised_has_no_helpers_that_it_cannot_have(tmp_path):
+    directory, _ = web(tmp_path, three_inputs_model())
+    said = evaluated(
+        directory,
+        "return Object.entries({...it.inputs, ...it.outputs}).map(([id, t]) =>"
+        " [id, t.graphIndex, t.array.name, typeof t.quantize, typeof t.dequantize]);",
+    )
+    plain = ["undefined", "undefined"]
+    assert said == [
+        ["second", 1, "Float32Array", *plain],
+        ["count", 2, "Int32Array", *plain],
+        ["first", 0, "Float32Array", *plain],
+        ["twice", 1, "Int32Array", *plain],
+        ["sum", 0, "Float32Array", *plain],
+    ]
+
+
+@needs_node
+def test_hostile_names_stay_text(tmp_path):
+    labels = tmp_path / "labels.txt"
+    labels.write_text(f"{HOSTILE.replace(chr(10), '')}\n", encoding="utf-8")
+    content = uint8_model(HOSTILE, "__proto__", HOSTILE)
+    directory, _ = web(tmp_path, content, changes={"name": HOSTILE}, labels=labels)
+    said = evaluated(
+        directory,
+        "return [it.name, it.labels, Object.entries(it.inputs).map(([id, t]) => [id, t.name]),"
+        " Object.entries(it.outputs).map(([id, t]) => [id, t.name])];",
+    )
+    assert said == [
+        HOSTILE,
+        [HOSTILE.replace("\n", "")],
+        [["inPutXYScriptE", HOSTILE]],
+        [["proto", "__proto__"]],
+    ]
+    assert json.loads((directory / "package.json").read_bytes())["description"].startswith(HOSTILE)
+    for name in ("gesture_self_test.js", "gesture_self_test.html"):
+        assert (directory / name).read_text("ascii").count("</script>") in (0, 2)
+
+
+@needs_node
+def test_every_script_is_one(tmp_path):
+    content = uint8_model(HOSTILE, "constructor", HOSTILE)
+    directory, _ = web(tmp_path, content, changes={"name": HOSTILE})
+    for script in sorted(directory.glob("*.js")):
+        done = subprocess.run(
+            [str(NODE), "--check", script], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
+@needs_node
+def test_a_changed_model_is_known_by_its_hash(gesture):
+    directory, _ = gesture
+    said = evaluated(
+        directory,
+        "const { readFileSync } = await import('node:fs');"
+        "const bytes = new Uint8Array(readFileSync(it.modelUrl));"
+        "const right = await it.isModel(bytes);"
+        "bytes[bytes.length - 1] ^= 1;"
+        "return [right, await it.isModel(bytes), await it.isModel(bytes.slice(1))];",
+    )
+    assert said == [True, False, False]
+
+
+# What the module asks of @litertjs/core; the real one needs a browser.
+FAKE = """
+    let loaded;
+    class Tensor {
+      constructor(values, shape) { Object.assign(this, { values, shape, alive: true }); ++alive; }
+      async data() { return this.values; }
+      delete() { --alive; }
+    }
+    let alive = 0;
+    const details = (name) => () => [{ name }];
+    const runner = {
+      getInputDetails: details("image"), getOutputDetails: details("scores"),
+      run: async ([x]) => [new Tensor(x.values.map((v) => v + 1), x.shape)],
+    };
+    const litert = {
+      Tensor,
+      getGlobalLiteRtPromise: () => loaded,
+      loadLiteRt: (path) => { loaded = Promise.resolve(path); },
+      loadAndCompile: async () => ({ signatures: { serving_default: runner }, delete() {} }),
+    };
+    const { readFileSync } = await import("node:fs");
+    globalThis.fetch = async (url) => ({ ok: true, arrayBuffer: async () => {
+      const { buffer, byteOffset, length } = readFileSync(url);
+      return buffer.slice(byteOffset, byteOffset + length);
+    } });
+    const refusal = async (what) => {
+      try { await what(); return ""; } catch (error) { return error.message; }
+    };
+"""
+
+
+@needs_node
+def test_run_takes_numbers_or_levels_gives_numbers_and_frees_its_tensors(gesture):
+    directory, _ = gesture
+    said = evaluated(
+        directory,
+        FAKE
+        + """
+        const before = await refusal(() => it.load({ litert }));
+        const model = await it.load({ litert, wasm: "wasm/" });
+        const numbers = await model.run({ image: [0, 0.5, -64, 1000] });
+        const levels = await model.run({ image: Uint8Array.of(0, 1, 2, 3) });
+        const raw = await model.runRaw({ image: Uint8Array.of(0, 1, 2, 3) });
+        return [before, [...numbers.scores], [...levels.scores], [...raw.scores],
+          numbers.scores.constructor.name, raw.scores.constructor.name, alive,
+          await refusal(() => model.run({ image: [1] })), await refusal(() => model.run({})),
+          await refusal(() => model.runRaw({ image: [1, 2, 3, 4] }))];
+        """,
+    )
+    assert "give `wasm`" in said[0]
+    # Levels 128, 129, 0, 255 and one more, of which 256 is 0; from zero point 100.
+    assert said[1:4] == [[29, 30, -99, -100], [-99, -98, -97, -96], [1, 2, 3, 4]]
+    assert said[4:7] == ["Float32Array", "Uint8Array", 0]
+    assert said[7:] == [
+        "input image has 1 values, and 4 are needed",
+        "input image has undefined values, and 4 are needed",
+        "input image is no Uint8Array of 4",
+    ]
+
+
+@needs_node
+def test_a_model_that_was_exchanged_is_not_loaded(tmp_path):
+    directory, _ = web(tmp_path, uint8_model())
+    (directory / "gesture.tflite").write_bytes(bytes(len(uint8_model())))
+    said = evaluated(
+        directory,
+        FAKE
+        + """
+        const options = { litert, wasm: "wasm/" };
+        return [await refusal(() => it.load(options)),
+          await refusal(() => it.load({ ...options, check: false }))];
+        """,
+    )
+    assert said[0].endswith("gesture.tflite is not the model that this code was made for")
+    assert said[1] == ""
+
+
+@needs_node
+def test_the_self_test_passes_what_is_within_tolerance_and_names_what_is_not(tmp_path):
+    directory, _ = web(tmp_path, uint8_model(), vectors=3)
+    golden = directory / "gesture_golden.bin"
+    # Of each vector: 4 inputs, then 4 outputs, each in 16 bytes. The fake adds 1 to each level,
+    # so the second vector is off by one.
+    assert len(golden.read_bytes()) == 3 * 32
+    vectors = [(bytes([0, 1, 2, 3]), bytes(out)) for out in ([1, 2, 3, 4], [0, 2, 3, 4])]
+    changed = bytearray(
+        b"".join(part.ljust(16, b"\0") for v in (*vectors, vectors[0]) for part in v)
+    )
+    golden.write_bytes(changed)
+    self_test = f"""
+        const {{ selfTest }} = await import({json.dumps(str(directory / "gesture_self_test.js"))});
+        const report = await selfTest({{ litert, wasm: "wasm/" }});
+        return [report, alive];
+    """
+    passed, alive = evaluated(directory, FAKE + self_test)
+    assert passed == {"verdict": "passed", "message": "", "vectors": 3, "largestDifference": 1}
+    assert alive == 0
+    changed[18] = 9
+    golden.write_bytes(changed)
+    failed, _ = evaluated(directory, FAKE + self_test)
+    assert failed["verdict"] == "output-differs"
+    assert failed["message"] == "vector 0, output scores, element 2: 3, and 9 was expected"
+    golden.write_bytes(changed[:-1])
+    torn, _ = evaluated(directory, FAKE + self_test)
+    assert torn["verdict"] == "run-failed"
+    assert torn["message"].endswith("gesture_golden.bin has 95 bytes")
+    (directory / "gesture.tflite").write_bytes(bytes(len(uint8_model())))
+    exchanged, _ = evaluated(directory, FAKE + self_test)
+    assert exchanged["verdict"] == "model-changed"
+
+
+@pytest.mark.parametrize(
+    ("make", "match", "hint"),
+    [
+        (float_tiny, r"the shape \[-1, 4\]", "--batch 1"),
+        (int8_tiny, "'x' is int8, and LiteRT.js takes", "--io uint8"),
+        (hostile_tiny, "is int8, and LiteRT.js takes", "--io uint8"),
+    ],
+)
+def test_what_litert_js_cannot_run_is_refused(tmp_path, make, match, hint):
+    model = make(tmp_path / "published")
+    with pytest.raises(InputRefused, match=match) as raised:
+        embed(model, "web", tmp_path / "web")
+    assert hint in raised.value.hint
+    assert not (tmp_path / "web").exists()
+
+
+def test_variable_tensors_are_refused(tmp_path):
+    with pytest.raises(InputRefused, match=r"tiny has variable tensors, .* LiteRT\.js") as raised:
+        web(tmp_path, variable_model())
+    assert "python" in raised.value.hint
+
+
+@pytest.fixture(scope="module")
+def embedding(gesture: tuple[Path, Embedded]) -> Embedding:
+    """What the target was given for it."""
+    model = gesture[0].parent / "published" / "tiny.int8.tflite"
+    return make_embedding(make_request(model, "web", "unused", symbol="gesture"))
+
+
+@pytest.mark.parametrize("address", ["/npm/", "../a/", "./", "https://host/npm/@1.2/", "/"])
+def test_the_page_takes_litert_js_from_where_it_is_told(embedding, address):
+    made = files(dataclasses.replace(embedding, options={"packages": address}))
+    page = made["gesture_self_test.html"].decode("ascii")
+    imports = json.loads(page.split('<script type="importmap">')[1].split("</script>")[0])
+    assert imports["imports"]["@litertjs/core"] == f"{address}@litertjs/core/dist/index.js"
+
+
+@pytest.mark.parametrize("address", ["", "node_modules/", "./npm", "javascript:x/", "/a b/", "/é/"])
+def test_an_address_that_no_page_can_take_modules_from_is_refused(embedding, address):
+    with pytest.raises(UsageError, match="is no address of a directory"):
+        files(dataclasses.replace(embedding, options={"packages": address}))
+
+
+def test_an_option_that_is_none_of_web_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="option of web"):
+        web(tmp_path, uint8_model(), options={"bytes": "text"})
+
+
+def test_the_symbol_begins_the_files_and_names_the_package(tmp_path):
+    directory, _ = web(tmp_path, uint8_model(), symbol="Gesture_2")
+    package = json.loads((directory / "package.json").read_bytes())
+    assert package["name"] == "gesture_2"
+    assert package["peerDependencies"] == {"@litertjs/core": "^2.5.3"}
+    for entry in package["exports"].values():
+        for path in entry.values() if isinstance(entry, dict) else [entry]:
+            assert (directory / path).is_file()
+
+
+def test_nothing_is_done_where_all_is_there(gesture):
+    directory, embedded = gesture
+    model = directory.parent / "published" / "tiny.int8.tflite"
+    request = make_request(model, "web", directory, symbol="gesture")
+    assert embedded_already(request) == embedded

@@ -1,0 +1,531 @@
+"""Limits on what is left to chance: drops, classes, flips, the lock and times."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_gate import LATENCY, agreement, measured, report
+
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.gate.judge import check, class_drops
+from edgeconv.nouns import (
+    Accuracy,
+    Budget,
+    DataIdentity,
+    Finding,
+    Judging,
+    Latency,
+    Limits,
+    LockedModel,
+    LockedStage,
+    Measurement,
+    Report,
+)
+
+DATA = DataIdentity(source="npz", samples=1000, sha256="d" * 64)
+
+
+def answers(wrong: set[int] | range, samples: int = 1000, classes: int = 10) -> Accuracy:
+    """Right but for these samples; sample i is of class i modulo `classes`."""
+    correct = "".join("0" if i in wrong else "1" for i in range(samples))
+    said = tuple((i + (i in wrong)) % classes for i in range(samples))
+    value = correct.count("1") / samples
+    return Accuracy(value=value, samples=samples, correct=correct, predicted=said)
+
+
+def beside(after: Accuracy | None, before: Accuracy | None = None, **changes: Any) -> Report:
+    """A report of one artifact beside a baseline that is right throughout."""
+    trained = before or answers(set(), after.samples if after else 1000)
+    found = report(measured(accuracy=after, **changes), baseline_accuracy=trained)
+    samples = trained.samples
+    return msgspec.structs.replace(
+        found,
+        data=msgspec.structs.replace(DATA, samples=samples),
+        labels=tuple(i % 10 for i in range(samples)),
+    )
+
+
+def locked(rows: Report, **changes: Any) -> LockedModel:
+    """The state of this report, as it would be locked."""
+    assert rows.data is not None
+    models = [row for row in rows.measurements if row.accuracy is not None]
+    values: dict[str, Any] = {
+        "name": "digits",
+        "inputs": {},
+        "test_sha256": rows.data.sha256,
+        "test_samples": rows.data.samples,
+        "stages": tuple(
+            LockedStage(
+                name=row.name,
+                role=row.role,
+                recipe=row.recipe,
+                sha256=row.sha256,
+                size_bytes=row.size_bytes,
+                accuracy=row.accuracy,
+            )
+            for row in models
+        ),
+    }
+    return LockedModel(**{**values, **changes})
+
+
+def judged(rows: Report, judging: Judging | None = None, **limits: Any) -> Finding:
+    (finding,) = check(rows, Budget(every=Limits(**limits)), judging=judging or Judging()).findings
+    return finding
+
+
+def test_a_drop_fails_where_its_lower_bound_is_above_the_limit() -> None:
+    found = judged(beside(answers(range(40))), max_accuracy_drop=0.01)
+    assert (found.outcome, found.ok, found.actual) == ("failed", False, pytest.approx(0.04))
+    assert found.interval is not None
+    assert 0.01 < found.interval[0] < 0.04 < found.interval[1]
+    assert (found.method, found.confidence, found.samples) == ("exact mcnemar", 0.95, 1000)
+    assert (found.reference, found.samples_needed) == ("baseline", None)
+
+
+def test_a_drop_passes_where_its_upper_bound_is_within_the_limit() -> None:
+    found = judged(beside(answers(range(4))), max_accuracy_drop=0.01)
+    assert found.outcome == "passed"
+    assert found.interval is not None
+    assert found.interval[1] <= 0.01
+
+
+def test_between_the_two_it_is_inconclusive_and_says_how_many_samples_would_do() -> None:
+    found = judged(beside(answers(range(9))), max_accuracy_drop=0.01)
+    assert (found.outcome, found.severity, found.ok) == ("inconclusive", "error", False)
+    assert found.samples_needed is not None
+    assert found.samples_needed > 1000
+
+
+def test_fifty_samples_are_too_few_even_where_no_answer_differs() -> None:
+    found = judged(beside(answers(set(), 50)), max_accuracy_drop=0.01)
+    assert (found.outcome, found.actual, found.samples) == ("inconclusive", 0.0, 50)
+    assert found.interval == pytest.approx((-0.058, 0.058), abs=0.001)
+    assert found.samples_needed is not None
+    assert 3000 < found.samples_needed < 5000
+
+
+def test_what_cannot_be_told_is_a_warning_by_choice_and_what_fails_is_not() -> None:
+    choice = Judging(inconclusive="warn")
+    open_ = judged(beside(answers(range(9))), choice, max_accuracy_drop=0.01)
+    assert (open_.outcome, open_.severity, open_.ok) == ("inconclusive", "warn", True)
+    assert judged(beside(answers(range(40))), choice, max_accuracy_drop=0.01).severity == "error"
+
+
+def test_a_limit_of_nothing_can_fail_and_never_be_shown_to_hold() -> None:
+    equal = judged(beside(answers(set())), max_accuracy_drop=0.0)
+    assert (equal.outcome, equal.samples_needed) == ("inconclusive", None)
+    assert "allow a little more than 0" in equal.reason
+    assert judged(beside(answers(range(9))), max_accuracy_drop=0.0).outcome == "failed"
+
+
+def test_an_artifact_better_than_the_baseline_passes() -> None:
+    found = judged(beside(answers(range(10)), answers(range(80))), max_accuracy_drop=0.0)
+    assert (found.outcome, found.actual) == ("passed", pytest.approx(-0.07))
+
+
+def test_a_higher_confidence_fails_later() -> None:
+    rows = beside(answers(range(20)))
+    outcomes = [
+        judged(rows, Judging(confidence=sure), max_accuracy_drop=0.01).outcome
+        for sure in (0.8, 0.95, 0.99999)
+    ]
+    assert outcomes == ["failed", "failed", "inconclusive"]
+
+
+@pytest.mark.parametrize("sure", [0.0, 0.4, 1.0, 1.5, float("nan")])
+def test_a_confidence_that_is_none_is_refused(sure: float) -> None:
+    with pytest.raises(UsageError, match="is not between"):
+        judged(beside(answers(set())), Judging(confidence=sure), max_accuracy_drop=0.01)
+
+
+@pytest.mark.parametrize("limit", [0.5, 0.9, 1.0])
+def test_a_limit_that_lets_everything_through_holds(limit: float) -> None:
+    for wrong in (range(0), range(100)):
+        found = judged(beside(answers(wrong)), max_accuracy_drop=limit)
+        assert found.outcome == "passed"
+
+
+def test_more_limits_share_how_often_they_may_fail_wrongly() -> None:
+    rows = beside(answers(range(20)))
+    alone = judged(rows, max_accuracy_drop=0.01)
+    budget = Budget(every=Limits(max_accuracy_drop=0.01, min_accuracy=0.5, max_flip_rate=0.9))
+    among = check(rows, budget).findings[0]
+    assert among.limit == alone.limit
+    assert alone.interval is not None
+    assert among.interval is not None
+    assert among.interval[0] < alone.interval[0]
+    assert among.interval[1] == alone.interval[1]
+
+
+def test_a_warning_takes_nothing_away_from_what_may_fail_the_gate() -> None:
+    rows = beside(answers(range(20)))
+    warned = {"limit": 0.5, "severity": "warn"}
+    limits = msgspec.convert({"max-accuracy-drop": 0.01, "min-accuracy": warned}, Limits)
+    among = check(rows, Budget(every=limits)).findings
+    assert among[0] == judged(rows, max_accuracy_drop=0.01)
+    assert among[1].severity == "warn"
+
+
+def test_a_relative_drop_is_held_against_its_share_of_the_reference() -> None:
+    before, after = answers(range(500)), answers(range(550))
+    rows = beside(after, before)
+    found = judged(rows, max_relative_accuracy_drop=0.05)
+    assert (found.outcome, found.actual) == ("failed", pytest.approx(0.1))
+    assert judged(rows, max_relative_accuracy_drop=0.2).outcome == "passed"
+    assert judged(rows, max_relative_accuracy_drop=0.1).outcome == "inconclusive"
+    nothing = beside(answers(range(1000)), answers(range(1000)))
+    assert judged(nothing, max_relative_accuracy_drop=0.5).outcome == "missing"
+
+
+@pytest.mark.parametrize(
+    ("right", "outcome"), [(990, "passed"), (950, "inconclusive"), (920, "failed")]
+)
+def test_a_least_accuracy_is_held_against_the_bounds_of_it(right: int, outcome: str) -> None:
+    found = judged(beside(answers(range(1000 - right))), min_accuracy=0.95)
+    assert (found.outcome, found.actual, found.reference) == (outcome, right / 1000, "")
+    assert found.method == "clopper-pearson"
+
+
+def test_a_least_accuracy_of_a_metric_of_which_less_is_better_is_no_limit() -> None:
+    error = Accuracy(
+        metric="mae", value=2.0, samples=3, higher_is_better=False, per_sample=(2.0,) * 3
+    )
+    found = judged(beside(error, error), min_accuracy=0.5)
+    assert found.outcome == "missing"
+    assert "less is better" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("changed", "outcome"), [(2, "passed"), (12, "inconclusive"), (40, "failed")]
+)
+def test_flips_are_held_against_the_bounds_of_their_share(changed: int, outcome: str) -> None:
+    found = judged(beside(answers(range(changed))), max_flip_rate=0.01)
+    assert (found.outcome, found.actual) == (outcome, changed / 1000)
+    assert (found.samples_needed is not None) == (outcome == "inconclusive")
+
+
+def test_flips_need_no_labels() -> None:
+    rows = beside(None, agreement=(agreement("scores", 30.0, flips=4),))
+    found = judged(rows, max_flip_rate=0.9)
+    assert (found.outcome, found.actual, found.samples) == ("passed", 0.4, 10)
+
+
+def test_one_class_that_dropped_fails_and_is_named_though_the_whole_is_within_the_limit() -> None:
+    broken = {i for i in range(1000) if i % 10 == 3 and i < 400}
+    rows = msgspec.structs.replace(beside(answers(broken)), class_names=tuple("abcdefghij"))
+    assert judged(rows, max_accuracy_drop=0.06).outcome == "passed"
+    found = judged(rows, max_class_drop=0.1)
+    assert (found.outcome, found.subject, found.actual) == ("failed", "d", pytest.approx(0.4))
+    assert found.samples == 100
+    drops = class_drops(rows)
+    assert [(one.kind, one.name, one.before, one.after) for one in drops] == [
+        ("class", "d", 1.0, 0.6)
+    ]
+    assert drops[0].interval[0] > 0.2
+
+
+def test_a_class_of_few_samples_is_inconclusive() -> None:
+    found = judged(beside(answers(set(), 100)), max_class_drop=0.1)
+    assert (found.outcome, found.samples) == ("inconclusive", 10)
+    assert found.samples_needed is not None
+    assert "inconclusive too" in found.reason
+
+
+def test_the_worst_class_names_those_that_failed_with_it() -> None:
+    broken = {i for i in range(1000) if i % 10 in (2, 7) and i < 500}
+    found = judged(beside(answers(broken)), max_class_drop=0.1)
+    assert (found.outcome, found.subject) == ("failed", "2")
+    assert "failed too: 7" in found.reason
+
+
+def test_a_slice_is_held_like_a_class() -> None:
+    rows = beside(answers({i for i in range(400) if i % 4 == 0}))
+    slices = ["night" if i < 400 else "day" for i in range(1000)]
+    budget = Budget(every=Limits(max_slice_drop=0.15))
+    (found,) = check(rows, budget, slices=slices).findings
+    assert (found.outcome, found.subject, found.actual) == ("failed", "night", 0.25)
+    named = [one.name for one in class_drops(rows, slices=slices) if one.kind == "slice"]
+    assert named == ["night"]
+    without = check(rows, budget).findings[0]
+    assert (without.outcome, without.reason) == (
+        "missing",
+        "the slices of the test samples are not given",
+    )
+
+
+def test_slices_that_do_not_fit_the_samples_are_refused() -> None:
+    with pytest.raises(InputRefused, match="3 slices for 1000 test samples"):
+        check(beside(answers(set())), Budget(every=Limits(max_slice_drop=0.1)), slices=["a"] * 3)
+
+
+def test_classes_of_a_metric_that_counts_nothing_are_judged_by_what_is_said() -> None:
+    right = answers({3, 13, 23})
+    f1 = Accuracy(
+        metric="f1",
+        value=0.99,
+        samples=1000,
+        per_sample=(0.99,) * 1000,
+        predicted=right.predicted,
+    )
+    sound = msgspec.structs.replace(f1, predicted=answers(set()).predicted)
+    found = judged(beside(f1, sound), max_class_drop=0.5)
+    assert (found.outcome, found.subject, found.actual) == ("passed", "3", pytest.approx(0.03))
+    bare = msgspec.structs.replace(f1, predicted=())
+    found = judged(beside(bare, bare), max_class_drop=0.5)
+    assert found.outcome == "missing"
+    assert "no value of a class" in found.reason
+
+
+def errors(values: list[float]) -> Accuracy:
+    return Accuracy(
+        metric="mae",
+        value=sum(values) / len(values),
+        samples=len(values),
+        higher_is_better=False,
+        per_sample=tuple(values),
+    )
+
+
+def test_a_metric_that_is_a_mean_is_judged_by_the_paired_bootstrap() -> None:
+    before = [1.0 + (i * 37 % 100) / 100 for i in range(200)]
+    after = [value + 0.05 + (i * 13 % 10) / 100 for i, value in enumerate(before)]
+    rows = beside(errors(after), errors(before))
+    outcomes = [judged(rows, max_accuracy_drop=limit) for limit in (0.05, 0.095, 0.12)]
+    assert [one.outcome for one in outcomes] == ["failed", "inconclusive", "passed"]
+    assert {one.method for one in outcomes} == {"paired bootstrap"}
+    assert outcomes[0].actual == pytest.approx(0.095)
+    assert judged(rows, max_relative_accuracy_drop=0.03).outcome == "failed"
+    assert judged(rows, max_relative_accuracy_drop=0.1).outcome == "passed"
+
+
+def test_right_answers_may_be_resampled_on_request() -> None:
+    rows = beside(answers(range(40)))
+    found = judged(rows, Judging(method="bootstrap", resamples=2000), max_accuracy_drop=0.01)
+    exact = judged(rows, max_accuracy_drop=0.01)
+    assert (found.outcome, found.method) == ("failed", "paired bootstrap")
+    assert found.interval == pytest.approx(exact.interval, abs=0.003)
+
+
+def test_a_method_that_does_not_fit_the_metric_is_refused() -> None:
+    rows = beside(errors([1.0, 2.0]), errors([1.0, 2.0]))
+    with pytest.raises(UsageError, match="mcnemar counts right answers"):
+        judged(rows, Judging(method="mcnemar"), max_accuracy_drop=0.1)
+
+
+@pytest.mark.parametrize(
+    ("before", "reason"),
+    [
+        (Accuracy(metric="top5", value=1.0, samples=10, correct="1" * 10), "was top5"),
+        (Accuracy(value=1.0, samples=9, correct="1" * 9), "9"),
+        (Accuracy(value=1.0, samples=10, correct="1" * 8), "no result for every sample"),
+    ],
+)
+def test_what_cannot_be_paired_is_missing_and_says_why(before: Accuracy, reason: str) -> None:
+    after = Accuracy(value=1.0, samples=10, correct="1" * 10)
+    found = judged(beside(after, before), max_accuracy_drop=1.0)
+    assert (found.outcome, found.ok) == ("missing", False)
+    assert reason in found.reason
+
+
+def test_without_a_trained_model_there_is_no_drop() -> None:
+    rows = msgspec.structs.replace(beside(answers(set())), baseline=None)
+    found = judged(rows, max_accuracy_drop=1.0)
+    assert (found.outcome, found.reason) == ("missing", "the trained model was not measured")
+
+
+DROP = Budget(every=Limits(max_accuracy_drop=0.01))
+
+
+def test_with_a_lock_every_model_is_held_against_it_too_and_first_the_trained_one() -> None:
+    rows = beside(answers(range(4)))
+    verdict = check(rows, DROP, locked=locked(rows))
+    assert [(one.model, one.reference, one.outcome) for one in verdict.findings] == [
+        ("digits", "lock", "passed"),
+        ("digits.int8", "baseline", "passed"),
+        ("digits.int8", "lock", "passed"),
+    ]
+
+
+def test_the_same_file_with_the_same_answers_needs_no_statistics() -> None:
+    rows = beside(answers(set(), 50))
+    of_lock = [
+        one for one in check(rows, DROP, locked=locked(rows)).findings if one.reference == "lock"
+    ]
+    assert [(one.outcome, one.method, one.interval) for one in of_lock] == [
+        ("passed", "same file", (0.0, 0.0))
+    ] * 2
+    other = msgspec.structs.replace(
+        rows,
+        measurements=(
+            *rows.measurements[:1],
+            msgspec.structs.replace(rows.measurements[1], sha256="1"),
+        ),
+    )
+    changed = check(other, DROP, locked=locked(rows)).findings[-1]
+    assert (changed.reference, changed.outcome) == ("lock", "inconclusive")
+
+
+def test_a_worse_retrain_fails_beside_the_lock_though_its_artifact_follows_it() -> None:
+    before = beside(answers(set()))
+    worse = answers(range(60))
+    now = msgspec.structs.replace(
+        report(measured(accuracy=worse, sha256="2"), baseline_accuracy=worse),
+        data=before.data,
+    )
+    now = msgspec.structs.replace(now, baseline=msgspec.structs.replace(now.baseline, sha256="3"))
+    found = check(now, DROP, locked=locked(before)).findings
+    assert [(one.model, one.reference, one.outcome) for one in found] == [
+        ("digits", "lock", "failed"),
+        ("digits.int8", "baseline", "passed"),
+        ("digits.int8", "lock", "failed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [({"test_sha256": "e"}, "test data are others"), ({"preprocessing": "x"}, "preprocessed")],
+)
+def test_a_lock_of_other_test_data_is_no_reference(change: dict[str, Any], reason: str) -> None:
+    rows = beside(answers(range(4)))
+    found = check(rows, DROP, locked=locked(rows, **change)).findings
+    of_lock = [one for one in found if one.reference == "lock"]
+    assert [one.outcome for one in of_lock] == ["missing", "missing"]
+    assert all(reason in one.reason and "--update" in one.reason for one in of_lock)
+
+
+def test_an_artifact_that_is_locked_and_gone_is_missing() -> None:
+    rows = beside(answers(range(4)))
+    lock = locked(rows)
+    gone = msgspec.structs.replace(lock.stages[-1], name="digits.dynamic", recipe="dynamic")
+    found = check(rows, DROP, locked=msgspec.structs.replace(lock, stages=(*lock.stages, gone)))
+    assert [(one.model, one.outcome) for one in found.findings][-1] == ("digits.dynamic", "missing")
+
+
+def test_an_artifact_that_is_not_locked_is_held_against_the_trained_model_alone() -> None:
+    rows = beside(answers(range(4)))
+    found = check(rows, DROP, locked=locked(rows, stages=())).findings
+    assert [(one.model, one.reference) for one in found] == [("digits.int8", "baseline")]
+
+
+def timed(*rounds: tuple[float, ...]) -> Latency:
+    flat = sorted(itertools.chain(*rounds))
+    return msgspec.structs.replace(LATENCY, rounds_us=rounds, p50_us=flat[len(flat) // 2])
+
+
+def in_rounds(*ratios: float) -> Report:
+    """An artifact that takes so many times what float32 does, by round; the machine drifts."""
+    base = [(100.0 + 30 * i,) * 3 for i in range(len(ratios))]
+    other = [tuple(t * ratio for t in one) for one, ratio in zip(base, ratios, strict=True)]
+    floating = measured("float32", latency=timed(*base), latency_ratio=1.0)
+    ours = timed(*other)
+    ratio = ours.p50_us / floating.latency.p50_us
+    return report(floating, measured("int8", latency=ours, latency_ratio=ratio))
+
+
+@pytest.mark.parametrize(
+    ("ratios", "outcome"),
+    [
+        ((0.5, 0.51, 0.49), "passed"),
+        ((1.3, 1.31, 1.29), "failed"),
+        ((0.7, 1.1, 0.9), "inconclusive"),
+    ],
+)
+def test_a_latency_ratio_is_judged_by_rounds_and_is_a_warning(
+    ratios: tuple[float, ...], outcome: str
+) -> None:
+    verdict = check(in_rounds(*ratios), Budget(recipe={"int8": Limits(max_latency_ratio=1.0)}))
+    (found,) = verdict.findings
+    assert (found.outcome, found.severity, found.ok) == (outcome, "warn", True)
+    assert (found.samples, found.samples_needed) == (None, None)
+    assert ("--rounds" in found.reason) == (outcome == "inconclusive")
+
+
+def test_a_single_round_cannot_tell_a_latency_ratio() -> None:
+    strict = msgspec.convert({"max-latency-ratio": {"limit": 9.0, "severity": "error"}}, Limits)
+    (found,) = check(in_rounds(0.5), Budget(recipe={"int8": strict})).findings
+    assert (found.outcome, found.ok) == ("inconclusive", False)
+    assert "--rounds" in found.reason
+
+
+def test_float32_itself_is_as_quick_as_float32() -> None:
+    rows = in_rounds(0.5, 0.5)
+    (found,) = check(rows, Budget(recipe={"float32": Limits(max_latency_ratio=1.0)})).findings
+    assert (found.outcome, found.actual, found.interval) == ("passed", 1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("limit", "outcome"), [(90.0, "failed"), (101.0, "inconclusive"), (150.0, "passed")]
+)
+def test_a_median_time_is_judged_by_rounds(limit: float, outcome: str) -> None:
+    latency = timed((100.0, 100.0), (98.0, 98.0), (103.0, 103.0))
+    found = judged(report(measured(latency=latency)), max_latency_p50_us=limit)
+    assert (found.outcome, found.severity) == (outcome, "warn")
+
+
+@pytest.mark.parametrize(
+    ("oldest", "limit", "outcome"),
+    [
+        ("2.3.0", "2.14.0", "passed"),
+        ("2.14.0", "2.14", "passed"),
+        ("2.14.0", "2.3.0", "failed"),
+        ("", "2.14.0", "missing"),
+    ],
+)
+def test_the_oldest_runtime_is_compared_as_a_release(oldest: str, limit: str, outcome: str) -> None:
+    found = judged(report(measured(oldest_runtime=oldest)), oldest_runtime=limit)
+    assert (found.outcome, found.allowed) == (outcome, limit)
+    assert found.actual == (oldest or None)
+
+
+def test_a_runtime_that_is_no_release_is_refused() -> None:
+    with pytest.raises(UsageError, match="'latest' is no release"):
+        judged(report(measured(oldest_runtime="2.3.0")), oldest_runtime="latest")
+
+
+def test_operators_are_those_of_the_manifest() -> None:
+    import report_example as example
+
+    rows = example.report()
+    named = {one.name for one in rows.artifacts[0].operators}
+    every = judged_all(rows, allowed_operators=tuple(named))
+    assert {one.outcome for one in every if one.model == rows.measurements[0].name} <= {"passed"}
+    less = judged_all(rows, allowed_operators=tuple(sorted(named))[1:])
+    assert "failed" in {one.outcome for one in less}
+    assert judged(report(measured()), allowed_operators=("CONV_2D",)).outcome == "missing"
+
+
+def judged_all(rows: Report, **limits: Any) -> tuple[Finding, ...]:
+    return check(rows, Budget(every=Limits(**limits))).findings
+
+
+@given(st.sets(st.integers(0, 119), max_size=40), st.floats(0.001, 0.4))
+@settings(deadline=None, max_examples=40)
+def test_an_outcome_is_what_the_interval_says(wrong: set[int], limit: float) -> None:
+    found = judged(beside(answers(wrong, 120)), max_accuracy_drop=limit)
+    assert found.interval is not None
+    low, high = found.interval
+    assert found.outcome == (
+        "failed" if low > limit else "passed" if high <= limit else "inconclusive"
+    )
+    assert low <= len(wrong) / 120 <= high
+
+
+@given(st.sets(st.integers(0, 119), max_size=40), st.floats(0.01, 0.4))
+@settings(deadline=None, max_examples=30)
+def test_a_wider_limit_is_never_judged_more_strictly(wrong: set[int], limit: float) -> None:
+    order = ["failed", "inconclusive", "passed"]
+    rows = beside(answers(wrong, 120))
+    first, second = (judged(rows, max_accuracy_drop=one).outcome for one in (limit, limit + 0.05))
+    assert order.index(first) <= order.index(second)
+
+
+def test_measurements_of_the_baseline_alone_count_once() -> None:
+    rows = beside(answers(range(4)))
+    assert isinstance(rows.baseline, Measurement)
+    assert len(check(rows, DROP).findings) == 1

@@ -1,0 +1,186 @@
+"""The flow of a check: what is done again, and what is answered from before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import report_example as example
+from tiny_tflite import float_model, int8_model, packed
+
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.gate.flow import Checking, Job
+from edgeconv.nouns import Budget, Conversion, Failure, Judging, Limits, Report
+from edgeconv.stages import Execution
+
+LENIENT = Budget(every=Limits(max_size_ratio=100.0))
+
+
+class Work:
+    """The steps of a job, and how often each was asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self.conversions = 0
+        self.benches = 0
+        self.conversion = Conversion(
+            directory=str(directory), artifacts=(example.artifact("float32"),)
+        )
+        row = example.measurement("float32")
+        self.report = msgspec.structs.replace(
+            example.report(), measurements=(row,), verdict=None, comparisons=()
+        )
+
+    def convert(self) -> Conversion:
+        self.conversions += 1
+        return self.conversion
+
+    def bench(self, files: Any) -> Report:
+        self.benches += 1
+        assert [file.name for file in files] == [self.conversion.artifacts[0].file]
+        return self.report
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """The trained model; nothing but its content is looked at."""
+    path = tmp_path / "digits.tflite"
+    path.write_bytes(packed(float_model()))
+    return path
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
+    return Work(tmp_path)
+
+
+def job(work: Work, model: Path, **changes: Any) -> Job:
+    values: dict[str, Any] = {
+        "name": "digits",
+        "source": str(model),
+        "budget": LENIENT,
+        "convert": work.convert,
+        "bench": work.bench,
+        "settings": {"convert": {"to": "float32"}},
+    }
+    return Job(**(values | changes))
+
+
+def checking(**changes: Any) -> Checking:
+    return Checking(**({"judging": Judging(), "execution": Execution()} | changes))
+
+
+def test_a_check_is_answered_from_before_where_nothing_changed(work, model):
+    first = checking().check(job(work, model))
+    assert first.verdict.ok
+    assert not first.reused
+    again = checking().check(job(work, model))
+    assert again == msgspec.structs.replace(first, reused=True)
+    assert (work.conversions, work.benches) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": {"convert": {"to": "float32"}, "bench": {"rounds": 9}}},
+        {"name": "other"},
+        {"slices": "slices.txt"},
+    ],
+    ids=["settings", "name", "slices"],
+)
+def test_what_changes_the_measuring_is_measured_again(work, model, change, monkeypatch):
+    monkeypatch.chdir(model.parent)
+    Path("slices.txt").write_text("a\n" * example.SAMPLES)
+    checking().check(job(work, model))
+    assert not checking().check(job(work, model, **change)).reused
+    assert work.benches == 2
+
+
+def test_another_source_or_another_artifact_is_measured_again(work, model):
+    checking().check(job(work, model))
+    model.write_bytes(packed(int8_model()))
+    assert not checking().check(job(work, model)).reused
+    changed = msgspec.structs.replace(work.conversion.artifacts[0], sha256="e" * 64)
+    work.conversion = msgspec.structs.replace(work.conversion, artifacts=(changed,))
+    assert not checking().check(job(work, model)).reused
+    assert work.benches == 3
+
+
+def test_another_budget_judges_the_same_report_again(work, model):
+    checking().check(job(work, model))
+    strict = Budget(every=Limits(max_size_bytes=1.0))
+    judged = checking().check(job(work, model, budget=strict))
+    assert not judged.reused
+    assert not judged.verdict.ok
+    assert work.benches == 1
+    assert not checking(judging=Judging(confidence=0.9)).check(job(work, model)).reused
+    assert work.benches == 1
+
+
+def test_without_the_cache_everything_is_measured_once_a_run(work, model):
+    run = checking(execution=Execution(use_cache=False))
+    run.check(job(work, model))
+    assert run.report(job(work, model)) == work.report
+    assert (work.conversions, work.benches) == (1, 1)
+    assert not run.check(job(work, model)).reused
+
+
+def test_a_recipe_that_could_not_be_converted_breaks_every_limit(work, model):
+    failure = Failure(recipe="int8", error="VerificationFailed", message="3 dB is too little")
+    work.conversion = msgspec.structs.replace(work.conversion, failures=(failure,))
+    found = checking().check(job(work, model))
+    assert [f.outcome for f in found.verdict.findings if f.model == "int8"] == ["missing"]
+    assert not found.verdict.ok
+    # It may do better the next time.
+    assert not checking().check(job(work, model)).reused
+    assert work.benches == 2
+
+
+def test_the_checkpoint_is_measured_beside_the_rest(work, model):
+    checkpoint = msgspec.structs.replace(example.baseline(), sha256="c" * 64)
+
+    def bench_checkpoint(files: Any) -> Report:
+        return msgspec.structs.replace(work.report, baseline=checkpoint)
+
+    run = checking()
+    report = run.report(job(work, model, checkpoint=str(model), bench_checkpoint=bench_checkpoint))
+    assert report.checkpoint == msgspec.structs.replace(checkpoint, name="checkpoint")
+    assert report.baseline == work.report.baseline
+
+
+def test_a_model_that_is_not_locked_says_so(work, model):
+    assert "there is no lock" in checking().check(job(work, model)).notes[0]
+    found = checking(has_lock=True).check(job(work, model))
+    assert "model 'digits' is not in the lock" in found.notes[0]
+
+
+def test_nothing_converted_is_an_error_with_its_reason(work, model):
+    failure = Failure(recipe="int8", error="ToolFailed", message="no such operator")
+    work.conversion = Conversion(directory=".", artifacts=(), failures=(failure,))
+    with pytest.raises(InputRefused, match=r"'digits' could be converted: no such operator"):
+        checking().check(job(work, model))
+    assert work.benches == 0
+
+
+def test_a_job_without_a_limit_is_refused_before_the_work(work, model):
+    with pytest.raises(UsageError, match="'digits' sets no limit"):
+        checking().check(job(work, model, budget=Budget()))
+    assert work.conversions == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a\nb\n", r"has 2 lines, and \d+ test samples"),
+        (b"\xff\xfe\n", "cannot be read"),
+        (None, "cannot be read"),
+    ],
+)
+def test_slices_that_do_not_fit_are_refused(work, model, tmp_path, content, message):
+    slices = tmp_path / "slices.txt"
+    if content is not None:
+        slices.write_bytes(content)
+    with pytest.raises(InputRefused, match=message):
+        checking().check(job(work, model, slices=str(slices)))

@@ -1,0 +1,417 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_example import report
+
+from edgeconv.errors import InputRefused, OutputRefused
+from edgeconv.gate import lock
+from edgeconv.nouns import Accuracy, Lock, LockedModel, LockedStage
+
+INPUTS = {"source": "a" * 64, "calibration data": "b" * 64}
+
+
+def digits(name: str = "digits", **fields: object) -> LockedModel:
+    return msgspec.structs.replace(lock.locked_model(name, report(), INPUTS), **fields)
+
+
+def a_lock(*names: str) -> Lock:
+    return Lock(models={name: digits(name) for name in names})
+
+
+def written(found: Lock, place: Path) -> str:
+    lock.write(found, place)
+    return place.read_text(encoding="utf-8")
+
+
+def refusal(place: Path, text: str | bytes) -> str:
+    place.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputRefused) as refused:
+        lock.read(place)
+    assert refused.value.hint
+    return str(refused.value)
+
+
+def test_what_is_written_is_read_again_and_equal_locks_are_equal_bytes(tmp_path):
+    found = a_lock("digits", "voices")
+    text = written(found, tmp_path / "edgeconv.lock")
+    assert lock.read(tmp_path / "edgeconv.lock") == found
+    turned = Lock(models=dict(reversed(found.models.items())))
+    assert written(turned, tmp_path / "other.lock") == text
+
+
+def test_every_line_is_one_fact_in_one_order(tmp_path):
+    lines = written(a_lock("voices", "digits"), tmp_path / "edgeconv.lock").splitlines()
+    facts = [line for line in lines if line and line[0] not in "[#"]
+    assert all(line.count(" = ") == 1 for line in facts)
+    assert "format = 1" in facts
+    headers = [line for line in lines if line.startswith("[model.")]
+    assert headers.index("[model.digits]") < headers.index("[model.voices]")
+    assert "[model.digits.stage.digits_cnn-int8]" in headers
+
+
+def test_the_state_of_a_report_is_what_is_locked():
+    model = digits()
+    example = report()
+    assert example.data is not None
+    assert model.test_sha256 == example.data.sha256
+    assert model.inputs == dict(sorted(INPUTS.items()))
+    assert model.tools["ai-edge-quantizer"] == "0.10.0"
+    assert model.machine["cpu"] == example.environment.cpu
+    names = [stage.name for stage in model.stages]
+    assert names[:2] == ["digits_cnn", "digits_cnn-float32"]
+    for row in example.measurements:
+        stage = model.stage_of(row)
+        if row.error:
+            assert row.name not in names
+        else:
+            assert stage is not None
+            assert (stage.sha256, stage.accuracy) == (row.sha256, row.accuracy)
+
+
+def test_a_checkpoint_is_locked_too():
+    example = report()
+    assert example.baseline is not None
+    checkpoint = msgspec.structs.replace(example.baseline, name="checkpoint")
+    with_one = msgspec.structs.replace(example, checkpoint=checkpoint)
+    model = lock.locked_model("digits", with_one, {})
+    assert model.stages[0].name == "checkpoint"
+    assert model.stage_of(checkpoint) == model.stages[0]
+    assert lock.locked_model("digits", example, {}).stage_of(checkpoint) is None
+
+
+def test_a_renamed_file_is_known_by_its_recipe():
+    model = digits()
+    (int8,) = (row for row in report().measurements if row.recipe == "int8")
+    renamed = msgspec.structs.replace(int8, name="better-name")
+    found = model.stage_of(renamed)
+    assert found is not None
+    assert found.name == "digits_cnn-int8"
+    twice = msgspec.structs.replace(
+        model, stages=(*model.stages, msgspec.structs.replace(found, name="digits_cnn-int8 in web"))
+    )
+    assert twice.stage_of(renamed) is None
+
+
+def test_two_models_of_one_name_cannot_be_locked():
+    example = report()
+    row = example.measurements[0]
+    twice = msgspec.structs.replace(example, measurements=(row, row))
+    with pytest.raises(InputRefused, match=f"two models called '{row.name}'"):
+        lock.locked_model("digits", twice, {})
+
+
+def test_a_lock_of_nothing_is_read_as_that(tmp_path):
+    text = written(Lock(), tmp_path / "edgeconv.lock")
+    assert "format = 1" in text
+    assert lock.read(tmp_path / "edgeconv.lock") == Lock()
+
+
+HOSTILE = ['"', "\\", "a.b", "]", "x\ny", "\x7f", "\u202e", "é", "'", "=", "#", " ", "\u2028", "📷"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_stay_on_their_line_and_come_back(tmp_path, name):
+    model = digits(name, machine={name: name}, preprocessing=name)
+    text = written(Lock(models={name: model}), tmp_path / "edgeconv.lock")
+    assert lock.read(tmp_path / "edgeconv.lock").models == {name: model}
+    assert len(text.splitlines()) == len(text.split("\n")) - 1
+    assert "\u202e" not in text
+
+
+NUMBERS = st.floats(allow_nan=False)
+CORRECT = st.text("01", max_size=60)
+
+
+@st.composite
+def stages(draw):
+    """A stage with any accuracy that is of one number of samples."""
+    samples = draw(st.integers(0, 40))
+    many = {"min_size": samples, "max_size": samples}
+    accuracy = Accuracy(
+        metric=draw(st.text(max_size=10)),
+        value=draw(NUMBERS),
+        samples=samples,
+        higher_is_better=draw(st.booleans()),
+        correct=draw(st.text("01", **many) | st.just("")),
+        per_sample=tuple(draw(st.lists(NUMBERS, **many) | st.just([]))),
+        predicted=tuple(draw(st.lists(st.integers(-(2**62), 2**62 - 1), **many) | st.just([]))),
+    )
+    return LockedStage(
+        name=draw(st.text(max_size=10)),
+        role=draw(st.sampled_from(["baseline", "artifact"])),
+        sha256="c" * 64,
+        size_bytes=draw(st.integers(0, 2**62)),
+        latency_ratio=draw(st.none() | NUMBERS),
+        accuracy=draw(st.none() | st.just(accuracy)),
+    )
+
+
+@given(
+    st.text(max_size=12),
+    st.lists(stages(), max_size=4, unique_by=lambda stage: stage.name),
+    st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3),
+)
+def test_any_model_comes_back_as_it_was(tmp_path_factory, name, found, tools):
+    place = tmp_path_factory.mktemp("lock") / "edgeconv.lock"
+    model = LockedModel(
+        name=name,
+        inputs=tools,
+        test_sha256="d" * 64,
+        test_samples=3,
+        tools=tools,
+        stages=tuple(found),
+    )
+    lock.write(Lock(models={name: model}), place)
+    assert lock.read(place).models == {name: model}
+
+
+def edits(text: str) -> dict[str, str]:
+    lines = text.split("\n")
+    correct = next(line for line in lines if line.startswith("correct"))
+    other = [line for line in lines if line.startswith("correct") and line != correct]
+    return {
+        "a better number": text.replace("accuracy = 0.97", "accuracy = 0.91", 1),
+        "a line less": text.replace(f"{correct}\n", "", 1),
+        "a line more": text.replace("[model.digits]\n", "[model.digits]\nnote = 1\n"),
+        "another name": text.replace("[model.digits", "[model.letters"),
+        "no checksum": text.replace(lines[lines.index("[model.digits]") + 1], ""),
+        "results of another stage": text.replace(correct, other[0], 1),
+        "no table": 'format = 1\nmodel.digits = "fine"\n',
+        "a value": "format = 1\n[model]\ndigits = 3\n",
+    }
+
+
+@pytest.mark.parametrize("edit", list(edits("[model.digits]\nx\ncorrect\ncorrect 2")))
+def test_a_lock_edited_by_hand_is_refused_by_the_name_of_the_model(tmp_path, edit):
+    place = tmp_path / "edgeconv.lock"
+    text = written(a_lock("digits", "voices"), place)
+    edited = edits(text)[edit]
+    assert edited != text
+    message = refusal(place, edited)
+    name = "letters" if edit == "another name" else "digits"
+    assert (
+        f"what is locked of model '{name}' is not as `edgeconv check --update` wrote it" in message
+    )
+    if "line 4" not in message:
+        assert edit in ("no table", "a value")
+
+
+def test_line_ends_comments_and_order_are_no_edits(tmp_path):
+    place = tmp_path / "edgeconv.lock"
+    text = written(a_lock("digits"), place)
+    place.write_bytes(text.replace("\n", "\r\n").replace("[model", "# mine\r\n[model").encode())
+    assert lock.read(place) == a_lock("digits")
+
+
+def test_the_line_of_the_model_that_was_edited_is_named(tmp_path):
+    place = tmp_path / "edgeconv.lock"
+    text = written(a_lock("digits", "voices"), place)
+    before, after = text.split("[model.voices]")
+    message = refusal(
+        place, f"{before}[model.voices]{after.replace('size-bytes = 1', 'size-bytes = 2')}"
+    )
+    assert f"line {before.count(chr(10)) + 1}: what is locked of model 'voices'" in message
+    assert "git checkout" in message
+    assert "edgeconv check --update" in message
+
+
+def test_a_merge_with_conflicts_is_told_with_its_line(tmp_path):
+    message = refusal(tmp_path / "edgeconv.lock", "format = 1\n<<<<<<< HEAD\nformat = 1\n=======\n")
+    assert "line 2: the lock is left from a merge with conflicts" in message
+    assert "git checkout --ours" in message
+
+
+def test_a_lock_of_a_newer_version_says_so(tmp_path):
+    message = refusal(tmp_path / "edgeconv.lock", "format = 2\n[[model]]\nname = 'digits'\n")
+    assert "is a lock of format 2, from a newer edgeconv; this one reads format 1" in message
+    assert "pip install --upgrade edgeconv" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is no lock: `format = 1` is not in it"),
+        ("format = 'one'\n", "is no lock"),
+        ("format = true\n", "is no lock"),
+        ("format = 1\n[model.digits\n", "is no valid TOML: .*at line 2, column 14"),
+        ("format = 1\nformat = 1\n", "is no valid TOML"),
+        (f"format = {'[' * 9000}", "is no valid TOML"),
+        (f"format = {'1' * 5000}", "is no valid TOML"),
+        ("format = 1\n[modle.digits]\n", "line 1: 'modle' does not belong into a lock"),
+        ("format = 1\nmodel = 3\n", "is no table of models"),
+        (b"\xff\xfe\x00", "is not UTF-8 text"),
+    ],
+)
+def test_what_is_no_lock_is_refused(tmp_path, text, said):
+    import re
+
+    assert re.search(said, refusal(tmp_path / "edgeconv.lock", text))
+
+
+def forged(table: dict, place: Path) -> str:
+    """A file whose checksum is right for what is in it."""
+    from edgeconv.gate.lock_text import as_text, checksum
+
+    whole = {"model": {"digits": {"checksum": checksum("digits", table), **table}}}
+    return refusal(place, f"format = 1\n{as_text(whole)}")
+
+
+RIGHT = {"test-sha256": "d", "test-samples": 2, "inputs": {"source": "a"}}
+STAGE = {"role": "artifact", "sha256": "c", "size-bytes": 3}
+STAGE |= {"metric": "top1", "accuracy": 0.5, "samples": 2, "higher-is-better": True}
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [
+        ({"size-bytes": "3"}, "Expected `int`, got `str`"),
+        ({"role": "spare"}, "Invalid enum value 'spare'"),
+        ({"colour": "red"}, "unknown field `colour`"),
+        ({"samples": "2"}, "'2' samples"),
+        ({"samples": -1}, "-1 samples"),
+        ({"correct": "§"}, "is damaged"),
+        ({"correct": "AAAA"}, "is damaged"),
+        ({"per-sample": "eJwDAAAAAAE="}, "does not hold the 16 bytes"),
+        ({"predicted": "x:eJwDAAAAAAE="}, "begins with 'x'"),
+        ({"predicted": "eJw"}, "begins with"),
+        ({"correct": 3}, "correct is 3"),
+    ],
+)
+def test_a_lock_that_cannot_be_read_names_the_model_and_what_is_wrong(tmp_path, stage, said):
+    table = {**RIGHT, "stage": {"m": {**STAGE, **stage}}}
+    message = forged(table, tmp_path / "edgeconv.lock")
+    assert "line 3: what is locked of model 'digits' cannot be read" in message
+    assert said in message
+
+
+def test_a_stage_that_is_no_table_is_refused(tmp_path):
+    assert "cannot be read" in forged({**RIGHT, "stage": {"m": 3}}, tmp_path / "edgeconv.lock")
+    assert "cannot be read" in forged({**RIGHT, "stage": 3}, tmp_path / "edgeconv.lock")
+
+
+def test_a_lock_that_is_not_there_or_not_readable_is_refused(tmp_path):
+    with pytest.raises(InputRefused, match=r"does not exist\n  next: .*check --update"):
+        lock.read(tmp_path / "edgeconv.lock")
+    with pytest.raises(InputRefused, match="cannot be read"):
+        lock.read(tmp_path)
+
+
+def test_a_place_that_cannot_be_written_is_refused_and_the_old_lock_stays(tmp_path, tiny_disk):
+    place = tiny_disk / "edgeconv.lock"
+    old = a_lock("digits")
+    text = written(old, place)
+    (tiny_disk / "ballast").write_bytes(b"x" * (48 << 10))
+    with pytest.raises(OutputRefused, match="No space left"):
+        lock.write(a_lock(*(f"model-{i}" for i in range(9))), place)
+    assert place.read_text(encoding="utf-8") == text
+    assert sorted(one.name for one in tiny_disk.iterdir()) == ["ballast", "edgeconv.lock"]
+    with pytest.raises(OutputRefused, match="cannot write"):
+        lock.write(old, tmp_path / "not there" / "edgeconv.lock")
+
+
+@pytest.mark.parametrize("fault", ["fsync", "replace"])
+def test_a_write_that_fails_leaves_the_old_lock_and_nothing_else(tmp_path, monkeypatch, fault):
+    place = tmp_path / "edgeconv.lock"
+    text = written(a_lock("digits"), place)
+
+    def fails(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, fault, fails)
+    with pytest.raises(OutputRefused, match="Input/output error"):
+        lock.write(a_lock("voices"), place)
+    monkeypatch.undo()
+    assert place.read_text(encoding="utf-8") == text
+    assert [one.name for one in tmp_path.iterdir()] == ["edgeconv.lock"]
+
+
+def git(place: Path, *arguments: str, fails: bool = False) -> str:
+    settings = ("-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false")
+    done = subprocess.run(
+        ["git", *settings, *arguments], cwd=place, capture_output=True, text=True, check=False
+    )
+    assert bool(done.returncode) == fails, done.stdout + done.stderr
+    return done.stdout
+
+
+def merged(place: Path, base: Lock, ours: Lock, theirs: Lock, *, fails: bool = False) -> Path:
+    """The lock after two branches that each wrote it are merged by git."""
+    file = place / "edgeconv.lock"
+    git(place, "init", "--quiet", "--initial-branch=main")
+    lock.write(base, file)
+    git(place, "add", file.name)
+    git(place, "commit", "--quiet", "-m", "base")
+    for branch, found in (("ours", ours), ("theirs", theirs)):
+        git(place, "checkout", "--quiet", "-b", branch, "main")
+        lock.write(found, file)
+        git(place, "commit", "--quiet", "-a", "-m", branch)
+    git(place, "merge", "--quiet", "ours", fails=fails)
+    return file
+
+
+def changed(model: LockedModel) -> LockedModel:
+    """Everything other than before: each line of it."""
+    text = msgspec.json.encode(model).decode()
+    for old, new in (("b" * 64, "7" * 64), ("a" * 64, "8" * 64), ("0.10.0", "0.11.0")):
+        text = text.replace(old, new)
+    one = msgspec.json.decode(text, type=LockedModel)
+    stages = [msgspec.structs.replace(each, size_bytes=each.size_bytes + 1) for each in one.stages]
+    return msgspec.structs.replace(one, stages=tuple(stages), test_samples=7)
+
+
+def test_git_merges_two_branches_that_changed_neighbouring_models(tmp_path):
+    base = a_lock("a", "b")
+    ours = Lock(models={**base.models, "a": changed(base.models["a"])})
+    theirs = Lock(models={**base.models, "b": changed(base.models["b"])})
+    file = merged(tmp_path, base, ours, theirs)
+    assert lock.read(file).models == {"a": ours.models["a"], "b": theirs.models["b"]}
+
+
+def test_git_merges_a_model_that_came_with_one_that_changed_and_one_that_went(tmp_path):
+    base = a_lock("a", "b", "d", "e")
+    ours = Lock(models={**base.models, "c": digits("c")})
+    changes = {"a": changed(base.models["a"]), "d": changed(base.models["d"])}
+    theirs = Lock(models={"b": base.models["b"], **changes})
+    file = merged(tmp_path, base, ours, theirs)
+    assert lock.read(file).models == {**changes, "b": base.models["b"], "c": digits("c")}
+
+
+def test_a_model_that_both_branches_changed_is_refused_whatever_git_made_of_it(tmp_path):
+    base = a_lock("a")
+    int8 = base.models["a"].stages[-1]
+    ours = Lock(models={"a": changed(base.models["a"])})
+    theirs = digits("a", stages=(*base.models["a"].stages[:-1], changed_bytes(int8)))
+    file = merged(tmp_path, base, ours, Lock(models={"a": theirs}), fails=True)
+    with pytest.raises(InputRefused, match="merge with conflicts"):
+        lock.read(file)
+    git(tmp_path, "checkout", "--theirs", "edgeconv.lock")
+    assert lock.read(file) == ours
+    # As the driver "union" of a careless .gitattributes would.
+    text = file.read_text(encoding="utf-8").splitlines()
+    other = written(Lock(models={"a": theirs}), tmp_path / "other.lock").splitlines()
+    mixed = [b if a.startswith("size-bytes") else a for a, b in zip(text, other, strict=True)]
+    assert "a merge mixed two states" in refusal(file, "\n".join(mixed))
+
+
+def changed_bytes(stage: LockedStage) -> LockedStage:
+    return msgspec.structs.replace(stage, sha256="9" * 64)
+
+
+def test_reading_a_lock_loads_nothing_heavy(tmp_path):
+    lock.write(a_lock("digits"), tmp_path / "edgeconv.lock")
+    heavy = "{'numpy', 'scipy', 'rich', 'tensorflow', 'jinja2'}"
+    code = (
+        "import sys\nfrom edgeconv.gate import lock\n"
+        f"assert lock.read({str(tmp_path / 'edgeconv.lock')!r}).models\n"
+        f"assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

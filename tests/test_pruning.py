@@ -1,0 +1,125 @@
+"""The cache is made smaller without taking anything from who reads it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from edgeconv.cli.cache import command
+from edgeconv.errors import OutputRefused
+from edgeconv.store import Cache
+from edgeconv.store.pruning import entries, prune
+
+DAY = 86400.0
+
+
+def keep(root: Path, key: str, size: int, age_days: float, stage: str = "float") -> None:
+    """An entry of about `size` bytes, last used so long ago."""
+    content = root.parent / "content"
+    content.write_bytes(b"x" * size)
+    Cache(root).keep(stage, key, {"model": content})
+    then = time.time() - age_days * DAY
+    os.utime(root / stage / key / "sha256", (then, then))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "cache"
+    for number, key in enumerate(("new", "older", "oldest")):
+        keep(root, key, 1000, number + 1.0)
+    (root / "logs").mkdir()
+    (root / "logs" / "x.log").write_bytes(b"y" * 500)
+    return root
+
+
+def keys(root: Path) -> set[str]:
+    return {entry.path.name for entry in entries(root)}
+
+
+def test_what_was_not_used_for_longest_goes_first(root):
+    assert [entry.path.name for entry in entries(root)] == ["new", "older", "oldest"]
+    taken = prune(root, 2500)
+    assert [entry.path.name for entry in taken] == ["oldest"]
+    assert keys(root) == {"new", "older"}
+    assert Cache(root).find("float", "oldest") is None
+    found = Cache(root).find("float", "new")
+    assert found is not None
+    assert (found / "model").stat().st_size == 1000
+
+
+def test_what_fits_is_left_and_nothing_but_entries_is_ever_taken(root):
+    assert prune(root, 10_000) == ()
+    assert len(keys(root)) == 3
+    prune(root, 0)
+    assert keys(root) == set()
+    assert (root / "logs" / "x.log").is_file()
+
+
+def test_finding_an_entry_keeps_it_from_being_pruned(root):
+    assert Cache(root).find("float", "oldest")
+    prune(root, 0)
+    assert keys(root) == {"oldest"}
+    assert prune(root, 0, grace_seconds=0.0)
+    assert keys(root) == set()
+
+
+def test_an_unfinished_entry_of_another_process_is_left(root):
+    (root / "float" / ".new-abc" / "content").mkdir(parents=True)
+    prune(root, 0)
+    assert (root / "float" / ".new-abc").is_dir()
+
+
+def test_what_killed_runs_left_unfinished_goes_after_a_day(root):
+    then = time.time() - 1.1 * DAY
+    for name in (".new-abc", ".bad-def", ".mine"):
+        (root / "float" / name / "content").mkdir(parents=True)
+        os.utime(root / "float" / name, (then, then))
+    prune(root, 10_000)
+    assert sorted(path.name for path in (root / "float").glob(".*")) == [".mine"]
+    assert len(keys(root)) == 3
+
+
+def test_no_cache_at_all_is_an_empty_one(tmp_path):
+    assert entries(tmp_path / "none") == ()
+    assert prune(tmp_path / "none", 0) == ()
+
+
+def test_a_cache_that_is_a_file_of_somebody_is_looked_into_in_vain(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    assert entries(tmp_path / "file") == ()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_cache_that_cannot_be_read_is_refused(root):
+    (root / "float").chmod(0)
+    try:
+        with pytest.raises(OutputRefused, match="cannot look into the cache"):
+            entries(root)
+    finally:
+        (root / "float").chmod(0o700)
+
+
+def test_the_command_shows_and_prunes(root, monkeypatch):
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(root))
+    shown = CliRunner().invoke(command, ["show"])
+    assert shown.exit_code == 0
+    assert "float: 3 entries, 3." in shown.output
+    assert "logs: 500 B, not pruned" in shown.output
+    pruned = CliRunner().invoke(command, ["prune", "--max-size", "1.2KB"])
+    assert pruned.output.startswith("2 entries taken away, 2.")
+    Cache(root).find("float", "new")
+    assert (
+        "within the last hour" in CliRunner().invoke(command, ["prune", "--max-size", "0"]).output
+    )
+    assert keys(root) == {"new"}
+
+
+@pytest.mark.parametrize("size", ["", "five", "5XB", "-1", "1e9"])
+def test_a_size_that_is_none_is_refused(size):
+    done = CliRunner().invoke(command, ["prune", "--max-size", size])
+    assert done.exit_code == 2
+    assert "is no size" in done.output

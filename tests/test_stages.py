@@ -1,0 +1,334 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from report_example import SAMPLES, report
+
+from edgeconv.gate.lock import locked_model
+from edgeconv.gate.stages import changes, stage_states
+from edgeconv.gate.summary import summary
+from edgeconv.nouns import Accuracy, Finding, Judging, Measurement, Verdict
+
+if TYPE_CHECKING:
+    from edgeconv.nouns import LockedModel, Report, StageState
+
+INPUTS = {"source": "a" * 64, "calibration data": "b" * 64, "test data": "c" * 64}
+TOOLS = {"edgeconv": "0.1.0", "ai-edge-quantizer": "0.10.0"}
+PASSED = Verdict(findings=(Finding(model="m", limit="x", allowed=1, actual=0, outcome="passed"),))
+JUDGING = Judging()
+
+
+def right(broken: int, of: int = SAMPLES, base: int = 0) -> Accuracy:
+    """`broken` wrong answers at the end, beside `base` at the beginning."""
+    correct = "0" * base + "1" * (of - broken - base) + "0" * broken
+    return Accuracy(value=correct.count("1") / of, samples=of, correct=correct)
+
+
+def row(recipe: str, accuracy: Accuracy | None, sha256: str = "1") -> Measurement:
+    trained = recipe in ("baseline", "checkpoint")
+    return Measurement(
+        name=recipe if trained else f"digits_{recipe}",
+        role="baseline" if trained else "artifact",
+        runtime="litert 2.3.0",
+        sha256=sha256 * 64,
+        size_bytes=1000,
+        recipe=None if trained else recipe,
+        accuracy=accuracy,
+    )
+
+
+def reported(**broken: int | Accuracy | None) -> Report:
+    """A report of some stages, each with so many wrong answers, and new bytes where they are."""
+    rows = {}
+    for recipe, found in broken.items():
+        accuracy = right(found, base=20) if isinstance(found, int) else found
+        sha256 = str(found % 10) if isinstance(found, int) else "e"
+        rows[recipe] = row(recipe.replace("_", "-"), accuracy, sha256)
+    return msgspec.structs.replace(
+        report(),
+        checkpoint=rows.pop("checkpoint", None),
+        baseline=rows.pop("baseline", None),
+        measurements=tuple(rows.values()),
+    )
+
+
+def locked(found: Report, **fields: object) -> LockedModel:
+    return msgspec.structs.replace(locked_model("digits", found, INPUTS), **fields)
+
+
+SOUND = reported(checkpoint=0, baseline=0, float32=0, int8=0)
+
+
+def states(now: Report, before: Report | None = SOUND) -> dict[str, StageState]:
+    found = stage_states(now, locked(before) if before else None, JUDGING)
+    return {one.model.removeprefix("digits_"): one for one in found}
+
+
+def said(now: Report, before: Report | None = SOUND, *changed: str) -> str:
+    model = locked(before) if before else None
+    return summary(PASSED, stage_states(now, model, JUDGING), changed)
+
+
+def test_the_stages_are_in_the_order_of_the_flow():
+    now = reported(int8=0, qat=0, float32=0, baseline=0, checkpoint=0)
+    assert [(one.stage, one.model) for one in stage_states(now, None, JUDGING)] == [
+        ("checkpoint", "checkpoint"),
+        ("trained", "baseline"),
+        ("float32", "digits_float32"),
+        ("quantised", "digits_int8"),
+        ("quantised", "digits_qat"),
+    ]
+
+
+def test_a_stage_is_held_against_the_lock_and_against_the_stage_before_it():
+    now = states(reported(checkpoint=0, baseline=0, float32=0, int8=36))
+    int8, float32 = now["int8"], now["float32"]
+    assert (float32.changed, float32.moved, float32.drop) == (False, False, 0)
+    assert float32.interval == (0, 0)
+    assert (int8.changed, int8.moved) == (True, True)
+    assert (int8.before, int8.after) == (pytest.approx(340 / 360), pytest.approx(304 / 360))
+    assert int8.drop == pytest.approx(0.1)
+    assert int8.own_drop == pytest.approx(0.1)
+    assert int8.interval is not None
+    assert int8.interval[0] == pytest.approx(0.075, abs=0.01)
+    assert int8.interval[1] == pytest.approx(0.13, abs=0.01)
+    assert now["checkpoint"].own_drop is None
+
+
+def test_without_a_lock_there_is_only_the_stage_before():
+    one = states(reported(baseline=0, float32=0, int8=36), None)["int8"]
+    assert (one.changed, one.before, one.drop, one.interval, one.moved) == (None,) * 5
+    assert one.own_drop == pytest.approx(0.1)
+
+
+def test_what_was_made_of_the_trained_model_at_once_is_held_against_that():
+    one = states(reported(baseline=0, int8=36), None)["int8"]
+    assert one.own_drop == pytest.approx(0.1)
+
+
+def test_each_runtime_has_a_float32_of_its_own():
+    rows = reported(float32=0, int8=9).measurements
+    web = [msgspec.structs.replace(r, name=f"{r.name} in web", runtime="web") for r in rows]
+    web[0] = msgspec.structs.replace(web[0], accuracy=right(9, base=20))
+    now = msgspec.structs.replace(SOUND, measurements=(*rows, *web))
+    drops = {one.model: one.own_drop for one in stage_states(now, None, JUDGING)}
+    assert drops["digits_int8"] == pytest.approx(9 / 360)
+    assert drops["digits_int8 in web"] == 0
+
+
+@pytest.mark.parametrize(
+    "fields", [{"test_sha256": "f" * 64}, {"preprocessing": "scale=2"}, {"stages": ()}]
+)
+def test_accuracies_of_other_samples_are_not_held_against_each_other(fields):
+    for one in stage_states(reported(baseline=36, int8=36), locked(SOUND, **fields), JUDGING):
+        assert (one.before, one.drop, one.interval, one.moved) == (None,) * 4
+        assert one.after is not None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        None,
+        Accuracy(metric="top5", value=1.0, samples=SAMPLES, correct="1" * SAMPLES),
+        Accuracy(metric="mae", value=1.0, samples=SAMPLES, per_sample=(1.0,) * SAMPLES),
+        Accuracy(value=1.0, samples=SAMPLES),
+    ],
+)
+def test_other_metrics_are_not_held_against_each_other(other):
+    for now, before in (
+        (reported(int8=other), reported(int8=0)),
+        (reported(int8=0), reported(int8=other)),
+    ):
+        (one,) = stage_states(now, locked(before), JUDGING)
+        assert (one.before, one.drop, one.moved) == (None, None, None)
+        assert one.changed
+
+
+def test_a_metric_of_which_less_is_better_drops_as_it_grows():
+    def mae(offset: float) -> Accuracy:
+        errors = tuple(offset + 0.001 * (i % 7) for i in range(SAMPLES))
+        value = sum(errors) / SAMPLES
+        return Accuracy(
+            metric="mae", value=value, samples=SAMPLES, per_sample=errors, higher_is_better=False
+        )
+
+    now = reported(baseline=mae(0.1), int8=mae(0.3))
+    one = states(now, reported(baseline=mae(0.1), int8=mae(0.2)))["int8"]
+    assert (one.drop, one.own_drop, one.moved) == (pytest.approx(0.1), pytest.approx(0.2), True)
+    assert said(now, reported(baseline=mae(0.1), int8=mae(0.2))) == (
+        "The trained model is as locked, but int8 lost 0.100 of mae."
+    )
+
+
+def test_a_model_that_does_not_run_any_more_has_no_accuracy():
+    failed = msgspec.structs.replace(
+        reported(int8=0).measurements[0], name="int8", sha256="", accuracy=None, error="no"
+    )
+    now = msgspec.structs.replace(SOUND, measurements=(SOUND.measurements[0], failed))
+    one = states(now)["int8"]
+    assert (one.changed, one.after, one.drop, one.moved) == (True, None, None, None)
+
+
+def test_what_never_moved_is_said_to_have_moved_by_luck_at_most_once_in_twenty_times():
+    """Four stages, each with 3 % of the samples changed at random, and no drop."""
+    import random
+
+    drawn, moved, rounds = random.Random(11), 0, 150
+    for _ in range(rounds):
+        rows = {}
+        for recipe in ("baseline", "float32", "int8", "int16x8"):
+            flipped = "".join(
+                ("0" if one == "1" else "1") if drawn.random() < 0.03 else one
+                for one in "10" * (SAMPLES // 2)
+            )
+            accuracy = Accuracy(
+                value=flipped.count("1") / SAMPLES, samples=SAMPLES, correct=flipped
+            )
+            rows[recipe] = accuracy
+        before = dict.fromkeys(rows, Accuracy(value=0.5, samples=SAMPLES, correct="10" * 180))
+        found = stage_states(reported(**rows), locked(reported(**before)), JUDGING)
+        moved += any(one.moved for one in found)
+    assert moved <= 0.05 * rounds
+
+
+def test_changes_name_inputs_and_versions():
+    model = locked(SOUND, tools=TOOLS)
+    assert changes(model, INPUTS, TOOLS) == ()
+    now = {"source": "z", "calibration data": "b" * 64, "slices": "s"}
+    tools = {"edgeconv": "0.1.0", "ai-edge-quantizer": "0.11.0", "keras": "3.0"}
+    assert changes(model, now, tools) == (
+        "the slices are new since the lock",
+        "the source model changed since the lock",
+        "the test data is gone since the lock",
+        "ai-edge-quantizer 0.10.0 → 0.11.0",
+        "keras none → 3.0",
+    )
+
+
+CALIBRATION = "the calibration data changed since the lock"
+QUANTIZER = "ai-edge-quantizer 0.10.0 → 0.11.0"
+
+
+def test_a_quantised_model_that_lost_is_named_after_the_stage_that_is_sound():
+    now = reported(checkpoint=0, baseline=0, float32=0, int8=36)
+    assert said(now, SOUND, CALIBRATION) == (
+        "float32 is as locked, but int8 lost 10.00 pp; the calibration data changed since the lock."
+    )
+
+
+def test_a_float_model_of_other_bytes_and_as_good_is_said_to_be_that():
+    now = reported(checkpoint=0, baseline=0, float32=1, int8=36)
+    assert said(now).startswith("float32 is as good as locked, but int8 lost 10.00 pp")
+
+
+def test_bytes_that_changed_and_answers_that_did_not_are_a_note():
+    now = reported(checkpoint=0, baseline=0, float32=0, int8=1)
+    assert said(now, SOUND, QUANTIZER) == (
+        "The bytes of int8 changed (ai-edge-quantizer 0.10.0 → 0.11.0), its accuracy did not "
+        "beyond chance."
+    )
+
+
+def test_a_worse_trained_model_is_the_cause_of_all_that_follows():
+    now = reported(baseline=36, float32=36, int8=37)
+    assert said(now, SOUND, "the source model changed since the lock") == (
+        "The trained model lost 10.00 pp, and float32 and int8 with it; the source model changed "
+        "since the lock."
+    )
+
+
+def test_a_loss_is_that_of_the_stage_it_begins_at_though_chance_could_explain_it_there():
+    """6 of 360 may be luck, 10 are not; but most of the 10 are those 6."""
+    now = reported(checkpoint=0, baseline=6, float32=6, int8=10)
+    moved = {name: one.moved for name, one in states(now).items()}
+    assert moved == {"checkpoint": False, "baseline": False, "float32": False, "int8": True}
+    assert said(now) == (
+        "The checkpoint is as locked, but the trained model lost 1.67 pp, and int8 with it."
+    )
+
+
+def test_a_stage_that_lost_much_more_than_the_one_before_is_named_too():
+    now = reported(checkpoint=0, baseline=18, float32=18, int8=90)
+    assert said(now) == (
+        "The checkpoint is as locked, but the trained model lost 5.00 pp and int8 lost 25.00 pp, "
+        "and float32 with it."
+    )
+
+
+def test_what_became_better_is_said():
+    before = reported(baseline=36, float32=36, int8=36)
+    assert said(reported(baseline=0, float32=0, int8=0), before) == (
+        "The trained model gained 10.00 pp, and float32 and int8 with it."
+    )
+
+
+def test_a_stage_that_became_better_is_not_said_to_be_as_it_was():
+    before = reported(baseline=36, float32=36, int8=36)
+    text = said(reported(baseline=0, float32=0, int8=72), before)
+    assert text == "int8 lost 10.00 pp."
+
+
+def test_nothing_moved_and_nothing_to_compare_with():
+    assert said(SOUND) == "Every model is as locked."
+    elsewhere = stage_states(SOUND, locked(SOUND, test_sha256="f"), JUDGING)
+    assert summary(PASSED, elsewhere, ("the test data changed since the lock",)) == (
+        "No accuracy can be compared with the lock; the test data changed since the lock."
+    )
+
+
+def test_without_a_lock_the_loss_on_the_way_is_said():
+    now = reported(baseline=0, float32=0, int8=36)
+    assert said(now, None) == "int8 lost 10.00 pp beside float32."
+    assert said(SOUND, None) == "No stage lost accuracy beyond chance."
+    assert said(reported(int8=0), None) == "No accuracy was compared."
+
+
+def finding(outcome: str, limit: str = "max-size-bytes", **fields: object) -> Finding:
+    return Finding(model="digits_int8", limit=limit, allowed=1, actual=2, outcome=outcome, **fields)
+
+
+def summed(*findings: Finding) -> str:
+    stages = stage_states(SOUND, locked(SOUND), JUDGING)
+    return summary(Verdict(findings=findings), stages, ())
+
+
+def test_limits_that_fail_while_nothing_moved_are_named():
+    assert summed(finding("failed"), finding("missing", "max-flip-rate")) == (
+        "Every model is as locked. What does not hold is max-size-bytes of digits_int8 and "
+        "max-flip-rate of digits_int8."
+    )
+    warned = finding("failed", severity="warn")
+    assert summed(warned, finding("passed", "max-flip-rate")) == "Every model is as locked."
+
+
+def test_limits_that_fail_because_a_stage_moved_are_not_said_again():
+    stages = stage_states(reported(baseline=0, int8=36), locked(SOUND), JUDGING)
+    broken = finding("failed", "max-accuracy-drop")
+    assert "What does not hold" not in summary(Verdict(findings=(broken,)), stages, ())
+
+
+def test_a_test_set_that_is_too_small_is_told_with_what_is_enough():
+    small = {"samples": 50}
+    many = finding("inconclusive", "max-accuracy-drop", samples_needed=740, **small)
+    less = finding("inconclusive", "max-class-drop", samples_needed=300, **small)
+    assert summed(less, many) == (
+        "Every model is as locked. 50 test samples are too few to tell: 740 would be enough."
+    )
+    unknown = finding("inconclusive", "max-accuracy-drop", **small)
+    assert summed(unknown).endswith("50 test samples are too few to tell.")
+
+
+def test_many_changes_are_cut():
+    now = reported(checkpoint=0, baseline=0, float32=0, int8=36)
+    assert said(now, SOUND, *"abcdef").endswith("; a, b, c and 3 more.")
+
+
+def test_hostile_names_are_spelled_out():
+    now = msgspec.structs.replace(
+        SOUND, measurements=(msgspec.structs.replace(row("int8", right(36)), name="x\n::error::"),)
+    )
+    text = said(now, None)
+    assert "\n" not in text
+    assert "x\\n::error::" in text
