@@ -1,0 +1,4 @@
+"""A step of an app's build: the models of a configuration, converted and embedded where stale.
+
+`stamp` says at once whether anything changed, `steps` does what is to be done.
+"""

@@ -1,0 +1,172 @@
+"""One model of a build: converted and embedded, unless all is as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeconv.build.stamp import fresh, stamp_file, write_stamp
+from edgeconv.embed.embedding import perform
+from edgeconv.embed.request import RECORD, embedded_already
+from edgeconv.embed.writing import JOURNAL
+from edgeconv.errors import OutputRefused, ToolFailed, UsageError
+from edgeconv.nouns import Built
+from edgeconv.store import hash_of, locked, tool_versions, writable_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from edgeconv.build.inputs import Inputs
+    from edgeconv.embed.request import Request
+    from edgeconv.nouns import Artifact, Conversion, Embedded
+    from edgeconv.workers import Allowance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What a build does for one model.
+
+    `convert` publishes the artifacts, `request` is what is to be embedded of the one of `recipe`
+    ("" for the only one) into `directory`. `options` are all options of both, as plain values;
+    `inputs` are the files that they name. `config` is the file that they are in; it is no
+    input: what it says of this model is in `options`, and of the rest nothing depends.
+    """
+
+    name: str
+    config: Path
+    recipe: str
+    directory: Path
+    options: Mapping[str, object]
+    inputs: Inputs
+    convert: Callable[[], Conversion]
+    request: Callable[[Path], Request]
+    allowance: Allowance
+    allow_code: bool
+
+    @property
+    def key(self) -> str:
+        """The hash of the options and of the tools' versions."""
+        return hash_of("build", dict(self.options), tool_versions())
+
+    @property
+    def stamp_file(self) -> Path:
+        """Where it is noted that the step was done."""
+        return stamp_file(str(self.config.resolve()), self.name)
+
+
+def build(step: Step, *, on_progress: Callable[[str], None] = lambda _: None) -> Built:
+    """Do the step where anything that it depends on changed since it was done.
+
+    Any number of builds may do the same step at once: one does it, the others wait and find it
+    done. Raises an `EdgeconvError` where it cannot be done; what was there before is then as it
+    was.
+    """
+    found = _done_before(step)
+    if found is not None:
+        return found
+    with _turn(step, on_progress):
+        return _done_before(step) or _done_now(step, on_progress)
+
+
+def _done_before(step: Step) -> Built | None:
+    """The step as it was done, where nothing changed since; None where it is to be done."""
+    stamp = fresh(step.stamp_file, step.key)
+    if stamp is None or _is_torn(step.directory):
+        return None
+    return _built(
+        step,
+        stamp.embedded,
+        (state.path for state in stamp.inputs),
+        (state.path for state in stamp.outputs),
+        is_new=False,
+    )
+
+
+def _done_now(step: Step, on_progress: Callable[[str], None]) -> Built:
+    began_ns = time.time_ns()
+    conversion = step.convert()
+    artifact = _chosen(step, conversion)
+    request = step.request(Path(conversion.directory) / artifact.file)
+    already = None if _is_torn(step.directory) else embedded_already(request)
+    embedded = already or perform(
+        request, allow_code=step.allow_code, allowance=step.allowance, on_progress=on_progress
+    )
+    directory = request.directory.absolute()
+    outputs = [directory / RECORD, *(directory / one.path for one in embedded.files)]
+    inputs = step.inputs.files()
+    if step.inputs.are_all:
+        write_stamp(
+            step.stamp_file,
+            step.key,
+            inputs=inputs,
+            published=(request.published.model.absolute(), request.published.manifest.absolute()),
+            outputs=outputs,
+            embedded=embedded,
+            began_ns=began_ns,
+        )
+    return _built(
+        step, embedded, map(str, inputs), map(str, sorted(outputs)), is_new=already is None
+    )
+
+
+def _is_torn(directory: Path) -> bool:
+    """Whether a run that wrote there was killed: it may have left what only the next one knows."""
+    return (directory / JOURNAL).exists()
+
+
+@contextlib.contextmanager
+def _turn(step: Step, on_progress: Callable[[str], None]) -> Iterator[None]:
+    """Wait for other builds of the step; where there is no place for a lock, all do it at once.
+
+    That is no harm: what they publish has locks of its own.
+    """
+    place = step.stamp_file
+    waiting = f"waiting for another build of {step.name}"
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OutputRefused):
+            writable_directory(place.parent)
+            lock = locked(place.with_suffix(".lock"), on_wait=lambda: on_progress(waiting))
+            stack.enter_context(lock)
+        yield
+
+
+def _chosen(step: Step, conversion: Conversion) -> Artifact:
+    """The artifact to embed. Raises `ToolFailed` where it failed, `UsageError` for several."""
+    for failure in conversion.failures:
+        if step.recipe in ("", failure.recipe):
+            message, _, hint = failure.message.partition("\n  next: ")
+            raise ToolFailed(f"{failure.recipe}: {message}", hint=hint)
+    found = [one for one in conversion.artifacts if step.recipe in ("", one.recipe.name)]
+    if len(found) == 1:
+        return found[0]
+    made = ", ".join(one.recipe.name for one in conversion.artifacts)
+    if not found:
+        raise UsageError(
+            f"not converted to {step.recipe}, which is to be embedded",
+            hint=f"`to` of [convert] has {made}",
+        )
+    raise UsageError(
+        f"converted to {made}, of which one can be embedded",
+        hint='name it: recipe = "int8" in [embed]',
+    )
+
+
+def _built(
+    step: Step,
+    embedded: Embedded,
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    *,
+    is_new: bool,
+) -> Built:
+    return Built(
+        name=step.name,
+        is_new=is_new,
+        directory=str(step.directory.absolute()),
+        embedded=embedded,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+    )
