@@ -259,6 +259,32 @@ def _refuse_inside(directory: Path, model: Path) -> None:
         )
 
 
+def refuse_changed_model(plan: Plan) -> None:
+    """Raise `InputRefused` where the model is not what the plan was made for any more.
+
+    To be asked after it was read, and before what came of it is kept under the plan's keys.
+    """
+    if source.identify(plan.model.path).sha256 != plan.model.sha256:
+        raise _changed(plan.model.path)
+
+
+def refuse_changed_samples(text: str, identity: str, *, allow_code: bool) -> None:
+    """Raise `InputRefused` where a SOURCE has not the content of this hash any more.
+
+    To be asked after it was read. One that runs code may answer otherwise each time: what it
+    says now tells nothing of what it said then.
+    """
+    if not data.runs_code(text) and data.identity(text, allow_code=allow_code) != identity:
+        raise _changed(text)
+
+
+def _changed(what: str) -> InputRefused:
+    return InputRefused(
+        f"{what} changed while it was read, so nobody knows what came of it",
+        hint="run it again, once nothing writes to it",
+    )
+
+
 def published(plan: Plan, recipe: Recipe) -> Artifact | None:
     """The artifact in the plan's directory, if it is whole and what the plan would make."""
     target = plan.target(recipe.name)

@@ -9,6 +9,7 @@ import msgspec
 
 from edgeconv.errors import InputRefused
 from edgeconv.nouns import Artifact, LadderStep, Recipe
+from edgeconv.plan import refuse_changed_model
 from edgeconv.store import publish_all, read_noun, sha256_file, tool_versions
 from edgeconv.tflite import oldest_runtime
 
@@ -32,7 +33,12 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ready(run: Run, prepared: Prepared, examined: Examined) -> Ready:
-    """The artifact of an examined candidate, which is also kept in the cache."""
+    """The artifact of an examined candidate, which is also kept in the cache.
+
+    Raises `InputRefused` where the model changed meanwhile.
+    """
+    # TFLiteConverter reads it once more for each recipe.
+    refuse_changed_model(run.plan)
     artifact = _manifest(run.plan, prepared, examined)
     file = examined.candidate.file
     manifest = run.scratch / f"{artifact.recipe.name}.manifest.json"

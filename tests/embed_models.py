@@ -78,6 +78,17 @@ def hostile_tiny(directory: Path) -> Path:
     return published(directory, packed(model), name=HOSTILE, recipe="float32")
 
 
+def named_tiny(directory: Path, names: list[str]) -> Path:
+    """Twice each of the inputs of these names, under the same name."""
+    graph = Graph()
+    inputs = [graph.tensor(f"x{i}", (1, 2), "float32") for i in range(len(names))]
+    outputs = [graph.tensor(f"y{i}", (1, 2), "float32") for i in range(len(names))]
+    for one, twice in zip(inputs, outputs, strict=True):
+        graph.operator("ADD", [one, one], [twice])
+    model = graph.model(inputs, outputs, signature=("serving_default", names, names))
+    return published(directory, packed(model), recipe="float32")
+
+
 def large_tiny(directory: Path, size: int) -> Path:
     """A float model with `size` bytes of weights that no compression or guess makes smaller."""
     graph = Graph()

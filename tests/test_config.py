@@ -174,6 +174,19 @@ def test_a_file_without_a_budget_is_a_configuration_but_no_budget(file: Path) ->
         (f"[budget]\nmax-size-bytes = 1{'0' * 400}\n", 2, "must be finite", ""),
         ("[budget]\nmax-size-bytes = -1\n", 2, "not negative, not -1", ""),
         ("[budget]\nmax-size-ratio = 0\n", 2, "is 0, which no model can hold", ""),
+        ("[budget]\nmin-output-snr-db = 201\n", 2, "201, and equal outputs have 200", "= 20"),
+        (
+            "[budget]\nmax-slice-drop = 0.1\n[model.m]\nsource = 'm'\n",
+            2,
+            "max-slice-drop, and model 'm' has no slices",
+            "to [model.m]",
+        ),
+        (
+            "[model.m]\nsource = 'm'\nbudget.recipe.int8.max-slice-drop = 0.1\n",
+            3,
+            "max-slice-drop, and model 'm' has no slices",
+            'add slices = "slices.txt"',
+        ),
         ("[budget]\nmin-accuracy = 95\n", 2, "is a fraction of 1, not 95", "1% is 0.01"),
         ("[budget]\nmax-accuracy-drop = 1.5\n", 2, "is a fraction of 1", "1% is 0.01"),
         ("[budget]\nmax-flip-rate = { limit = 2 }\n", 2, "is a fraction of 1, not 2", ""),
@@ -243,6 +256,18 @@ def test_malformed_toml_is_refused_with_line_and_column(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "place"),
+    [("[budget", "line 1, column 8"), ('[bench]\na = """x\n\n', "line 4, column 1")],
+)
+def test_toml_that_ends_too_early_is_refused_with_line_and_column_too(
+    text: str, place: str, file: Path
+) -> None:
+    error = refused(file, text)
+    assert place in error.message
+    assert error.place == f"{file}:{place.split()[1].strip(',')}"
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("[budget]\nmin-accuracy = 0.9\nmin-accuracy = 0.1\n", "is no valid TOML"),
@@ -259,8 +284,8 @@ def test_a_file_that_is_no_configuration_at_all_is_refused(
 
 
 def test_a_file_that_is_no_text_is_refused(file: Path) -> None:
-    file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="not UTF-8"):
+    file.write_bytes(b"[bench]\n\xff\xfe\x00")
+    with pytest.raises(UsageError, match="line 2: not UTF-8"):
         load_config(file, COMMANDS)
 
 

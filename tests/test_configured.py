@@ -11,6 +11,7 @@ import pytest
 
 from edgeconv import plugins
 from edgeconv.cli import COMMANDS, command_named, run
+from edgeconv.cli.chosen import Chosen
 from edgeconv.cli.config_values import COMMAND_LINE_ONLY, options_of
 from edgeconv.cli.configured import (
     CONFIGURABLE,
@@ -220,6 +221,10 @@ def test_a_context_for_a_model_is_made_with_its_values() -> None:
         ("convert", "to = [1]", "must have texts without a comma in it, not 1"),
         ("doctor", "samples = 1979-05-27", "must be a whole number, not datetime.date(1979"),
         ("check", "confidence = 1", "is refused: 1.0 is not in the range 0.5<x<1"),
+        ("check", 'output = "junit"', "is not understood: --output junit: not of the form"),
+        ("check", 'output = ["text=t.txt", "junot=a.xml"]', "unknown --output format 'junot'"),
+        ("check", 'track = "cvs:a.csv"', "is not understood: unknown tracker 'cvs'"),
+        ("check", 'track = "csv"', "is not understood: --track csv: not of the form"),
     ],
 )
 def test_a_value_that_the_option_does_not_take_is_refused_with_file_and_line(
@@ -335,6 +340,13 @@ def test_paths_of_check_and_of_its_outputs_start_in_the_files_folder() -> None:
     assert params["lock"] == "sub/e.lock"
     assert params["outputs"] == ("junit=sub/build/j.xml",)
     assert params["trackers"] == ("csv:sub/t.csv",)
+
+
+def test_a_model_is_published_beside_the_file_that_names_it() -> None:
+    write('[model.net]\nsource = "net.tflite"\n[convert]\nto = "float32"\n', "sub/e.toml")
+    chosen = Chosen(typed("check", "--config", "sub/e.toml"))
+    (model,) = chosen.models([])
+    assert chosen.converting(model).params["directory"] == "sub/net.tflites"
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,11 @@ def test_equal_identifiers_are_numbered_in_the_order_of_the_names():
     assert identifiers(["a-b", "a b"], "camel", (), "x") == ("aB", "aB2")
 
 
+def test_types_are_told_apart_by_more_than_capitals():
+    assert identifiers(["ab", "a b", "AB"], "pascal", (), "x") == ("Ab", "AB2", "Ab3")
+    assert identifiers(["ab", "a b"], "camel", (), "x") == ("ab", "aB")
+
+
 def test_a_number_never_makes_an_identifier_that_is_there_already():
     assert identifiers(["a", "a_2", "A"], "snake", (), "x") == ("a", "a_2", "a_3")
 

@@ -8,7 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from embed_models import HOSTILE, float_tiny, int8_tiny, large_tiny, published, tree
+from embed_models import HOSTILE, float_tiny, int8_tiny, large_tiny, named_tiny, published, tree
 from embed_web_models import variable_model
 from tiny_tflite import Graph, packed
 
@@ -300,3 +300,11 @@ def test_another_open_dimension_is_refused(tmp_path):
 
     with pytest.raises(InputRefused, match=r"the shape \[1, -1\]"):
         bazel(tmp_path, ragged)
+
+
+@pytest.mark.parametrize("target", ["bazel", "cmake"])
+def test_an_input_without_a_name_is_refused(tmp_path, target):
+    file = named_tiny(tmp_path / "m", ["x", ""])
+    with pytest.raises(InputRefused, match="tiny has an input or output without a name"):
+        embed(file, target, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -24,7 +24,7 @@ def test_what_was_written_is_listed_and_what_is_there_is_said(tmp_path):
     assert first.exit_code == 0, first.output
     assert f"wrote tiny for c in {out}\n" in first.output
     assert "  tiny_self_test.c\n" in first.output
-    assert "note: tensor arena: 2,112 bytes" in first.output
+    assert "note: tensor arena: 2,400 bytes" in first.output
     again = embedded(file, "--target", "c", "-o", out)
     assert f"up to date: tiny for c in {out}\n" in again.output
     assert embedded(file, "--target", "c", "-o", out, "--quiet").output == ""

@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from embed_models import float_tiny, int8_tiny
-from tiny_tflite import BIASES, WEIGHTS
+from embed_models import float_tiny, int8_tiny, published
+from tiny_tflite import BIASES, WEIGHTS, Graph, packed
 
 from edgeconv.embed.embedding import make_embedding
 from edgeconv.embed.request import make_request
@@ -40,6 +40,19 @@ def test_integers_are_levels_and_may_differ_by_a_few(tmp_path):
         assert np.abs(y - value).max() <= 0.51
     assert made.golden.tolerances[0].steps == 4
     assert (made.outputs[0].scale, made.outputs[0].zero_point) == (64.0, 5)
+
+
+def test_outputs_that_are_no_numbers_loosen_no_tolerance(tmp_path):
+    graph = Graph()
+    x, y = graph.tensor("x", (1, 4), "float32"), graph.tensor("y", (1, 4), "float32")
+    graph.operator("LOG", [x], [y])
+    model = graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))
+    file = published(tmp_path / "m", packed(model), recipe="float32")
+    np.savez(tmp_path / "d.npz", x=np.array([[-1, 0, 1, np.e]], np.float32))
+    made = embedding(file, tmp_path, data=str(tmp_path / "d.npz"), vectors=1)
+    (y_given,) = arrays(made.golden.vectors[0].outputs, "<f4")
+    np.testing.assert_allclose(y_given, [np.nan, -np.inf, 0, 1], atol=1e-6)
+    assert made.golden.tolerances[0].absolute == pytest.approx(1.1e-4, rel=1e-3)
 
 
 def test_samples_are_prepared_as_the_manifest_says(tmp_path):

@@ -41,6 +41,17 @@ def test_a_symbol_that_is_a_word_of_the_language_is_refused(tmp_path, symbol):
     assert f"--symbol {symbol}_net" in str(refused.value)
 
 
+@pytest.mark.parametrize("symbol", ["string", "Time", "ARDUINO", "features"])
+def test_a_symbol_whose_header_would_hide_one_of_the_system_is_refused(tmp_path, symbol):
+    with pytest.raises(UsageError, match=f"would make {symbol}.h") as refused:
+        request(int8_tiny(tmp_path), tmp_path / "out", symbol=symbol)
+    assert f"--symbol {symbol}_net" in str(refused.value)
+
+
+def test_a_model_that_is_called_as_such_a_header_gets_another_symbol(tmp_path):
+    assert request(int8_tiny(tmp_path, name="Signal"), tmp_path).symbol == "signal_model"
+
+
 def test_an_unknown_target_or_option_is_named_with_the_nearest(tmp_path):
     file = int8_tiny(tmp_path)
     with pytest.raises(UsageError, match=r"unknown target 'cmak'[\s\S]*did you mean 'cmake'"):

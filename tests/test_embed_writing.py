@@ -60,6 +60,15 @@ def test_what_an_earlier_run_wrote_and_this_one_does_not_is_removed(tmp_path):
     assert not (tmp_path / "sub").exists()
 
 
+def test_what_somebody_else_wrote_in_the_place_of_such_a_file_stays(tmp_path):
+    write(tmp_path, FILES)
+    (tmp_path / "sub" / "b.h").write_bytes(b"mine")
+    write(tmp_path, {"a.c": b"one"})
+    assert contents(tmp_path) == {"a.c": b"one", "sub/b.h": b"mine"}
+    with pytest.raises(OutputRefused, match=r"sub/b\.h is in the way, and edgeconv did not write"):
+        write(tmp_path, FILES)
+
+
 def test_a_folder_with_something_foreign_in_it_stays(tmp_path):
     write(tmp_path, FILES)
     (tmp_path / "sub" / "mine.txt").write_text("keep")

@@ -13,6 +13,7 @@ from test_gate import LATENCY, agreement, measured, report
 
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.judge import check, class_drops
+from edgeconv.gate.lock import locked_model
 from edgeconv.nouns import (
     Accuracy,
     Budget,
@@ -214,6 +215,27 @@ def test_flips_need_no_labels() -> None:
     rows = beside(None, agreement=(agreement("scores", 30.0, flips=4),))
     found = judged(rows, max_flip_rate=0.9)
     assert (found.outcome, found.actual, found.samples) == ("passed", 0.4, 10)
+
+
+def test_without_labels_a_lock_tells_flips_of_the_same_file_and_of_no_other() -> None:
+    labelled = beside(None, agreement=(agreement("scores", 30.0, flips=4),))
+    artifact = labelled.measurements[-1]
+    assert labelled.baseline is not None
+    rows = msgspec.structs.replace(
+        labelled,
+        baseline=msgspec.structs.replace(labelled.baseline, accuracy=None),
+        measurements=(artifact,),
+        labels=(),
+    )
+    lock = locked_model("digits", rows, {})
+    flips = Budget(every=Limits(max_flip_rate=0.9))
+    same = [one for one in check(rows, flips, locked=lock).findings if one.reference == "lock"]
+    assert [(one.outcome, one.actual) for one in same] == [("passed", 0.0)] * 2
+    moved = msgspec.structs.replace(artifact, sha256="f" * 64)
+    other = msgspec.structs.replace(rows, measurements=(moved,))
+    found = check(other, flips, locked=lock).findings[-1]
+    assert (found.reference, found.outcome) == ("lock", "missing")
+    assert "without labels" in found.reason
 
 
 def test_one_class_that_dropped_fails_and_is_named_though_the_whole_is_within_the_limit() -> None:

@@ -108,6 +108,18 @@ def test_another_source_or_another_artifact_is_measured_again(work, model):
     assert work.benches == 3
 
 
+def test_what_changes_while_it_is_measured_is_not_kept(work, model):
+    def bench(files: Any) -> Report:
+        model.write_bytes(packed(int8_model()))
+        return work.bench(files)
+
+    before = model.read_bytes()
+    checking().report(job(work, model, bench=bench))
+    model.write_bytes(before)
+    assert checking().report(job(work, model)) == work.report
+    assert work.benches == 2
+
+
 def test_another_budget_judges_the_same_report_again(work, model):
     checking().check(job(work, model))
     strict = Budget(every=Limits(max_size_bytes=1.0))
@@ -174,6 +186,7 @@ def test_a_job_without_a_limit_is_refused_before_the_work(work, model):
     ("content", "message"),
     [
         (b"a\nb\n", r"has 2 lines, and \d+ test samples"),
+        (b"a\n" + b"b" * 201 + b"\n", "line 2: a slice has a name of 200 characters at most"),
         (b"\xff\xfe\n", "cannot be read"),
         (None, "cannot be read"),
     ],

@@ -304,6 +304,17 @@ def test_a_lock_that_is_not_there_or_not_readable_is_refused(tmp_path):
         lock.read(tmp_path)
 
 
+def test_what_another_run_accepted_meanwhile_stays(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
+    place = tmp_path / "edgeconv.lock"
+    for name in ("digits", "voices", "gone"):
+        lock.accept([digits(name)], place, of=("digits", "voices", "gone"))
+    lock.accept([digits("digits", test_samples=7)], place, of=("digits", "voices"))
+    found = lock.read(place).models
+    assert list(found) == ["digits", "voices"]
+    assert found["digits"].test_samples == 7
+
+
 def test_a_place_that_cannot_be_written_is_refused_and_the_old_lock_stays(tmp_path, tiny_disk):
     place = tiny_disk / "edgeconv.lock"
     old = a_lock("digits")

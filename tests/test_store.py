@@ -576,3 +576,11 @@ def test_a_cache_that_cannot_be_written_is_found_out_before_the_work(tmp_path):
         Cache(tmp_path / "file" / "cache").refuse_unwritable()
     Cache(tmp_path / "new" / "cache").refuse_unwritable()
     Cache(None).refuse_unwritable()
+
+
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OutputRefused, match="it is no file"):
+        publish_bytes(b"x", pipe)
+    assert pipe.is_fifo()

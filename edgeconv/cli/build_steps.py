@@ -11,8 +11,7 @@ import click
 
 from edgeconv.build.inputs import Inputs, inputs
 from edgeconv.build.steps import Step
-from edgeconv.cli.chosen import Chosen
-from edgeconv.cli.config_values import key_of
+from edgeconv.cli.chosen import Chosen, explained
 from edgeconv.cli.configured import origin_of, read_config
 from edgeconv.cli.convert import by_signature
 from edgeconv.cli.jobs import settings
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from edgeconv.nouns import Conversion
 
 EMBED, CONVERT = "embed", "convert"
-_EXAMPLES = {"to": '"int8"', "target": '"android"', "out": '"app"'}
 # Places in the tables of both commands that are written to, not read.
 _WRITTEN = frozenset({"directory", "depfile"})
 _READ = (PLACE, SOURCE, KEYED_SOURCE, STEPS)
@@ -130,9 +128,9 @@ def _refuse_inside(chosen: Chosen, step: Step) -> None:
 
 
 def _step(chosen: Chosen, model: ModelTable, options: dict[str, Any]) -> Step:
-    with _explained(chosen, model, CONVERT):
+    with explained(chosen.config, model, CONVERT):
         converting = chosen.converting(model)
-    with _explained(chosen, model, EMBED):
+    with explained(chosen.config, model, EMBED):
         embedding = chosen.context(model, EMBED, ["--", model.source])
         directory = chosen.directory(model, EMBED) or Path()
 
@@ -169,21 +167,6 @@ def _step(chosen: Chosen, model: ModelTable, options: dict[str, Any]) -> Step:
         allowance=allowance(options),
         allow_code=chosen.allow_code,
     )
-
-
-@contextlib.contextmanager
-def _explained(chosen: Chosen, model: ModelTable, command: str) -> Iterator[None]:
-    """What click says of a table that has not all that is needed, with its line."""
-    try:
-        yield
-    except click.UsageError as error:
-        message, hint = error.format_message(), ""
-        if isinstance(error, click.MissingParameter) and error.param:
-            key = key_of(error.param)
-            message = f"[{command}] has no `{key}`"
-            hint = f"add {key} = {_EXAMPLES[key]}" if key in _EXAMPLES else ""
-        place = chosen.config.origin("model", model.name, command)
-        raise UsageError(f"{model.name}: {message}", hint=hint, place=place) from error
 
 
 def _read_places(context: click.Context) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from edgeconv.cli.configured import Configured, origin_of
 from edgeconv.cli.options import execution_options
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import NAMED_PLACE, PLACE, TRACKER
+from edgeconv.errors import EdgeconvError
 from edgeconv.nouns import Judging, Method, Severity
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from edgeconv.cli.jobs import Jobs
     from edgeconv.gate.flow import Checking, Job
-    from edgeconv.nouns import Check, Checked
+    from edgeconv.nouns import Check, Checked, Report
 
 _DEFAULT = Judging()
 
@@ -100,17 +101,31 @@ def command(ctx: click.Context, /, report: Path | None, **options: Any) -> None:
     measured, or when it cannot be told. Nothing is accepted without --update, and nothing is
     measured again that did not change.
     """
-    from edgeconv.cli.outputs import announce, parse_outputs, publish, refuse_unwritable
+    from edgeconv.cli.outputs import (
+        announce,
+        parse_outputs,
+        parse_trackers,
+        publish,
+        refuse_unwritable,
+    )
 
     outputs = parse_outputs(options["outputs"])
     refuse_unwritable(outputs)
+    trackers = parse_trackers(options["trackers"])
+    reports: dict[str, Report] = {}
+    errors: list[EdgeconvError] = []
     if report is None:
         with progress(quiet=options["quiet"]) as on_progress:
-            checked = _check_models(ctx, on_progress)
+            checked = _check_models(ctx, on_progress, reports, errors)
     else:
         checked = _check_report(ctx, report)
     announce(checked, as_json=options["as_json"])
     publish(checked, outputs)
+    # Last: a server that does not answer must not keep the verdict back.
+    for tracker, place in trackers:
+        tracker.track(checked, reports, place)
+    if errors:
+        raise errors[0]
     ctx.exit(0 if checked.ok else 1)
 
 
@@ -144,8 +159,17 @@ def _refuse_without_models(options: dict[str, Any]) -> None:
             )
 
 
-def _check_models(ctx: click.Context, on_progress: Callable[[str], None]) -> Checked:
-    """Every model of the configuration, or those named; accepted, where that is asked for."""
+def _check_models(
+    ctx: click.Context,
+    on_progress: Callable[[str], None],
+    reports: dict[str, Report],
+    errors: list[EdgeconvError],
+) -> Checked:
+    """Every model of the configuration, or those named; accepted, where that is asked for.
+
+    `reports` gets what was measured of each, where it is to be tracked. One of several models
+    that cannot be checked keeps the verdict of the others from nobody: its error is in `errors`.
+    """
     from edgeconv.cli.jobs import Jobs, checking_of
     from edgeconv.nouns import Checked
 
@@ -153,12 +177,29 @@ def _check_models(ctx: click.Context, on_progress: Callable[[str], None]) -> Che
     jobs = Jobs(ctx, on_progress)
     chosen = jobs.named(options["names"])
     checking, place = checking_of(ctx, jobs, on_progress)
-    checks = tuple(_check(checking, job, jobs) for job in chosen)
+    checks = tuple(_named(checking, job, jobs, errors) for job in chosen)
+    if len(errors) == len(chosen):
+        raise errors[0]
     checked = Checked(config=str(jobs.config.path), checks=checks)
-    if options["update"] and checked.ok:
-        _accept(checking, chosen, place, jobs)
-    _track(checking, chosen, checked, options["trackers"])
+    if options["update"]:
+        _accept(checking, chosen, place, jobs, checked)
+    if options["trackers"]:
+        measured = (job for job, check in zip(chosen, checks, strict=True) if check.stages)
+        reports.update((job.name, checking.report(job)) for job in measured)
     return checked
+
+
+def _named(checking: Checking, job: Job, jobs: Jobs, errors: list[EdgeconvError]) -> Check:
+    """The check of a model, or why there is none; an error says of which of several it is."""
+    from edgeconv.gate.flow import unchecked
+
+    try:
+        return _check(checking, job, jobs)
+    except EdgeconvError as error:
+        if len(jobs.config.models) > 1 and repr(job.name) not in error.message:
+            error.message = f"model {job.name!r}: {error.message}"
+        errors.append(error)
+        return unchecked(job.name, error.message)
 
 
 def _check(checking: Checking, job: Job, jobs: Jobs) -> Check:
@@ -177,20 +218,18 @@ def _check(checking: Checking, job: Job, jobs: Jobs) -> Check:
     return check
 
 
-def _accept(checking: Checking, chosen: tuple[Job, ...], place: Path, jobs: Jobs) -> None:
-    """Write the lock: the chosen models as they are, the others of the configuration as locked."""
-    from edgeconv.gate.lock import write
-    from edgeconv.nouns import Lock
-
-    kept = {name: one for name, one in checking.locked.items() if name in jobs.config.models}
-    write(Lock(models=kept | {job.name: checking.accepted(job) for job in chosen}), place)
-
-
-def _track(
-    checking: Checking, chosen: tuple[Job, ...], checked: Checked, places: tuple[str, ...]
+def _accept(
+    checking: Checking, chosen: tuple[Job, ...], place: Path, jobs: Jobs, checked: Checked
 ) -> None:
-    for text in places:
-        from edgeconv.plugins import tracker
+    """Write the lock: the chosen models as they are, the others of the configuration as locked.
 
-        kind, _, place = text.partition(":")
-        tracker(kind).track(checked, {job.name: checking.report(job) for job in chosen}, place)
+    It stays as it is where one of them breaks its budget. Either is said.
+    """
+    from edgeconv.gate.lock import accept
+
+    if not checked.ok:
+        broken = ", ".join(check.name for check in checked.checks if not check.verdict.ok)
+        click.echo(f"not accepted, {place} is as it was: {broken} breaks its budget", err=True)
+        return
+    accept([checking.accepted(job) for job in chosen], place, of=jobs.config.models)
+    click.echo(f"accepted: {', '.join(job.name for job in chosen)} in {place}", err=True)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 from click.core import ParameterSource
 
 from edgeconv.cli import command_named
-from edgeconv.cli.config_values import options_of
+from edgeconv.cli.config_values import key_of, options_of
 from edgeconv.cli.configured import context_of, origin_of
 from edgeconv.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import click
+    from collections.abc import Iterator, Sequence
 
     from edgeconv.config import Config
     from edgeconv.config.file import ModelTable
@@ -27,6 +27,9 @@ _EXECUTION = {
     "memory-limit-mib": "memory_limit_mib",
     "no-cache": "no_cache",
 }
+
+
+_EXAMPLES = {"to": '"int8"', "target": '"android"', "out": '"app"'}
 
 
 class Chosen:
@@ -72,8 +75,12 @@ class Chosen:
         )
 
     def converting(self, model: ModelTable) -> click.Context:
-        """The context of the model's conversion; it publishes in NAME.tflites, if nowhere else."""
-        directory = self.directory(model, "convert") or Path(f"{model.name}.tflites")
+        """The context of the model's conversion.
+
+        It publishes in NAME.tflites in the folder of the configuration, if nowhere else.
+        """
+        beside = self.config.folder / f"{model.name}.tflites"
+        directory = self.directory(model, "convert") or beside
         return self.context(model, "convert", ["-o", str(directory), "--", model.source])
 
     def directory(self, model: ModelTable, command: str) -> Path | None:
@@ -83,6 +90,21 @@ class Chosen:
             return None
         is_own = self.config.key(command, "out", model=model.name)[0] == "model"
         return Path(out) if is_own or len(self.config.models) == 1 else Path(out, model.name)
+
+
+@contextlib.contextmanager
+def explained(config: Config, model: ModelTable, command: str) -> Iterator[None]:
+    """What click says of a table that has not all that is needed, with its line."""
+    try:
+        yield
+    except click.UsageError as error:
+        message, hint = error.format_message(), ""
+        if isinstance(error, click.MissingParameter) and error.param:
+            key = key_of(error.param)
+            message = f"[{command}] has no `{key}`"
+            hint = f"add {key} = {_EXAMPLES[key]}" if key in _EXAMPLES else ""
+        place = config.origin("model", model.name, command)
+        raise UsageError(f"{model.name}: {message}", hint=hint, place=place) from error
 
 
 def _execution_words(ctx: click.Context) -> dict[str, list[str]]:

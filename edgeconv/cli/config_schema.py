@@ -23,6 +23,7 @@ from edgeconv.config.limits import (
     SIGNED,
     VERSION,
 )
+from edgeconv.nouns import MAX_SNR_DB
 
 Schema = dict[str, Any]
 
@@ -101,7 +102,7 @@ def _bare(name: str) -> Schema:
     if name == OPERATORS_LIMIT:
         return {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}}
     if name in SIGNED:
-        return {"type": "number"}
+        return {"type": "number", "maximum": MAX_SNR_DB}
     least = {"exclusiveMinimum": 0} if name in ABOVE_ZERO else {"minimum": 0}
     return {"type": "number", **least, **({"maximum": 1} if name in FRACTIONS else {})}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from click.core import ParameterSource
 
-from edgeconv.cli.chosen import Chosen
+from edgeconv.cli.chosen import Chosen, explained
 from edgeconv.cli.config_values import options_of
 from edgeconv.cli.options import execution
 from edgeconv.gate import lock
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edgeconv.config.file import ModelTable
     from edgeconv.nouns import Conversion, Report
 
-_BENCH = "bench"
+_BENCH, _CONVERT = "bench", "convert"
 # These change no result, or are places: what is there counts by its content.
 _NO_SETTINGS = frozenset(
     (
@@ -50,9 +50,11 @@ class Jobs:
         return self._chosen.directory(self.config.models[name], _BENCH)
 
     def _job(self, model: ModelTable) -> Job:
-        converting = self._chosen.converting(model)
+        with explained(self.config, model, _CONVERT):
+            converting = self._chosen.converting(model)
         # For its options: the files are known when they are made.
-        measuring = self._chosen.context(model, _BENCH, ["--", model.source])
+        with explained(self.config, model, _BENCH):
+            measuring = self._chosen.context(model, _BENCH, ["--", model.source])
         options = measuring.params
 
         def convert() -> Conversion:
@@ -75,7 +77,7 @@ class Jobs:
             budget=model.budget,
             convert=convert,
             bench=bench,
-            settings={"convert": settings(converting), _BENCH: settings(measuring)},
+            settings={_CONVERT: settings(converting), _BENCH: settings(measuring)},
             bench_checkpoint=bench_checkpoint if model.checkpoint else None,
             checkpoint=model.checkpoint,
             baseline=options["baseline"] or "",

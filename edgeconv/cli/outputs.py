@@ -15,6 +15,7 @@ from edgeconv.store import publish_bytes, writable_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
     from edgeconv.nouns import Checked
 
@@ -36,9 +37,27 @@ def parse_outputs(texts: Sequence[str]) -> dict[Path, str]:
     return outputs
 
 
+def parse_trackers(texts: Sequence[str]) -> list[tuple[ModuleType, str]]:
+    """Each tracker with its place. Raises `UsageError`: better before the work than after."""
+    from edgeconv.plugins import tracker
+
+    found = []
+    for text in texts:
+        kind, _, place = text.partition(":")
+        module = tracker(kind)
+        if not place:
+            raise UsageError(
+                f"--track {text}: not of the form KIND:PLACE", hint="as in csv:accuracy.csv"
+            )
+        found.append((module, place))
+    return found
+
+
 def refuse_unwritable(outputs: dict[Path, str]) -> None:
     """Raise `OutputRefused` where a file could not be written: before the work, not after."""
     for path in outputs:
+        if _is_device(path):
+            continue
         writable_directory(path.absolute().parent)
         if path.is_dir():
             raise OutputRefused(f"cannot write {path}: it is a directory", hint="name a file")
@@ -62,7 +81,7 @@ def publish(checked: Checked, outputs: dict[Path, str]) -> None:
     refused = []
     for path, name in outputs.items():
         try:
-            publish_bytes(render(checked, name).encode(), path.absolute())
+            _write(render(checked, name), path)
         except OutputRefused as error:
             refused.append(error)
     summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
@@ -73,6 +92,25 @@ def publish(checked: Checked, outputs: dict[Path, str]) -> None:
             refused.append(error)
     if refused:
         raise refused[0]
+
+
+def _is_device(path: Path) -> bool:
+    """Whether it is there and is written into, as /dev/stdout or a pipe: never replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _write(text: str, path: Path) -> None:
+    """Raises `OutputRefused`."""
+    if not _is_device(path):
+        publish_bytes(text.encode(), path.absolute())
+        return
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise OutputRefused(
+            f"cannot write {path}: {error.strerror}", hint="name another file"
+        ) from error
 
 
 def _is_github() -> bool:

@@ -51,8 +51,10 @@ class _NamedPlace(Text):
     form = "NAME=PATH, the path from the folder of this file."
 
     def within(self, text: str, folder: Path) -> str:
+        from edgeconv.cli.outputs import parse_outputs
         from edgeconv.config.sources import place_within
 
+        parse_outputs([text])
         name, mark, place = text.partition("=")
         return f"{name}{mark}{place_within(place, folder)}"
 
@@ -61,8 +63,10 @@ class _Tracker(Text):
     form = "KIND:PLACE, a path from the folder of this file or a URI."
 
     def within(self, text: str, folder: Path) -> str:
+        from edgeconv.cli.outputs import parse_trackers
         from edgeconv.config.sources import place_within
 
+        parse_trackers([text])
         kind, mark, place = text.partition(":")
         return f"{kind}{mark}{place_within(place, folder)}"
 

@@ -22,6 +22,7 @@ PYPROJECT = "pyproject.toml"
 _WITHIN = ("tool", "edgeconv")
 _MODEL = "model"
 _BUDGET = "budget"
+_SLICE_LIMIT = "max-slice-drop"
 # What a [model.NAME] has beside tables, and what stands there.
 MODEL_KEYS = {
     "source": "The trained model: a SavedModel, a .keras or .h5 file, or a float .tflite.",
@@ -174,12 +175,33 @@ def _model(
         command: {**general.get(command, {}), **own.get(command, {})}
         for command in {**general, **own}
     }
-    return ModelTable(
+    model = ModelTable(
         name=name,
         **{each: _path(file, (*key, each)) for each in MODEL_KEYS},
         tables=tables,
         budget=_own_budget(file, key, budget, tables),
     )
+    _refuse_limit_without_slices(file, model)
+    return model
+
+
+def _refuse_limit_without_slices(file: Written, model: ModelTable) -> None:
+    """Raise `UsageError` for a limit of the worst slice where there are no slices."""
+    if model.slices:
+        return
+    recipes = model.budget.recipe.items()
+    for within, limits in (
+        ((), model.budget.every),
+        *((("recipe", name), limits) for name, limits in recipes),
+    ):
+        if limits.max_slice_drop is None:
+            continue
+        own = (_MODEL, model.name, _BUDGET, *within, _SLICE_LIMIT)
+        raise file.error(
+            own if file.has(*own) else (_BUDGET, *within, _SLICE_LIMIT),
+            f"{_SLICE_LIMIT}, and model {model.name!r} has no slices",
+            f'add slices = "slices.txt" to {file.header(_MODEL, model.name)}',
+        )
 
 
 def _path(file: Written, key: Key) -> str:

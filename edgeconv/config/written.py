@@ -30,6 +30,7 @@ _LONGEST_SHOWN = 60
 
 # As tomllib says it.
 _LINE = re.compile(r"at line (\d+)")
+_AT_THE_END = "at end of document"
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -136,7 +137,8 @@ def _text(path: Path) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text, so it is no TOML") from error
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{path}, line {line}: not UTF-8 text, so it is no TOML") from error
 
 
 def _parsed(path: Path, text: str) -> dict[str, Any]:
@@ -146,13 +148,19 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
         raise UsageError(f"{path} has tables or arrays in one another too deep to read") from error
     except ValueError as error:
         # A number with too many digits is a `ValueError` only.
-        text = _one_line(error)
-        line = _LINE.search(text)
+        said = _one_line(error).replace(_AT_THE_END, _end_of(text))
+        line = _LINE.search(said)
         raise UsageError(
-            f"{path} is no valid TOML: {text}",
+            f"{path} is no valid TOML: {said}",
             hint="see https://toml.io",
             place=f"{path}:{line[1] if line else 1}",
         ) from error
+
+
+def _end_of(text: str) -> str:
+    """Where a text ends, as tomllib says of all other places where they are."""
+    lines = text.split("\n")
+    return f"at line {len(lines)}, column {len(lines[-1]) + 1}, the end of the document"
 
 
 def _one_line(error: ValueError) -> str:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgeconv.data.files import read_samples, write_samples
     from edgeconv.data.load import load_samples, open_samples
-    from edgeconv.data.location import identity
+    from edgeconv.data.location import identity, runs_code
     from edgeconv.data.preprocessing import parse_preprocessing
     from edgeconv.data.samples import (
         Samples,
@@ -50,6 +50,7 @@ __all__ = [
     "open_samples",
     "parse_preprocessing",
     "read_samples",
+    "runs_code",
     "seeded_choice",
     "sha256_samples",
     "split_calibration",
@@ -68,6 +69,7 @@ _MODULES = {
     "describe": "preprocessing",
     "parse_preprocessing": "preprocessing",
     "read_samples": "files",
+    "runs_code": "location",
     "chosen_indices": "split",
     "seeded_choice": "split",
     "sha256_samples": "samples",

@@ -60,6 +60,11 @@ def kind_module(source: str, kind: str, *, allow_code: bool) -> ModuleType:
     return module
 
 
+def runs_code(source: str) -> bool:
+    """Whether a SOURCE runs code that it names. Raises `UsageError` or `InputRefused`."""
+    return getattr(sample_source(parse_location(source).kind), "RUNS_CODE", False)
+
+
 def identity(source: str, *, allow_code: bool = False) -> str:
     """The hash of what `load_samples(source, …)` would read, without numpy.
 

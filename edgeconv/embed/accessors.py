@@ -97,10 +97,12 @@ def identifiers(
         plain = _identifier(name, style, otherwise)
         plain = f"{plain}_" if plain in reserved else plain
         one, number = plain, 1
-        while one in taken:
+        # Types become files, which some file systems do not tell apart by capitals.
+        key = str.lower if style == "pascal" else str
+        while key(one) in taken:
             number += 1
             one = f"{plain}_{number}" if style == "snake" else f"{plain}{number}"
-        taken.add(one)
+        taken.add(key(one))
         found.append(one)
     return tuple(found)
 

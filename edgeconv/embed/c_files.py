@@ -171,7 +171,11 @@ def _check_fixed(port: Port) -> None:
 
 
 def _tensors(ports: tuple[Port, ...], prefix: str, otherwise: str) -> list[dict[str, Any]]:
-    names = identifiers([port.name for port in ports], "snake", RESERVED_IN_C, otherwise)
+    given = [port.name for port in ports]
+    plain = identifiers(given, "snake", RESERVED_IN_C, otherwise)
+    # X_GRAPH_INDEX and X_NORMALIZE_SCALE are of X, not of what is called X_GRAPH or X_NORMALIZE.
+    macros = {f"{name}_{part}" for name in plain for part in ("graph", "normalize")}
+    names = identifiers(given, "snake", RESERVED_IN_C | macros, otherwise)
     return [
         {
             "port": port,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -175,7 +176,9 @@ def _tolerance(
             return Tolerance()
         return Tolerance(steps=room * max(_STEPS, round(apart / spec.scale[0])))
     dynamic = published.artifact.recipe.name == "dynamic"
-    largest = float(np.max(np.abs(values.astype(np.float64)), initial=0.0))
+    # What is infinite or no number has to be so elsewhere too.
+    finite = np.abs(values.astype(np.float64)[np.isfinite(values)])
+    largest = float(np.max(finite, initial=0.0))
     share = (_DYNAMIC_SHARE if dynamic else _FLOAT_SHARE) * largest
     return Tolerance(absolute=_FLOAT_ABSOLUTE + max(share, room * step, room * apart))
 
@@ -186,7 +189,7 @@ def _own_error(output: str, published: Published) -> float:
     if artifact.recipe.name == "float32":
         return 0.0
     errors = [one.max_abs_error for one in artifact.verification.outputs if one.output == output]
-    return max(errors, default=0.0)
+    return max(filter(math.isfinite, errors), default=0.0)
 
 
 def _as_given(signature: Signature) -> tuple[TensorSpec, ...]:

@@ -16,9 +16,15 @@ if TYPE_CHECKING:
 def litert_files(embedding: Embedding) -> dict[str, bytes]:
     """By file name: SYMBOL_litert.hpp and .cpp, which run the model from C++, and a self-test.
 
-    Raises as `refuse_variables` does.
+    Raises as `refuse_variables` does, and `InputRefused` for an empty name.
     """
     refuse_variables(embedding, "LiteRT's C interface")
+    if not all(port.name for port in (*embedding.inputs, *embedding.outputs)):
+        raise InputRefused(
+            f"{embedding.name} has an input or output without a name, by which LiteRT's C "
+            "interface finds it",
+            hint="--target c, for a runtime that counts them; or export it with names",
+        )
     symbol = embedding.symbol
     values = {**c_values(embedding), "signature_key": embedding.signature.key}
     return {

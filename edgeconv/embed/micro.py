@@ -70,11 +70,16 @@ _CUSTOM = {
 }
 # Operators whose second input is their weights.
 _WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"})
+# What SELECT_V2 chooses from.
+_SELECTED = frozenset({"int8", "int16", "float32"})
 _INTEGERS = frozenset({"int8", "uint8", "int4", "int2"})
 _ALIGNMENT = 16
 # Upper bounds of what was measured; see tests/integration/test_embed_in_tflite_micro.py.
 _KEPT_BYTES, _PER_TENSOR_BYTES, _PER_OPERATOR_BYTES, _PER_CHANNEL_BYTES = 1536, 32, 192, 8
 _COLUMN_VALUE_BYTES = 2
+# While the memory planner works it takes this much for each tensor, in the place where the tensors
+# will be: AllocationInfo, and per_buffer_size() of GreedyMemoryPlanner.
+_PLANNING_BYTES = 32 + 40
 MARGIN = 0.1
 
 
@@ -134,8 +139,8 @@ def resolver_methods(model: ModelT, name: str) -> tuple[str, ...]:
 
     Raises `UnsupportedOperators` naming those that it has no method for, and those that its
     kernels do not take, or get wrong: of float16 (which a float16 model unpacks), of floats with
-    weights of integers (as a dynamic model has), and integers unpacked with a scale for each
-    channel (as in a weight-only model).
+    weights of integers (as a dynamic model has), integers unpacked with a scale for each
+    channel (as in a weight-only model), and a choice between indices (as of an embedding).
     """
     used = {
         (operator_name(model, o), is_custom(model, o)) for g in model.subgraphs for o in g.operators
@@ -182,6 +187,8 @@ def _without_kernels(model: ModelT) -> list[str]:
                 found.add(f"{name} with a scale for each channel")
             if "float16" in inputs:
                 found.add(f"{name} of float16")
+            if name == "SELECT_V2" and inputs[1] not in _SELECTED:
+                found.add(f"{name} of {inputs[1]}")
             if name in _WEIGHTED and inputs[0] == "float32" and set(inputs[1:2]) & _INTEGERS:
                 found.add(f"{name} of floats with weights of integers")
     return sorted(found)
@@ -209,16 +216,18 @@ def arena(data: bytes, model: ModelT) -> Arena:
     To the tensors (`arena_bytes`) come the scratch memory of the optimised kernels for Cortex-M
     at its largest, what the interpreter keeps for each tensor, operator and output channel,
     as measured with tflite-micro's 64-bit build, which needs more than a 32-bit one, and a
-    margin of 10 % of all that.
+    margin of 10 % of all that. Of many small tensors the planner's own memory is larger than they.
     """
     tensors = arena_bytes(data)
+    count = sum(len(graph.tensors) for graph in model.subgraphs)
     kept = (
         _KEPT_BYTES
-        + _PER_TENSOR_BYTES * sum(len(graph.tensors) for graph in model.subgraphs)
+        + _PER_TENSOR_BYTES * count
         + _PER_OPERATOR_BYTES * sum(len(graph.operators) for graph in model.subgraphs)
         + _PER_CHANNEL_BYTES * sum(_channels(model))
     )
-    needed = math.ceil((tensors + max(_scratch(model), default=0) + kept) * (1 + MARGIN))
+    placed = max(tensors + max(_scratch(model), default=0), _PLANNING_BYTES * count)
+    needed = math.ceil((placed + kept) * (1 + MARGIN))
     return Arena(tensors, -(-needed // _ALIGNMENT) * _ALIGNMENT)
 
 

@@ -38,6 +38,18 @@ _WORDS_OF_C = """
     while xor xor_eq main std
 """
 RESERVED_IN_C = frozenset(_WORDS_OF_C.split())
+# Headers of C23 and POSIX, and of toolchains, without their .h: in a directory of -I, SYMBOL.h
+# would be found in their place.
+_HEADERS_OF_C = """
+    aio alloca arduino assert complex cpio crypt ctype curses dirent dlfcn elf endian
+    errno error features fenv fcntl float fmtmsg fnmatch ftw getopt glob grp iconv inttypes iso646
+    langinfo libgen libintl limits link locale malloc math memory monetary mqueue ndbm netdb
+    nl_types paths poll printf pthread pwd regex resolv sched search semaphore setjmp signal spawn
+    stdalign stdarg stdatomic stdbit stdbool stdckdint stddef stdint stdio stdlib stdnoreturn
+    string strings stropts syslog tar term termios tgmath threads time trace uchar ulimit unctrl
+    unistd utime utmpx values wait wchar wctype windows wordexp
+"""
+_HEADERS = frozenset(_HEADERS_OF_C.split())
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,6 +192,11 @@ def _checked(symbol: str) -> str:
         )
     if symbol in RESERVED_IN_C:
         raise UsageError(f"symbol {symbol!r} is a word of C or C++", hint=f"--symbol {symbol}_net")
+    if symbol.lower() in _HEADERS:
+        raise UsageError(
+            f"symbol {symbol!r} would make {symbol}.h, which a compiler takes for the system's",
+            hint=f"--symbol {symbol}_net",
+        )
     if len(symbol) > _LONGEST_SYMBOL:
         raise UsageError(f"symbol {symbol!r} has {len(symbol)} characters", hint="48 at most")
     return symbol
@@ -188,4 +205,4 @@ def _checked(symbol: str) -> str:
 def _symbol_of(published: Published) -> str:
     name = identifiers([published.artifact.name], "snake", (), "model")[0]
     symbol = name[:_LONGEST_SYMBOL].rstrip("_")
-    return f"{symbol}_model" if symbol in RESERVED_IN_C else symbol
+    return f"{symbol}_model" if symbol in RESERVED_IN_C | _HEADERS else symbol

@@ -56,7 +56,7 @@ def write_embedding(
             _refuse_foreign(directory, path, earlier)
         _sweep(directory, journal)
         changed = [path for path in sorted(files) if not _is_same(directory / path, files[path])]
-        stale = sorted(earlier - set(files))
+        stale = _stale(directory, record, journal, files)
         text = _text(embedded)
         if changed or stale or journal or not _is_same(directory / RECORD, text):
             _put(directory, files, changed, stale, sorted(earlier | set(files)), text)
@@ -98,12 +98,25 @@ def _forget(directory: Path, files: Files, changed: list[str]) -> None:
             (directory / JOURNAL).unlink()
 
 
-def _record(directory: Path) -> tuple[str, ...]:
-    """The files of an earlier run. Raises `InputRefused` for a record that is none."""
+def _stale(
+    directory: Path, record: Mapping[str, str], journal: tuple[str, ...], files: Files
+) -> list[str]:
+    """What earlier runs wrote and this one does not; not what somebody else wrote since."""
+    return sorted(
+        path
+        for path in {*record, *journal} - set(files)
+        if path in journal or _is_what(directory / path, record[path])
+    )
+
+
+def _record(directory: Path) -> dict[str, str]:
+    """The files of an earlier run and their hashes. Raises `InputRefused` for no record."""
     if not (directory / RECORD).is_file():
-        return ()
+        return {}
     embedded = read_noun(directory / RECORD, Embedded, what="record of an embedding")
-    return _safe(directory / RECORD, tuple(one.path for one in embedded.files))
+    files = {one.path: one.sha256 for one in embedded.files}
+    _safe(directory / RECORD, tuple(files))
+    return files
 
 
 def _journal(directory: Path) -> tuple[str, ...]:
@@ -166,7 +179,11 @@ def _remove_empty(directory: Path, folder: Path) -> None:
 
 
 def _is_same(target: Path, content: bytes | Path) -> bool:
-    return target.is_file() and not target.is_symlink() and sha256_file(target) == _sha256(content)
+    return _is_what(target, _sha256(content))
+
+
+def _is_what(target: Path, sha256: str) -> bool:
+    return target.is_file() and not target.is_symlink() and sha256_file(target) == sha256
 
 
 def _sha256(content: bytes | Path) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edgeconv.gate.asked import Asked, Question
-    from edgeconv.gate.pairs import Pair
+    from edgeconv.gate.pairs import Pair, Unpaired
     from edgeconv.nouns import Accuracy, Finding, Judging, Measurement
     from edgeconv.statistics.bootstrap import MeanOf, Resampling
     from edgeconv.statistics.drop import MatchedDrop
@@ -51,13 +51,12 @@ def flip_rate(asked: Asked, pair: Pair) -> Finding | Question:
     return _flipped(asked, changed, len(after))
 
 
-def flip_rate_of_outputs(asked: Asked, row: Measurement) -> Finding | Question | None:
-    """The same by the outputs, which need no labels; None where they have no classes."""
+def unlabelled_flip_rate(asked: Asked, row: Measurement, pair: Unpaired) -> Finding | Question:
+    """The same by the outputs, which need no labels; of them, the lock has none."""
     counted = [(one.flips, one.samples) for one in row.agreement if one.flips is not None]
-    if not counted or asked.reference != "baseline":
-        return None
-    changed, samples = max(counted)
-    return _flipped(asked, changed, samples)
+    if counted and asked.reference == "baseline":
+        return _flipped(asked, *max(counted))
+    return asked.same() if pair.is_same else asked.missing(pair.reason)
 
 
 def drop_evidence(

@@ -19,12 +19,15 @@ from edgeconv import data, source
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.environment import environment
 from edgeconv.nouns import (
+    NOT_CHECKED,
     Check,
     Conversion,
     Failure,
+    Finding,
     LockedModel,
     Measurement,
     Report,
+    Verdict,
 )
 from edgeconv.store import Cache, cache_directory, hash_of, read_noun, sha256_file, tool_versions
 
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from edgeconv.stages import Execution
 
 _LONGEST_SETTING = 64
+_LONGEST_SLICE = 200
 Kept = TypeVar("Kept", Report, Check)
 
 
@@ -101,7 +105,8 @@ class Checking:
             report = self._kept("report", done.key, Report)
             if report is None:
                 report = _measured(job, done)
-                if _is_sound(report):
+                # What changed meanwhile was measured as it was then, or as it is now.
+                if _is_sound(report) and self._inputs(job) == done.inputs:
                     self._keep("report", done.key, report)
             self._reports[job.name] = report
         return self._reports[job.name]
@@ -144,9 +149,11 @@ class Checking:
                     f"nothing of model {job.name!r} could be converted: "
                     + "; ".join(one.message for one in conversion.failures)
                 )
-            inputs = _inputs(job, allow_code=self.execution.allow_code)
-            self._done[job.name] = _Converted(job, conversion, inputs)
+            self._done[job.name] = _Converted(job, conversion, self._inputs(job))
         return self._done[job.name]
+
+    def _inputs(self, job: Job) -> dict[str, str]:
+        return _inputs(job, allow_code=self.execution.allow_code)
 
     def _cache(self) -> Cache:
         return Cache(cache_directory() if self.execution.use_cache else None)
@@ -160,6 +167,19 @@ class Checking:
             file = Path(scratch) / f"{stage}.json"
             file.write_bytes(msgspec.json.encode(noun))
             self._cache().keep(stage, key, {file.name: file})
+
+
+def unchecked(name: str, reason: str) -> Check:
+    """What the gate says of a model that could not be judged: it does not pass."""
+    finding = Finding(
+        model=name,
+        limit=NOT_CHECKED,
+        allowed="made",
+        actual=None,
+        outcome="missing",
+        reason=reason,
+    )
+    return Check(name=name, verdict=Verdict(findings=(finding,)))
 
 
 def check_report(report: Report, budget: Budget, judging: Judging) -> Check:
@@ -294,6 +314,12 @@ def _slices(job: Job, report: Report) -> tuple[str, ...]:
     if not job.slices:
         return ()
     lines = _slice_lines(job)
+    if too_long := [n for n, name in enumerate(lines, 1) if len(name) > _LONGEST_SLICE]:
+        raise InputRefused(
+            f"{job.slices}, line {too_long[0]}: a slice has a name of {_LONGEST_SLICE} characters "
+            "at most",
+            hint="write the name of a slice on each line, and nothing else",
+        )
     count = report.data.samples if report.data else 0
     if len(lines) != count:
         raise InputRefused(

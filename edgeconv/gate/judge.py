@@ -13,8 +13,8 @@ from edgeconv.gate.asked import Asked, Question, levels_of
 from edgeconv.gate.drops import (
     accuracy_drop,
     flip_rate,
-    flip_rate_of_outputs,
     relative_drop,
+    unlabelled_flip_rate,
 )
 from edgeconv.gate.groups import Grouping, grouping_of, worst_drop
 from edgeconv.gate.numbers import own_number
@@ -137,9 +137,10 @@ class _Gate:
             asked = self._asked(row.name, name, limit, pair.reference)
             if isinstance(pair, Pair):
                 yield _BESIDE[name](asked, pair, self.grouping)
+            elif name == "max-flip-rate":
+                yield unlabelled_flip_rate(asked, row, pair)
             else:
-                by_outputs = name == "max-flip-rate" and flip_rate_of_outputs(asked, row)
-                yield by_outputs or asked.missing(pair.reason)
+                yield asked.missing(pair.reason)
 
     def _asked(self, model: str, name: str, limit: AnyLimit, reference: Reference = "") -> Asked:
         return Asked(model=model, name=name, limit=limit, judging=self.judging, reference=reference)

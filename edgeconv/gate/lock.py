@@ -23,7 +23,7 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from edgeconv.nouns import Environment, Measurement, Report
 
@@ -69,6 +69,20 @@ def write(lock: Lock, path: str | Path) -> None:
     tables = {name: _table(model) for name, model in sorted(lock.models.items())}
     text = f"{_BEGINNING}\nformat = {FORMAT}\n{as_text({_MODEL: tables})}"
     publish_bytes(text.encode(), Path(path))
+
+
+def accept(models: Iterable[LockedModel], path: Path, *, of: Collection[str]) -> None:
+    """Put models in the lock, in place of theirs; those that are not in `of` leave it.
+
+    The others stay as they are by now: another run may have accepted one meanwhile. Raises as
+    `read` and `write`.
+    """
+    from edgeconv.store import cache_directory, owned
+
+    with owned(cache_directory() / "accepting", passing=True):
+        there = read(path).models if path.exists() else {}
+        kept = {name: one for name, one in there.items() if name in of}
+        write(Lock(models=kept | {one.name: one for one in models}), path)
 
 
 def locked_model(name: str, report: Report, inputs: Mapping[str, str]) -> LockedModel:

@@ -35,10 +35,15 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Unpaired:
-    """There is nothing to be paired with, and why."""
+    """There is nothing to be paired with, and why.
+
+    `is_same` says that the file and the samples are those of the reference all the same, so that
+    no answer can be another one.
+    """
 
     reference: Reference
     reason: str
+    is_same: bool = False
 
 
 def pairs_of(
@@ -76,7 +81,11 @@ def _beside_lock(
     if data.preprocessing != locked.preprocessing:
         reason = f"the test data are preprocessed otherwise than for the lock; {_AGAIN}"
         return Unpaired(reference="lock", reason=reason)
-    return paired("lock", was.accuracy, row.accuracy, is_same=was.sha256 == row.sha256)
+    is_same = was.sha256 == row.sha256
+    if was.accuracy is None and row.accuracy is None:
+        reason = f"without labels the lock has no answers to compare with; {_AGAIN}"
+        return Unpaired(reference="lock", reason=reason, is_same=is_same)
+    return paired("lock", was.accuracy, row.accuracy, is_same=is_same)
 
 
 def paired(

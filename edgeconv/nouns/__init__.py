@@ -37,6 +37,7 @@ from edgeconv.nouns.difference import (
 )
 from edgeconv.nouns.embedding import Embedded, EmbeddedFile
 from edgeconv.nouns.judging import (
+    NOT_CHECKED,
     AnyLimit,
     Budget,
     Check,
@@ -109,6 +110,7 @@ from edgeconv.nouns.training import (
 )
 
 __all__ = [
+    "NOT_CHECKED",
     "Stamp",
     "FileState",
     "Built",

@@ -14,6 +14,8 @@ Reference = Literal["", "baseline", "lock"]
 Method = Literal["auto", "mcnemar", "bootstrap"]
 StageName = Literal["checkpoint", "trained", "float32", "quantised"]
 Value = float | str | tuple[str, ...]
+# In the place of a limit, where a model could not be judged at all.
+NOT_CHECKED = "check"
 
 
 class Limit(Noun, kw_only=True, frozen=True):

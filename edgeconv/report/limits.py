@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from edgeconv.nouns import NOT_CHECKED
 from edgeconv.report import units
 from edgeconv.report.values import is_named_as_share
 
@@ -49,7 +50,8 @@ def in_words(finding: Finding) -> tuple[str, str]:
     if isinstance(allowed, tuple):
         return units.counted(len(allowed), "operator"), _besides(actual, allowed)
     if isinstance(allowed, str) or isinstance(actual, str | tuple):
-        return f"{relation} {_listed(allowed)}", _listed(actual)
+        beside = "" if finding.limit == NOT_CHECKED else f"{relation} "
+        return f"{beside}{_listed(allowed)}", _listed(actual)
     form = _form_of(finding)
     digits = 3
     if actual is not None and actual != allowed:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import UnsupportedOperators
-from edgeconv.plan import SERVING, resolve
+from edgeconv.plan import SERVING, refuse_changed_model, resolve
 from edgeconv.stages.ladder import dynamic_notes
 from edgeconv.stages.samples import Split, split_samples
 from edgeconv.stages.tensorflow import start_float_graph, start_reference
@@ -87,6 +87,7 @@ def prepare(run: Run, rung: Rung, children: contextlib.ExitStack) -> Prepared:
 def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepared:
     run.on_progress("reading the float32 model")
     original = Path(run.plan.model.path).read_bytes()
+    refuse_changed_model(run.plan)
     signed = ensure_signature(original)
     file = run.scratch / "float.tflite"
     file.write_bytes(signed)

@@ -15,6 +15,7 @@ import numpy as np
 from edgeconv import data
 from edgeconv.errors import EdgeconvError, InputRefused, VerificationFailed
 from edgeconv.nouns import QatRecord, Validated
+from edgeconv.plan import refuse_changed_model, refuse_changed_samples
 from edgeconv.quantize.candidate import Candidate, Compared, Examined, examine, examine_graph
 from edgeconv.runtimes.local import Target, start_run
 from edgeconv.stages.attempt import Good
@@ -118,7 +119,11 @@ def _stored(run: Run, signature: Signature, settings: Qat) -> _Samples:
         kept = _write(run, validation, "validation")
     else:
         train, kept = source.take(np.arange(source.count)), None
-    return _Samples(train=_write(run, train, "training"), validation=kept)
+    stored = _Samples(train=_write(run, train, "training"), validation=kept)
+    refuse_changed_samples(
+        asked.training, run.plan.training_identity, allow_code=run.execution.allow_code
+    )
+    return stored
 
 
 def _write(run: Run, samples: data.Samples, name: str) -> Path:
@@ -146,6 +151,7 @@ def _trained(
             on_progress=run.on_progress,
         )
         assert done is not None, "the chief is among the processes started here"
+        refuse_changed_model(run.plan)
         shutil.rmtree(checkpoints)
     file = run.scratch / _FILE
     return Candidate(recipe=recipe, file=file, engine="tflite", notes=_notes(done)), done

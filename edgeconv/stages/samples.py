@@ -10,6 +10,7 @@ import msgspec
 from edgeconv import data
 from edgeconv.errors import UsageError
 from edgeconv.nouns import CalibrationRecord
+from edgeconv.plan import refuse_changed_samples
 from edgeconv.store import hash_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def split_samples(run: Run, signature: Signature) -> Split:
     plan, inputs = run.plan, signature.inputs
     asked = plan.asked
     batch = asked.batch or data.batch_size(inputs)
-    source = asked.calibration.get(signature.key, asked.calibration.get(""))
+    named = signature.key if signature.key in asked.calibration else ""
+    source = asked.calibration.get(named)
     if source is None:
         _refuse_without_samples(plan, signature)
         made_up = data.synthetic_samples(inputs, _SYNTHETIC_SAMPLES * batch, _SYNTHETIC_SEED)
@@ -65,11 +67,18 @@ def split_samples(run: Run, signature: Signature) -> Split:
         sha256=data.sha256_samples(calibration),
         range=next((r.calibration_range for r in plan.recipes if r.calibrates), "minmax"),
     )
+    stored = [
+        _store(run, samples, signature, name)
+        for samples, name in ((calibration, "calibration"), (held_back_samples, "held-back"))
+    ]
+    refuse_changed_samples(
+        source, plan.calibration_identity[named], allow_code=run.execution.allow_code
+    )
     overlap = calibration.count + held_back_samples.count > opened.count
     note = "verified on calibration samples: the source has no others to hold back"
     return Split(
-        calibration=_store(run, calibration, signature, "calibration"),
-        held_back=_store(run, held_back_samples, signature, "held-back"),
+        calibration=stored[0],
+        held_back=stored[1],
         record=record,
         batch=batch,
         notes=(note,) if overlap else (),

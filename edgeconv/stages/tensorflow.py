@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.nouns import LadderStep
+from edgeconv.plan import refuse_changed_model
 from edgeconv.store import hash_of
 from edgeconv.tf.convert import FloatJob, to_float
 from edgeconv.tf.reference import ReferenceJob, ReferencePart, run_reference
@@ -101,6 +102,7 @@ def start_float_graph(
 
     def finish() -> FloatGraph:
         made = run.result(task)
+        refuse_changed_model(plan)
         index = _FloatIndex(
             signatures=made.signatures,
             loading=made.loading,
@@ -160,6 +162,7 @@ def start_reference(
 
     def finish() -> Reference:
         outputs = run.result(task).outputs
+        refuse_changed_model(run.plan)
         (place / _INDEX).write_bytes(msgspec.json.encode(outputs))
         run.cache.keep(_REFERENCE, key, {n: place / n for n in (_OUTPUTS, _INDEX)})
         return _reference(place)

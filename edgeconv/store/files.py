@@ -85,6 +85,9 @@ def _write(content: bytes | Path, target: Path) -> None:
 @contextlib.contextmanager
 def _temporary_beside(target: Path) -> Iterator[Path]:
     with _refusals(target):
+        if target.exists() and not (target.is_file() or target.is_dir()):
+            # Renaming would put a file in the place of the device or pipe.
+            raise OutputRefused(f"cannot write {target}: it is no file", hint="name a file")
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         temporary = Path(name)
         try:

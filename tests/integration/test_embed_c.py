@@ -14,7 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from embed_models import HOSTILE, hostile_tiny, int8_tiny, large_tiny, published, tree
+from embed_models import HOSTILE, hostile_tiny, int8_tiny, large_tiny, named_tiny, published, tree
 from tiny_tflite import Graph, packed
 
 from edgeconv.embed import embed
@@ -121,6 +121,20 @@ def test_hostile_names_compile_and_are_in_the_program_as_they_are(tmp_path, comp
     )
     names = [HOSTILE, HOSTILE, "class", "a-b", "a b", *text, ""]
     assert done.stdout.decode().split("|") == names
+
+
+@pytest.mark.parametrize("compiler", [C11, CXX11], ids=["C11", "C++11"])
+def test_the_macros_of_one_tensor_are_not_those_of_another(tmp_path, compiler):
+    steps = {"": Preprocessing(scale=0.5)}
+    graph = named_tiny(tmp_path / "m", ["x", "x_graph", "x_normalize"])
+    embed(published(tmp_path / "p", graph.read_bytes(), preprocessing=steps), "c", tmp_path / "out")
+    main = (
+        '#include "tiny.h"\nint main(void) {\n'
+        "return TINY_INPUT_X_GRAPH_INDEX + 2 * TINY_INPUT_X_GRAPH__INDEX"
+        " + 4 * TINY_INPUT_X_NORMALIZE__INDEX;\n}\n"
+    )
+    done = subprocess.run([compiled(tmp_path / "out", compiler, main)], check=False)
+    assert done.returncode == 0 + 2 * 1 + 4 * 2
 
 
 def test_quantising_in_c_is_what_it_is_in_numpy(tmp_path):

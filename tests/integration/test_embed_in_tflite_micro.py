@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from embed_models import float_tiny, int8_tiny, published
+from embed_models import float_tiny, int8_tiny, named_tiny, published
 
 from edgeconv.embed.embedding import make_embedding
 from edgeconv.embed.micro import micro_values
@@ -117,6 +117,12 @@ def test_tiny_models_give_the_golden_outputs_in_the_estimated_arena(tmp_path, tf
     for make in (int8_tiny, float_tiny):
         used, estimate = check(embedded(make(tmp_path), tmp_path), tflite_micro, tmp_path)
         assert 0.2 * estimate < used <= estimate
+
+
+def test_the_planner_has_room_for_many_small_tensors(tmp_path, tflite_micro):
+    names = [f"x{number}" for number in range(40)]
+    used, estimate = check(embedded(named_tiny(tmp_path, names), tmp_path), tflite_micro, tmp_path)
+    assert used <= estimate < 3 * used + 4096
 
 
 @pytest.mark.parametrize("name", sorted(REAL))

@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from embed_models import float_tiny, hostile_tiny, int8_tiny, published
+from embed_models import float_tiny, hostile_tiny, int8_tiny, named_tiny, published
 from tiny_tflite import BIASES, WEIGHTS
 
 from edgeconv.embed import embed
@@ -109,6 +109,18 @@ def test_numbers_go_in_and_come_out_under_the_models_own_names(tmp_path, python)
     assert names == [ascii(text) for text in ("cat", "dög", "'\"")]
 
 
+def test_an_input_may_be_called_as_what_the_code_calls(tmp_path, python):
+    names = ["enumerate", "index", "model", "self_", "np"]
+    embed(named_tiny(tmp_path / "m", names), "python", tmp_path / "out", symbol="net")
+    given = ", ".join(
+        f"{name}=[[1, {place}]]"
+        for place, name in enumerate(["enumerate_", "index_", "model", "self_", "np"])
+    )
+    program = f"import net\nprint([y.tolist() for y in net.Model().run({given})])"
+    done = run(python, tmp_path / "out", "-c", program)
+    assert done.stdout.strip() == str([[[2.0, 2.0 * place]] for place in range(5)]), done.stderr
+
+
 def test_a_model_edited_after_embedding_is_refused_at_run_time(tmp_path, python):
     embed(float_tiny(tmp_path / "m"), "python", tmp_path / "out", symbol="net")
     model = tmp_path / "out" / "net" / "model.tflite"
@@ -151,7 +163,7 @@ def test_without_a_runtime_it_says_what_to_install(tmp_path):
     assert "install ai-edge-litert or tflite-runtime" in done.stderr
 
 
-@pytest.mark.parametrize("symbol", ["import", "lambda", "numpy"])
+@pytest.mark.parametrize("symbol", ["import", "lambda", "numpy", "json", "random"])
 def test_a_symbol_that_is_no_name_of_a_package_is_refused(tmp_path, symbol):
     with pytest.raises(UsageError, match=f"symbol '{symbol}' cannot be the name of the package"):
         embed(float_tiny(tmp_path / "m"), "python", tmp_path / "out", symbol=symbol)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import sys
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.data.preprocessing import describe
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
     from edgeconv.embed.interface import Embedding, Port
 
 # A field of a named tuple cannot begin with an underscore, or be one of its methods.
-_RESERVED = frozenset({*keyword.kwlist, *keyword.softkwlist, "self", "count", "index"})
+# `enumerate` is what the code itself calls.
+_RESERVED = frozenset({*keyword.kwlist, *keyword.softkwlist, "self", "count", "index", "enumerate"})
 # What the package would hide, or imports itself.
-_TAKEN = frozenset({"numpy", "ai_edge_litert", "tflite_runtime", "test", "tests"})
+_TAKEN = sys.stdlib_module_names | {*("numpy", "ai_edge_litert", "tflite_runtime", "test", "tests")}
 
 
 def files(embedding: Embedding) -> Mapping[str, bytes | Path]:

@@ -1,0 +1,56 @@
+"""What changes while it is read is never published, nor kept under the hash of what it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from build_project import calibrate, write_project
+from tiny_tflite import float_model, packed
+
+from edgeconv.errors import InputRefused
+from edgeconv.pipeline import convert
+from edgeconv.stages import samples
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
+    project = write_project(tmp_path / "project")
+    monkeypatch.chdir(project)
+    return project
+
+
+def int8(directory: str) -> bytes:
+    done = convert("net.tflite", directory, ["int8"], calibration="cal.npz")
+    return Path(directory, done.artifacts[0].file).read_bytes()
+
+
+def test_samples_that_change_while_they_are_read_spoil_no_cache(project: Path, monkeypatch) -> None:
+    opened = samples.data.open_samples
+
+    def late(*arguments: Any, **named: Any) -> Any:
+        calibrate(project / "cal.npz", 2)
+        return opened(*arguments, **named)
+
+    monkeypatch.setattr(samples.data, "open_samples", late)
+    with pytest.raises(InputRefused, match=r"cal\.npz changed while it was read"):
+        int8("spoilt")
+    assert not Path("spoilt").exists()
+    monkeypatch.setattr(samples.data, "open_samples", opened)
+    second = int8("second")
+    calibrate(project / "cal.npz", 1)
+    first = int8("first")
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(project / "none"))
+    assert first == int8("again") != second
+
+
+def test_a_model_that_changes_while_it_is_read_is_refused(project: Path) -> None:
+    def told(line: str) -> None:
+        if line.startswith("reading"):
+            Path("net.tflite").write_bytes(packed(float_model(names=("a", "b"))))
+
+    with pytest.raises(InputRefused, match=r"net\.tflite changed while it was read"):
+        convert("net.tflite", "out", ["float32"], on_progress=told)
+    assert not Path("out").exists()

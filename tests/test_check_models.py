@@ -1,0 +1,157 @@
+"""`edgeconv check` on models of a configuration: what is said where, and what is written."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tiny_tflite import float_model, packed
+
+from edgeconv import plugins
+from edgeconv.cli import run
+from edgeconv.errors import OutputRefused
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+CONFIG = """\
+[model.one]
+source = "one.tflite"
+[model.one.budget]
+max-size-bytes = 100_000
+[convert]
+to = "float32"
+[bench]
+rounds = 1
+warmup = 1
+repeats = 5
+warmup-seconds = 0.01
+seconds = 0.01
+"""
+TWO = f'{CONFIG}[model.two]\nsource = "two.tflite"\nbudget.max-size-bytes = 1\n'
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is measured once is there for all tests of this module."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        model = float_model(signature=("serving_default", ["x"], ["y"]))
+        (tmp_path / f"{name}.tflite").write_bytes(packed(model))
+    (tmp_path / "edgeconv.toml").write_text(CONFIG, encoding="utf-8")
+    return tmp_path
+
+
+def test_an_update_says_what_it_accepted(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", "--update", "-q"]) == 0
+    assert capsys.readouterr().err == "accepted: one in edgeconv.lock\n"
+    assert (project / "edgeconv.lock").is_file()
+
+
+def test_an_update_that_accepts_nothing_says_why(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "edgeconv.toml").write_text(TWO, encoding="utf-8")
+    assert run(["check", "--update", "-q"]) == 1
+    assert "not accepted, edgeconv.lock is as it was: two breaks" in capsys.readouterr().err
+    assert not (project / "edgeconv.lock").exists()
+
+
+def test_a_pipe_is_written_into_and_never_replaced(project: Path) -> None:
+    pipe = project / "pipe"
+    os.mkfifo(pipe)
+    # Open for both, so that the writer does not wait for a reader.
+    reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        assert run(["check", "-q", "--output", f"gitlab-codequality={pipe}"]) == 0
+        assert os.read(reader, 100) == b"[]\n"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_what_takes_no_text_is_refused_after_the_verdict(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("here")
+        assert run(["check", "-q", "--output", "text=here"]) == OutputRefused.exit_code
+    said = capsys.readouterr()
+    assert "PASS" in said.out
+    assert "cannot write here: " in said.err
+    assert Path("here").is_socket()
+
+
+def test_an_unknown_tracker_is_refused_before_the_work(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["check", "-q", "--track", "cvs:a.csv"]) == 2
+    assert "did you mean 'csv'" in capsys.readouterr().err
+    assert not (project / "one.tflites").exists()
+
+
+def test_a_tracker_that_fails_keeps_no_verdict_back(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker: ModuleType = plugins.tracker("csv")
+
+    def refuse(*_: object) -> None:
+        raise OutputRefused("the server does not answer")
+
+    monkeypatch.setattr(tracker, "track", refuse)
+    words = ["check", "-q", "--track", "csv:a.csv", "--output", "junit=j.xml"]
+    assert run(words) == OutputRefused.exit_code
+    said = capsys.readouterr()
+    assert "PASS" in said.out
+    assert "the server does not answer" in said.err
+    assert (project / "j.xml").is_file()
+
+
+def test_a_model_without_recipes_is_told_by_its_name(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "edgeconv.toml").write_text(CONFIG.replace('to = "float32"', ""), encoding="utf-8")
+    assert run(["check", "-q"]) == 2
+    said = capsys.readouterr().err
+    assert "one: [convert] has no `to`" in said
+    assert "Usage:" not in said
+
+
+def test_an_error_says_of_which_of_several_models_it_is(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "edgeconv.toml").write_text(TWO, encoding="utf-8")
+    (project / "two.tflite").write_bytes(b"no model")
+    assert run(["check", "-q"]) == 3
+    assert capsys.readouterr().err.startswith("error: model 'two': ")
+
+
+def test_a_model_that_cannot_be_checked_keeps_no_verdict_of_the_others_back(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "edgeconv.toml").write_text(TWO, encoding="utf-8")
+    (project / "two.tflite").unlink()
+    assert run(["check", "-q", "--output", "junit=junit.xml"]) == 3
+    said = capsys.readouterr()
+    assert "PASS one: 1 limit holds." in said.out
+    assert "FAIL two: 1 of 1 limit not measured" in said.out
+    assert "error: model 'two': " in said.err
+    assert 'tests="2" failures="0" errors="1"' in (project / "junit.xml").read_text()
+
+
+def test_where_no_model_can_be_checked_there_is_no_verdict(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "one.tflite").unlink()
+    assert run(["check", "-q"]) == 3
+    assert capsys.readouterr().out == ""
