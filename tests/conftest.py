@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 def _cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the user's cache, or another test's."""
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _hang_up_ends_a_process() -> Iterator[None]:
+    """Also under `nohup`, whose children ignore it, and those that tests start with them."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture

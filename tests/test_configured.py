@@ -27,10 +27,10 @@ from edgeconv.config.sources import (
     NAMED_KINDS,
     PATH_OPTIONS,
     place_within,
-    source_runs_code,
     source_within,
     steps_within,
 )
+from edgeconv.data import runs_code
 from edgeconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -379,8 +379,8 @@ def test_every_kind_of_data_was_thought_of() -> None:
     assert plain | NAMED_KINDS | set(PATH_OPTIONS) == set(plugins.SAMPLE_SOURCES)
     for kind, option in PATH_OPTIONS.items():
         assert option in plugins.sample_source(kind).OPTIONS
-    runs_code = [k for k in plugins.SAMPLE_SOURCES if source_runs_code(f"{k}:p")]
-    assert runs_code == ["function"]
+    running = [k for k in plugins.SAMPLE_SOURCES if runs_code(f"{k}:p")]
+    assert running == ["function"]
 
 
 def test_a_remote_place_and_steps_in_a_line_stay_as_they_are() -> None:

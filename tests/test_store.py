@@ -578,9 +578,15 @@ def test_a_cache_that_cannot_be_written_is_found_out_before_the_work(tmp_path):
     Cache(None).refuse_unwritable()
 
 
-def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
+def test_a_pipe_is_written_into_and_never_replaced(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(OutputRefused, match="it is no file"):
+    reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    try:
         publish_bytes(b"x", pipe)
+        assert os.read(reader, 9) == b"x"
+    finally:
+        os.close(reader)
+    with pytest.raises(OutputRefused, match="it is no file"):
+        publish_all({pipe: b"x"})
     assert pipe.is_fifo()

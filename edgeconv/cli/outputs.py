@@ -11,7 +11,7 @@ import click
 from edgeconv.cli.options import terminal
 from edgeconv.errors import OutputRefused, UsageError, unknown_name
 from edgeconv.report.verdicts import FORMATS, render
-from edgeconv.store import publish_bytes, writable_directory
+from edgeconv.store import is_device, publish_bytes, writable_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def parse_trackers(texts: Sequence[str]) -> list[tuple[ModuleType, str]]:
 def refuse_unwritable(outputs: dict[Path, str]) -> None:
     """Raise `OutputRefused` where a file could not be written: before the work, not after."""
     for path in outputs:
-        if _is_device(path):
+        if is_device(path):
             continue
         writable_directory(path.absolute().parent)
         if path.is_dir():
@@ -81,7 +81,7 @@ def publish(checked: Checked, outputs: dict[Path, str]) -> None:
     refused = []
     for path, name in outputs.items():
         try:
-            _write(render(checked, name), path)
+            publish_bytes(render(checked, name).encode(), path)
         except OutputRefused as error:
             refused.append(error)
     summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
@@ -92,25 +92,6 @@ def publish(checked: Checked, outputs: dict[Path, str]) -> None:
             refused.append(error)
     if refused:
         raise refused[0]
-
-
-def _is_device(path: Path) -> bool:
-    """Whether it is there and is written into, as /dev/stdout or a pipe: never replaced."""
-    return path.exists() and not path.is_file() and not path.is_dir()
-
-
-def _write(text: str, path: Path) -> None:
-    """Raises `OutputRefused`."""
-    if not _is_device(path):
-        publish_bytes(text.encode(), path.absolute())
-        return
-    try:
-        with path.open("w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise OutputRefused(
-            f"cannot write {path}: {error.strerror}", hint="name another file"
-        ) from error
 
 
 def _is_github() -> bool:

@@ -81,9 +81,9 @@ class _Source(Text):
         return source_within(text, folder)
 
     def runs_code(self, text: str) -> bool:
-        from edgeconv.config.sources import source_runs_code
+        from edgeconv.data.location import runs_code
 
-        return source_runs_code(text)
+        return runs_code(text)
 
 
 class _KeyedSource(_Source):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from edgeconv.data.location import parse_location
 from edgeconv.errors import UsageError
-from edgeconv.plugins import sample_source
 
 # As in gs://bucket/models, which is no path of this machine.
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -41,12 +40,6 @@ def source_within(source: str, folder: Path) -> str:
     if moved.count("?") != source.count("?") or moved.count("&") != source.count("&"):
         raise UsageError(f"{folder} has a ? or & in it, which SOURCEs cannot have")
     return moved
-
-
-def source_runs_code(source: str) -> bool:
-    """Whether reading the SOURCE runs code that it names. Raises `UsageError`."""
-    kind, _, _ = _kind(source.partition("?")[0])
-    return kind != "" and bool(getattr(sample_source(kind), "RUNS_CODE", False))
 
 
 def metric_runs_code(name: str) -> bool:

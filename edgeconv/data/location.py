@@ -61,8 +61,15 @@ def kind_module(source: str, kind: str, *, allow_code: bool) -> ModuleType:
 
 
 def runs_code(source: str) -> bool:
-    """Whether a SOURCE runs code that it names. Raises `UsageError` or `InputRefused`."""
-    return getattr(sample_source(parse_location(source).kind), "RUNS_CODE", False)
+    """Whether reading a SOURCE runs code that it names; it need not be there.
+
+    Raises `UsageError` for a kind that is none.
+    """
+    before = source.partition("?")[0]
+    # A plain path names none.
+    if ":" not in before:
+        return False
+    return getattr(sample_source(parse_location(before).kind), "RUNS_CODE", False)
 
 
 def identity(source: str, *, allow_code: bool = False) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from edgeconv.config.toml_text import toml_key, toml_value
 from edgeconv.gate.packed import (
     pack_classes,
     pack_numbers,
@@ -29,7 +29,6 @@ _CORRECT, _NUMBERS = "correct", "per-sample"
 _CLASSES, _DIFFERENCES = "predicted", "predicted-beside-first"
 # Long, and without anything to be escaped: literal strings, which are read much faster.
 _PACKED = (_CORRECT, _NUMBERS, _CLASSES, _DIFFERENCES)
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def table_of(model: LockedModel) -> dict[str, Any]:
@@ -74,7 +73,7 @@ def as_text(tables: dict[str, Any], path: tuple[str, ...] = ()) -> str:
 
 def header(*path: str) -> str:
     """The line that a table begins with, such as [model.mnist]."""
-    return f"[{'.'.join(map(_key, path))}]"
+    return f"[{'.'.join(map(toml_key, path))}]"
 
 
 def _lines(table: dict[str, Any], path: tuple[str, ...]) -> Iterator[str]:
@@ -82,26 +81,15 @@ def _lines(table: dict[str, Any], path: tuple[str, ...]) -> Iterator[str]:
     if facts:
         yield f"\n{header(*path)}\n"
     for key, value in facts.items():
-        yield f"{_key(key)} = {_value(key, value)}\n"
+        yield f"{toml_key(key)} = {_value(key, value)}\n"
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _lines(value, (*path, key))
 
 
-def _key(text: str) -> str:
-    return text if _BARE.fullmatch(text) else _quoted(text)
-
-
 def _value(key: str, value: str | float | bool) -> str:
-    if isinstance(value, str):
-        return f"'{value}'" if key in _PACKED else _quoted(value)
-    return repr(value).lower() if isinstance(value, bool) else repr(value)
-
-
-def _quoted(text: str) -> str:
-    """A TOML string on one line, without anything that is not seen."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{"".join(c if c.isprintable() else f"{chr(92)}U{ord(c):08X}" for c in escaped)}"'
+    is_packed = key in _PACKED and isinstance(value, str)
+    return f"'{value}'" if is_packed else toml_value(value)
 
 
 def _kebab(fields: dict[str, Any]) -> dict[str, Any]:

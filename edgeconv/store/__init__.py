@@ -2,6 +2,7 @@
 
 from edgeconv.store.cache import Cache, cache_directory, keep_log
 from edgeconv.store.files import (
+    is_device,
     publish_all,
     publish_bytes,
     read_noun,
@@ -14,6 +15,7 @@ __all__ = [
     "Cache",
     "cache_directory",
     "hash_of",
+    "is_device",
     "keep_log",
     "locked",
     "owned",

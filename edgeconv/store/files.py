@@ -21,12 +21,25 @@ Noun = TypeVar("Noun", bound=msgspec.Struct)
 
 
 def publish_bytes(data: bytes, target: Path) -> None:
-    """Write `data` to `target`, atomically and durably.
+    """Write `data` to `target`, atomically and durably; into a device or pipe, as it is.
 
     Raises `OutputRefused` where it cannot be written; `target` is then as it was, or all
     new where only its directory could not be synced.
     """
-    publish_all({target: data})
+    if not is_device(target):
+        publish_all({target: data})
+        return
+    with _refusals(target), target.open("wb") as device:
+        device.write(data)
+
+
+def is_device(path: Path) -> bool:
+    """Whether it is there and to be written into, as /dev/stdout or a pipe: never replaced."""
+    try:
+        return path.exists() and not (path.is_file() or path.is_dir())
+    except OSError:
+        # Whoever writes there says why not.
+        return False
 
 
 def publish_all(contents: Mapping[Path, bytes | Path]) -> None:
@@ -85,8 +98,8 @@ def _write(content: bytes | Path, target: Path) -> None:
 @contextlib.contextmanager
 def _temporary_beside(target: Path) -> Iterator[Path]:
     with _refusals(target):
-        if target.exists() and not (target.is_file() or target.is_dir()):
-            # Renaming would put a file in the place of the device or pipe.
+        if is_device(target):
+            # Renaming would put a file in its place.
             raise OutputRefused(f"cannot write {target}: it is no file", hint="name a file")
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         temporary = Path(name)
@@ -105,7 +118,7 @@ def _refusals(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "free some space" if error.errno == errno.ENOSPC else "choose another place with -o"
+        hint = "free some space" if error.errno == errno.ENOSPC else "choose another place"
         raise OutputRefused(f"cannot write {target}: {error.strerror}", hint=hint) from error
 
 
