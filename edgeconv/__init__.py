@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from edgeconv.measure.bench import bench
     from edgeconv.measure.compare import compare
     from edgeconv.measure.doctoring.doctor import doctor
+    from edgeconv.measure.insides.debug import debug
     from edgeconv.pipeline import convert, qat
     from edgeconv.source import inspect_model, load
     from edgeconv.training.baseline import train
@@ -24,6 +25,7 @@ __all__ = [
     "check",
     "compare",
     "convert",
+    "debug",
     "doctor",
     "inspect_model",
     "load",
@@ -36,6 +38,7 @@ _VERBS = {
     "check": "edgeconv.gate.judge",
     "compare": "edgeconv.measure.compare",
     "convert": "edgeconv.pipeline",
+    "debug": "edgeconv.measure.insides.debug",
     "doctor": "edgeconv.measure.doctoring.doctor",
     "inspect_model": "edgeconv.source",
     "load": "edgeconv.source",

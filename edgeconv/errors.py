@@ -100,9 +100,14 @@ WORKER_ERRORS: dict[str, type[EdgeconvError]] = {
 }
 
 
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The one of `known` that `name` is most likely meant to be; None where none is like it."""
+    return next(iter(get_close_matches(name, sorted(known), n=1)), None)
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that is none of `known`, with the closest as a suggestion."""
     names = sorted(known)
-    close = get_close_matches(name, names, n=1)
-    suggestion = f"did you mean {close[0]!r}? " if close else ""
+    near = closest(name, names)
+    suggestion = f"did you mean {near!r}? " if near else ""
     return UsageError(f"unknown {kind} {name!r}", hint=f"{suggestion}known: {', '.join(names)}")

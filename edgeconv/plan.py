@@ -204,7 +204,8 @@ def _refuse_options(recipes: Sequence[Recipe], asked: Asked) -> None:
     if integer and not asked.calibration:
         raise UsageError(
             f"{' and '.join(integer)} need calibration samples",
-            hint="--calibration samples.npz, with one array per input of the model",
+            hint="--calibration samples.npz, with one array per input of the model"
+            + _without_methods(recipes),
         )
     _refuse_training(recipes, asked)
     for option, value in (("--samples", asked.samples), ("--preprocess", asked.preprocessing)):
@@ -220,6 +221,11 @@ def _refuse_options(recipes: Sequence[Recipe], asked: Asked) -> None:
                 f"--batch {asked.batch}: --shape gives {name!r} the batch {shape[0]}",
                 hint="leave --batch away, or give ? as the first dimension of --shape",
             )
+
+
+def _without_methods(recipes: Sequence[Recipe]) -> str:
+    only_for_methods = any(recipe.methods and not recipe.has_ranges for recipe in recipes)
+    return "; or --methods none" if only_for_methods else ""
 
 
 def _refuse_training(recipes: Sequence[Recipe], asked: Asked) -> None:
@@ -244,7 +250,7 @@ def _refuse_recipes(recipes: Sequence[Recipe]) -> None:
             f"two recipes are called {' and '.join(twice)}, and would have the same file",
             hint="convert them in two runs, into two directories",
         )
-    if len({recipe.calibration_range for recipe in recipes if recipe.calibrates}) > 1:
+    if len({recipe.calibration_range for recipe in recipes if recipe.has_ranges}) > 1:
         raise UsageError(
             "the recipes ask for different calibration ranges, and there is one calibration",
             hint="convert them in two runs",

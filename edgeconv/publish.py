@@ -104,6 +104,7 @@ def _manifest(plan: Plan, prepared: Prepared, examined: Examined) -> Artifact:
         preprocessing=dict(plan.asked.preprocessing),
         oldest_runtime=oldest_runtime(candidate.file.read_bytes(), recipe.name),
         target=examined.target,
+        post_training=candidate.post_training,
         qat=candidate.qat,
         ladder=_ladder(prepared, candidate),
         notes=(

@@ -9,7 +9,8 @@ import pytest
 from tiny_tflite import float_model, packed
 
 from edgeconv.data import Samples, write_samples
-from edgeconv.quantize.recipes import make_recipes, quantizer_recipe
+from edgeconv.quantize.configuration import quantizer_recipe
+from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.worker import QuantizeJob, QuantizePart, quantize
 from edgeconv.tasks import start_task
 from edgeconv.tflite import oldest_runtime
@@ -32,7 +33,6 @@ def made(directory: Path, *, dense_per_tensor: bool) -> dict[str, bytes]:
     job = QuantizeJob(
         float_model=str(model),
         parts=(part,),
-        calibration_range="minmax",
         recipes=make_recipes(INT8_RECIPES),
         directory=str(directory),
         threads=1,

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeconv.errors import UsageError
-from edgeconv.nouns import RECIPE_NAMES, Recipe
-from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes, quantizer_recipe, recipe_names
+from edgeconv.nouns import RECIPE_NAMES, LayerRule, Recipe
+from edgeconv.quantize.configuration import quantizer_recipe
+from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes, recipe_names
 
 
 @given(asked=st.lists(st.sampled_from(RECIPE_NAMES), min_size=1), shuffle=st.randoms())
@@ -107,3 +108,46 @@ def test_an_integer_end_is_left_to_the_quantiser():
     (recipe,) = make_recipes(["int8"], input_type="uint8")
     operations = {entry["operation"] for entry in quantizer_recipe(recipe)}
     assert operations & {"INPUT", "OUTPUT"} == {"OUTPUT"}
+
+
+def test_methods_are_for_the_recipes_that_quantise():
+    float16, int8 = make_recipes(["int8", "float16"], methods=["rounding", "equalisation"])
+    assert float16.methods == ()
+    # In the order in which they act, however they were given.
+    assert int8.methods == ("equalisation", "rounding")
+    assert int8.calibrates
+
+
+def test_weights_of_four_bits_have_the_methods_that_do_good_unless_told_otherwise():
+    made = make_recipes(["weight-only-int4", "weight-only-int8"])
+    assert {recipe.name: recipe.methods for recipe in made} == {
+        "weight-only-int8": (),
+        "weight-only-int4": ("auto",),
+    }
+    (plain,) = make_recipes(["weight-only-int4"], methods=["none"])
+    assert plain.methods == ()
+    assert not plain.calibrates
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        (["adaround"], "unknown method 'adaround'"),
+        (["auto", "rounding"], "auto stands alone"),
+        (["none", "rounding"], "none stands alone"),
+        ([], "no method given"),
+    ],
+)
+def test_methods_that_do_not_go_together_are_refused(methods, message):
+    with pytest.raises(UsageError, match=message):
+        make_recipes(["int8"], methods=methods)
+
+
+def test_methods_rules_and_ranges_without_a_recipe_for_them_are_refused():
+    with pytest.raises(UsageError, match="--methods is for recipes that quantise, and float16"):
+        make_recipes(["float16"], methods=["auto"])
+    rule = LayerRule(pattern="*", precision="int8")
+    with pytest.raises(UsageError, match="--layer is for post-training recipes"):
+        make_recipes(["float32"], layers=[rule])
+    with pytest.raises(UsageError, match="--calibration-range mse: dynamic have no ranges"):
+        make_recipes(["dynamic"], calibration_range="mse")

@@ -39,7 +39,7 @@ LAYERS = (
     ("__main__", "pytest_plugin"),
     ("cli",),
     ("demo",),
-    ("gate", "build"),
+    ("gate", "build", "tune"),
     ("pipeline",),
     ("publish", "measure", "embed"),
     ("stages",),
@@ -301,7 +301,7 @@ RUN = "from edgeconv.cli import main; main()"
             (RUN, [command, "--help"])
             for command in (
                 *("convert", "bench", "inspect", "demo", "doctor"),
-                *("report", "compare", "visualize", "embed", "cmake-dir"),
+                *("report", "compare", "visualize", "embed", "cmake-dir", "tune"),
             )
         ),
     ],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tiny_tflite import Graph, packed
 
 from edgeconv.quantize.calibrate import Feed
-from edgeconv.quantize.softmax import Floor, above_floors, softmax_floors
+from edgeconv.quantize.ranges.softmax import Floor, above_floors, softmax_floors
 from edgeconv.tflite import with_softmax_inputs
 
 BITS = st.sampled_from([8, 16])

@@ -2,6 +2,10 @@
 
 python calibrate.py tflite SAVED_MODEL SAMPLES.npz COUNT
 python calibrate.py edgeconv FLOAT.tflite SAMPLES.npz COUNT
+python calibrate.py edgeconv_histograms FLOAT.tflite SAMPLES.npz COUNT
+
+edgeconv is the pass for minimum and maximum, edgeconv_histograms that and the second one, which
+every other range is chosen by.
 """
 
 import sys
@@ -28,23 +32,30 @@ def tflite_seconds(number):
     return time.perf_counter() - started
 
 
-def edgeconv_seconds(number):
+def edgeconv_seconds(number, passes=1):
     from pathlib import Path
 
     from edgeconv.quantize.calibrate import Feed, activation_ranges
+    from edgeconv.quantize.ranges.histograms import histograms
 
     content = Path(model).read_bytes()
+    feeds = {"serving_default": Feed({name: data[:number]}, 1)}
     started = time.perf_counter()
-    activation_ranges(
-        content,
-        {"serving_default": Feed({name: data[:number]}, 1)},
-        calibration_range="minmax",
-        threads=2,
-    )
+    ranges = activation_ranges(content, feeds, calibration_range="minmax", threads=2)
+    if passes == 2:
+        histograms(content, feeds, ranges, threads=2)
     return time.perf_counter() - started
 
 
-seconds = {"tflite": tflite_seconds, "edgeconv": edgeconv_seconds}[tool]
+def edgeconv_histograms_seconds(number):
+    return edgeconv_seconds(number, passes=2)
+
+
+seconds = {
+    "tflite": tflite_seconds,
+    "edgeconv": edgeconv_seconds,
+    "edgeconv_histograms": edgeconv_histograms_seconds,
+}[tool]
 seconds(FEW)  # Imports and first-time work are in neither figure.
 few = seconds(FEW)
 print((seconds(count) - few) / (count - FEW))

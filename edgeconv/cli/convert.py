@@ -35,7 +35,8 @@ _SIDES = ("input", "output")
     type=NAMES,
     required=True,
     help="Recipes, comma-separated: float32, float16, dynamic, weight-only-int8, int8, int16x8; "
-    "all for these; and qat, quantisation-aware training to int8.",
+    "all for these; weight-only-int4, int8x4 (weights of 4 bits); and qat, quantisation-aware "
+    "training to int8.",
 )
 @click.option(
     "--calibration",
@@ -111,7 +112,26 @@ _SIDES = ("input", "output")
     type=click.Choice(get_args(CalibrationRange)),
     default="minmax",
     show_default=True,
-    help="True minima and maxima, or an exponential moving average of them, which clips.",
+    help="True minima and maxima; an exponential moving average of them, which clips; without the "
+    "rarest values; of the least squared error; of the least lost information; or the one of "
+    "these that does best on held-back calibration samples. See docs/methods.md.",
+)
+@click.option(
+    "--methods",
+    type=NAMES,
+    default=None,
+    metavar="METHODS",
+    help="Post-training methods of the quantised recipes, comma-separated: equalisation, "
+    "rounding, bias-correction; or auto, those that do good on held-back calibration samples; or "
+    "none. [default: auto for weights of 4 bits, else none]",
+)
+@click.option(
+    "--layer",
+    "layers",
+    multiple=True,
+    metavar="PATTERN=PRECISION",
+    help="Another precision for some layers: float32, float16, int16x8, int8 or int4. PATTERN is "
+    "an operator such as CONV_2D, or a layer's name with * and ?; `edgeconv debug` lists them.",
 )
 @click.option(
     "--allow-float",
@@ -147,6 +167,7 @@ def convert_of(ctx: click.Context, on_progress: Callable[[str], None]) -> Conver
     """The conversion that a context of the command asks for. Raises an `EdgeconvError`."""
     from edgeconv.pipeline import convert
     from edgeconv.quantize.recipes import make_recipes
+    from edgeconv.quantize.rules import parse_rule
 
     options = ctx.params
     input_type, output_type = io_pair(options["io_types"])
@@ -158,6 +179,8 @@ def convert_of(ctx: click.Context, on_progress: Callable[[str], None]) -> Conver
         output_type=output_type,
         allow_float=comma_list(options["allow_float"]),
         min_snr_db=options["min_snr_db"],
+        methods=None if options["methods"] is None else comma_list(options["methods"]),
+        layers=[parse_rule(text) for text in options["layers"]],
         qat=qat(ctx),
     )
     return convert(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeconv.nouns import QAT, RECIPE_NAMES, Accuracy
+from edgeconv.nouns import EVERY_RECIPE, Accuracy
 from edgeconv.report import units
 from edgeconv.report.values import drop_value
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from edgeconv.nouns import Finding, StageName, StageState, Verdict
 
-_LONGEST_FIRST = sorted((*RECIPE_NAMES, QAT), key=len, reverse=True)
+_LONGEST_FIRST = sorted(EVERY_RECIPE, key=len, reverse=True)
 _MOST_CHANGES = 4
 _WORDS = ("the", "every", "no", "what")
 _BEFORE: dict[StageName, tuple[StageName, ...]] = {

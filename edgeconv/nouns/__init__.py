@@ -8,6 +8,8 @@ fractions, and a dimension of -1 is dynamic.
 from edgeconv.nouns.building import Built, FileState, Stamp
 from edgeconv.nouns.conversion import (
     CALIBRATED,
+    EVERY_RECIPE,
+    FOUR_BIT,
     FULL_INTEGER,
     MAX_SNR_DB,
     QAT,
@@ -20,7 +22,13 @@ from edgeconv.nouns.conversion import (
     Failure,
     IoType,
     LadderStep,
+    LayerRule,
+    Methods,
+    MethodTrial,
     OutputError,
+    PostTraining,
+    PostTrainingMethod,
+    Precision,
     Recipe,
     RecipeName,
     TargetCheck,
@@ -89,6 +97,7 @@ from edgeconv.nouns.samples import (
     DataIdentity,
     Preprocessing,
 )
+from edgeconv.nouns.sensitivity import Debugged, DebuggedLayer, Remedy, Sensitivity
 from edgeconv.nouns.training import (
     CONNECTED,
     LOCAL_STRATEGIES,
@@ -108,6 +117,7 @@ from edgeconv.nouns.training import (
     TreatedLayer,
     Validated,
 )
+from edgeconv.nouns.tuning import Confirmation, Loss, Objective, Tuning, TuningTrial
 
 __all__ = [
     "NOT_CHECKED",
@@ -120,6 +130,8 @@ __all__ = [
     "Artifact",
     "Budget",
     "CALIBRATED",
+    "EVERY_RECIPE",
+    "FOUR_BIT",
     "CONNECTED",
     "CalibrationRange",
     "CalibrationRecord",
@@ -132,6 +144,8 @@ __all__ = [
     "Conversion",
     "CrossDeviceOps",
     "DataIdentity",
+    "Debugged",
+    "DebuggedLayer",
     "Diagnosis",
     "Difference",
     "Distribution",
@@ -151,6 +165,7 @@ __all__ = [
     "LOCAL_STRATEGIES",
     "LadderStep",
     "Latency",
+    "LayerRule",
     "LayerError",
     "LayerTreatment",
     "Limit",
@@ -162,6 +177,8 @@ __all__ = [
     "MAX_SNR_DB",
     "Measurement",
     "Method",
+    "MethodTrial",
+    "Methods",
     "ModelDifference",
     "Noun",
     "NumberChange",
@@ -172,6 +189,9 @@ __all__ = [
     "OperatorsLimit",
     "Outcome",
     "OutputError",
+    "PostTraining",
+    "PostTrainingMethod",
+    "Precision",
     "Preprocessing",
     "Profile",
     "QAT",
@@ -182,11 +202,13 @@ __all__ = [
     "Recipe",
     "RecipeName",
     "Reference",
+    "Remedy",
     "Report",
     "RuntimeLimit",
     "RuntimeNeed",
     "STRATEGY_NAMES",
     "Severity",
+    "Sensitivity",
     "Signature",
     "SourceKind",
     "SourceModel",
@@ -205,4 +227,9 @@ __all__ = [
     "Value",
     "Verdict",
     "Verification",
+    "Confirmation",
+    "Loss",
+    "Objective",
+    "Tuning",
+    "TuningTrial",
 ]

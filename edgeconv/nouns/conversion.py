@@ -8,12 +8,26 @@ from edgeconv.nouns.model import Noun, OldestRuntime, OperatorCount, Signature, 
 from edgeconv.nouns.samples import Preprocessing
 from edgeconv.nouns.training import Qat, QatRecord
 
-RecipeName = Literal["float32", "float16", "dynamic", "weight-only-int8", "int8", "int16x8", "qat"]
+RecipeName = Literal[
+    "float32",
+    "float16",
+    "dynamic",
+    "weight-only-int8",
+    "int8",
+    "int16x8",
+    "weight-only-int4",
+    "int8x4",
+    "qat",
+]
 Engine = Literal["auto", "litert", "tflite"]
-CalibrationRange = Literal["minmax", "ema"]
+CalibrationRange = Literal["minmax", "ema", "percentile", "mse", "kl", "auto"]
 IoType = Literal["float32", "int8", "uint8", "int16"]
+PostTrainingMethod = Literal["equalisation", "rounding", "bias-correction"]
+# "auto" alone: those that make the error on held-back calibration samples smaller.
+Methods = tuple[Literal["equalisation", "rounding", "bias-correction", "auto"], ...]
+Precision = Literal["float32", "float16", "int16x8", "int8", "int4"]
 
-# Those that need no training, which are what `all` means.
+# Those that need neither training nor a method, which are what `all` means.
 RECIPE_NAMES: tuple[RecipeName, ...] = (
     "float32",
     "float16",
@@ -22,11 +36,28 @@ RECIPE_NAMES: tuple[RecipeName, ...] = (
     "int8",
     "int16x8",
 )
+# Their weights have 4 bits, where a layer has a kernel for that.
+FOUR_BIT: tuple[RecipeName, ...] = ("weight-only-int4", "int8x4")
 MAX_SNR_DB = 200.0
 QAT: RecipeName = "qat"
-# Those whose ranges are found with samples.
-CALIBRATED: frozenset[RecipeName] = frozenset({"int8", "int16x8"})
+# In the order in which they are made and shown.
+EVERY_RECIPE: tuple[RecipeName, ...] = (*RECIPE_NAMES, *FOUR_BIT, QAT)
+# Those whose activations' ranges are found with samples.
+CALIBRATED: frozenset[RecipeName] = frozenset({"int8", "int16x8", "int8x4"})
 FULL_INTEGER: frozenset[RecipeName] = CALIBRATED | {QAT}
+
+
+class LayerRule(Noun, kw_only=True, frozen=True):
+    """The precision of some layers, whatever the recipe has for the others.
+
+    `pattern` is an operator's name such as "CONV_2D", or the name of a layer's output tensor,
+    in which * and ? stand for any text and any character. "float32" and "float16" compute in
+    float, the latter with weights stored in float16; "int16x8" and "int8" are activations of 16
+    and 8 bits with weights of 8, and "int4" weights of 4 bits.
+    """
+
+    pattern: str
+    precision: Precision
 
 
 class Recipe(Noun, kw_only=True, frozen=True):
@@ -34,8 +65,9 @@ class Recipe(Noun, kw_only=True, frozen=True):
 
     `allow_float` names the operators that a full-integer artifact may leave in
     float; `("*",)` allows all. `min_snr_db` is the lowest signal-to-noise ratio of
-    an output against the float model that is still published. `qat` is set where the model is
-    trained on.
+    an output against the float model that is still published. `methods` are the post-training
+    ones that are applied, and `layers` the layers of another precision. `qat` is set where the
+    model is trained on.
     """
 
     name: RecipeName
@@ -45,12 +77,24 @@ class Recipe(Noun, kw_only=True, frozen=True):
     output_type: IoType = "float32"
     allow_float: tuple[str, ...] = ()
     min_snr_db: float = 0.0
+    methods: Methods = ()
+    layers: tuple[LayerRule, ...] = ()
     qat: Qat | None = None
 
     @property
-    def calibrates(self) -> bool:
+    def has_ranges(self) -> bool:
         """Whether the ranges of activations are found with calibration samples."""
         return self.name in CALIBRATED
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether calibration samples are needed, for ranges or for a method."""
+        return self.has_ranges or bool(self.methods)
+
+    @property
+    def has_four_bits(self) -> bool:
+        """Whether the weights are to have 4 bits where a kernel takes that."""
+        return self.name in FOUR_BIT
 
     @property
     def full_integer(self) -> bool:
@@ -106,6 +150,34 @@ class LadderStep(Noun, kw_only=True, frozen=True):
     failed: str = ""
 
 
+class MethodTrial(Noun, kw_only=True, frozen=True):
+    """What one choice of ranges and methods gave on held-back calibration samples.
+
+    `snr_db` is the lowest of all outputs against the float32 model, in decibels; `agreement` the
+    lowest share of answers with the same largest class, None where no output has classes.
+    """
+
+    calibration_range: CalibrationRange
+    methods: tuple[PostTrainingMethod, ...]
+    snr_db: float
+    agreement: float | None = None
+
+
+class PostTraining(Noun, kw_only=True, frozen=True):
+    """The ranges and methods by which an artifact was quantised.
+
+    `trials` are those among which `auto` chose, on `held_back` calibration samples that took no
+    part in them; none where nothing was left to choose. `four_bit` names the layers whose
+    weights have 4 bits.
+    """
+
+    calibration_range: CalibrationRange
+    methods: tuple[PostTrainingMethod, ...]
+    trials: tuple[MethodTrial, ...] = ()
+    held_back: int = 0
+    four_bit: tuple[str, ...] = ()
+
+
 class CalibrationRecord(Noun, kw_only=True, frozen=True):
     """Which samples a signature of an artifact was calibrated with."""
 
@@ -145,6 +217,7 @@ class Artifact(Noun, kw_only=True, frozen=True):
     preprocessing: dict[str, Preprocessing] = {}
     oldest_runtime: OldestRuntime | None = None
     target: TargetCheck | None = None
+    post_training: PostTraining | None = None
     qat: QatRecord | None = None
     ladder: tuple[LadderStep, ...] = ()
     notes: tuple[str, ...] = ()

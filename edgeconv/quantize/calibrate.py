@@ -9,7 +9,7 @@ they do not).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from edgeconv.errors import InputRefused
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
-
-    from edgeconv.nouns import CalibrationRange
 
 # No activation of a working model is this large; a scale made from it says nothing.
 MAX_MAGNITUDE = 1e15
@@ -36,6 +34,23 @@ class Feed:
         self._arrays = arrays
         self._batch = batch
         self._count = len(next(iter(arrays.values()))) // batch
+
+    @property
+    def samples(self) -> int:
+        """How many samples there are, in whole batches."""
+        return self._count * self._batch
+
+    def parted(self, held_back: int) -> tuple[Feed, Feed]:
+        """All but the last `held_back` samples, and those, in whole batches.
+
+        Each has one batch at least.
+        """
+        batches = min(max(1, held_back // self._batch), self._count - 1)
+        end = (self._count - batches) * self._batch
+        return (
+            Feed({name: array[:end] for name, array in self._arrays.items()}, self._batch),
+            Feed({name: array[end:] for name, array in self._arrays.items()}, self._batch),
+        )
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -57,7 +72,7 @@ def activation_ranges(
     float_model: bytes,
     feeds: dict[str, Feed],
     *,
-    calibration_range: CalibrationRange,
+    calibration_range: Literal["minmax", "ema"],
     threads: int,
 ) -> dict[str, Any]:
     """The range of every activation tensor by name: {"min": array, "max": array}.

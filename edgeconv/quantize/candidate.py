@@ -12,6 +12,7 @@ from edgeconv.nouns import (
     GraphSummary,
     LadderStep,
     OutputError,
+    PostTraining,
     QatRecord,
     Recipe,
     Signature,
@@ -35,11 +36,14 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A file that a recipe gave, which nobody has looked at yet.
 
     `ladder` are the attempts that failed before it; `qat` is the training it came from.
+    `float_operators` are those that a rule of the recipe leaves in float.
     """
 
     recipe: Recipe
     file: Path
     engine: Literal["litert", "tflite"]
+    post_training: PostTraining | None = None
+    float_operators: tuple[str, ...] = ()
     qat: QatRecord | None = None
     notes: tuple[str, ...] = ()
     ladder: tuple[LadderStep, ...] = ()
@@ -92,7 +96,9 @@ def examine_graph(candidate: Candidate, keys: Sequence[str]) -> ExaminedGraph:
     for key in keys:
         if key not in by_key:
             raise VerificationFailed(f"{candidate.recipe.name}: the signature {key!r} got lost")
-        warnings |= dict.fromkeys(check_graph(candidate.recipe, summary, by_key[key]))
+        warnings |= dict.fromkeys(
+            check_graph(candidate.recipe, summary, by_key[key], candidate.float_operators)
+        )
     return ExaminedGraph(summary, tuple(by_key[key] for key in keys), tuple(warnings))
 
 

@@ -1,18 +1,23 @@
-"""Recipe names to `Recipe` values, and a `Recipe` to ai-edge-quantizer's configuration."""
+"""Recipe names and options to `Recipe` values."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, get_args
 
 from edgeconv.errors import UsageError, unknown_name
 from edgeconv.nouns import (
     CALIBRATED,
+    EVERY_RECIPE,
+    FOUR_BIT,
     FULL_INTEGER,
     QAT,
     RECIPE_NAMES,
     CalibrationRange,
     Engine,
     IoType,
+    LayerRule,
+    Methods,
+    PostTrainingMethod,
     Qat,
     Recipe,
     RecipeName,
@@ -31,38 +36,37 @@ MIN_SNR_DB: dict[RecipeName, float] = {
     "weight-only-int8": 6.0,
     "int8": 6.0,
     "int16x8": 6.0,
+    "weight-only-int4": 6.0,
+    "int8x4": 6.0,
     "qat": 6.0,
 }
 _IO_TYPES: dict[RecipeName, tuple[IoType, ...]] = {
     "int8": ("float32", "int8", "uint8"),
     "int16x8": ("float32", "int16"),
+    "int8x4": ("float32", "int8", "uint8"),
     "qat": ("float32", "int8", "uint8"),
 }
+# Those of which a part of the layers may have another precision, and those that have methods.
+_RULED: frozenset[RecipeName] = frozenset(EVERY_RECIPE) - {"float32", QAT}
+_QUANTIZED: frozenset[RecipeName] = _RULED - {"float16"}
 # One is a layer that computes nothing.
 _LEAST_CLUSTERS = 2
-_FLOAT16_OPERATORS = (
-    "FULLY_CONNECTED",
-    "CONV_2D",
-    "DEPTHWISE_CONV_2D",
-    "CONV_2D_TRANSPOSE",
-    "EMBEDDING_LOOKUP",
-)
 
 
 def recipe_names(names: Sequence[str]) -> tuple[RecipeName, ...]:
-    """The recipes asked for, each once, in the order of `RECIPE_NAMES`, and qat after them.
+    """The recipes asked for, each once, in the order of `EVERY_RECIPE`.
 
-    `all` stands for every one but qat, which trains. Raises `UsageError` for an unknown name, or
-    none.
+    `all` stands for `RECIPE_NAMES`. Raises `UsageError` for an unknown name, or none.
     """
     asked = {name.strip() for name in names if name.strip()}
     for name in sorted(asked):
-        if name not in (*RECIPE_NAMES, QAT, "all"):
-            raise unknown_name("recipe", name, (*RECIPE_NAMES, QAT, "all"))
+        if name not in (*EVERY_RECIPE, "all"):
+            raise unknown_name("recipe", name, (*EVERY_RECIPE, "all"))
     if not asked:
-        raise UsageError("no recipe given", hint=f"--to {','.join(RECIPE_NAMES)}, qat or all")
-    trained: tuple[RecipeName, ...] = (QAT,) if QAT in asked else ()
-    return (*(name for name in RECIPE_NAMES if name in asked or "all" in asked), *trained)
+        raise UsageError("no recipe given", hint=f"--to {','.join(EVERY_RECIPE)} or all")
+    if "all" in asked:
+        asked |= set(RECIPE_NAMES)
+    return tuple(name for name in EVERY_RECIPE if name in asked)
 
 
 def make_recipes(
@@ -74,15 +78,21 @@ def make_recipes(
     output_type: IoType = "float32",
     allow_float: Sequence[str] = (),
     min_snr_db: float | None = None,
+    methods: Sequence[str] | None = None,
+    layers: Sequence[LayerRule] = (),
     qat: Qat | None = None,
 ) -> tuple[Recipe, ...]:
     """The recipes for what was asked. Raises `UsageError` where an option cannot be met.
 
     `input_type`, `output_type` and `allow_float` are for the full-integer recipes; the
-    others have float inputs and outputs. `min_snr_db` of None takes `MIN_SNR_DB`. `qat` is how
-    the recipe of that name trains, None: as `Qat` does by default.
+    others have float inputs and outputs. `min_snr_db` of None takes `MIN_SNR_DB`. `methods` are
+    those of the recipes that quantise, see `method_names`; None takes auto for weights of 4 bits,
+    which are worth little without, and else none. `qat` is how the recipe of that name trains,
+    None: as `Qat` does by default.
     """
     chosen = recipe_names(names)
+    named = None if methods is None else method_names(methods)
+    _refuse_methods(chosen, named or (), layers, calibration_range)
     if qat is not None:
         refuse_qat(qat, chosen)
     _refuse_io(chosen, input_type, output_type)
@@ -95,10 +105,56 @@ def make_recipes(
             output_type=output_type if name in FULL_INTEGER else "float32",
             allow_float=tuple(sorted(allow_float)) if name in FULL_INTEGER else (),
             min_snr_db=MIN_SNR_DB[name] if min_snr_db is None else min_snr_db,
+            methods=_methods_of(name, named),
+            layers=tuple(layers) if name in _RULED else (),
             qat=(qat or Qat()) if name == QAT else None,
         )
         for name in chosen
     )
+
+
+def method_names(names: Sequence[str]) -> Methods:
+    """The methods asked for, each once, in the order in which they act.
+
+    `none` and `auto` stand alone. Raises `UsageError`.
+    """
+    every: tuple[PostTrainingMethod, ...] = get_args(PostTrainingMethod)
+    asked = {name.strip() for name in names if name.strip()}
+    for name in sorted(asked):
+        if name not in (*every, "auto", "none"):
+            raise unknown_name("method", name, (*every, "auto", "none"))
+    for alone in ("none", "auto"):
+        if alone in asked and len(asked) > 1:
+            raise UsageError(f"--methods {','.join(sorted(asked))}: {alone} stands alone")
+    if not asked:
+        raise UsageError("no method given", hint=f"--methods auto, none, or {', '.join(every)}")
+    return ("auto",) if "auto" in asked else tuple(name for name in every if name in asked)
+
+
+def _methods_of(name: RecipeName, named: Methods | None) -> Methods:
+    if name not in _QUANTIZED:
+        return ()
+    if named is None:
+        return ("auto",) if name in FOUR_BIT else ()
+    return named
+
+
+def _refuse_methods(
+    names: Sequence[RecipeName],
+    methods: Methods,
+    layers: Sequence[LayerRule],
+    calibration_range: CalibrationRange,
+) -> None:
+    told = ", ".join(names)
+    if methods and not _QUANTIZED.intersection(names):
+        raise UsageError(f"--methods is for recipes that quantise, and {told} do not")
+    if layers and not _RULED.intersection(names):
+        raise UsageError(f"--layer is for post-training recipes, and only {told} are asked for")
+    if calibration_range != "minmax" and not CALIBRATED.intersection(names):
+        raise UsageError(
+            f"--calibration-range {calibration_range}: {told} have no ranges of activations",
+            hint=f"it is for {', '.join(sorted(CALIBRATED))}",
+        )
 
 
 def refuse_qat(qat: Qat, names: Sequence[RecipeName]) -> None:
@@ -155,68 +211,3 @@ def _refuse_io(names: Sequence[RecipeName], input_type: IoType, output_type: IoT
                     hint=f"--io for {name}: {', '.join(_IO_TYPES[name])}; convert recipes that "
                     "need different types in two runs",
                 )
-
-
-def quantizer_recipe(recipe: Recipe, *, dense_per_tensor: bool = False) -> list[dict[str, Any]]:
-    """The configuration that makes ai-edge-quantizer follow `recipe`.
-
-    A full-integer recipe keeps the boundary integer where an integer type is asked for;
-    uint8 is made from int8 afterwards, since the quantiser does not know it.
-    `dense_per_tensor` gives the weights of FULLY_CONNECTED one scale instead of one a
-    channel, which older runtimes do not have; a float16 recipe has no scales.
-    """
-    from ai_edge_quantizer import algorithm_manager, qtyping, recipe_manager
-
-    manager = recipe_manager.RecipeManager()
-    if recipe.name == "float16":
-        _add_float16(manager)
-        return _entries(manager)
-    _add_int8_weights(manager, recipe, "ALL_SUPPORTED", "CHANNELWISE")
-    if dense_per_tensor:
-        # What is added later holds for the operators that it names.
-        _add_int8_weights(manager, recipe, "FULLY_CONNECTED", "TENSORWISE")
-    if recipe.full_integer:
-        unquantized = algorithm_manager.AlgorithmName.NO_QUANTIZE
-        for operation, io_type in (("INPUT", recipe.input_type), ("OUTPUT", recipe.output_type)):
-            if io_type == "float32":
-                manager.add_quantization_config(
-                    ".*", qtyping.TFLOperationName[operation], algorithm_key=unquantized
-                )
-    return _entries(manager)
-
-
-def _entries(manager: Any) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = manager.get_quantization_recipe()
-    return entries
-
-
-def _add_int8_weights(manager: Any, recipe: Recipe, operation: str, granularity: str) -> None:
-    from ai_edge_quantizer import qtyping
-
-    name = qtyping.TFLOperationName[operation]
-    scales = qtyping.QuantGranularity[granularity]
-    if recipe.name == "dynamic":
-        manager.add_dynamic_config(".*", name, 8, granularity=scales)
-    elif recipe.name == "weight-only-int8":
-        manager.add_weight_only_config(".*", name, 8, granularity=scales)
-    else:
-        manager.add_static_config(
-            ".*",
-            name,
-            activation_num_bits=8 if recipe.name == "int8" else 16,
-            weight_num_bits=8,
-            weight_granularity=scales,
-        )
-
-
-def _add_float16(manager: Any) -> None:
-    from ai_edge_quantizer import algorithm_manager, qtyping
-
-    for name in _FLOAT16_OPERATORS:
-        manager.add_weight_only_config(
-            ".*",
-            qtyping.TFLOperationName[name],
-            16,
-            granularity=qtyping.QuantGranularity.TENSORWISE,
-            algorithm_key=algorithm_manager.AlgorithmName.FLOAT_CASTING,
-        )

@@ -9,7 +9,7 @@ from edgeconv.errors import VerificationFailed
 from edgeconv.nouns import MAX_SNR_DB, GraphSummary, OutputError, Recipe, Signature, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -25,6 +25,8 @@ _COSINE_EPSILON = 1e-30
 # TFLiteConverter leaves a tensor of fewer than 1,024 numbers in float32, as not worth it.
 _FEW_WEIGHT_BYTES = 4 * 1024
 _MOST = 0.5
+_STORED = {"weight-only-int4": "int4 or int8"}
+_WEIGHTS_ONLY = frozenset({"dynamic", "weight-only-int8", "weight-only-int4"})
 # The fused recurrent operators keep their state from one invoke to the next.
 STATEFUL = frozenset(
     {
@@ -41,8 +43,15 @@ STATEFUL = frozenset(
 _ASSIGN = "ASSIGN_VARIABLE"
 
 
-def check_graph(recipe: Recipe, summary: GraphSummary, signature: Signature) -> tuple[str, ...]:
+def check_graph(
+    recipe: Recipe,
+    summary: GraphSummary,
+    signature: Signature,
+    float_operators: Sequence[str] = (),
+) -> tuple[str, ...]:
     """Hold the made graph against the recipe; returns warnings.
+
+    `float_operators` are those that a rule leaves in float.
 
     Raises `VerificationFailed` for other I/O types than asked, for operators left in
     float in a full-integer model that the recipe does not allow, and for scales that
@@ -51,7 +60,7 @@ def check_graph(recipe: Recipe, summary: GraphSummary, signature: Signature) -> 
     _check_io(recipe, signature)
     _check_scales((*signature.inputs, *signature.outputs))
     if recipe.full_integer:
-        _check_integer(recipe, summary)
+        _check_integer(recipe, summary, float_operators)
     return (*_nothing_quantized(recipe, summary), *_keeps_state(summary))
 
 
@@ -90,8 +99,9 @@ def refuse_senseless_scales(recipe: Recipe, scales: Mapping[str, float]) -> None
             )
 
 
-def _check_integer(recipe: Recipe, summary: GraphSummary) -> None:
-    left = [name for name in summary.float_operators if name not in recipe.allow_float]
+def _check_integer(recipe: Recipe, summary: GraphSummary, float_operators: Sequence[str]) -> None:
+    allowed = {*recipe.allow_float, *float_operators}
+    left = [name for name in summary.float_operators if name not in allowed]
     if left and "*" not in recipe.allow_float:
         raise VerificationFailed(
             f"{recipe.name} was asked for, and these operators compute in float: {', '.join(left)}",
@@ -114,13 +124,13 @@ def is_mostly_float(recipe: Recipe, summary: GraphSummary) -> bool:
 
 
 def _nothing_quantized(recipe: Recipe, summary: GraphSummary) -> tuple[str, ...]:
-    if recipe.name in {"dynamic", "weight-only-int8"} and not summary.quantized_weight_share:
+    if recipe.name in _WEIGHTS_ONLY and not summary.quantized_weight_share:
         return (f"nothing was quantised: this {recipe.name} model is the float32 model",)
     if recipe.name == "float16" and not summary.float16_weight_share:
         return ("nothing became float16: this model is the float32 model",)
     if is_mostly_float(recipe, summary):
         share = made_share(recipe, summary)
-        kind = "float16" if recipe.name == "float16" else "int8"
+        kind = "float16" if recipe.name == "float16" else _STORED.get(recipe.name, "int8")
         return (f"only {share:.1%} of the weights became {kind}; the others stay float32",)
     # Constants of elementwise operators become int16 in an int16x8 model, which is no share.
     left_float = summary.weight_bytes and summary.float_operators

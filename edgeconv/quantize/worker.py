@@ -1,29 +1,22 @@
-"""The first engine at work: calibrate once, then make each recipe. Runs in a child."""
+"""The first engine at work: every recipe of one float graph. Runs in a child."""
 
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from edgeconv.errors import ToolFailed
-from edgeconv.nouns import CalibrationRange, Recipe, RecipeName
-from edgeconv.quantize.calibrate import Feed, activation_ranges, widened
-from edgeconv.quantize.recipes import quantizer_recipe
-from edgeconv.quantize.softmax import Floor, above_floors, softmax_floors
+from edgeconv.nouns import PostTraining, Recipe, RecipeName
+from edgeconv.quantize.calibrate import Feed
 from edgeconv.tasks import report_progress
-from edgeconv.tflite import (
-    activation_bounds,
-    with_input_shapes,
-    with_uint8_io,
-    without_shape_bridges,
-)
 
-# All that the quantiser and the runtime that it calibrates with were seen to raise.
-_ENGINE_ERRORS = (ValueError, RuntimeError, TypeError, KeyError, IndexError, AttributeError)
+if TYPE_CHECKING:
+    from edgeconv.quantize.choosing import Chooser
 
 
 class QuantizePart(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +39,6 @@ class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
 
     float_model: str
     parts: tuple[QuantizePart, ...]
-    calibration_range: CalibrationRange
     recipes: tuple[Recipe, ...]
     directory: str
     threads: int
@@ -54,11 +46,16 @@ class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One recipe's outcome; `error` is empty where the file was made."""
+    """One recipe's outcome; `error` is empty where the file was made.
+
+    `float_operators` are those that a rule of the recipe leaves in float.
+    """
 
     recipe: RecipeName
     error: str = ""
     notes: tuple[str, ...] = ()
+    post_training: PostTraining | None = None
+    float_operators: tuple[str, ...] = ()
 
 
 class Attempts(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,116 +65,50 @@ class Attempts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def quantize(job: QuantizeJob) -> Attempts:
-    """Make every recipe of the job. A recipe that fails does not stop the others."""
-    _silence()
-    float_model = Path(job.float_model).read_bytes()
-    calibrated: _Calibrated | str = ""
-    if any(recipe.full_integer for recipe in job.recipes):
-        report_progress("calibrating")
-        calibrated = _calibrated(float_model, job)
-    attempts = []
-    for recipe in job.recipes:
-        report_progress(f"quantizing to {recipe.name}")
-        if not recipe.full_integer:
-            attempts.append(_attempt(float_model, recipe, None, (), job))
-        elif isinstance(calibrated, str):
-            attempts.append(Attempt(recipe=recipe.name, error=calibrated))
-        else:
-            ranges, notes = _fitted(recipe, calibrated)
-            attempts.append(_attempt(calibrated.model, recipe, ranges, notes, job))
-    return Attempts(attempts=tuple(attempts))
+    """Make every recipe of the job. A recipe that fails does not stop the others.
 
-
-class _Calibrated(NamedTuple):
-    """The float model that was calibrated, its activations' ranges, and the softmax floors."""
-
-    model: bytes
-    ranges: dict[str, Any]
-    floors: list[Floor]
-
-
-def _calibrated(float_model: bytes, job: QuantizeJob) -> _Calibrated | str:
-    """The one pass over the samples; a text says why the runtime could not do it."""
+    Raises `UsageError` for options that do not fit the graph or its samples.
+    """
+    settle_process()
     from edgeconv.data import read_samples
+    from edgeconv.quantize.choosing import Chooser
 
     feeds = {
         part.signature: Feed(read_samples(Path(part.samples)).arrays, part.batch)
         for part in job.parts
         if part.samples is not None
     }
-    sized = with_input_shapes(float_model, {key: feed.shapes for key, feed in feeds.items()})
+    chooser = Chooser(
+        Path(job.float_model).read_bytes(),
+        feeds,
+        threads=job.threads,
+        dense_per_tensor=job.dense_per_tensor,
+    )
+    return Attempts(attempts=tuple(_attempt(chooser, recipe, job) for recipe in job.recipes))
+
+
+def _attempt(chooser: Chooser, recipe: Recipe, job: QuantizeJob) -> Attempt:
+    report_progress(f"quantizing to {recipe.name}")
     try:
-        ranges = activation_ranges(
-            sized, feeds, calibration_range=job.calibration_range, threads=job.threads
-        )
-        floors = softmax_floors(sized, feeds, ranges, threads=job.threads)
-    except _ENGINE_ERRORS as error:
-        return f"calibration: {_reason(error)}"
-    return _Calibrated(sized, ranges, floors)
-
-
-def _fitted(recipe: Recipe, calibrated: _Calibrated) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The ranges as this recipe needs them, and notes on what was changed in them."""
-    bits = 16 if recipe.name == "int16x8" else 8
-    ranges, wide = widened(calibrated.ranges, activation_bounds(calibrated.model), bits=bits)
-    ranges, cut = above_floors(ranges, calibrated.floors, bits=bits)
-    notes = []
-    if wide:
-        notes.append(f"{len(wide)} ranges were widened, the runtime cannot express smaller ones")
-    if cut:
-        notes.append(f"the ranges of {len(cut)} softmax inputs end where a softmax sees nothing")
-    return ranges, tuple(notes)
-
-
-def _attempt(
-    float_model: bytes,
-    recipe: Recipe,
-    ranges: dict[str, Any] | None,
-    notes: tuple[str, ...],
-    job: QuantizeJob,
-) -> Attempt:
-    try:
-        made = quantize_bytes(float_model, recipe, ranges, dense_per_tensor=job.dense_per_tensor)
+        made, record = chooser.file(recipe)
     except ToolFailed as error:
         return Attempt(recipe=recipe.name, error=error.message)
-    (Path(job.directory) / f"{recipe.name}.tflite").write_bytes(made)
-    return Attempt(recipe=recipe.name, notes=notes)
+    (Path(job.directory) / f"{recipe.name}.tflite").write_bytes(made.model)
+    return Attempt(
+        recipe=recipe.name,
+        notes=made.notes,
+        post_training=record,
+        float_operators=made.float_operators,
+    )
 
 
-def quantize_bytes(
-    float_model: bytes,
-    recipe: Recipe,
-    ranges: dict[str, Any] | None,
-    *,
-    dense_per_tensor: bool = False,
-) -> bytes:
-    """The quantised model. `ranges` (of `activation_ranges`) for full-integer recipes.
+def settle_process() -> None:
+    """To be called in a child before numpy is imported: quiet, and the same bytes every time.
 
-    Raises `ToolFailed` with the quantiser's reason.
+    The quantiser logs every step, and warns of the interpreter mode that it itself asks for.
+    Sums in linear algebra depend on how many threads share them, and that on the machine.
     """
-    from ai_edge_quantizer import quantizer
-
-    try:
-        engine = quantizer.Quantizer(float_model)
-        engine.load_quantization_recipe(quantizer_recipe(recipe, dense_per_tensor=dense_per_tensor))
-        made = engine.quantize(
-            ranges if engine.need_calibration else None,
-            enable_progress_bar=False,
-            enable_progress_report=False,
-        ).quantized_model
-    except _ENGINE_ERRORS as error:
-        raise ToolFailed(f"ai-edge-quantizer: {_reason(error)}") from error
-    data = without_shape_bridges(bytes(made)) if recipe.full_integer else bytes(made)
-    uint8 = {"inputs": recipe.input_type == "uint8", "outputs": recipe.output_type == "uint8"}
-    return with_uint8_io(data, **uint8) if any(uint8.values()) else data
-
-
-def _reason(error: Exception) -> str:
-    reason = str(error).strip().splitlines() or [type(error).__name__]
-    return reason[0][:400]
-
-
-def _silence() -> None:
-    # The quantiser logs every step, and warns of the interpreter mode that it itself asks for.
+    for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
+        os.environ[name] = "1"
     logging.disable(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*experimental_preserve_all_tensors.*")

@@ -16,6 +16,7 @@ from edgeconv.report.differences import difference_lines
 from edgeconv.report.findings import finding_lines, word
 from edgeconv.report.layout import Column, Row, labelled_lines, table_lines, to_text
 from edgeconv.report.limits import closing_line
+from edgeconv.report.post_training import post_training_remarks
 from edgeconv.report.qat import qat_remarks
 from edgeconv.report.rows import (
     ModelRow,
@@ -185,6 +186,7 @@ def _remarks(artifact: Artifact) -> dict[str, str]:
         remarks[f"runs on {artifact.target.runtime}{cost}"] = "dim"
     if artifact.qat:
         remarks |= dict.fromkeys(qat_remarks(artifact.qat), "dim")
+    remarks |= dict.fromkeys(post_training_remarks(artifact), "dim")
     remarks |= {f"note: {note}": "dim" for note in artifact.notes}
     return {units.plain(remark): style for remark, style in remarks.items()}
 

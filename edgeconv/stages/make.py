@@ -53,7 +53,6 @@ def start_first_engine(
             )
             for part in prepared.parts
         ),
-        calibration_range=next((r.calibration_range for r in recipes if r.full_integer), "minmax"),
         recipes=tuple(recipes),
         directory=str(directory),
         threads=run.execution.threads,
@@ -75,7 +74,14 @@ def _candidate(recipe: Recipe, attempt: Attempt, directory: Path) -> Candidate |
     if attempt.error:
         return ToolFailed(attempt.error)
     file = directory / f"{recipe.name}.tflite"
-    return Candidate(recipe=recipe, file=file, engine="litert", notes=attempt.notes)
+    return Candidate(
+        recipe=recipe,
+        file=file,
+        engine="litert",
+        notes=attempt.notes,
+        post_training=attempt.post_training,
+        float_operators=attempt.float_operators,
+    )
 
 
 def second_engine(run: Run, prepared: Prepared, recipe: Recipe) -> Candidate:

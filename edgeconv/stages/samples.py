@@ -65,7 +65,7 @@ def split_samples(run: Run, signature: Signature) -> Split:
         source=source,
         samples=calibration.count,
         sha256=data.sha256_samples(calibration),
-        range=next((r.calibration_range for r in plan.recipes if r.calibrates), "minmax"),
+        range=next((r.calibration_range for r in plan.recipes if r.has_ranges), "minmax"),
     )
     stored = [
         _store(run, samples, signature, name)

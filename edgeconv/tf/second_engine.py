@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.nouns import Recipe
+from edgeconv.nouns import FOUR_BIT, Recipe
 from edgeconv.tf import lean
 
 if TYPE_CHECKING:
@@ -66,12 +66,17 @@ def quantize_with_tflite(job: EngineJob) -> EngineDone:
 
 def refuse_recipe(recipe: Recipe) -> None:
     """Raise `ToolFailed` for a recipe that the second engine does not have."""
-    if recipe.name == "weight-only-int8":
+    if recipe.name in ("weight-only-int8", *FOUR_BIT):
         raise ToolFailed(
-            "TFLiteConverter has no weight-only int8",
+            f"TFLiteConverter has no {recipe.name}",
             hint="leave --engine away, or use the recipe dynamic",
         )
-    if recipe.calibration_range == "ema":
+    if recipe.methods or recipe.layers:
+        raise ToolFailed(
+            "TFLiteConverter has no post-training methods and no rules for layers",
+            hint="leave --engine away, or --methods and --layer",
+        )
+    if recipe.calibration_range != "minmax":
         raise ToolFailed(
             "TFLiteConverter calibrates with true minima and maxima only",
             hint="use --calibration-range minmax with --engine tflite",

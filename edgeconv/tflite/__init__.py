@@ -5,13 +5,16 @@ from edgeconv.tflite.bridges import without_shape_bridges
 from edgeconv.tflite.compatibility import oldest_runtime
 from edgeconv.tflite.edit import ensure_signature, with_input_shapes, with_uint8_io
 from edgeconv.tflite.kernels import int8_kernels, most_distinct, zero_share
+from edgeconv.tflite.layers import FloatLayer, float_layers
 from edgeconv.tflite.softmax import SoftmaxInput, with_softmax_inputs
 from edgeconv.tflite.summary import is_quantized, output_steps, summarise
 
 __all__ = [
+    "FloatLayer",
     "SoftmaxInput",
     "activation_bounds",
     "ensure_signature",
+    "float_layers",
     "int8_kernels",
     "is_quantized",
     "largest_scales",

@@ -311,7 +311,7 @@ def test_the_second_engine_has_no_weight_only_recipe_and_says_so(workshop: Works
         "many", "float32,weight-only-int8", calibration=None, signature="project", engine="tflite"
     )
     assert [failure.recipe for failure in made.conversion.failures] == ["weight-only-int8"]
-    assert "has no weight-only int8" in made.conversion.failures[0].message
+    assert "has no weight-only-int8" in made.conversion.failures[0].message
     assert [a.recipe.name for a in made.conversion.artifacts] == ["float32"]
 
 

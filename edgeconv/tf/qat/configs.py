@@ -75,7 +75,7 @@ def _range_quantizer(moving_average: Any) -> Any:
         """Fake quantisation of what a layer gives, its range followed by a moving average.
 
         `before_softmax`: what lies so far below the largest value of every row that no step of
-        the softmax's output tells of it is cut off, as `edgeconv.quantize.softmax` does it.
+        the softmax's output tells of it is cut off, as `edgeconv.quantize.ranges.softmax` does it.
         """
 
         def __init__(self, before_softmax: bool = False) -> None:

@@ -1,0 +1,187 @@
+"""`edgeconv tune` on trained models: is its budget kept on fresh samples, how small, how soon?
+
+    python -m benchmarks.tune DATA [--models point_history,...] [--work DIRECTORY]
+
+DATA and the models are those of `benchmarks.quality`; trained models that are kept in `--work` are
+used again. Each model is tuned by its test samples, of which one half searches and the other, which
+nothing of the search sees, confirms; 500 training samples calibrate. Beside it stands every
+uniform recipe, made with the methods that are chosen on calibration samples, and judged by
+the same two halves: the best of them is the smallest that is within the budget on both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.measuring import RESULTS, write_result
+from benchmarks.quality_models import subjects
+from edgeconv import convert
+from edgeconv.measure.environment import environment
+from edgeconv.measure.measuring import Measuring
+from edgeconv.measure.subjects import find_subjects, float_inputs
+from edgeconv.stages import Execution
+from edgeconv.tune.asked import Limits, Wanted, uniform
+from edgeconv.tune.judge import opened_judges
+from edgeconv.tune.samples import samples_of
+from edgeconv.tune.tuning import tune
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from benchmarks.quality_models import Subject
+    from edgeconv.nouns import Loss, Tuning
+    from edgeconv.tune.judge import Judge
+
+BUDGET = 0.005
+MOST_S = 600.0
+SIX = (
+    *("point_history", "mnist_cnn", "spoken_digits"),
+    *("cifar_mobilenet", "flowers_mobilenet", "bert_mlm"),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--models", help="comma-separated; the others stay as recorded")
+    parser.add_argument("--work", type=Path, help="where trained models are kept, to use again")
+    options = parser.parse_args()
+    makers = subjects(options.data.absolute())
+    names = options.models.split(",") if options.models else list(SIX)
+    results = recorded()
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in names:
+            place = (options.work or Path(scratch, "work")).absolute() / name
+            place.mkdir(parents=True, exist_ok=True)
+            here = Path(scratch, name)
+            here.mkdir()
+            results[name] = measure(makers[name](place), here)
+            ordered = {one: results[one] for one in makers if one in results}
+            write_result("tune", {"summary": summary(ordered), "models": ordered})
+    print((RESULTS / "tune.json").read_text(encoding="utf-8"))
+
+
+def recorded() -> dict[str, Any]:
+    """The models recorded before, with this budget and these versions, on this machine."""
+    path = RESULTS / "tune.json"
+    if not path.exists():
+        return {}
+    before, now = json.loads(path.read_text(encoding="utf-8")), environment()
+    same = (before["cpu"], before["tools"]) == (now.cpu, now.tools)
+    same = same and before["summary"]["budget"] == BUDGET
+    return dict(before["models"]) if same else {}
+
+
+def measure(subject: Subject, scratch: Path) -> dict[str, Any]:
+    """One search, with nothing in the cache, and every uniform recipe beside it."""
+    os.environ["EDGECONV_CACHE_DIR"] = str(scratch / "cache")
+    load = [os.getloadavg()[0]]
+    wanted = Wanted(
+        max_drop=BUDGET,
+        calibration=str(subject.calibration),
+        metric="" if subject.metric == "top1" else subject.metric,
+    )
+    print(f"{subject.name}: tune", flush=True)
+    started_s = time.perf_counter()
+    tuning = tune(subject.model, str(subject.test), wanted, scratch / "tuned", limits=Limits())
+    wall_s = time.perf_counter() - started_s
+    load.append(os.getloadavg()[0])
+    rows = uniform_rows(subject, wanted, scratch)
+    able = [row["bytes"] for row in rows.values() if row.get("within")]
+    return {
+        "load_average": [round(value, 1) for value in load],
+        "wall_s": round(wall_s, 1),
+        "search_samples": tuning.search,
+        "fresh_samples": tuning.fresh,
+        "float_bytes": tuning.float_size_bytes,
+        "float": [round(one.value, 5) for one in tuning.float_loss],
+        **_tuned(tuning),
+        "uniform": rows,
+        "best_uniform_bytes": min(able, default=None),
+    }
+
+
+def _tuned(tuning: Tuning) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "met": tuning.ok,
+        "recommended": tuning.recommended,
+        "trials": len(tuning.trials),
+        "stopped": tuning.stopped,
+        "confirmations": [
+            {"trial": one.trial, "within": one.is_met, **_loss("fresh", one.loss)}
+            for one in tuning.confirmations
+        ],
+    }
+    if tuning.ok:
+        found["bytes"] = tuning.trial(tuning.recommended).size_bytes
+    return found
+
+
+def uniform_rows(subject: Subject, wanted: Wanted, scratch: Path) -> dict[str, dict[str, Any]]:
+    """Every uniform recipe, its size, and its drop on both halves."""
+    place = scratch / "uniform"
+    convert(subject.model, place, ["float32"])
+    (floating,) = find_subjects([place], None)
+    inputs = float_inputs(floating.signature)
+    samples = samples_of(
+        str(subject.test), inputs, wanted, scratch / "none.npz", scratch, Execution()
+    )
+    halves = {"search": samples.parts.search, "fresh": samples.parts.fresh}
+    measuring = Measuring(metrics=(wanted.metric,) if wanted.metric else ())
+    rows: dict[str, dict[str, Any]] = {}
+    with opened_judges(
+        halves, floating.file, floating.signature.key, samples.batch, measuring, Execution()
+    ) as judges:
+        for recipe in uniform(wanted, samples.calibration_count):
+            print(f"{subject.name}: {recipe.name}", flush=True)
+            made = convert(floating.file, place, [recipe], calibration=wanted.calibration)
+            if made.failures:
+                rows[recipe.name] = {"failed": made.failures[0].message}
+                continue
+            rows[recipe.name] = _row(place / made.artifacts[0].file, judges)
+    return rows
+
+
+def _row(file: Path, judges: Mapping[str, Judge]) -> dict[str, Any]:
+    losses = {name: judge.loss(file) for name, judge in judges.items()}
+    found: dict[str, Any] = {"bytes": file.stat().st_size}
+    for name, loss in losses.items():
+        found |= _loss(name, loss)
+    found["within"] = all(loss.drop <= BUDGET for loss in losses.values())
+    return found
+
+
+def _loss(name: str, loss: Loss) -> dict[str, Any]:
+    interval = None if loss.interval is None else [round(bound, 5) for bound in loss.interval]
+    return {
+        f"{name}_drop": round(loss.drop, 5),
+        f"{name}_interval": interval,
+        f"{name}_flips": [loss.fixed, loss.broken],
+    }
+
+
+def summary(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Whether each of what is asked holds for every model."""
+    return {
+        "budget": BUDGET,
+        "models": len(models),
+        "all_met_on_fresh_samples": all(one["met"] for one in models.values()),
+        "slowest_s": max(one["wall_s"] for one in models.values()),
+        "all_in_time": all(one["wall_s"] <= MOST_S for one in models.values()),
+        "none_larger_than_the_best_uniform": all(map(_is_no_larger, models.values())),
+    }
+
+
+def _is_no_larger(one: Mapping[str, Any]) -> bool:
+    best = one["best_uniform_bytes"]
+    return best is None or (one["met"] and one["bytes"] <= best)
+
+
+if __name__ == "__main__":
+    main()

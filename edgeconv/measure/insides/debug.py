@@ -1,0 +1,170 @@
+"""The verb `debug`: which layers lose most when a model is quantised, and what helps."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv import data
+from edgeconv.data import parse_preprocessing
+from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
+from edgeconv.measure.insides.layers import layer_errors
+from edgeconv.nouns import QAT, Debugged, Recipe
+from edgeconv.plan import ALL_SIGNATURES, Asked, make_plan
+from edgeconv.quantize.debugging import DebugJob, dissect, worst_first
+from edgeconv.quantize.recipes import make_recipes
+from edgeconv.quantize.worker import QuantizePart
+from edgeconv.runtimes.interface import Model
+from edgeconv.stages import Execution, Run
+from edgeconv.stages.attempt import make_all
+from edgeconv.store import Cache, cache_directory, tool_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from edgeconv.nouns import DebuggedLayer, Preprocessing
+    from edgeconv.quantize.debugging import Dissected
+    from edgeconv.stages.prepare import Part, Prepared
+
+_FLOAT32 = "float32"
+_RUNTIME = "ai-edge-litert"
+
+
+def debug(
+    model: str | Path,
+    calibration: str,
+    to: str | Recipe = "int8",
+    *,
+    samples: int | None = None,
+    preprocess: str | Mapping[str, Preprocessing] = "none",
+    signature: str | None = None,
+    execution: Execution = Execution(),
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Debugged:
+    """Quantise `model` by one recipe, and say what each layer loses and which rules help.
+
+    `model`: anything that `convert` takes. `to`: the name of a recipe that quantises, or a recipe
+    of `edgeconv.quantize.recipes.make_recipes`, with methods and rules. `calibration`, `samples`,
+    `preprocess`: as in `convert`; up to 32 of the samples measure too. `signature`: the one to
+    debug, if there are several.
+
+    The file is what `convert` would verify, made by the first engine; one that `convert` would
+    refuse for what it answers is debugged all the same. Raises an `EdgeconvError` where the model
+    gives no float32 graph, or the quantiser nothing that runs.
+    """
+    recipe = _refuse_recipe(make_recipes([to])[0] if isinstance(to, str) else to)
+    if signature == ALL_SIGNATURES:
+        raise UsageError("debug looks into one signature", hint="name it with --signature")
+    asked = Asked(
+        signatures=(signature,) if signature else (),
+        calibration={"": calibration},
+        samples=samples,
+        preprocessing=(
+            parse_preprocessing(preprocess) if isinstance(preprocess, str) else dict(preprocess)
+        ),
+    )
+    (floating,) = make_recipes([_FLOAT32])
+    with tempfile.TemporaryDirectory(prefix="edgeconv-") as name:
+        scratch = Path(name)
+        plan = make_plan(
+            model,
+            scratch / "files",
+            [floating, recipe],
+            asked,
+            allow_code=execution.allow_code,
+        )
+        cache = Cache(cache_directory() if execution.use_cache else None)
+        run = Run(plan, cache, execution, scratch, on_progress)
+        good = make_all(run, [floating])[floating]
+        if isinstance(good, EdgeconvError):
+            raise good
+        return _debugged(run, recipe, good.prepared)
+
+
+def _refuse_recipe(recipe: Recipe) -> Recipe:
+    if recipe.name == _FLOAT32:
+        raise UsageError(
+            "float32 quantises nothing, so there is nothing to debug",
+            hint="--to int8, or what else is to be smaller or faster",
+        )
+    if recipe.name == QAT:
+        raise UsageError(
+            "debug looks into post-training quantisation, and qat trains",
+            hint="--to int8 shows which layers are hard",
+        )
+    return recipe
+
+
+def _debugged(run: Run, recipe: Recipe, prepared: Prepared) -> Debugged:
+    (part,) = prepared.parts
+    file = run.scratch / f"{recipe.name}.tflite"
+    found = _dissected(run, recipe, prepared, file)
+    layers, notes = _with_insides(run, found, part, (file, prepared.float_model))
+    record = part.split.record
+    assert record is not None
+    return Debugged(
+        model=run.plan.model.path,
+        signature=part.signature.key,
+        recipe=recipe,
+        calibration=record,
+        samples=found.samples,
+        runtime=f"{_RUNTIME} {tool_versions()[_RUNTIME]}",
+        float_size_bytes=prepared.float_model.stat().st_size,
+        size_bytes=file.stat().st_size,
+        snr_db=found.snr_db,
+        layers=tuple(worst_first(layers)),
+        remedies=found.remedies,
+        post_training=found.post_training,
+        notes=(*prepared.notes, *found.notes, *notes),
+    )
+
+
+def _dissected(run: Run, recipe: Recipe, prepared: Prepared, file: Path) -> Dissected:
+    (part,) = prepared.parts
+    job = DebugJob(
+        float_model=str(prepared.float_model),
+        part=QuantizePart(
+            signature=part.signature.key,
+            samples=str(part.split.calibration),
+            batch=part.split.batch,
+        ),
+        recipe=recipe,
+        file=str(file),
+        threads=run.execution.threads,
+    )
+    with run.start(dissect, job, "debugging") as task:
+        return run.result(task)
+
+
+def _with_insides(
+    run: Run, found: Dissected, part: Part, files: tuple[Path, Path]
+) -> tuple[Sequence[DebuggedLayer], tuple[str, ...]]:
+    """The layers with the errors of their own outputs in the file, and notes.
+
+    `files` are the quantised model and the float32 one.
+    """
+    run.on_progress("comparing the layers")
+    assert part.split.calibration is not None
+    samples = data.read_samples(part.split.calibration).arrays
+    quantised, floating = (
+        Model(file=file, signature=part.signature.key, batch=part.split.batch) for file in files
+    )
+    try:
+        errors = layer_errors(
+            quantised,
+            floating,
+            {name: array[-found.samples :] for name, array in samples.items()},
+            scratch=run.scratch,
+            allowance=run.execution.allowance,
+        )
+    except (ToolFailed, InputRefused) as error:
+        return found.layers, (f"no errors inside the file: {error.message}",)
+    inside = {one.layer: one.snr_db for one in errors.errors}
+    layers = [
+        msgspec.structs.replace(layer, inside_snr_db=inside.get(layer.layer))
+        for layer in found.layers
+    ]
+    return layers, ()

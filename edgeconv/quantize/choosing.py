@@ -1,0 +1,215 @@
+"""Which ranges and methods serve a recipe best, by held-back calibration samples.
+
+Labels, and samples that the result is judged by, take no part.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.nouns import MethodTrial, PostTraining
+from edgeconv.quantize.graph import CalibratedGraph
+from edgeconv.quantize.making import Made, Setting, make
+from edgeconv.quantize.outcome import answers, lowest_agreement, lowest_snr_db
+from edgeconv.quantize.refine.refining import MIN_SAMPLES
+from edgeconv.tasks import report_progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from edgeconv.nouns import CalibrationRange, PostTrainingMethod, Recipe
+    from edgeconv.quantize.calibrate import Feed
+    from edgeconv.quantize.outcome import Answers
+
+# A fifth judges, within these bounds: fewer say little, and more would not say more.
+_HELD_BACK_SHARE = 5
+_FEWEST, _MOST = 8, 128
+MIN_SAMPLES_TO_CHOOSE = _FEWEST * _HELD_BACK_SHARE
+# What is not better by so much is no better: it is what other samples would change.
+_MARGIN_DB = 0.1
+_RANGES: tuple[CalibrationRange, ...] = ("minmax", "percentile", "mse", "kl")
+# The cheap ones first.
+_METHODS: tuple[PostTrainingMethod, ...] = ("equalisation", "bias-correction", "rounding")
+
+
+class Chosen(NamedTuple):
+    """A made file, and how it came to be what it is; None where nothing was chosen or done."""
+
+    made: Made
+    record: PostTraining | None
+
+
+class _Tried(NamedTuple):
+    setting: Setting
+    made: Made
+    snr_db: float
+    agreement: float | None
+
+    def betters(self, other: _Tried) -> bool:
+        """Whether its error is clearly smaller, and not at the cost of the largest class.
+
+        An error may shrink where nobody looks, and grow where two classes are close.
+        """
+        if (self.agreement or 0.0) < (other.agreement or 0.0):
+            return False
+        return self.snr_db > other.snr_db + _MARGIN_DB
+
+    @property
+    def noun(self) -> MethodTrial:
+        return MethodTrial(
+            calibration_range=self.setting.calibration_range,
+            methods=self.setting.methods,
+            snr_db=self.snr_db,
+            agreement=self.agreement,
+        )
+
+
+class Chooser:
+    """The float graph on all samples, and on those that are left when some are held back."""
+
+    def __init__(
+        self, model: bytes, feeds: Mapping[str, Feed], *, threads: int, dense_per_tensor: bool
+    ) -> None:
+        self._graph = CalibratedGraph(model, feeds, threads=threads)
+        self._dense_per_tensor = dense_per_tensor
+
+    def file(self, recipe: Recipe) -> Chosen:
+        """The file of a recipe, with what its "auto" stands for.
+
+        Raises `ToolFailed` where nothing can be made of the graph, and `UsageError` for options
+        that do not fit it or its samples.
+        """
+        if not _is_open(recipe):
+            setting = Setting(recipe.calibration_range, _named(recipe))
+            made = self._make(self._graph, recipe, setting)
+            return Chosen(made, _record(setting, made) if setting.methods else None)
+        self._refuse_few(recipe)
+        tried = list(self._trials(recipe))
+        best = _best(tried)
+        record = PostTraining(
+            calibration_range=best.setting.calibration_range,
+            methods=best.setting.methods,
+            trials=tuple(one.noun for one in tried),
+            held_back=sum(feed.samples for feed in self._judging.values()),
+            four_bit=best.made.four_bit,
+        )
+        return Chosen(best.made, record)
+
+    def _trials(self, recipe: Recipe) -> Iterator[_Tried]:
+        """The plain ranges first, then each method on top of those that made it better."""
+        best: _Tried | None = None
+        named = _named(recipe)
+        for method in _ranges_of(recipe):
+            one = self._tried(recipe, Setting(method, named))
+            yield one
+            best = one if best is None else _best([best, one])
+        assert best is not None
+        if recipe.methods != ("auto",):
+            return
+        for step in _METHODS:
+            if not self._is_worth_trying(step, recipe, best):
+                continue
+            methods = tuple(m for m in _METHODS if m in (*best.setting.methods, step))
+            try:
+                one = self._tried(recipe, best.setting._replace(methods=methods))
+            except ToolFailed:
+                continue
+            yield one
+            best = _best([best, one])
+
+    def _is_worth_trying(self, step: PostTrainingMethod, recipe: Recipe, best: _Tried) -> bool:
+        if step == "equalisation":
+            return self._fitting.equalised[0] is not self._fitting
+        if self._fitting_samples < MIN_SAMPLES[step]:
+            return False
+        # Weights of 8 bits are seldom what is wrong where the cheaper methods did nothing.
+        has_four_bits = recipe.has_four_bits or best.made.four_bit
+        return step != "rounding" or bool(has_four_bits or best.setting.methods)
+
+    def _tried(self, recipe: Recipe, setting: Setting) -> _Tried:
+        chosen = ", ".join((setting.calibration_range, *setting.methods))
+        report_progress(f"quantizing to {recipe.name}: trying {chosen}")
+        made = self._make(self._fitting, recipe, setting)
+        actual = answers(made.model, self._judging, threads=self._graph.threads)
+        return _Tried(
+            setting,
+            made,
+            lowest_snr_db(self._expected, actual),
+            lowest_agreement(self._expected, actual),
+        )
+
+    def _make(self, graph: CalibratedGraph, recipe: Recipe, setting: Setting) -> Made:
+        return make(graph, recipe, setting, dense_per_tensor=self._dense_per_tensor)
+
+    @cached_property
+    def _parts(self) -> tuple[dict[str, Feed], dict[str, Feed]]:
+        parts = {}
+        for key, feed in self._graph.feeds.items():
+            held_back = min(max(_FEWEST, feed.samples // _HELD_BACK_SHARE), _MOST)
+            parts[key] = feed.parted(held_back)
+        return (
+            {key: fitting for key, (fitting, _) in parts.items()},
+            {key: judging for key, (_, judging) in parts.items()},
+        )
+
+    @cached_property
+    def _fitting(self) -> CalibratedGraph:
+        return CalibratedGraph(self._graph.model, self._parts[0], threads=self._graph.threads)
+
+    @property
+    def _judging(self) -> dict[str, Feed]:
+        return self._parts[1]
+
+    @property
+    def _fitting_samples(self) -> int:
+        return min(feed.samples for feed in self._parts[0].values())
+
+    @cached_property
+    def _expected(self) -> Answers:
+        return answers(self._graph.model, self._judging, threads=self._graph.threads)
+
+    def _refuse_few(self, recipe: Recipe) -> None:
+        for key, feed in self._graph.feeds.items():
+            if feed.samples < MIN_SAMPLES_TO_CHOOSE:
+                raise UsageError(
+                    f"{recipe.name}: auto chooses by held-back calibration samples, and needs at "
+                    f"least {MIN_SAMPLES_TO_CHOOSE} in all; there are {feed.samples} for "
+                    f"signature {key!r}",
+                    hint="give more with --calibration and --samples, or name the methods and "
+                    "the range",
+                )
+
+
+def _is_open(recipe: Recipe) -> bool:
+    """Whether something is left to choose."""
+    return recipe.methods == ("auto",) or len(_ranges_of(recipe)) > 1
+
+
+def _named(recipe: Recipe) -> tuple[PostTrainingMethod, ...]:
+    return tuple(method for method in recipe.methods if method != "auto")
+
+
+def _ranges_of(recipe: Recipe) -> tuple[CalibrationRange, ...]:
+    if recipe.calibration_range != "auto":
+        return (recipe.calibration_range,)
+    # With 16 bits there is room for every value, and nothing to gain by clipping.
+    return ("minmax",) if recipe.name == "int16x8" else _RANGES
+
+
+def _best(tried: list[_Tried]) -> _Tried:
+    """The last of those that each bettered the best before."""
+    best = tried[0]
+    for one in tried[1:]:
+        if one.betters(best):
+            best = one
+    return best
+
+
+def _record(setting: Setting, made: Made) -> PostTraining:
+    return PostTraining(
+        calibration_range=setting.calibration_range,
+        methods=setting.methods,
+        four_bit=made.four_bit,
+    )

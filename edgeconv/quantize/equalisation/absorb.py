@@ -1,0 +1,167 @@
+"""Bias absorption: what a channel never falls below goes into the bias of the next layer.
+
+Equalisation can leave a channel with large values that are never zero, and its offset then
+takes up range, and every error of the next layer's weights is multiplied by it. Nagel et al.
+2019, "Data-Free Quantization Through Weight Equalization and Bias Correction" (ICCV), section
+4.1.3, takes the offset off before the RELU and adds what the next layer would make of it to
+that layer's bias. The paper guesses the offset from batch normalisation, and clips what is
+lower; here it is less than the smallest value that the calibration samples show, so that for
+them nothing changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgeconv.tflite.constants import OwnConstants
+from edgeconv.tflite.flatbuffer import parse, serialise, text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from ai_edge_litert.schema_py_generated import ModelT
+    from numpy.typing import NDArray
+
+    from edgeconv.quantize.calibrate import Feed
+    from edgeconv.quantize.equalisation.pairs import Layer, Pair
+
+# Other samples go a little lower: this fraction of a channel's own spread is left to it.
+_MARGIN = 0.1
+# An offset below one step of 8 bits of the tensor's range is not worth a change.
+_WORTH = 1 / 256
+_WHERE = "the model"
+
+
+class _Seen(NamedTuple):
+    """The smallest and largest value of each channel, (channels,)."""
+
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+
+
+def absorbed(
+    floating: bytes, pairs: Sequence[Pair], feeds: Mapping[str, Feed], *, threads: int
+) -> tuple[bytes, tuple[str, ...]]:
+    """The model with offsets absorbed, and the names of the layers that they were taken off.
+
+    `floating` itself where there are none. Only pairs with a RELU between them, and nothing
+    that knows zeros from other values, such as a padding. `feeds` has the samples by signature.
+    """
+    able = [pair for pair in pairs if _is_able(pair)]
+    seen = _seen(floating, able, feeds, threads=threads) if able else {}
+    offsets = {pair: _offsets(limits) for pair, limits in seen.items()}
+    worth = [pair for pair, values in offsets.items() if values.any()]
+    if not worth:
+        return floating, ()
+    model = parse(floating, where=_WHERE)
+    constants = OwnConstants(model)
+    for pair in worth:
+        _add_to_bias(model, constants, pair.first, -offsets[pair])
+        _add_to_bias(model, constants, pair.second, _made_of(model, constants, pair, offsets[pair]))
+    return serialise(model), tuple(pair.first.name for pair in worth)
+
+
+def _is_able(pair: Pair) -> bool:
+    return pair.rectified != -1 and pair.shifts and not pair.second.padded
+
+
+def _offsets(seen: _Seen) -> NDArray[np.float32]:
+    """What to take off each channel, zero where it is not worth it.
+
+    What is worth it is measured by the range that is left, so that nothing is left to take off.
+    """
+    import numpy as np
+
+    able = seen.low - _MARGIN * (seen.high - seen.low)
+    taken, before = np.zeros_like(able), None
+    while before is None or not np.array_equal(taken, before):
+        before = taken
+        taken = np.where(able > _WORTH * (seen.high - before).max(), able, 0)
+    return taken.astype(np.float32)
+
+
+def _made_of(
+    model: ModelT, constants: OwnConstants, pair: Pair, offsets: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """What the second layer makes of the offsets, for each of its outputs."""
+    import numpy as np
+
+    layer = pair.second
+    graph, operator = layer.place(model)
+    weights = constants.read(graph, operator.inputs[1]).astype(np.float64)
+    by_channel = layer.by_channel(weights, len(offsets))
+    by_channel *= offsets[:, None]
+    return np.asarray(layer.by_output(weights).sum(axis=1))
+
+
+def _add_to_bias(
+    model: ModelT, constants: OwnConstants, layer: Layer, values: NDArray[np.floating]
+) -> None:
+    import numpy as np
+
+    graph, operator = layer.place(model)
+    bias = np.zeros(layer.outputs)
+    if len(operator.inputs) > 2 and operator.inputs[2] != -1:
+        bias = bias + constants.read(graph, operator.inputs[2])
+    constants.write_bias(graph, operator, (bias + values).astype(np.float32))
+
+
+def _seen(
+    floating: bytes, pairs: Sequence[Pair], feeds: Mapping[str, Feed], *, threads: int
+) -> dict[Pair, _Seen]:
+    """What the samples show of each pair's channels after the RELU, in one pass over them.
+
+    Pairs of a graph that has a signature without samples are left out, as are those with a
+    value that is not finite.
+    """
+    import numpy as np
+    from ai_edge_litert.interpreter import Interpreter
+
+    exposed, keys = _exposed(floating, pairs)
+    shown = {pair: keys[pair] for pair in pairs if _are_fed(keys[pair], feeds)}
+    seen: dict[Pair, _Seen] = {}
+    if not shown:
+        return seen
+    interpreter = Interpreter(model_content=exposed, num_threads=threads)
+    for key in sorted({key for needed in shown.values() for key in needed}):
+        runner = interpreter.get_signature_runner(key)
+        for batch in feeds[key]:
+            answers = runner(**batch)
+            for pair in (pair for pair in shown if key in shown[pair]):
+                rows = answers[_output(pair)].reshape(-1, pair.first.outputs)
+                seen[pair] = _wider(seen.get(pair), rows)
+    return {pair: one for pair, one in seen.items() if np.isfinite((one.low, one.high)).all()}
+
+
+def _are_fed(keys: Sequence[str], feeds: Mapping[str, Feed]) -> bool:
+    return bool(keys) and all(key in feeds and len(feeds[key]) for key in keys)
+
+
+def _wider(seen: _Seen | None, rows: NDArray[np.float32]) -> _Seen:
+    import numpy as np
+
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    if seen is None:
+        return _Seen(low, high)
+    return _Seen(np.minimum(seen.low, low), np.maximum(seen.high, high))
+
+
+def _output(pair: Pair) -> str:
+    return f"rectified_{pair.rectified}"
+
+
+def _exposed(floating: bytes, pairs: Sequence[Pair]) -> tuple[bytes, dict[Pair, tuple[str, ...]]]:
+    """The model with what the RELUs give as outputs too, and the signatures that give it."""
+    from ai_edge_litert.schema_py_generated import TensorMapT
+
+    model = parse(floating, where=_WHERE)
+    keys: dict[Pair, tuple[str, ...]] = {}
+    for pair in pairs:
+        graph = model.subgraphs[pair.first.subgraph]
+        graph.outputs = [*graph.outputs, pair.rectified]
+        own = [s for s in model.signatureDefs or () if s.subgraphIndex == pair.first.subgraph]
+        for signature in own:
+            signature.outputs.append(TensorMapT(name=_output(pair), tensorIndex=pair.rectified))
+        keys[pair] = tuple(text(signature.signatureKey) for signature in own)
+    return serialise(model), keys

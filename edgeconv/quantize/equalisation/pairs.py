@@ -1,0 +1,243 @@
+"""Pairs of layers of a float graph that can exchange a factor for each channel between them.
+
+The first layer's channel divided by a factor, and what the second makes of it multiplied by
+the same, give the same outputs where everything between is positively homogeneous (Nagel et
+al. 2019, "Data-Free Quantization Through Weight Equalization and Bias Correction", section
+4.1.1).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edgeconv.quantize.equalisation.homogeneous import (
+    last_dimension,
+    rectifies,
+    shifts,
+    why_bent,
+    why_blocked,
+)
+from edgeconv.tflite.constants import OwnConstants
+from edgeconv.tflite.flatbuffer import entry_subgraphs, operator_name, text
+from edgeconv.tflite.operators import SHAPE_ONLY
+from edgeconv.tflite.uses import Use, shape_of, use_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
+    from numpy.typing import NDArray
+
+_LAYERS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
+_PADDING_VALID = 1
+# What IF, WHILE, CALL and CALL_ONCE call the graphs that they run.
+_CALLED = ("thenSubgraphIndex", "elseSubgraphIndex", "condSubgraphIndex", "bodySubgraphIndex")
+_CALLS = (*_CALLED, "initSubgraphIndex", "subgraph")
+
+
+class Layer(NamedTuple):
+    """A convolution or fully connected layer whose weights nothing else reads.
+
+    `name` is that of its output tensor; `subgraph` and `operator` say where it is. It makes
+    `outputs` channels of `inputs`: each of all, or, where `multiplier` is not 0, that many of
+    each. `padded` says whether it adds zeros around its input.
+    """
+
+    name: str
+    subgraph: int
+    operator: int
+    outputs: int
+    inputs: int
+    multiplier: int
+    padded: bool
+
+    def place(self, model: ModelT) -> tuple[SubGraphT, OperatorT]:
+        """The layer's graph and operator."""
+        graph = model.subgraphs[self.subgraph]
+        return graph, graph.operators[self.operator]
+
+    def by_output(self, weights: NDArray[Any]) -> NDArray[Any]:
+        """The layer's weights as (outputs, -1)."""
+        if self.multiplier:
+            return weights.reshape(-1, self.outputs).T
+        return weights.reshape(self.outputs, -1)
+
+    def by_channel(self, weights: NDArray[Any], channels: int) -> NDArray[Any]:
+        """The layer's weights as (-1, channels, -1), the middle for the channels of its input.
+
+        Where an image was flattened into the input, they come round once for each place.
+        """
+        return weights.reshape(-1, channels, self.multiplier or 1)
+
+    def as_matrix(self, weights: NDArray[np.float32], channels: int) -> NDArray[Any]:
+        """The largest magnitude of the weights from each channel to each output.
+
+        (outputs, channels), zero where an output does not depend on a channel.
+        """
+        import numpy as np
+
+        if not self.multiplier:
+            cube = np.abs(weights).reshape(self.outputs, -1, channels)
+            return np.asarray(cube.max(axis=1))
+        matrix = np.zeros((self.outputs, channels), np.float32)
+        rows = np.arange(self.outputs)
+        matrix[rows, rows // self.multiplier % channels] = abs(self.by_output(weights)).max(axis=1)
+        return matrix
+
+
+class Pair(NamedTuple):
+    """Two layers, and what is between them.
+
+    `rectified` is the tensor that the first RELU between them gives, -1 where there is none.
+    `shifts` says whether a constant that is taken off a channel of the first layer is missing
+    wherever the second reads that channel, as long as no RELU cuts it off.
+    """
+
+    first: Layer
+    second: Layer
+    rectified: int
+    shifts: bool
+
+    @property
+    def name(self) -> str:
+        """The names of the layers' output tensors, as "first -> second"."""
+        return f"{self.first.name} -> {self.second.name}"
+
+
+class Found(NamedTuple):
+    """The pairs of a model, and for each layer that is the first of none, why."""
+
+    pairs: tuple[Pair, ...]
+    reasons: tuple[str, ...]
+
+
+def find_pairs(model: ModelT) -> Found:
+    """The pairs in all graphs that a caller can run, in the order of their operators.
+
+    A layer is the first of at most one pair, and the second of at most one. Graphs that a
+    control flow operator runs are left alone.
+    """
+    constants = OwnConstants(model)
+    called = _called_subgraphs(model)
+    pairs, reasons = [], []
+    for index in entry_subgraphs(model):
+        if index in called:
+            continue
+        for found in _Scene(model, index, constants).found():
+            if isinstance(found, str):
+                reasons.append(found)
+            else:
+                pairs.append(found)
+    return Found(tuple(pairs), tuple(reasons))
+
+
+def _called_subgraphs(model: ModelT) -> set[int]:
+    options = [o.builtinOptions for graph in model.subgraphs for o in graph.operators]
+    return {getattr(one, name) for one in options for name in _CALLS if hasattr(one, name)}
+
+
+class _Scene:
+    """One graph, with the readers of its tensors."""
+
+    def __init__(self, model: ModelT, index: int, constants: OwnConstants) -> None:
+        self._model = model
+        self._index = index
+        self._graph: SubGraphT = model.subgraphs[index]
+        self._constants = constants
+        self._readers: dict[int, list[int]] = defaultdict(list)
+        for place, operator in enumerate(self._graph.operators):
+            if operator_name(model, operator) not in SHAPE_ONLY:
+                for tensor in operator.inputs:
+                    self._readers[tensor].append(place)
+        named = [s for s in model.signatureDefs or () if s.subgraphIndex == index]
+        self._ends = {m.tensorIndex for s in named for m in s.outputs} | set(self._graph.outputs)
+
+    def found(self) -> list[Pair | str]:
+        """For every layer, the pair that it is the first of, or why there is none."""
+        layers = [self._layer(i) for i, o in enumerate(self._graph.operators) if self._is_layer(o)]
+        return [one if isinstance(one, str) else self._partner(one) for one in layers]
+
+    def _is_layer(self, operator: OperatorT) -> bool:
+        return operator_name(self._model, operator) in _LAYERS
+
+    def _partner(self, first: Layer) -> Pair | str:
+        operator = self._graph.operators[first.operator]
+        between, place = [operator], first.operator
+        reason = why_bent(operator)
+        while not reason:
+            tensor = operator.outputs[0]
+            after = self._reader(tensor, place)
+            if isinstance(after, str):
+                return after
+            place, operator = after, self._graph.operators[after]
+            if operator.inputs[0] != tensor or not operator.outputs:
+                return "the output is no operator's first input"
+            if self._is_layer(operator):
+                return self._joined(first, between, place)
+            reason = why_blocked(self._model, self._graph, operator, first.outputs)
+            between.append(operator)
+        return reason
+
+    def _reader(self, tensor: int, place: int) -> int | str:
+        """The only operator that reads the tensor, which must come after its maker's place."""
+        if tensor in self._ends:
+            return "the output is the model's"
+        readers = self._readers[tensor]
+        if len(readers) > 1:
+            return "several operators read the output"
+        return readers[0] if tensor != -1 and readers and readers[0] > place else "nothing follows"
+
+    def _joined(self, first: Layer, between: list[OperatorT], place: int) -> Pair | str:
+        second = self._layer(place)
+        if isinstance(second, str):
+            return f"in the next layer {second}"
+        if second.inputs % first.outputs:
+            return "the next layer does not read whole channels"
+        rectified = [o.outputs[0] for o in between if rectifies(self._model, o)]
+        carried = all(shifts(self._model, operator) for operator in between[1:])
+        return Pair(first, second, rectified[0] if rectified else -1, carried)
+
+    def _layer(self, place: int) -> Layer | str:
+        """The layer, or why it is to be left alone."""
+        operator = self._graph.operators[place]
+        use = use_of(self._model, self._graph, operator)
+        if not self._is_whole(use, operator, 1) or use.option("weightsFormat"):
+            return "the weights are not stored as float32"
+        if self._constants.is_shared(self._graph, operator.inputs[1]):
+            return "the weights are shared"
+        if use.input(2) is not None and not self._is_whole(use, operator, 2):
+            return "the bias is not stored as float32"
+        if not use.input_type(0) == use.output_type == "float32":
+            return "it does not compute in float32"
+        layer = self._described(place, use, shape_of(use.input(1)))
+        return layer if isinstance(layer, str) else self._refused(layer, use) or layer
+
+    def _is_whole(self, use: Use, operator: OperatorT, slot: int) -> bool:
+        there = use.input(slot) is not None
+        return there and self._constants.is_whole(self._graph, operator.inputs[slot])
+
+    def _described(self, place: int, use: Use, shape: tuple[int, ...]) -> Layer | str:
+        name = text(use.output.name) if use.output is not None else ""
+        if use.name == "FULLY_CONNECTED" and len(shape) == 2:
+            return Layer(name, self._index, place, shape[0], shape[-1], 0, padded=False)
+        if len(shape) != 4 or 0 in shape:
+            return "the weights have an odd shape"
+        padded = use.option("padding") != _PADDING_VALID and shape[1:3] != (1, 1)
+        inputs = last_dimension(use.input(0))
+        if use.name == "CONV_2D":
+            layer = Layer(name, self._index, place, shape[0], shape[3], 0, padded)
+            return layer if inputs == shape[3] else "the convolution is grouped"
+        if not inputs or shape[0] != 1 or shape[3] % inputs:
+            return "the weights have an odd shape"
+        return Layer(name, self._index, place, shape[3], inputs, shape[3] // inputs, padded)
+
+    def _refused(self, layer: Layer, use: Use) -> str:
+        """What is wrong with the layer's numbers, "" for nothing."""
+        import numpy as np
+
+        _, operator = layer.place(self._model)
+        if not np.isfinite(self._constants.read(self._graph, operator.inputs[1])).all():
+            return "the weights are not finite"
+        if use.input(2) is not None and shape_of(use.input(2)) != (layer.outputs,):
+            return "the bias has not one number for each channel"
+        return ""

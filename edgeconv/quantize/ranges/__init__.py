@@ -1,0 +1,1 @@
+"""Ranges of activations narrower than minimum and maximum."""

@@ -1,0 +1,1 @@
+"""A quantised .tflite gone through layer by layer: rounding, bias correction, 4-bit weights."""

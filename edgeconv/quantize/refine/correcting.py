@@ -1,0 +1,206 @@
+"""One layer: what it was, what is asked of it, and what becomes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from edgeconv.quantize.refine import patching
+from edgeconv.quantize.refine.layers import Layer, float_values, geometry, to_rows
+from edgeconv.quantize.refine.patches import moments, outputs
+from edgeconv.quantize.refine.rounding import (
+    Rounded,
+    absmax_scales,
+    damped,
+    nearest,
+    rounded,
+)
+from edgeconv.tflite.uses import scales_of, shape_of, type_of
+
+if TYPE_CHECKING:
+    from ai_edge_litert.schema_py_generated import ModelT, TensorT
+    from numpy.typing import NDArray
+
+    from edgeconv.quantize.refine.patches import Geometry, Moments, Outputs, Quantity
+
+    Floats = NDArray[np.float64]
+
+# Beyond this the second moment of a layer's inputs would take more than half a gigabyte.
+MOST_INPUTS = 4608
+_NO_INT4 = "the runtime has no 4-bit weights for it, they keep 8 bits"
+_TOO_WIDE = f"it has more than {MOST_INPUTS} inputs, its weights are rounded to nearest"
+
+
+class Wish(NamedTuple):
+    """What is asked of a layer; `bits` None keeps what the file has."""
+
+    rounding: bool
+    bias: bool
+    bits: int | None
+
+
+class RefinedLayer(NamedTuple):
+    """What became of a layer.
+
+    Errors are of its output before the activation, on the samples, as a share of the float
+    output's power: with weights rounded to nearest and the bias as it was, and as it is now;
+    None where that was not measured. `bits` are 32 for float weights. `left_alone` says what
+    was not done that was asked for, and why.
+    """
+
+    name: str
+    operator: str
+    bits: int
+    error_before: float | None = None
+    error_after: float | None = None
+    left_alone: str = ""
+    changed: bool = False
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A layer of a quantised model `inside` beside its counterpart in `outside`."""
+
+    inside: ModelT
+    outside: ModelT
+    layer: Layer
+    wish: Wish
+
+    def without_samples(self) -> RefinedLayer:
+        """Round the weights to nearest where other bits are asked for."""
+        if self.layer.left_alone or self._start is None or self._bits == self._stored_bits:
+            return self._outcome(changed=False)
+        self._write(self._start, self._float_bias)
+        return self._outcome(changed=True)
+
+    def with_samples(self, x: Quantity, own: Quantity) -> RefinedLayer:
+        """Round and correct by what the layer sees, `x`, and what the float layer does, `own`."""
+        weights = self._start
+        if weights is None or not self.wish.rounding or self._geometry.d > MOST_INPUTS:
+            before = after = outputs(x, own, self._geometry, self._weights, self._nearest_values)
+        else:
+            seen = moments(x, own, self._geometry, self._weights)
+            weights = self._rounded(seen, weights)
+            before, after = seen.outputs(self._nearest_values), seen.outputs(weights.values)
+        first = self._error(before, self._stored_bias)
+        bias = self._float_bias + (after.lacking.reshape(-1) if self.wish.bias else 0.0)
+        layer = self._write(weights, bias)
+        stored = patching.read_bias(self.inside, layer, len(bias))
+        return self._outcome(changed=True, before=first, after=self._error(after, stored))
+
+    def _rounded(self, seen: Moments, start: Rounded) -> Rounded:
+        # A bias that follows the weights makes up for means; else the weights have to.
+        about = seen if self.wish.bias else seen.about_zero()
+        moment = damped(about.covariance, about.rows)
+        missing = np.swapaxes(about.cross, 1, 2) - self._weights @ about.covariance
+        target = self._weights + np.swapaxes(
+            np.linalg.solve(moment, np.swapaxes(missing, 1, 2)), 1, 2
+        )
+        return rounded(
+            target,
+            moment,
+            start,
+            self._bits,
+            least=self._least_scales,
+            keep_scales=self._one_scale,
+        )
+
+    def _error(self, seen: Outputs, bias: Floats) -> float:
+        off = seen.lacking.reshape(-1) + self._float_bias - bias
+        wanted = seen.mean.reshape(-1) + self._float_bias
+        power = float(np.sum(seen.variance) + np.sum(wanted**2))
+        noise = float(np.sum(seen.noise) + np.sum(off**2))
+        return noise / power if power else 0.0
+
+    def _write(self, weights: Rounded | None, bias: Floats) -> Layer:
+        scales = np.ones(len(bias), np.float32)
+        if weights is not None:
+            patching.write_weights(self.inside, self.layer, weights, self._bits)
+            scales = weights.scales.reshape(-1)
+        if self.layer.quantised.bias == -1 and not np.any(bias):
+            return self.layer
+        return patching.write_bias(self.inside, self.layer, bias, scales)
+
+    def _outcome(
+        self, *, changed: bool, before: float | None = None, after: float | None = None
+    ) -> RefinedLayer:
+        why = self.layer.left_alone
+        if not why:
+            why = self._why_not_bits
+        if not why and self.wish.rounding and self._geometry.d > MOST_INPUTS:
+            why = _TOO_WIDE
+        bits = self._stored_bits if self.layer.left_alone else self._bits
+        return RefinedLayer(self.layer.name, self.layer.operator, bits, before, after, why, changed)
+
+    @property
+    def _tensor(self) -> TensorT:
+        return self.inside.subgraphs[0].tensors[self.layer.quantised.weights]
+
+    @cached_property
+    def _stored_bits(self) -> int:
+        return {"int8": 8, "uint8": 8, "int4": 4}.get(type_of(self._tensor), 32)
+
+    @cached_property
+    def _one_scale(self) -> bool:
+        return self._bits == self._stored_bits and len(scales_of(self._tensor)) == 1
+
+    @cached_property
+    def _why_not_bits(self) -> str:
+        if self.wish.bits in (None, self._stored_bits):
+            return ""
+        if self._stored_bits == 32:
+            return "its weights are floats, and stay so"
+        takes = self.wish.bits == 8 or patching.takes_int4(self.inside, self.layer)
+        return "" if takes else _NO_INT4
+
+    @cached_property
+    def _bits(self) -> int:
+        wanted = self.wish.bits
+        return self._stored_bits if wanted is None or self._why_not_bits else wanted
+
+    @cached_property
+    def _geometry(self) -> Geometry:
+        tensor = self.inside.subgraphs[0].tensors[self.layer.quantised.source]
+        return geometry(self.inside, self.layer, shape_of(tensor))
+
+    @cached_property
+    def _weights(self) -> Floats:
+        values = float_values(self.outside, self.layer.floating.weights)
+        rows: Floats = to_rows(values, self.layer.operator, self._geometry.groups)
+        return rows
+
+    @cached_property
+    def _float_bias(self) -> Floats:
+        channels = self._weights.shape[0] * self._weights.shape[1]
+        place = self.layer.floating.bias
+        return np.zeros(channels) if place == -1 else float_values(self.outside, place)
+
+    @cached_property
+    def _stored_bias(self) -> Floats:
+        return patching.read_bias(self.inside, self.layer, len(self._float_bias))
+
+    @cached_property
+    def _least_scales(self) -> Floats | None:
+        """The scales below which the bias would leave an int32."""
+        unit = patching.largest_unit(self.inside, self.layer)
+        if not unit:
+            return None
+        least = np.abs(self._float_bias) / (unit * patching.LARGEST_BIAS)
+        return least.reshape(*self._weights.shape[:2], 1)
+
+    @cached_property
+    def _start(self) -> Rounded | None:
+        """The weights rounded to nearest, None where they are floats."""
+        if self._stored_bits == 32:
+            return None
+        if self._bits == self._stored_bits:
+            return patching.read_weights(self.inside, self.layer, self._geometry.groups)
+        scales = absmax_scales(self._weights, self._bits, least=self._least_scales)
+        return nearest(self._weights, scales, self._bits)
+
+    @cached_property
+    def _nearest_values(self) -> Floats:
+        return self._weights if self._start is None else self._start.values

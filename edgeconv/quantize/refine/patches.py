@@ -1,0 +1,279 @@
+"""What a convolution or a dense layer sees of its input, row by row, and the moments of that.
+
+Everything is (groups, ...): a dense layer or a plain convolution is one group, a grouped
+convolution has its groups, a depthwise one has a group for each input channel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Values = NDArray[np.float32]
+
+_MOST_ROWS = 40_000
+# Multiplications that a second moment may take, unless too few rows would be left.
+_MOST_PRODUCTS = 2e10
+_LEAST_ROWS_PER_INPUT = 12
+_MOST_ROWS_PER_INPUT = 1000
+# The golden ratio's multiples spread evenly, however many there are.
+_GOLDEN = (5**0.5 - 1) / 2
+_CHUNK_ELEMENTS = 2**23
+
+
+class Window(NamedTuple):
+    """How a kernel goes over an image. Sizes are (height, width); `same` is SAME padding."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    same: bool
+
+    def outputs(self, image: tuple[int, int]) -> tuple[int, int]:
+        """The height and width of what comes out."""
+        return (self._count(image, 0), self._count(image, 1))
+
+    def padding(self, image: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Zeros before and after, for height and width: the odd one goes after."""
+        return (self._pad(image, 0), self._pad(image, 1))
+
+    def _extent(self, axis: int) -> int:
+        return (self.kernel[axis] - 1) * self.dilations[axis] + 1
+
+    def _count(self, image: tuple[int, int], axis: int) -> int:
+        free = image[axis] if self.same else image[axis] - self._extent(axis) + 1
+        return -(-free // self.strides[axis])
+
+    def _pad(self, image: tuple[int, int], axis: int) -> tuple[int, int]:
+        if not self.same:
+            return (0, 0)
+        needed = (self._count(image, axis) - 1) * self.strides[axis] + self._extent(axis)
+        total = max(0, needed - image[axis])
+        return (total // 2, total - total // 2)
+
+
+class Geometry(NamedTuple):
+    """How an input becomes rows: `window` is None for a dense layer; d inputs in each group."""
+
+    groups: int
+    d: int
+    window: Window | None
+
+
+class Quantity(NamedTuple):
+    """Stored values of a tensor over runs, (n, *shape), and what they stand for."""
+
+    stored: NDArray[np.generic]
+    scale: float = 0.0
+    zero_point: int = 0
+
+    def real(self, part: slice) -> Values:
+        """The numbers of some samples, as float32."""
+        values: Values = np.asarray(self.stored[part], np.float32)
+        return (values - self.zero_point) * np.float32(self.scale) if self.scale else values
+
+    def images(self) -> Quantity:
+        """The same, (images, height, width, channels), where a run has several of them."""
+        return self._replace(stored=self.stored.reshape(-1, *self.stored.shape[-3:]))
+
+
+class Outputs(NamedTuple):
+    """The float layer's outputs y before the bias, and how far a quantised one's are off.
+
+    Each is (groups, channels): mean and variance of y, and of y less the quantised output.
+    """
+
+    mean: Floats
+    variance: Floats
+    lacking: Floats
+    noise: Floats
+
+
+@dataclass
+class Moments:
+    """Moments of the rows a quantised layer sees, and of what the float layer makes of its own.
+
+    `mean` (groups, d), `covariance` (groups, d, d) are of the inputs x; `output_mean` (groups,
+    channels) and `output_variance` are of the float layer's outputs y before bias and
+    activation; `cross` (groups, d, channels) is the covariance of x and y.
+    """
+
+    rows: int
+    mean: Floats
+    covariance: Floats
+    output_mean: Floats
+    output_variance: Floats
+    cross: Floats
+
+    def about_zero(self) -> Moments:
+        """The same with moments about zero in place of those about the means."""
+        x, y = self.mean, self.output_mean
+        return Moments(
+            self.rows,
+            np.zeros_like(x),
+            self.covariance + x[:, :, None] * x[:, None, :],
+            np.zeros_like(y),
+            self.output_variance + y**2,
+            self.cross + x[:, :, None] * y[:, None, :],
+        )
+
+    def outputs(self, weights: Floats) -> Outputs:
+        """What quantised weights, (groups, channels, d), make of the inputs."""
+        own = np.einsum("gcd,gcd->gc", weights @ self.covariance, weights)
+        both = np.einsum("gcd,gdc->gc", weights, self.cross)
+        noise: Floats = np.maximum(self.output_variance - 2 * both + own, 0.0)
+        lacking = self.output_mean - np.einsum("gcd,gd->gc", weights, self.mean)
+        return Outputs(self.output_mean, self.output_variance, lacking, noise)
+
+
+def moments(
+    quantised: Quantity, floating: Quantity, geometry: Geometry, weights: Floats
+) -> Moments:
+    """The moments over all samples; of evenly spread positions where there are very many.
+
+    `weights` are the float layer's, (groups, channels, d).
+    """
+    sums: _Sums | None = None
+    kernel = np.swapaxes(weights, 1, 2).astype(np.float32)
+    for x, own in _row_pairs(quantised, floating, geometry):
+        y = own @ kernel
+        if sums is None:
+            sums = _Sums.at(x, y)
+        sums.add(x, y)
+    assert sums is not None, "there are samples"
+    return sums.moments()
+
+
+def outputs(
+    quantised: Quantity, floating: Quantity, geometry: Geometry, weights: Floats, values: Floats
+) -> Outputs:
+    """What `moments(...).outputs(values)` is, without second moments of the inputs."""
+    kernels = [np.swapaxes(each, 1, 2).astype(np.float32) for each in (weights, values)]
+    parts: list[tuple[int, Floats, Floats]] = []
+    for x, own in _row_pairs(quantised, floating, geometry):
+        y = own @ kernels[0]
+        both = np.stack([y, y - x @ kernels[1]])
+        mean = both.mean(axis=2, dtype=np.float64)
+        parts.append((x.shape[1], mean, both.var(axis=2, dtype=np.float64)))
+    shares = np.array([rows for rows, _, _ in parts], np.float64)
+    shares = (shares / shares.sum())[:, None, None, None]
+    means = np.stack([mean for _, mean, _ in parts])
+    mean = np.sum(shares * means, axis=0)
+    spread = np.stack([variance for _, _, variance in parts]) + (means - mean) ** 2
+    variance = np.sum(shares * spread, axis=0)
+    return Outputs(mean[0], variance[0], mean[1], variance[1])
+
+
+@dataclass
+class _Sums:
+    """Sums about a point near the means, so that no digits are lost."""
+
+    x0: Values
+    y0: Values
+    rows: int
+    x: Floats
+    y: Floats
+    xx: Floats
+    yy: Floats
+    xy: Floats
+
+    @classmethod
+    def at(cls, x: Values, y: Values) -> _Sums:
+        groups, _, d = x.shape
+        channels = y.shape[2]
+        return cls(
+            x.mean(axis=1, keepdims=True),
+            y.mean(axis=1, keepdims=True),
+            0,
+            np.zeros((groups, d)),
+            np.zeros((groups, channels)),
+            np.zeros((groups, d, d)),
+            np.zeros((groups, channels)),
+            np.zeros((groups, d, channels)),
+        )
+
+    def add(self, x: Values, y: Values) -> None:
+        x, y = x - self.x0, y - self.y0
+        across = np.swapaxes(x, 1, 2)
+        self.rows += x.shape[1]
+        self.x += x.sum(axis=1, dtype=np.float64)
+        self.y += y.sum(axis=1, dtype=np.float64)
+        self.xx += across @ x
+        self.xy += across @ y
+        self.yy += np.sum(y * y, axis=1, dtype=np.float64)
+
+    def moments(self) -> Moments:
+        x, y = self.x / self.rows, self.y / self.rows
+        return Moments(
+            self.rows,
+            x + self.x0[:, 0],
+            self.xx / self.rows - x[:, :, None] * x[:, None, :],
+            y + self.y0[:, 0],
+            np.maximum(self.yy / self.rows - y**2, 0.0),
+            self.xy / self.rows - x[:, :, None] * y[:, None, :],
+        )
+
+
+def _row_pairs(
+    quantised: Quantity, floating: Quantity, geometry: Geometry
+) -> Iterator[tuple[Values, Values]]:
+    """Rows of both inputs at the same places, (groups, rows, d) each, a part at a time."""
+    if geometry.window is not None:
+        quantised, floating = quantised.images(), floating.images()
+    count = len(quantised.stored)
+    places = _places(quantised.stored.shape, geometry)
+    whole = int(np.prod(quantised.stored.shape[1:]))
+    seen = places.shape[1] * geometry.d * geometry.groups
+    step = max(1, _CHUNK_ELEMENTS // max(1, whole, seen))
+    for start in range(0, count, step):
+        part = slice(start, start + step)
+        yield (
+            _rows(quantised.real(part), geometry, places[part]),
+            _rows(floating.real(part), geometry, places[part]),
+        )
+
+
+def _places(shape: tuple[int, ...], geometry: Geometry) -> NDArray[np.intp]:
+    """Which rows of each sample are used: (samples, rows), evenly spread and from the next on."""
+    if geometry.window is None:
+        total = max(1, int(np.prod(shape[1:])) // geometry.d)
+    else:
+        height, width = geometry.window.outputs((shape[1], shape[2]))
+        total = height * width
+    d = geometry.d
+    most = min(_MOST_ROWS, _MOST_ROWS_PER_INPUT * d, int(_MOST_PRODUCTS / (d * d)))
+    used = min(total, -(-max(most, _LEAST_ROWS_PER_INPUT * d) // shape[0]))
+    shift = np.arange(shape[0]) * _GOLDEN % 1.0
+    places: NDArray[np.intp] = np.floor(
+        (np.arange(used)[None, :] + shift[:, None]) * (total / used)
+    ).astype(np.intp)
+    return np.minimum(places, total - 1)
+
+
+def _rows(values: Values, geometry: Geometry, places: NDArray[np.intp]) -> Values:
+    sample = np.arange(len(values))[:, None]
+    if geometry.window is None:
+        rows = values.reshape(len(values), -1, geometry.d)[sample, places]
+        return rows.reshape(1, -1, geometry.d)
+    window = geometry.window
+    image = (values.shape[1], values.shape[2])
+    padded = np.pad(values, ((0, 0), *window.padding(image), (0, 0)))
+    below, right = np.divmod(places, window.outputs(image)[1])
+    y = (below * window.strides[0])[:, :, None, None] + _steps(window, 0)[:, None]
+    x = (right * window.strides[1])[:, :, None, None] + _steps(window, 1)[None, :]
+    seen = padded[sample[:, :, None, None], y, x]
+    # (n, places, height, width, channels) to (groups, rows, height, width, channels of a group)
+    grouped = seen.reshape(-1, *window.kernel, geometry.groups, seen.shape[-1] // geometry.groups)
+    return np.moveaxis(grouped, 3, 0).reshape(geometry.groups, -1, geometry.d)
+
+
+def _steps(window: Window, axis: int) -> NDArray[np.intp]:
+    return np.arange(window.kernel[axis], dtype=np.intp) * window.dilations[axis]

@@ -1,0 +1,201 @@
+"""New weights and biases put into a quantised model."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgeconv.quantize.refine.layers import from_rows, to_rows
+from edgeconv.quantize.refine.rounding import Rounded
+from edgeconv.tflite.uses import scales_of, shape_of, type_of
+
+if TYPE_CHECKING:
+    from ai_edge_litert.schema_py_generated import ModelT, OperatorT, TensorT
+    from numpy.typing import NDArray
+
+    from edgeconv.quantize.refine.layers import Layer
+
+    Floats = NDArray[np.float64]
+
+# A bias leaves this much of an int32 to the sum that is added to it.
+LARGEST_BIAS = 2.0**30
+_BIAS_TYPES = {"int8": "int32", "int16": "int64", "float32": "float32"}
+# The version from which an operator takes 4-bit weights, by the type of its input; an older
+# runtime would read them as something else, and refuses the version.
+_INT4_VERSIONS = {
+    ("CONV_2D", "int8"): 7,
+    ("CONV_2D", "int16"): 7,
+    ("CONV_2D", "float32"): 7,
+    ("DEPTHWISE_CONV_2D", "int8"): 7,
+    ("FULLY_CONNECTED", "int8"): 10,
+    ("FULLY_CONNECTED", "int16"): 13,
+    ("FULLY_CONNECTED", "float32"): 12,
+}
+_INT4_DEQUANTIZE = 6
+
+
+def takes_int4(model: ModelT, layer: Layer) -> bool:
+    """Whether LiteRT computes the operator right with 4-bit weights.
+
+    Seen in LiteRT 2.3: a depthwise convolution of floats refuses them, and one of int16 gives
+    wrong numbers; behind a DEQUANTIZE everything takes them.
+    """
+    place = layer.quantised
+    direct = _operator(model, layer).inputs[1] == place.weights
+    return not direct or (layer.operator, _input_type(model, layer)) in _INT4_VERSIONS
+
+
+def read_weights(model: ModelT, layer: Layer, groups: int) -> Rounded:
+    """The stored int8 or int4 weights as (groups, channels, d), with a scale for each channel."""
+    tensor = model.subgraphs[0].tensors[layer.quantised.weights]
+    raw = np.frombuffer(bytes(model.buffers[tensor.buffer].data), np.int8)
+    shape = shape_of(tensor)
+    integers = unpacked(raw, int(np.prod(shape))) if type_of(tensor) == "int4" else raw
+    rows = to_rows(integers.reshape(shape), layer.operator, groups)
+    scales = np.array(scales_of(tensor), np.float32)
+    channels = rows.shape[0] * rows.shape[1]
+    return Rounded(rows, np.broadcast_to(scales, channels).reshape(*rows.shape[:2], 1))
+
+
+def write_weights(model: ModelT, layer: Layer, weights: Rounded, bits: int) -> None:
+    """Store weights of (groups, channels, d), a scale for each channel, at 4 or 8 bits."""
+    from ai_edge_litert.schema_py_generated import QuantizationParametersT, TensorType
+
+    tensor = model.subgraphs[0].tensors[layer.quantised.weights]
+    integers = from_rows(weights.integers, layer.operator, shape_of(tensor))
+    one_scale = len(scales_of(tensor)) == 1 and bits == 8
+    scales = weights.scales.reshape(-1)[:1] if one_scale else weights.scales.reshape(-1)
+    tensor.type = TensorType.INT4 if bits == 4 else TensorType.INT8
+    tensor.quantization = QuantizationParametersT(
+        scale=scales.astype(np.float32),
+        zeroPoint=np.zeros(len(scales), np.int64),
+        quantizedDimension=3 if layer.operator == "DEPTHWISE_CONV_2D" else 0,
+    )
+    _store(model, tensor, packed(integers) if bits == 4 else integers)
+    if bits == 4:
+        _require_int4(model, layer)
+
+
+def largest_unit(model: ModelT, layer: Layer) -> float:
+    """The scale of an integer input, 0 for a float one: a bias is of this times the weights'."""
+    tensor = model.subgraphs[0].tensors[layer.quantised.source]
+    return 0.0 if type_of(tensor) == "float32" else scales_of(tensor)[0]
+
+
+def write_bias(model: ModelT, layer: Layer, bias: Floats, scales: NDArray[np.float32]) -> Layer:
+    """Store the bias, (channels,), in a tensor of the operator's own; the layer with its place.
+
+    Integers where the input is: at its scale times `scales`, those of the weights (channels,).
+    """
+    from ai_edge_litert.schema_py_generated import QuantizationParametersT
+
+    kind = _BIAS_TYPES[_input_type(model, layer)]
+    if layer.quantised.bias != -1:
+        kind = type_of(model.subgraphs[0].tensors[layer.quantised.bias])
+    index = _own_bias(model, layer, len(bias), kind)
+    tensor = model.subgraphs[0].tensors[index]
+    if kind == "float32":
+        _store(model, tensor, bias.astype(np.float32))
+    else:
+        units = np.float32(largest_unit(model, layer)) * scales
+        numbers = np.rint(bias / units.astype(np.float64))
+        most = 2.0**31 - 1 if kind == "int32" else 2.0**62
+        _store(model, tensor, np.clip(numbers, -most, most).astype(kind))
+        tensor.quantization = QuantizationParametersT(
+            scale=units, zeroPoint=np.zeros(len(units), np.int64), quantizedDimension=0
+        )
+    return layer._replace(quantised=layer.quantised._replace(bias=index))
+
+
+def read_bias(model: ModelT, layer: Layer, channels: int) -> Floats:
+    """The bias as numbers, (channels,); zeros where there is none."""
+    if layer.quantised.bias == -1:
+        return np.zeros(channels)
+    tensor = model.subgraphs[0].tensors[layer.quantised.bias]
+    stored = np.frombuffer(bytes(model.buffers[tensor.buffer].data), type_of(tensor))
+    scales = scales_of(tensor)
+    return stored * np.array(scales, np.float64) if scales else stored.astype(np.float64)
+
+
+def packed(integers: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """4-bit numbers two to a byte, the first in the low half."""
+    flat: NDArray[np.uint8] = integers.reshape(-1).view(np.uint8)
+    halves = np.concatenate([flat, np.zeros(len(flat) % 2, np.uint8)])
+    both: NDArray[np.uint8] = np.bitwise_or(halves[::2] & 15, halves[1::2] << 4).astype(np.uint8)
+    return both
+
+
+def unpacked(raw: NDArray[np.int8], count: int) -> NDArray[np.int8]:
+    """The first `count` numbers of what `packed` made."""
+    both = np.stack([raw << 4, raw], axis=1).reshape(-1)[:count]
+    found: NDArray[np.int8] = both >> 4
+    return found
+
+
+def _input_type(model: ModelT, layer: Layer) -> str:
+    return type_of(model.subgraphs[0].tensors[layer.quantised.source])
+
+
+def _operator(model: ModelT, layer: Layer) -> OperatorT:
+    return model.subgraphs[0].operators[layer.quantised.number]
+
+
+def _store(model: ModelT, tensor: TensorT, values: NDArray[Any]) -> None:
+    """Give the tensor these values, in its own buffer unless others use that too."""
+    from ai_edge_litert.schema_py_generated import BufferT
+
+    users = sum(t.buffer == tensor.buffer for graph in model.subgraphs for t in graph.tensors)
+    data = np.frombuffer(np.ascontiguousarray(values).tobytes(), np.uint8)
+    if users == 1 and tensor.buffer:
+        model.buffers[tensor.buffer] = BufferT(data=data)
+        return
+    model.buffers.append(BufferT(data=data))
+    tensor.buffer = len(model.buffers) - 1
+
+
+def _own_bias(model: ModelT, layer: Layer, channels: int, kind: str) -> int:
+    """A bias tensor that only this operator reads: the one it has, a copy, or a new one."""
+    from ai_edge_litert.schema_py_generated import TensorT, TensorType
+
+    graph = model.subgraphs[0]
+    operator = _operator(model, layer)
+    index = layer.quantised.bias
+    if index != -1 and sum(list(o.inputs).count(index) for o in graph.operators) == 1:
+        return index
+    if index == -1:
+        name = f"{layer.name}_bias"
+        tensor = TensorT(name=name, shape=[channels], type=getattr(TensorType, kind.upper()))
+        tensor.hasRank = True
+    else:
+        tensor = copy.copy(graph.tensors[index])
+    graph.tensors.append(tensor)
+    operator.inputs = [*list(operator.inputs)[:2], len(graph.tensors) - 1]
+    return len(graph.tensors) - 1
+
+
+def _require_int4(model: ModelT, layer: Layer) -> None:
+    graph = model.subgraphs[0]
+    operator = _operator(model, layer)
+    if operator.inputs[1] == layer.quantised.weights:
+        _require(model, operator, _INT4_VERSIONS[layer.operator, _input_type(model, layer)])
+        return
+    for each in graph.operators:
+        if operator.inputs[1] in each.outputs:
+            _require(model, each, _INT4_DEQUANTIZE)
+
+
+def _require(model: ModelT, operator: OperatorT, version: int) -> None:
+    """Raise the operator's version to at least this."""
+    code = model.operatorCodes[operator.opcodeIndex]
+    if code.version >= version:
+        return
+    wanted = copy.copy(code)
+    wanted.version = version
+    for index, each in enumerate(model.operatorCodes):
+        if vars(each) == vars(wanted):
+            operator.opcodeIndex = index
+            return
+    model.operatorCodes.append(wanted)
+    operator.opcodeIndex = len(model.operatorCodes) - 1

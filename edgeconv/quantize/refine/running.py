@@ -1,0 +1,158 @@
+"""The tensors of all samples at one place of a graph, and how they get to the next."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeconv.errors import ToolFailed
+from edgeconv.quantize.refine.patches import Quantity
+from edgeconv.tflite.cut import with_fixed_shapes
+from edgeconv.tflite.flatbuffer import text
+from edgeconv.tflite.segments import Pieces
+from edgeconv.tflite.uses import scales_of, type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ai_edge_litert.schema_py_generated import ModelT, SubGraphT, TensorT
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic]
+
+
+class Run:
+    """A graph on its way through all samples, up to the last operator that matters.
+
+    `inputs` are by signature input, (samples, *shape of one run), floats where the graph takes
+    integers.
+    """
+
+    def __init__(
+        self, model: ModelT, last: int, inputs: Mapping[str, Array], *, threads: int
+    ) -> None:
+        self._model = model
+        self._threads = threads
+        self._pieces = Pieces(model, last)
+        self._at = 0
+        live = self._pieces.live(0)
+        given = _by_tensor(model, inputs)
+        self._values = {i: value for i, value in given.items() if i in live}
+
+    def advance(self, number: int) -> None:
+        """Run what comes before operator `number`. Raises `ToolFailed` where it does not run."""
+        piece = self._pieces.cut(self._at, number)
+        if piece is not None:
+            shapes = {i: self._values[i].shape[1:] for i in piece.inputs}
+            given = [self._values[i] for i in piece.inputs]
+            made = _run(piece.data(shapes), given, threads=self._threads)
+            self._values |= dict(zip(piece.outputs, made, strict=True))
+        live = self._pieces.live(number)
+        self._values = {i: value for i, value in self._values.items() if i in live}
+        self._at = number
+
+    def quantity(self, index: int) -> Quantity | None:
+        """The values of a tensor that is read from here on; None where it hangs on no sample."""
+        if index not in self._values:
+            return None
+        tensor = self._model.subgraphs[0].tensors[index]
+        return quantity_of(tensor, self._values[index])
+
+
+def quantity_of(tensor: TensorT, stored: Array) -> Quantity:
+    """Stored values with what they stand for: integers of one scale, or floats."""
+    scales = scales_of(tensor)
+    if type_of(tensor) == "float32" or len(scales) != 1:
+        return Quantity(stored)
+    return Quantity(stored, scales[0], int(tensor.quantization.zeroPoint[0]))
+
+
+def peak_bytes(model: ModelT, numbers: Sequence[int], sizes: Mapping[int, int]) -> int:
+    """The most that one sample's tensors take before any of these operators, in bytes."""
+    pieces = Pieces(model, numbers[-1])
+    return max(sum(sizes.get(i, 0) for i in pieces.live(number)) for number in numbers)
+
+
+def tensor_bytes(data: bytes, shapes: Mapping[str, tuple[int, ...]]) -> dict[int, int]:
+    """What each tensor of the first graph takes when the inputs have these shapes, in bytes.
+
+    `shapes` are by signature input. Raises `ToolFailed` where the model does not run.
+    """
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    try:
+        interpreter = Interpreter(
+            model_content=with_fixed_shapes(data, None, shapes),
+            # Of tensors inside a delegate the interpreter knows no sizes.
+            experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        )
+        interpreter.allocate_tensors()
+        details = interpreter.get_tensor_details()
+    except (RuntimeError, ValueError) as error:
+        raise ToolFailed(f"the runtime does not take the model: {error}") from error
+    return {
+        detail["index"]: int(np.prod(detail["shape"])) * np.dtype(detail["dtype"]).itemsize
+        for detail in details
+    }
+
+
+def _by_tensor(model: ModelT, inputs: Mapping[str, Array]) -> dict[int, Array]:
+    graph: SubGraphT = model.subgraphs[0]
+    return {
+        one.tensorIndex: _as_stored(graph.tensors[one.tensorIndex], inputs[text(one.name)])
+        for one in model.signatureDefs[0].inputs
+    }
+
+
+def _as_stored(tensor: TensorT, values: Array) -> Array:
+    """Floats as the integers of a quantised input; others as they are."""
+    kind = type_of(tensor)
+    scales = scales_of(tensor)
+    if values.dtype != np.float32 or kind not in ("int8", "uint8", "int16") or not scales:
+        return values
+    limits = np.iinfo(kind)
+    numbers = np.rint(values.astype(np.float32) / np.float32(scales[0])) + int(
+        tensor.quantization.zeroPoint[0]
+    )
+    stored: Array = np.clip(numbers, limits.min, limits.max).astype(kind)
+    return stored
+
+
+def _run(data: bytes, inputs: Sequence[Array], *, threads: int) -> list[Array]:
+    """Every output over all samples, (samples, *shape)."""
+    count = len(inputs[0])
+    # An interpreter for each thread: the threads inside one wait for each other by spinning,
+    # which on a busy machine takes far longer than the work.
+    bounds = np.linspace(0, count, min(threads, count) + 1).astype(int)
+    parts = [[values[a:b] for values in inputs] for a, b in itertools.pairwise(bounds)]
+    try:
+        with ThreadPoolExecutor(len(parts)) as pool:
+            found = list(pool.map(partial(_run_part, data), parts))
+    except (RuntimeError, ValueError) as error:
+        raise ToolFailed(f"a part of the model does not run by itself: {error}") from error
+    return [np.concatenate(each) for each in zip(*found, strict=True)]
+
+
+def _run_part(data: bytes, inputs: Sequence[Array]) -> list[Array]:
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_content=data, num_threads=1)
+    interpreter.allocate_tensors()
+    places = [detail["index"] for detail in interpreter.get_input_details()]
+    ends = [detail["index"] for detail in interpreter.get_output_details()]
+    found: list[Array] = []
+    for number in range(len(inputs[0])):
+        interpreter.reset_all_variables()
+        for place, values in zip(places, inputs, strict=True):
+            interpreter.set_tensor(place, values[number])
+        interpreter.invoke()
+        made = [interpreter.get_tensor(end) for end in ends]
+        if not found:
+            found = [np.empty((len(inputs[0]), *one.shape), one.dtype) for one in made]
+        for whole, one in zip(found, made, strict=True):
+            whole[number] = one
+    return found

@@ -1,0 +1,117 @@
+"""Rules for single layers: from text, and held against a float graph."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, NamedTuple, get_args
+
+from edgeconv.errors import UsageError, closest, unknown_name
+from edgeconv.nouns import FULL_INTEGER, LayerRule, Precision
+from edgeconv.tflite import float_layers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from edgeconv.nouns import Recipe
+    from edgeconv.tflite import FloatLayer
+
+# The precisions that a layer of a recipe without integer activations cannot have.
+_INTEGER_ACTIVATIONS: frozenset[Precision] = frozenset({"int16x8"})
+_FLOATS: frozenset[Precision] = frozenset({"float32", "float16"})
+
+
+class RuledLayer(NamedTuple):
+    """A layer of the float graph, and the precision that the rules give it."""
+
+    layer: FloatLayer
+    precision: Precision
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it computes in float."""
+        return self.precision in _FLOATS
+
+
+def parse_rule(text: str) -> LayerRule:
+    """A rule from `PATTERN=PRECISION`. Raises `UsageError`."""
+    pattern, equals, precision = text.rpartition("=")
+    if not (pattern and equals):
+        raise UsageError(
+            f"--layer {text}: not of the form PATTERN=PRECISION",
+            hint="as in --layer 'DEPTHWISE_CONV_2D=int8' or --layer '*/logits/*=float32'",
+        )
+    if precision not in get_args(Precision):
+        raise unknown_name("precision", precision, get_args(Precision))
+    return LayerRule(pattern=pattern, precision=precision)  # type: ignore[arg-type]
+
+
+def ruled_layers(float_model: bytes, recipe: Recipe) -> dict[str, RuledLayer]:
+    """The layers of `float_model` for which the recipe has a rule, by name.
+
+    Raises `UsageError` for a rule that no layer fits, for two that contradict each other, and
+    for a precision that the layer or the recipe cannot have.
+    """
+    layers = float_layers(float_model)
+    found: dict[str, RuledLayer] = {}
+    by: dict[str, LayerRule] = {}
+    for rule in recipe.layers:
+        for layer in _fitting(rule, layers, recipe):
+            before = by.setdefault(layer.name, rule)
+            if before.precision != rule.precision:
+                raise UsageError(
+                    f"two rules contradict each other for the layer {layer.name!r}: "
+                    f"{_text(before)} and {_text(rule)}",
+                    hint="make one of the patterns narrower",
+                )
+            found[layer.name] = RuledLayer(layer, rule.precision)
+    return found
+
+
+def weight_bits(
+    float_model: bytes, recipe: Recipe, ruled: Mapping[str, RuledLayer]
+) -> dict[str, int]:
+    """The bits of the weights, by name, of every layer that shall have others than 8."""
+    four = {layer.name for layer in float_layers(float_model) if layer.can_have_four_bits}
+    if not recipe.has_four_bits:
+        four &= ruled.keys()
+    return {name: 4 for name in four if name not in ruled or ruled[name].precision == "int4"}
+
+
+def _fitting(
+    rule: LayerRule, layers: Sequence[FloatLayer], recipe: Recipe
+) -> tuple[FloatLayer, ...]:
+    _refuse_precision(rule, recipe)
+    found = tuple(layer for layer in layers if _fits(rule, layer))
+    if not found:
+        names = {layer.name for layer in layers} | {layer.operator for layer in layers}
+        near = closest(rule.pattern, names)
+        raise UsageError(
+            f"no layer fits the pattern {rule.pattern!r} of {_text(rule)}",
+            hint=f"did you mean {near!r}?" if near else "`edgeconv debug` lists the layers",
+        )
+    if rule.precision != "int4":
+        return found
+    four = tuple(layer for layer in found if layer.can_have_four_bits)
+    if not four:
+        raise UsageError(
+            f"{_text(rule)}: none of its {len(found)} layers has weights that could have 4 bits",
+            hint="CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED have",
+        )
+    return four
+
+
+def _fits(rule: LayerRule, layer: FloatLayer) -> bool:
+    exact = rule.pattern in (layer.name, layer.operator)
+    return exact or fnmatchcase(layer.name, rule.pattern)
+
+
+def _refuse_precision(rule: LayerRule, recipe: Recipe) -> None:
+    if rule.precision in _INTEGER_ACTIVATIONS and recipe.name not in FULL_INTEGER:
+        raise UsageError(
+            f"{_text(rule)}: the recipe {recipe.name} has float activations",
+            hint="choose int8, or another precision for the layer",
+        )
+
+
+def _text(rule: LayerRule) -> str:
+    return f"--layer '{rule.pattern}={rule.precision}'"

@@ -1,0 +1,223 @@
+"""What each layer of a float graph costs when it alone is quantised.
+
+All others stay in float, so that the error of the model's outputs is that layer's and nothing
+else: the one-at-a-time sensitivity of Wu et al. 2020, "Integer Quantization for Deep Learning
+Inference: Principles and Empirical Evaluation" (section 5.1, partial quantisation).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from edgeconv.errors import ToolFailed
+from edgeconv.nouns import MAX_SNR_DB, Precision, Recipe, Sensitivity
+from edgeconv.quantize.calibrate import Feed
+from edgeconv.quantize.engine import quantize_bytes
+from edgeconv.quantize.graph import CalibratedGraph
+from edgeconv.quantize.outcome import answers, lowest_snr_db
+from edgeconv.quantize.refine.layers import from_rows, to_rows
+from edgeconv.quantize.refine.rounding import absmax_scales, nearest
+from edgeconv.quantize.rules import RuledLayer
+from edgeconv.quantize.worker import QuantizePart
+from edgeconv.tasks import report_progress
+from edgeconv.tflite import float_layers, is_quantized, summarise
+from edgeconv.tflite.constants import OwnConstants
+from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, serialise, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
+    from numpy.typing import NDArray
+
+    from edgeconv.tflite import FloatLayer
+
+# So many samples of each signature judge: the order of the layers hardly changes with more.
+JUDGING_SAMPLES = 32
+_WHERE = "the float32 model"
+_WEIGHTS = 1
+_FOUR = 4
+_WEIGHT_ONLY = Recipe(name="weight-only-int8")
+_INTEGER: dict[Precision, tuple[Recipe, int]] = {
+    "int8": (Recipe(name="int8"), 8),
+    "int16x8": (Recipe(name="int16x8"), 16),
+}
+
+
+class SensitivityJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child is to do: the arguments of `sensitivities`. Every part needs samples."""
+
+    float_model: str
+    parts: tuple[QuantizePart, ...]
+    precisions: tuple[Precision, ...]
+    threads: int
+    weights_only: bool = False
+
+
+class Sensitivities(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a `SensitivityJob`, in the order of the graph."""
+
+    layers: tuple[Sensitivity, ...]
+
+
+def measure_sensitivities(job: SensitivityJob) -> Sensitivities:
+    """`sensitivities`, to be run in a child."""
+    from edgeconv.data import read_samples
+
+    found = sensitivities(
+        Path(job.float_model).read_bytes(),
+        {
+            part.signature: Feed(read_samples(Path(part.samples)).arrays, part.batch)
+            for part in job.parts
+            if part.samples is not None
+        },
+        job.precisions,
+        threads=job.threads,
+        weights_only=job.weights_only,
+    )
+    return Sensitivities(layers=found)
+
+
+def sensitivities(
+    float_model: bytes,
+    feeds: Mapping[str, Feed],
+    precisions: Sequence[Precision],
+    *,
+    threads: int,
+    weights_only: bool = False,
+) -> tuple[Sensitivity, ...]:
+    """What each layer costs in each of the precisions, in the order of the graph.
+
+    "int8" and "int16x8" are the layer's weights and activations as ai-edge-quantizer makes them,
+    with the minima and maxima of all samples as ranges; with `weights_only`, "int8" is the
+    weights alone. So are "int4" and "float16", rounded to the nearest, those of 4 bits with one
+    scale a channel. A layer that runs in float whatever is asked, or that the quantiser or the
+    runtime refuses, has no entry. The samples of `judging_feeds` judge; the time is linear in the
+    layers.
+
+    Raises `ToolFailed` where the float graph does not run, and `InputRefused` for samples that
+    give senseless ranges. It runs models: call it in a child.
+    """
+    graph = CalibratedGraph(float_model, feeds, threads=threads)
+    # A name stands for every layer that has it, as it does in a rule.
+    layers = {layer.name: layer for layer in float_layers(float_model)}.values()
+    asked = [(layer, precision) for layer in layers for precision in precisions]
+    return sensitivities_of(graph, asked, weights_only=weights_only)
+
+
+def sensitivities_of(
+    graph: CalibratedGraph,
+    asked: Sequence[tuple[FloatLayer, Precision]],
+    *,
+    weights_only: bool = False,
+) -> tuple[Sensitivity, ...]:
+    """As `sensitivities`, for these layers of a graph in these precisions."""
+    alone = _Alone(graph, weights_only=weights_only)
+    found = []
+    for number, (layer, precision) in enumerate(asked, start=1):
+        report_progress(f"sensitivity of the layers: {number} of {len(asked)}")
+        snr_db = alone.snr_db(layer, precision)
+        if snr_db is not None:
+            found.append(
+                Sensitivity(
+                    layer=layer.name,
+                    operator=layer.operator,
+                    weights=layer.weights,
+                    precision=precision,
+                    snr_db=snr_db,
+                )
+            )
+    return tuple(found)
+
+
+def judging_feeds(feeds: Mapping[str, Feed]) -> dict[str, Feed]:
+    """The last 32 samples of each signature, or all where there are fewer, in whole batches."""
+    return {
+        key: feed.parted(JUDGING_SAMPLES)[1]
+        if feed.samples > JUDGING_SAMPLES and len(feed) > 1
+        else feed
+        for key, feed in feeds.items()
+    }
+
+
+class _Alone:
+    """A float graph of which one layer after the other is quantised."""
+
+    def __init__(self, graph: CalibratedGraph, *, weights_only: bool) -> None:
+        self._graph = graph
+        self._judging = judging_feeds(graph.feeds)
+        self._expected = answers(graph.model, self._judging, threads=graph.threads)
+        self._weights_only = weights_only
+        self._layers = float_layers(graph.model)
+        self._ranges: dict[int, dict[str, Any]] = {}
+
+    def snr_db(self, layer: FloatLayer, precision: Precision) -> float | None:
+        """The lowest of all outputs; None where the layer cannot have the precision."""
+        if precision == "float32":
+            return MAX_SNR_DB
+        by_quantiser = precision in _INTEGER
+        try:
+            made = (self._with_integers if by_quantiser else self._with_weights)(layer, precision)
+            if made is None:
+                return None
+            actual = answers(made, self._judging, threads=self._graph.threads)
+        except ToolFailed:
+            return None
+        snr_db = lowest_snr_db(self._expected, actual)
+        # Only equal outputs leave it open whether there is anything in the file to be off.
+        in_doubt = by_quantiser and snr_db == MAX_SNR_DB
+        return None if in_doubt and not is_quantized(summarise(made, where=_WHERE)) else snr_db
+
+    def _with_integers(self, layer: FloatLayer, precision: Precision) -> bytes | None:
+        recipe, bits = _INTEGER[precision]
+        ruled = [
+            RuledLayer(one, precision if one.name == layer.name else "float32")
+            for one in self._layers
+        ]
+        if self._weights_only:
+            if precision != "int8":
+                return None
+            return quantize_bytes(self._graph.model, _WEIGHT_ONLY, None, ruled)
+        if bits not in self._ranges:
+            self._ranges[bits] = self._graph.fitted("minmax", bits=bits).ranges
+        return quantize_bytes(self._graph.model, recipe, self._ranges[bits], ruled)
+
+    def _with_weights(self, layer: FloatLayer, precision: Precision) -> bytes | None:
+        """The float graph with the layer's weights as they are after rounding."""
+        if not layer.can_have_four_bits:
+            return None
+        model = parse(self._graph.model, where=_WHERE)
+        constants = OwnConstants(model)
+        for graph, operator in list(_operators(model, layer.name)):
+            if not constants.is_whole(graph, operator.inputs[_WEIGHTS]):
+                return None
+            values = constants.read(graph, operator.inputs[_WEIGHTS])
+            changed = _rounded(values, layer.operator, precision)
+            constants.write(graph, operator, _WEIGHTS, changed)
+        return serialise(model)
+
+
+def _operators(model: ModelT, name: str) -> Iterator[tuple[SubGraphT, OperatorT]]:
+    """The operators whose first output has this name, each with its graph."""
+    for graph in (model.subgraphs[index] for index in entry_subgraphs(model)):
+        for operator in graph.operators:
+            outputs = [text(graph.tensors[i].name) for i in operator.outputs if i != -1]
+            if outputs[:1] == [name]:
+                yield graph, operator
+
+
+def _rounded(
+    values: NDArray[np.float32], operator: str, precision: Precision
+) -> NDArray[np.float32]:
+    """Weights in the operator's layout, rounded and back in float32."""
+    if precision == "float16":
+        return values.astype(np.float16).astype(np.float32)
+    # Each channel of a depthwise layer is a group of its own, whatever it multiplies.
+    groups = values.shape[-1] if operator == "DEPTHWISE_CONV_2D" else 1
+    rows = to_rows(values.astype(np.float64), operator, groups)
+    done = nearest(rows, absmax_scales(rows, _FOUR), _FOUR).values
+    return from_rows(done, operator, values.shape).astype(np.float32)

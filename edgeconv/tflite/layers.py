@@ -1,0 +1,75 @@
+"""The layers of a float graph: its operators, by the names of what they give."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgeconv.tflite.flatbuffer import (
+    entry_subgraphs,
+    is_constant,
+    operator_name,
+    parse,
+    text,
+    type_names,
+)
+from edgeconv.tflite.uses import shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ai_edge_litert.schema_py_generated import ModelT, SubGraphT
+
+# Those whose kernels take weights of 4 bits, which are their second input.
+WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
+
+
+class FloatLayer(NamedTuple):
+    """An operator that computes on floats.
+
+    `name` is that of its first output tensor, `outputs` all of them. `weights` counts the
+    numbers of its largest constant, 0 where it has none. `can_have_four_bits` says whether
+    there is a kernel for its weights in 4 bits.
+    """
+
+    name: str
+    operator: str
+    outputs: tuple[str, ...]
+    weights: int
+    can_have_four_bits: bool
+
+
+def float_layers(data: bytes) -> tuple[FloatLayer, ...]:
+    """The layers of every graph that a caller can run, in the order of the graphs.
+
+    Raises `InputRefused` for bytes that are no model.
+    """
+    model = parse(data, where="the model")
+    return tuple(
+        layer
+        for index in entry_subgraphs(model)
+        for layer in _layers_of(model, model.subgraphs[index])
+    )
+
+
+def _layers_of(model: ModelT, graph: SubGraphT) -> Iterator[FloatLayer]:
+    for operator in graph.operators:
+        outputs = tuple(text(graph.tensors[i].name) for i in operator.outputs if i != -1)
+        floats = any(
+            type_names()[graph.tensors[i].type] == "float32" for i in operator.outputs if i != -1
+        )
+        if outputs and floats:
+            name = operator_name(model, operator)
+            constants = [_constant(model, graph, index) for index in operator.inputs]
+            kernel = name in WEIGHTED and constants[1] > 0
+            yield FloatLayer(outputs[0], name, outputs, max(constants, default=0), kernel)
+
+
+def _constant(model: ModelT, graph: SubGraphT, index: int) -> int:
+    """How many numbers a stored float tensor has; 0 for any other."""
+    if index == -1:
+        return 0
+    tensor = graph.tensors[index]
+    if type_names()[tensor.type] != "float32" or not is_constant(model, tensor):
+        return 0
+    return math.prod(shape_of(tensor))

@@ -1,0 +1,101 @@
+"""Searching and confirming in turns, until something is confirmed or a limit is reached."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+from edgeconv.nouns import Confirmation, TuningTrial
+from edgeconv.tflite import float_layers
+from edgeconv.tune.asked import uniform
+from edgeconv.tune.chances import LIKELY, LIKELY_OF_MANY, SURE
+from edgeconv.tune.confirming import MOST, next_to_confirm
+from edgeconv.tune.notes import progress_line
+from edgeconv.tune.search import Space, search
+from edgeconv.tune.workshop import TimeIsUp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from edgeconv.nouns import Recipe
+    from edgeconv.tune.asked import Limits, Wanted
+    from edgeconv.tune.judge import Judge
+    from edgeconv.tune.workshop import Workshop
+
+Stopped = Literal["", "time", "trials"]
+
+
+class Found(NamedTuple):
+    """The trials, those that were confirmed or not, and the limit that ended the search."""
+
+    trials: tuple[TuningTrial, ...]
+    confirmations: tuple[Confirmation, ...]
+    stopped: Stopped
+
+
+def found(shop: Workshop, wanted: Wanted, limits: Limits, calibration: int, fresh: Judge) -> Found:
+    """Search and confirm, `calibration` being how many samples calibrate.
+
+    Once a trial is likelier than not to do, what must be larger is not made. Where it turns out
+    that it does not, the search goes on to likelier ones, and last to one that is all but sure.
+    """
+    space = Space(
+        objective=shop.objective,
+        uniform=uniform(wanted, calibration),
+        weights=sum(layer.weights for layer in float_layers(shop.source.floating.read_bytes())),
+        sensitivities=shop.sensitivities,
+    )
+    trials: dict[Recipe, TuningTrial] = {}
+    confirmations: list[Confirmation] = []
+    stopped: Stopped = ""
+    for most, enough in enumerate((LIKELY, LIKELY_OF_MANY, SURE), start=1):
+        stopped = _search_on(shop, limits, space, enough, trials)
+        known = list(trials.values())
+        while len(confirmations) < (MOST if stopped else most):
+            trial = next_to_confirm(known, confirmations, shop.objective, shop.budget)
+            if trial is None:
+                break
+            confirmations.append(_confirmation(shop, trial, fresh))
+        if stopped or any(one.is_met for one in confirmations):
+            break
+    return Found(tuple(trials.values()), tuple(confirmations), stopped)
+
+
+def _search_on(
+    shop: Workshop,
+    limits: Limits,
+    space: Space,
+    enough: float,
+    trials: dict[Recipe, TuningTrial],
+) -> Stopped:
+    """Put every trial into `trials`, each with a name of its own; says what ended that."""
+
+    def measure(recipe: Recipe) -> TuningTrial:
+        return trials.get(recipe) or _with_own_name(shop.trial(recipe), trials.values())
+
+    try:
+        for trial in search(space, measure, enough):
+            if trial.recipe in trials:
+                continue
+            trials[trial.recipe] = trial
+            shop.on_progress(progress_line(list(trials.values()), shop.objective))
+            if len(trials) >= limits.trials:
+                return "trials"
+            if time.monotonic() >= shop.end_s:
+                return "time"
+    except TimeIsUp:
+        return "time"
+    return ""
+
+
+def _with_own_name(trial: TuningTrial, before: Iterable[TuningTrial]) -> TuningTrial:
+    same = sum(one.name == trial.name or one.name.startswith(f"{trial.name} (") for one in before)
+    return msgspec.structs.replace(trial, name=f"{trial.name} ({same + 1})") if same else trial
+
+
+def _confirmation(shop: Workshop, trial: TuningTrial, fresh: Judge) -> Confirmation:
+    shop.on_progress(f"confirming {trial.name} on {fresh.samples} fresh samples")
+    loss = fresh.loss(shop.file(trial))
+    return Confirmation(trial=trial.name, loss=loss, is_met=loss.drop <= shop.budget)

@@ -1,0 +1,180 @@
+"""What a .tflite is worth: its accuracy on a part of the samples, and its latency."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from edgeconv.errors import InputRefused
+from edgeconv.measure.entrants import Entrant
+from edgeconv.measure.evaluate import evaluate
+from edgeconv.measure.measuring import Bench, Measuring
+from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
+from edgeconv.measure.metrics.scores import Likeness, Scored, blocks
+from edgeconv.measure.metrics.scoring import Scorer, named_metrics, wants_labels
+from edgeconv.measure.places import opened_places
+from edgeconv.measure.rounds import time_in_rounds
+from edgeconv.measure.sampled import Sampled
+from edgeconv.measure.timing import latency_of
+from edgeconv.runtimes.interface import Model, Timing
+from edgeconv.tune.chances import loss_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from edgeconv.data.load import Source
+    from edgeconv.measure.metrics.scoring import Outputs
+    from edgeconv.nouns import Accuracy, Loss
+    from edgeconv.runtimes.interface import Runtime
+    from edgeconv.stages import Execution
+
+AGREEMENT = "agreement"
+# Quick, and the median of many: candidates are told apart, not published.
+_TIMING = Timing(repeats=200, seconds=0.3, warmup_seconds=1.0)
+_ROUNDS = 3
+
+
+class Judge:
+    """One part of the samples: what files answer to it, beside the float32 model's answers."""
+
+    def __init__(self, run: Bench, runtime: Runtime, floating: Path, signature: str) -> None:
+        """Runs the float32 model. Raises as `named_metrics` and `evaluate` do."""
+        self._run = run
+        self._runtime = runtime
+        self._signature = signature
+        labels = run.samples.labels
+        names = run.measuring.metrics or (() if labels is None else ("top1",))
+        self.metric = names[0] if names else AGREEMENT
+        self._scorer = Scorer(run, named_metrics(names, allow_code=run.execution.allow_code))
+        _refuse_metric(self._scorer, run)
+        self._said: NDArray[np.int64] | None = None
+        self._floating = self._judged(floating)
+        self.float_loss = loss_of(self._floating, self._floating)
+
+    @property
+    def samples(self) -> int:
+        """How many there are."""
+        return self._run.samples.count
+
+    @property
+    def floating(self) -> Accuracy:
+        """The float32 model's accuracy."""
+        return self._floating
+
+    def loss(self, file: Path) -> Loss:
+        """What the file loses to the float32 model. Raises `ToolFailed` where it does not run."""
+        return loss_of(self._floating, self._judged(file))
+
+    def latency_us(self, file: Path) -> float:
+        """The median time of an invoke. Raises `ToolFailed` where it does not run."""
+        with self._own_scratch() as run:
+            entrant = self._entrant(file)
+            time_in_rounds(run, [entrant])
+            if entrant.error is not None:
+                raise entrant.error
+            batch = run.samples.batch
+            return latency_of(entrant.timed, threads=run.measuring.threads, batch=batch).p50_us
+
+    def _judged(self, file: Path) -> Accuracy:
+        with self._own_scratch() as run:
+            entrant = self._entrant(file)
+            evaluate(run, [entrant])
+            if entrant.error is not None:
+                raise entrant.error
+            if self.metric == AGREEMENT:
+                return self._agreement(entrant.outputs)
+            return self._scorer.accuracies(entrant.outputs, None)[0]
+
+    def _agreement(self, outputs: Outputs) -> Accuracy:
+        """How often the file says what the float32 model says, which is the first to be asked."""
+        said = said_by(outputs, self._run.measuring.output)
+        if self._said is None:
+            self._said = said
+        same = (said == self._said).reshape(len(said), -1)
+        counts = same.shape[1] == 1
+        values = same[:, 0] if counts else same.mean(axis=1)
+        return accuracy_of(AGREEMENT, Scored(values.astype(np.float64)), counts=counts)
+
+    def _entrant(self, file: Path) -> Entrant:
+        model = Model(file=file, signature=self._signature or None, batch=self._run.samples.batch)
+        return Entrant(file.stem, model, self._runtime)
+
+    @contextlib.contextmanager
+    def _own_scratch(self) -> Iterator[Bench]:
+        """The outputs of one file go when it is judged: there may be gigabytes of them."""
+        with tempfile.TemporaryDirectory(dir=self._run.scratch) as name:
+            yield dataclasses.replace(self._run, scratch=Path(name))
+
+
+def said_by(outputs: Outputs, output: str | None) -> NDArray[np.int64]:
+    """The class of each score vector, (n, ...) without the last dimension.
+
+    Raises `InputRefused` for an output of single numbers, of which none is a class.
+    """
+    scores = chosen_output(outputs, output)
+    if scores.ndim < 2 or scores.shape[-1] < 2:
+        raise InputRefused(
+            f"without labels the answers are compared with the float32 model's, and an output of "
+            f"shape {scores.shape} has no classes",
+            hint="give labels, --data SOURCE?labels=ARRAY, and name a metric: --metric mae",
+        )
+    said = np.empty(scores.shape[:-1], np.int64)
+    for rows, block in blocks(scores):
+        said[rows] = block.argmax(axis=-1)
+    return said
+
+
+@contextlib.contextmanager
+def opened_judges(
+    sources: Mapping[str, Source],
+    floating: Path,
+    signature: str,
+    batch: int,
+    measuring: Measuring,
+    execution: Execution,
+) -> Iterator[dict[str, Judge]]:
+    """A judge of each source, all on one runtime. Raises as `opened_places` and `Judge` do."""
+    measuring = msgspec.structs.replace(measuring, rounds=_ROUNDS, timing=_TIMING)
+    with (
+        tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch,
+        contextlib.ExitStack() as stack,
+    ):
+        runs = {
+            name: Bench(Sampled(source, None, batch), measuring, execution, Path(scratch), _quiet)
+            for name, source in sources.items()
+        }
+        places = stack.enter_context(opened_places(next(iter(runs.values())), None))
+        (runtime,) = places.running.values()
+        if not runtime.sessions:
+            raise InputRefused(
+                f"{next(iter(places.running))} gives no outputs, so that there is no accuracy",
+                hint="tune in another runtime, and measure there with edgeconv bench",
+            )
+        yield {name: Judge(run, runtime, floating, signature) for name, run in runs.items()}
+
+
+def _quiet(_: str) -> None:
+    pass
+
+
+def _refuse_metric(scorer: Scorer, run: Bench) -> None:
+    for name, metric in scorer.metrics.items():
+        if isinstance(metric, Likeness):
+            raise InputRefused(
+                f"the metric {name} compares outputs, and is none to tune by",
+                hint="leave --metric away: without labels the agreement with float32 counts",
+            )
+        if wants_labels(metric) and run.samples.labels is None:
+            raise InputRefused(
+                f"the metric {name} needs labels, and {run.samples.text} has none",
+                hint="--data SOURCE?labels=ARRAY, or leave --metric away: then what counts is the "
+                "agreement with the float32 model",
+            )

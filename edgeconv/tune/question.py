@@ -1,0 +1,70 @@
+"""One question to a search: what the answer depends on, and where everything goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.store import hash_of, tool_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from edgeconv.nouns import SourceModel
+    from edgeconv.stages import Execution
+    from edgeconv.tune.asked import Limits, Wanted
+
+
+@dataclass(frozen=True)
+class Question:
+    """What one search is asked, with the hashes of the samples and of those that calibrate."""
+
+    model: SourceModel
+    wanted: Wanted
+    limits: Limits
+    directory: Path
+    data_source: str
+    identities: tuple[str, str]
+    execution: Execution
+    on_progress: Callable[[str], None]
+    started_s: float
+
+    @property
+    def end_s(self) -> float:
+        """When the time is up, on the clock of `time.monotonic`."""
+        return self.started_s + self.limits.seconds
+
+    @property
+    def key(self) -> str:
+        """The key of the result, which the limits decide as well."""
+        question = (self.data_source, self.identities, self.wanted, self.limits)
+        return hash_of(self.model.sha256, question, tool_versions())
+
+    @property
+    def record(self) -> Path:
+        """Where the result goes."""
+        return self.directory / f"{self.model.name}.tuning.json"
+
+    @property
+    def recipe_file(self) -> Path:
+        """Where the recipe goes."""
+        return self.directory / f"{self.model.name}.recipe.toml"
+
+    @property
+    def work(self) -> Path:
+        """Where the trials are until the search is done."""
+        return self.directory / f".{self.model.name}.tuning"
+
+    def made_place(self) -> Path:
+        """The directory, made if need be, of the trials that depend on the same things.
+
+        Those are neither the limits nor the budget.
+        """
+        wanted = msgspec.structs.replace(self.wanted, max_drop=0.0, objective="size", recipes=())
+        key = hash_of(self.model.sha256, self.data_source, self.identities, wanted, tool_versions())
+        place = self.work / key[:24]
+        place.mkdir(parents=True, exist_ok=True)
+        return place

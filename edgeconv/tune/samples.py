@@ -1,0 +1,97 @@
+"""The samples of one search: opened, parted, and some of them put into files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeconv import data
+from edgeconv.config.sources import source_within
+from edgeconv.data.preprocessing import describe, parse_preprocessing
+from edgeconv.nouns import DataIdentity
+from edgeconv.store import publish_all
+from edgeconv.tune.parts import Parts, archive_of, parted, refuse_shared
+
+if TYPE_CHECKING:
+    from edgeconv.nouns import TensorSpec
+    from edgeconv.stages import Execution
+    from edgeconv.tune.asked import Wanted
+
+# The order of the layers by sensitivity hardly changes with more.
+_RANKING = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """The parts to search and to confirm with, and what calibrates.
+
+    `calibration` is a SOURCE of `calibration_count` samples from here, `calibration_there` the
+    same as from the folder of the recipe. `stored` is where some of them are, as the model takes
+    them. `preprocess` are the steps, without any file.
+    """
+
+    parts: Parts
+    batch: int
+    calibration: str
+    calibration_there: str
+    calibration_count: int
+    calibration_identity: DataIdentity
+    stored: Path
+    preprocess: str
+
+
+def samples_of(
+    source: str,
+    inputs: tuple[TensorSpec, ...],
+    wanted: Wanted,
+    kept: Path,
+    place: Path,
+    execution: Execution,
+) -> Samples:
+    """The samples of a SOURCE for these inputs.
+
+    Those that calibrate are the user's, or of the part that searches: then they go into
+    the file `kept`, for the recipe to name. What is stored for children goes into `place`.
+    Raises as `data.open_samples` and `parted` do.
+    """
+    steps = parse_preprocessing(wanted.preprocess)
+    batch = data.batch_size(inputs)
+    opened = data.open_samples(
+        source,
+        inputs,
+        preprocessing=steps,
+        allow_code=execution.allow_code,
+        only_classes=not wanted.metric,
+    )
+    parts = parted(opened, wanted.samples, wanted.max_drop, batch)
+    calibration, there = wanted.calibration, source_within(wanted.calibration, Path.cwd())
+    if not calibration:
+        publish_all({kept: archive_of(parts.search, batch)})
+        calibration, there = f"npz:{kept}", kept.name
+    own = data.open_samples(
+        calibration, inputs, preprocessing=steps, allow_code=execution.allow_code
+    )
+    if wanted.calibration:
+        refuse_shared(own, parts.fresh)
+    count = min(own.count, max(_RANKING, batch)) // batch * batch
+    indices = np.linspace(0, own.count - 1, count).astype(np.intp)
+    stored = place / "ranking"
+    data.write_samples(own.take(np.unique(indices)), stored)
+    return Samples(
+        parts=parts,
+        batch=batch,
+        calibration=calibration,
+        calibration_there=there,
+        calibration_count=own.count,
+        calibration_identity=DataIdentity(
+            source=wanted.calibration or there,
+            samples=own.count,
+            sha256=data.identity(calibration, allow_code=execution.allow_code),
+            preprocessing=describe(steps),
+        ),
+        stored=stored,
+        preprocess=describe(steps),
+    )

@@ -1,0 +1,81 @@
+"""`debug` on trained models, and the rules that it names given to `convert`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgeconv import convert, debug
+from edgeconv.errors import UsageError
+from edgeconv.nouns import Debugged
+from edgeconv.quantize.recipes import make_recipes
+
+GESTURES = Path(__file__).parents[3] / "shared" / "data" / "hand_gesture"
+HAS_GESTURES = pytest.mark.skipif(
+    not GESTURES.is_dir(), reason="the data sets are not beside the checkout"
+)
+
+
+@pytest.fixture
+def gestures(tmp_path: Path) -> str:
+    rows = np.loadtxt(GESTURES / "point_history.csv", delimiter=",")[:408, 1:33]
+    np.savez(tmp_path / "train.npz", input_1=rows.astype(np.float32))
+    return str(tmp_path / "train.npz")
+
+
+@HAS_GESTURES
+def test_every_layer_of_a_trained_keras_file_has_its_share_of_the_error(gestures: str):
+    found = debug(GESTURES / "point_history_classifier.hdf5", gestures, samples=400)
+    assert [each.operator for each in found.layers].count("FULLY_CONNECTED") == 3
+    alone = [each.alone_snr_db for each in found.layers]
+    assert None not in alone
+    assert alone == sorted(alone, key=float)
+    assert all(each.inside_snr_db is not None for each in found.layers)
+    assert sum(each.weights for each in found.layers) == 32 * 24 + 24 * 10 + 10 * 4
+    added = -10 * np.log10(sum(10 ** (-each / 10) for each in alone if each is not None))
+    assert abs(found.snr_db - added) < 6
+
+
+@HAS_GESTURES
+def test_the_rules_that_help_give_the_same_file_in_convert(gestures: str, tmp_path: Path):
+    source = GESTURES / "point_history_classifier.hdf5"
+    (plain,) = make_recipes(["weight-only-int4"], methods=["none"])
+    found = debug(source, gestures, plain, samples=400)
+    assert found.helpful
+    best = found.helpful[-1]
+    assert best.snr_db > found.snr_db + 3
+    recipes = make_recipes(["weight-only-int4"], methods=["none"], layers=best.rules)
+    made = convert(source, tmp_path / "out", recipes, calibration=gestures, samples=400)
+    assert not made.failures
+    assert made.artifacts[0].size_bytes == best.size_bytes
+
+
+def test_a_saved_model_of_convolutions_is_debugged_by_the_command(zoo: Path, cli: Any):
+    done = cli("debug", zoo / "legacy", "--calibration", zoo / "images.npz", "--json", "-q")
+    assert done.returncode == 0, done.stderr
+    found = msgspec.json.decode(done.stdout, type=Debugged)
+    costly = {each.operator for each in found.layers if each.alone_snr_db is not None}
+    assert {"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "SOFTMAX"} <= costly
+    assert found.size_bytes < found.float_size_bytes
+    assert all(remedy.rules for remedy in found.remedies)
+
+
+def test_of_several_signatures_one_must_be_named(zoo: Path, tmp_path: Path):
+    np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).normal(size=(40, 4)).astype("f4"))
+    with pytest.raises(UsageError, match="project"):
+        debug(zoo / "many", str(tmp_path / "x.npz"))
+    found = debug(zoo / "many", str(tmp_path / "x.npz"), signature="project")
+    assert found.signature == "project"
+    assert [each.operator for each in found.layers] == ["FULLY_CONNECTED"]
+
+
+def test_a_model_without_weights_has_nothing_to_lose_by_weights(zoo: Path, tmp_path: Path):
+    np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).normal(size=(40, 4)).astype("f4"))
+    found = debug(zoo / "weightless", str(tmp_path / "x.npz"), "weight-only-int8")
+    assert [each.alone_snr_db for each in found.layers] == [None] * len(found.layers)
+    assert found.remedies == ()
+    assert found.snr_db == 200

@@ -1,0 +1,318 @@
+"""`edgeconv debug`: what each layer costs, what helps, and how it is told."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from debug_models import KEY, SAMPLES, two_dense
+from golden_files import assert_golden
+from tiny_tflite import Graph, int8_model, packed
+
+from edgeconv.cli.debug import command
+from edgeconv.measure.insides.debug import debug
+from edgeconv.nouns import (
+    CalibrationRecord,
+    Debugged,
+    DebuggedLayer,
+    LayerRule,
+    PostTraining,
+    Recipe,
+    Remedy,
+)
+from edgeconv.quantize.debugging import given_precisions, pattern_of, worst_first
+from edgeconv.quantize.recipes import make_recipes
+from edgeconv.quantize.rules import parse_rule
+from edgeconv.report.debugged import debugged_lines
+from edgeconv.stages import Execution
+from edgeconv.tflite import float_layers
+
+FIRST, SECOND = "net/first;net/Relu", "net/second"
+
+
+def layer(name: str, alone: float | None, **changes: Any) -> DebuggedLayer:
+    whole = DebuggedLayer(
+        layer=name,
+        operator="CONV_2D",
+        place=1,
+        weights=16384,
+        weight_bytes=16384,
+        precision="int8",
+        alone_snr_db=alone,
+        inside_snr_db=28.25,
+    )
+    return msgspec.structs.replace(whole, **changes)
+
+
+def remedy(snr_db: float, size_bytes: int, *rules: str) -> Remedy:
+    return Remedy(rules=tuple(map(parse_rule, rules)), snr_db=snr_db, size_bytes=size_bytes)
+
+
+def debugged(**changes: Any) -> Debugged:
+    whole = Debugged(
+        model="models/flowers.keras",
+        signature=KEY,
+        recipe=Recipe(name="int8"),
+        calibration=CalibrationRecord(
+            signature=KEY, source="photos.npz", samples=492, sha256="0" * 64, range="minmax"
+        ),
+        samples=32,
+        runtime="ai-edge-litert 2.3.0",
+        float_size_bytes=865912,
+        size_bytes=301200,
+        snr_db=18.04,
+        layers=(
+            layer("model/re_lu/Relu6;model/bn/FusedBatchNormV3;model/conv", 19.1),
+            layer(
+                "model/block_2/depthwise",
+                25.0,
+                operator="DEPTHWISE_CONV_2D",
+                weights=288,
+                weight_bytes=288,
+            ),
+            layer("model/add", 31.25, operator="ADD", weights=0, weight_bytes=0),
+            layer("model/block_7/project", 60.0, inside_snr_db=None),
+            layer("model/flatten", None, precision="float32", operator="RESHAPE", weights=0),
+        ),
+        remedies=(
+            remedy(20.5, 301232, "model/re_lu/Relu6;*=int16x8"),
+            remedy(19.0, 301264, "model/re_lu/Relu6;*=int16x8", "model/add=int16x8"),
+            remedy(23.75, 350000, "model/re_lu/Relu6;*=float32"),
+        ),
+    )
+    return msgspec.structs.replace(whole, **changes)
+
+
+EXAMPLES = (
+    debugged(),
+    debugged(
+        remedies=(remedy(18.1, 301232, "model/add=float32"),),
+        notes=("one word more",),
+        post_training=PostTraining(calibration_range="mse", methods=("rounding",)),
+        recipe=Recipe(name="int8x4", methods=("auto",)),
+    ),
+    debugged(layers=(), remedies=(), recipe=Recipe(name="weight-only-int8")),
+)
+
+
+@pytest.mark.parametrize(("width", "name"), [(None, "wide"), (80, "80"), (40, "40")])
+def test_what_was_debugged_looks_as_it_did(width: int | None, name: str):
+    shown = [debugged_lines(each, top=3, width=width) for each in EXAMPLES]
+    assert_golden(f"debugged_{name}.txt", "\n\n\n".join(shown) + "\n")
+
+
+@pytest.mark.parametrize("width", [24, 40, 60, 80, 120])
+def test_no_line_is_wider_than_asked_and_the_rule_to_use_is_there(width: int):
+    text = debugged_lines(EXAMPLES[0], top=20, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "--layer'model/re_lu/Relu6;*=int16x8'" in re.sub(r"\s", "", text)
+
+
+def test_a_hostile_name_is_shown_harmlessly_and_quoted_for_the_shell():
+    hostile = "[bold]x[/]\x1b[31m' \n"
+    one = debugged(
+        layers=(layer(hostile, 10.0),),
+        remedies=(
+            Remedy(
+                rules=(LayerRule(pattern="it's $(x)", precision="int8"),), snr_db=30.0, size_bytes=1
+            ),
+        ),
+        model=hostile,
+        notes=(hostile,),
+    )
+    text = debugged_lines(one, top=20)
+    assert text.count(r"[bold]x[/]\x1b[31m' \n") == 3
+    assert "\x1b" not in text
+    (line,) = (line for line in text.splitlines() if "--layer" in line)
+    assert shlex.split(line) == ["--layer", "it's $(x)=int8"]
+
+
+def test_the_shares_are_of_the_error_of_all_layers():
+    text = debugged_lines(debugged(layers=(layer("a", 10.0), layer("b", 20.0))), top=1)
+    (line,) = (line for line in text.splitlines() if line.startswith("a "))
+    assert "91 %" in line
+    assert "1 layer more, which cost less: --top 2" in text
+
+
+def test_what_helps_is_clearly_better_and_nothing_smaller_is_as_good():
+    slight, small, worse, large, largest = (
+        remedy(18.4, 301220, "a=int8"),
+        remedy(20.5, 301232, "b=int8"),
+        remedy(20.9, 301264, "c=int8"),
+        remedy(25.0, 400000, "d=int8"),
+        remedy(24.0, 500000, "e=int8"),
+    )
+    assert debugged(remedies=(largest, large, worse, slight, small)).helpful == (small, large)
+
+
+def test_the_worst_layer_is_first_and_those_in_float_are_last():
+    layers = (layer("a", None), layer("b", 30.0), layer("c", -4.0), layer("d", 30.0))
+    layers = (*layers[:3], msgspec.structs.replace(layers[3], inside_snr_db=1.0))
+    assert [each.layer for each in worst_first(layers)] == ["c", "d", "b", "a"]
+
+
+def three_names(*names: str) -> bytes:
+    """Additions, one after the other, under these names."""
+    graph = Graph()
+    last = first = graph.tensor("x", (1, 4), "float32", dynamic=True)
+    one = graph.tensor("c", (1, 4), "float32", data=np.ones((1, 4), np.float32))
+    for name in names:
+        target = graph.tensor(name, (1, 4), "float32", dynamic=True)
+        graph.operator("ADD", [last, one], [target])
+        last = target
+    return packed(graph.model([first], [last], signature=(KEY, ["x"], ["y"])))
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern"),
+    [
+        (["a/b;c", "d;e"], "a/b;*"),
+        (["a/b", "a/b;c"], "a/b"),
+        (["a/b;c", "a/b;d"], "a/b;c"),
+        (["a[0];c", "d;e"], "a[0];c"),
+    ],
+)
+def test_the_pattern_of_a_rule_fits_its_layer_alone(names: list[str], pattern: str):
+    model = three_names(*names)
+    assert pattern_of(layer(names[0], 1.0), float_layers(model)) == pattern
+    (recipe,) = make_recipes(["int8"], layers=[LayerRule(pattern=pattern, precision="float32")])
+    given = given_precisions(model, recipe)
+    assert given == {names[0]: "float32", **dict.fromkeys(names[1:], "int8")}
+
+
+@pytest.mark.parametrize(
+    ("name", "rules", "given"),
+    [
+        ("int8", [], ("int8", "int8", "int8")),
+        ("int8", ["ABS=float32"], ("int8", "float32", "int8")),
+        ("int8", ["FULLY_CONNECTED=int4"], ("int4", "int8", "int4")),
+        ("int16x8", ["net/first*=int8"], ("int8", "int16x8", "int16x8")),
+        ("int8x4", ["net/second=int8"], ("int4", "int8", "int8")),
+        ("weight-only-int4", [], ("int4", "float32", "int4")),
+        ("dynamic", [], ("int8", "float32", "int8")),
+        ("float16", ["net/second=float32"], ("float16", "float32", "float32")),
+    ],
+)
+def test_the_precision_of_a_layer_is_that_of_its_rule_or_the_recipes(
+    name: str, rules: list[str], given: tuple[str, ...]
+):
+    (recipe,) = make_recipes([name], methods=None, layers=[parse_rule(rule) for rule in rules])
+    found = given_precisions(two_dense(absolute=True), recipe)
+    assert tuple(found.values()) == given
+    assert tuple(found) == (FIRST, "net/abs", SECOND)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    file = tmp_path / "net.tflite"
+    file.write_bytes(two_dense(absolute=True))
+    return file
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    np.savez(tmp_path / "samples.npz", x=np.tile(SAMPLES, (2, 1)))
+    return str(tmp_path / "samples.npz")
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(command, [str(each) for each in (*arguments, "--threads", 1)])
+
+
+def test_the_command_names_the_worst_layer_and_a_rule_that_helps(model: Path, source: str):
+    done = run(model, "--calibration", source, "--to", "weight-only-int4", "--methods", "none")
+    assert done.exit_code == 0, done.output
+    rows = [line.split()[0] for line in done.stdout.splitlines() if "FULLY_CONNECTED" in line]
+    assert rows == [SECOND, "net/first"]
+    assert f"--layer {SECOND}=int8" in done.stdout
+    assert "1 layer in float, or not measurable alone" in done.stdout
+    assert "trying int8 for net/second" in done.stderr
+
+
+def test_the_rule_that_helps_gives_the_file_that_was_measured(model: Path, source: str):
+    found = debug(
+        model,
+        source,
+        make_recipes(["weight-only-int4"], methods=["none"])[0],
+        execution=Execution(threads=1),
+    )
+    best = found.helpful[0]
+    assert best.rules == (LayerRule(pattern=SECOND, precision="int8"),)
+    (with_rule,) = make_recipes(["weight-only-int4"], methods=["none"], layers=best.rules)
+    again = debug(model, source, with_rule, execution=Execution(threads=1))
+    assert (again.snr_db, again.size_bytes) == (best.snr_db, best.size_bytes)
+    assert again.snr_db > found.snr_db + 3
+
+
+def test_json_has_every_layer_and_its_own_error_in_the_file(model: Path, source: str):
+    done = run(model, "--calibration", source, "--json", "-q", "--samples", 60, "--top", 1)
+    assert done.exit_code == 0, done.output
+    assert done.stderr == ""
+    read = msgspec.json.decode(done.stdout, type=Debugged)
+    assert [each.layer for each in read.layers][-1] == "net/abs"
+    by_name = {each.layer: each for each in read.layers}
+    assert (by_name[FIRST].inside_snr_db or 0) > 30
+    assert (read.calibration.samples, read.samples) == (60, 32)
+    assert (by_name[FIRST].weights, by_name[FIRST].weight_bytes) == (48, 48)
+    assert by_name["net/abs"].precision == "float32"
+    assert read.size_bytes > 0
+    assert "alone_snr_db" in json.loads(done.stdout)["layers"][0]
+
+
+def test_a_file_that_convert_would_refuse_is_debugged(tmp_path: Path, source: str):
+    from edgeconv.pipeline import convert
+
+    file = tmp_path / "net.tflite"
+    file.write_bytes(two_dense())
+    (recipe,) = make_recipes(["int8"], min_snr_db=60)
+    refused = convert(file, tmp_path / "out", [recipe], calibration=source)
+    assert [failure.error for failure in refused.failures] == ["VerificationFailed"]
+    assert debug(file, source, recipe).snr_db < 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["{model}"], 2, "Missing option '--calibration'"),
+        (["gone", "--calibration", "{source}"], 3, "gone does not exist"),
+        (["{model}", "--calibration", "gone.npz"], 3, "gone.npz does not exist"),
+        (["{model}", "--calibration", "{source}", "--samples", "0"], 2, "at least one sample"),
+        (["{model}", "--calibration", "{source}", "--signature", "x"], 2, "serving_default"),
+        (["{model}", "--calibration", "{source}", "--signature", "all"], 2, "one signature"),
+        (["{model}", "--calibration", "{source}", "--to", "float32"], 2, "nothing to debug"),
+        (["{model}", "--calibration", "{source}", "--to", "qat"], 2, "qat trains"),
+        (["{model}", "--calibration", "{source}", "--to", "int9"], 2, "did you mean 'int8'"),
+        (["{model}", "--calibration", "{source}", "--to", "int8,dynamic"], 2, "one recipe at a"),
+        (["{model}", "--calibration", "{source}", "--layer", "nt/first=int8"], 2, "no layer fits"),
+        (["{quantised}", "--calibration", "{source}"], 3, "quantised already"),
+        (["--help"], 0, "MODEL is anything that `convert` takes"),
+    ],
+)
+def test_the_program_ends_with_the_documented_exit_code_and_loads_no_tensorflow(
+    arguments: list[str], code: int, says: str, model: Path, source: str, tmp_path: Path
+):
+    quantised = tmp_path / "quantised.tflite"
+    quantised.write_bytes(packed(int8_model()))
+    given = [each.format(model=model, source=source, quantised=quantised) for each in arguments]
+    program = (
+        "import sys; from edgeconv.cli import run; code = run(sys.argv[1:]); "
+        "assert 'tensorflow' not in sys.modules; sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "debug", *given],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert says in " ".join((done.stdout + done.stderr).split())

@@ -1,0 +1,106 @@
+"""A graph in pieces gives what the whole gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from refine_models import float_network, outputs, quantised_network, samples
+from tiny_tflite import Graph, packed
+
+from edgeconv.errors import ToolFailed
+from edgeconv.quantize.refine.running import Run, peak_bytes, tensor_bytes
+from edgeconv.tflite.flatbuffer import operator_name, parse, text
+from edgeconv.tflite.segments import Pieces, state_outside
+
+
+def through(data: bytes, images, *, threads=1):
+    """The input of the last operator after all the pieces before it."""
+    model = parse(data, where="it")
+    last = len(model.subgraphs[0].operators) - 1
+    run = Run(model, last, {"x": images[:, None]}, threads=threads)
+    for number in range(last + 1):
+        run.advance(number)
+    assert run.quantity(10**6) is None
+    return run.quantity(model.subgraphs[0].operators[last].inputs[0])
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_operator_by_operator_an_integer_network_ends_where_the_whole_does(threads):
+    images, data = samples(5), quantised_network("int8")
+    ends = through(data, images, threads=threads)
+    np.testing.assert_allclose(ends.real(slice(None))[:, 0], outputs(data, images), atol=1e-6)
+
+
+def test_what_comes_before_weights_is_kept_for_as_long_as_it_is_read():
+    graph = Graph()
+    x = graph.tensor("x", (1, 4), "float32")
+    w = graph.tensor("w", (4, 4), "float32", data=np.eye(4, dtype=np.float32) * 2)
+    y, z, s = (graph.tensor(name, (1, 4), "float32") for name in ("y", "z", "s"))
+    graph.operator("FULLY_CONNECTED", [x, w], [y])
+    graph.operator("FULLY_CONNECTED", [y, w], [z])
+    graph.operator("ADD", [z, x], [s])
+    model = graph.model([x], [s], signature=("serving_default", ["x"], ["s"]))
+    pieces = Pieces(model, 2)
+    assert [sorted(pieces.live(n)) for n in range(3)] == [[x], [x, y], [x, z]]
+    assert Pieces(model, 1).live(1) == {y}
+    images = np.arange(8, dtype=np.float32).reshape(2, 1, 4)
+    run = Run(model, 2, {"x": images}, threads=1)
+    run.advance(2)
+    np.testing.assert_array_equal(run.quantity(z).stored, 4 * images)
+    np.testing.assert_array_equal(run.quantity(x).stored, images)
+
+
+def test_weights_behind_a_dequantize_go_with_the_operator_that_reads_them():
+    model = parse(quantised_network("weight-only"), where="it")
+    graph = model.subgraphs[0]
+    names = [operator_name(model, operator) for operator in graph.operators]
+    first, depth = names.index("CONV_2D"), names.index("DEPTHWISE_CONV_2D")
+    pieces = Pieces(model, depth)
+    assert [text(graph.tensors[i].name) for i in pieces.live(depth)] == ["first"]
+    piece = pieces.cut(first, depth)
+    assert piece is not None
+    inside = [operator_name(model, operator) for operator in piece.model.subgraphs[0].operators]
+    assert inside == ["DEQUANTIZE", "CONV_2D"]
+    assert len(piece.data({piece.inputs[0]: (1, 9, 7, 3)})) < len(quantised_network("weight-only"))
+
+
+def test_batches_other_than_the_files_run():
+    data = float_network()
+    model = parse(data, where="it")
+    images = samples(6).reshape(3, 2, 9, 7, 3)
+    run = Run(model, len(model.subgraphs[0].operators) - 1, {"x": images}, threads=1)
+    run.advance(len(model.subgraphs[0].operators) - 1)
+    index = model.subgraphs[0].operators[-1].inputs[0]
+    assert run.quantity(index).stored.shape == (3, 2, 24)
+
+
+def test_memory_is_reckoned_by_what_is_alive_at_once():
+    data = float_network()
+    sizes = tensor_bytes(data, {"x": (2, 9, 7, 3)})
+    model = parse(data, where="it")
+    assert peak_bytes(model, [0], sizes) == 4 * 2 * 9 * 7 * 3
+    assert peak_bytes(model, [0, 1], sizes) == 4 * 2 * 5 * 4 * 16
+
+
+def test_variables_outside_of_tensors_are_named():
+    graph = Graph()
+    x = graph.tensor("x", (1, 4), "float32")
+    handle = graph.tensor("v", (1,), "resource")
+    graph.operator("VAR_HANDLE", [], [handle])
+    graph.operator("ASSIGN_VARIABLE", [handle, x], [])
+    model = graph.model([x], [x])
+    assert state_outside(model) == ("ASSIGN_VARIABLE", "VAR_HANDLE")
+    assert state_outside(parse(float_network(), where="it")) == ()
+
+
+def test_a_piece_that_does_not_run_is_a_typed_error():
+    graph = Graph()
+    x = graph.tensor("x", (1, 4), "float32")
+    w = graph.tensor("w", (3, 5), "float32", data=np.ones((3, 5), np.float32))
+    y, z = graph.tensor("y", (1, 3), "float32"), graph.tensor("z", (1, 3), "float32")
+    graph.operator("FULLY_CONNECTED", [x, w], [y])
+    graph.operator("ADD", [y, y], [z])
+    data = packed(graph.model([x], [z], signature=("serving_default", ["x"], ["z"])))
+    run = Run(parse(data, where="it"), 1, {"x": np.ones((2, 1, 4), np.float32)}, threads=1)
+    with pytest.raises(ToolFailed, match="does not run"):
+        run.advance(1)

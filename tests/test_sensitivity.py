@@ -1,0 +1,151 @@
+"""What each layer costs when it alone is quantised."""
+
+from __future__ import annotations
+
+import hypothesis.extra.numpy as np_strategies
+import numpy as np
+import pytest
+from debug_models import FIRST, KEY, SAMPLES, SECOND, two_dense
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_tflite import Graph, packed
+
+from edgeconv.nouns import MAX_SNR_DB, Sensitivity
+from edgeconv.quantize.calibrate import Feed
+from edgeconv.quantize.sensitivity import JUDGING_SAMPLES, _rounded, judging_feeds, sensitivities
+
+# The quantiser asks for this mode itself.
+pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
+
+
+def feeds(samples: np.ndarray = SAMPLES, batch: int = 1) -> dict[str, Feed]:
+    return {KEY: Feed({"x": samples}, batch)}
+
+
+def one_weight_twice() -> bytes:
+    """y = W W x, both layers reading one tensor."""
+    graph = Graph()
+    x = graph.tensor("x", (1, 6), "float32", dynamic=True)
+    weights = graph.tensor("w", (6, 6), "float32", data=FIRST[:, :6])
+    hidden = graph.tensor("once", (1, 6), "float32", dynamic=True)
+    out = graph.tensor("twice", (1, 6), "float32", dynamic=True)
+    graph.operator("FULLY_CONNECTED", [x, weights, -1], [hidden])
+    graph.operator("FULLY_CONNECTED", [hidden, weights, -1], [out])
+    return packed(graph.model([x], [out], signature=(KEY, ["x"], ["y"])))
+
+
+def four_bits(weights: np.ndarray) -> np.ndarray:
+    """Each row rounded to multiples of a seventh of its largest magnitude."""
+    scales = np.abs(weights).max(axis=1, keepdims=True) / 7
+    return np.rint(weights / scales) * scales
+
+
+def decibels(want: np.ndarray, have: np.ndarray) -> float:
+    return float(10 * np.log10(np.var(want) / np.mean((have - want) ** 2)))
+
+
+def by_layer(found: tuple[Sensitivity, ...]) -> dict[tuple[str, str], float]:
+    return {(one.layer, one.precision): one.snr_db for one in found}
+
+
+def test_four_bit_weights_cost_what_rounding_them_alone_costs():
+    found = by_layer(sensitivities(two_dense(), feeds(), ["int4"], threads=1))
+    x = SAMPLES[-JUDGING_SAMPLES:].astype(np.float64)
+    want = x @ FIRST.T @ SECOND.T
+    assert found == {
+        ("net/first;net/Relu", "int4"): pytest.approx(
+            decibels(want, x @ four_bits(FIRST).T @ SECOND.T), abs=0.01
+        ),
+        ("net/second", "int4"): pytest.approx(
+            decibels(want, x @ FIRST.T @ four_bits(SECOND).T), abs=0.01
+        ),
+    }
+
+
+def test_of_weights_that_two_layers_share_one_use_is_rounded_at_a_time():
+    found = by_layer(sensitivities(one_weight_twice(), feeds(SAMPLES[:, :6]), ["int4"], threads=1))
+    x = SAMPLES[-JUDGING_SAMPLES:, :6].astype(np.float64)
+    weights = FIRST[:, :6]
+    want = x @ weights.T @ weights.T
+    once = decibels(want, x @ four_bits(weights).T @ weights.T)
+    twice = decibels(want, x @ weights.T @ four_bits(weights).T)
+    assert abs(once - twice) > 0.1
+    assert found["once", "int4"] == pytest.approx(once, abs=0.01)
+    assert found["twice", "int4"] == pytest.approx(twice, abs=0.01)
+
+
+def test_the_layer_with_outliers_is_the_worst_and_more_bits_cost_less():
+    found = by_layer(sensitivities(two_dense(), feeds(), ["int4", "int8", "int16x8"], threads=1))
+    assert min(found, key=found.__getitem__) == ("net/second", "int4")
+    for layer in ("net/first;net/Relu", "net/second"):
+        assert found[layer, "int4"] < found[layer, "int8"] < found[layer, "int16x8"] < MAX_SNR_DB
+
+
+def test_the_errors_of_the_layers_alone_add_up_to_that_of_all_of_them():
+    from edgeconv.nouns import Recipe
+    from edgeconv.quantize.engine import quantize_bytes
+    from edgeconv.quantize.graph import CalibratedGraph
+    from edgeconv.quantize.outcome import answers, lowest_snr_db
+
+    graph = CalibratedGraph(two_dense(), feeds(), threads=1)
+    ranges = graph.fitted("minmax", bits=8).ranges
+    made = quantize_bytes(graph.model, Recipe(name="int8"), ranges)
+    judging = judging_feeds(graph.feeds)
+    whole = lowest_snr_db(
+        answers(graph.model, judging, threads=1), answers(made, judging, threads=1)
+    )
+    found = sensitivities(two_dense(), feeds(), ["int8"], threads=1)
+    assert len(found) == 2
+    added = -10 * np.log10(sum(10 ** (-one.snr_db / 10) for one in found))
+    # The tensor between two layers counts for both: their error is twice the whole at most.
+    assert added - 0.5 < whole < added + 3.5
+
+
+def test_weights_of_8_bits_alone_cost_less_than_activations_too():
+    both = by_layer(sensitivities(two_dense(), feeds(), ["int8"], threads=1))
+    alone = by_layer(sensitivities(two_dense(), feeds(), ["int8"], threads=1, weights_only=True))
+    assert both.keys() == alone.keys()
+    assert all(alone[layer] > both[layer] for layer in both)
+
+
+def test_what_is_in_float_costs_nothing_and_what_cannot_be_quantised_has_no_entry():
+    found = sensitivities(two_dense(absolute=True), feeds(), ["float32", "int8"], threads=1)
+    assert {one.layer for one in found if one.precision == "int8"} == {
+        "net/first;net/Relu",
+        "net/second",
+    }
+    floats = {one.layer: one.snr_db for one in found if one.precision == "float32"}
+    assert floats == dict.fromkeys(("net/first;net/Relu", "net/abs", "net/second"), MAX_SNR_DB)
+
+
+def test_a_layer_says_its_operator_and_how_many_weights_it_has():
+    found = sensitivities(two_dense(), feeds(), ["float16"], threads=1)
+    assert [(one.operator, one.weights) for one in found] == [
+        ("FULLY_CONNECTED", 48),
+        ("FULLY_CONNECTED", 24),
+    ]
+    assert all(50 < one.snr_db < MAX_SNR_DB for one in found)
+
+
+@pytest.mark.parametrize(("samples", "batch", "judging"), [(48, 1, 32), (20, 1, 20), (48, 48, 48)])
+def test_the_last_samples_judge_in_whole_batches(samples: int, batch: int, judging: int):
+    feed = judging_feeds(feeds(SAMPLES[:samples], batch))[KEY]
+    assert feed.samples == judging
+    rows = np.concatenate([batch["x"] for batch in feed])
+    np.testing.assert_array_equal(rows, SAMPLES[samples - judging : samples])
+
+
+_WEIGHTS = np_strategies.arrays(
+    np.float32, (3, 2, 2, 4), elements=st.floats(-100, 100, width=32, allow_subnormal=False)
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(_WEIGHTS, st.sampled_from(["CONV_2D", "DEPTHWISE_CONV_2D"]))
+def test_rounding_is_within_half_a_step_of_its_own_channel(weights: np.ndarray, operator: str):
+    done = _rounded(weights, operator, "int4")
+    axes = (0, 1, 2) if operator == "DEPTHWISE_CONV_2D" else (1, 2, 3)
+    # A channel that is next to nothing beside the largest has no scale of its own.
+    floor = np.abs(weights).max() / 7 * 1e-6
+    steps = np.maximum(np.abs(weights).max(axis=axes, keepdims=True) / 7, floor)
+    assert (np.abs(done - weights) <= steps * 0.5001 + 1e-30).all()

@@ -1,0 +1,209 @@
+"""The halves of the samples, options that cannot be, and the recipe as a file."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgeconv.cli.configured import context_of, read_config
+from edgeconv.cli.convert import convert_of
+from edgeconv.data import open_samples, parse_preprocessing
+from edgeconv.data.load import Source
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.nouns import LayerRule, Loss, SourceModel, TensorSpec, TuningTrial
+from edgeconv.quantize.recipes import make_recipes
+from edgeconv.tune.advice import advice, can_be_trained
+from edgeconv.tune.asked import Limits, Wanted, refuse, uniform
+from edgeconv.tune.parts import archive_of, part_of, parted, refuse_shared
+from edgeconv.tune.recipe_file import recipe_text
+
+X = TensorSpec(name="x", shape=(-1, 3), dtype="float32")
+
+
+def source(count: int, classes: int = 3, *, labels: bool = True) -> Source:
+    x = np.arange(count * 3, dtype=np.float32).reshape(count, 3)
+    numbers = np.arange(count) % classes if labels else None
+    return Source("made.npz", (X,), {"x": x}, numbers, is_text=False, preprocessing={})
+
+
+def first_column(part: Source) -> list[float]:
+    return part.take(np.arange(part.count)).arrays["x"][:, 0].tolist()
+
+
+@given(st.integers(40, 400), st.integers(1, 7), st.sampled_from([1, 4, 8]))
+@settings(max_examples=60, deadline=None)
+def test_no_sample_is_in_both_halves_and_the_fresh_one_is_no_smaller(count, classes, batch):
+    parts = parted(source(count, classes), None, 0.005, batch)
+    searched, fresh = set(first_column(parts.search)), set(first_column(parts.fresh))
+    assert not searched & fresh
+    assert len(searched) + len(fresh) == count // batch * batch
+    assert len(fresh) >= len(searched) >= count // 2 - batch
+    assert not len(searched) % batch
+    assert not len(fresh) % batch
+
+
+def test_both_halves_have_equal_shares_of_the_labels_and_are_the_same_each_time():
+    parts, again = (parted(source(300), None, 0.005, 1) for _ in range(2))
+    for part in (parts.search, parts.fresh):
+        assert part.labels is not None
+        assert np.bincount(part.labels).tolist() == [50, 50, 50]
+    assert first_column(parts.search) == first_column(again.search)
+
+
+def test_a_label_stays_with_its_sample():
+    parts = parted(source(90, 5), None, 0.005, 1)
+    for part in (parts.search, parts.fresh):
+        assert part.labels is not None
+        assert [int(x / 3) % 5 for x in first_column(part)] == part.labels.tolist()
+
+
+def test_no_more_samples_are_used_than_are_asked_for():
+    parts = parted(source(300), 120, 0.005, 1)
+    assert (parts.search.count, parts.fresh.count) == (60, 60)
+
+
+def test_too_few_samples_are_refused_with_the_number_that_is_wanted():
+    with pytest.raises(InputRefused, match=r"39 samples.*at least 40") as refused:
+        parted(source(39), None, 0.005, 1)
+    assert "wants 400" in refused.value.hint
+    with pytest.raises(InputRefused, match="30 samples"):
+        parted(source(100), 30, 0.01, 1)
+
+
+def test_the_calibration_file_has_search_samples_only_and_equal_bytes(tmp_path: Path):
+    parts = parted(source(100), None, 0.005, 1)
+    content = archive_of(parts.search, 1)
+    assert content == archive_of(parts.search, 1)
+    with np.load(io.BytesIO(content)) as archive:
+        assert archive.files == ["x"]
+        assert set(archive["x"][:, 0]) <= set(first_column(parts.search))
+        assert len(archive["x"]) == 50
+    (tmp_path / "c.npz").write_bytes(content)
+    assert open_samples(str(tmp_path / "c.npz"), (X,)).count == 50
+
+
+def test_the_calibration_file_has_what_is_stored_and_not_what_preprocessing_makes(tmp_path: Path):
+    steps = parse_preprocessing("scale=1/255")
+    stored = np.tile(np.arange(100, dtype=np.uint8)[:, None], (1, 3))
+    np.savez(tmp_path / "d.npz", x=stored)
+    opened = open_samples(str(tmp_path / "d.npz"), (X,), preprocessing=steps)
+    parts = parted(opened, None, 0.5, 1)
+    with np.load(io.BytesIO(archive_of(parts.search, 1))) as archive:
+        assert archive["x"].dtype == np.uint8
+
+
+def test_calibration_samples_that_are_fresh_ones_too_are_refused():
+    parts = parted(source(100), None, 0.5, 1)
+    with pytest.raises(InputRefused, match=r"50 of 100 samples .* are among the fresh"):
+        refuse_shared(source(100), parts.fresh)
+    refuse_shared(parts.search, parts.fresh)
+    # One of forty is by chance.
+    few = first_column(parts.search)[:39] + first_column(parts.fresh)[:1]
+    mostly = part_of(source(100), np.array([int(x / 3) for x in few]))
+    refuse_shared(mostly, parts.fresh)
+
+
+def test_pictures_of_several_sizes_need_calibration_samples_of_their_own():
+    class Pictures:
+        def __len__(self) -> int:
+            return 60
+
+        def __getitem__(self, index: int) -> np.ndarray:
+            return np.zeros((3 + index % 2,), np.uint8)
+
+    opened = Source("p", (X,), {"x": Pictures()}, None, is_text=False, preprocessing={})
+    with pytest.raises(InputRefused, match="several shapes") as refused:
+        archive_of(parted(opened, None, 0.5, 1).search, 1)
+    assert "--calibration" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limits", "said"),
+    [
+        ({"max_drop": -0.1}, {}, "--max-drop -0.1 is not in 0 to 1"),
+        ({"max_drop": 1.5}, {}, "--max-drop 1.5 is not in 0 to 1"),
+        ({"max_drop": float("nan")}, {}, "--max-drop nan"),
+        ({"max_drop": 0.01}, {"trials": 0}, "--trials 0"),
+        ({"max_drop": 0.01}, {"seconds": 0.0}, "--time-limit-s 0"),
+        ({"max_drop": 0.01}, {"seconds": float("nan")}, "--time-limit-s nan"),
+        ({"max_drop": 0.01, "samples": 0}, {}, "--samples 0"),
+        ({"max_drop": 0.01, "batch": 0}, {}, "--batch 0"),
+        ({"max_drop": 0.01, "recipes": ("int8", "qat")}, {}, "qat is training"),
+        ({"max_drop": 0.01, "recipes": ("int9",)}, {}, "unknown recipe 'int9'"),
+    ],
+)
+def test_what_cannot_be_is_refused(wanted, limits, said: str):
+    with pytest.raises(UsageError) as refused:
+        refuse(Wanted(**wanted), Limits(**limits))
+    assert said in str(refused.value)
+
+
+def test_the_uniform_recipes_are_tried_from_the_cheapest_and_float32_for_latency_only():
+    size = uniform(Wanted(max_drop=0.01), 500)
+    assert [r.name for r in size][:3] == ["weight-only-int4", "int8x4", "int8"]
+    assert "float32" not in [r.name for r in size]
+    assert size[1].methods == ("auto",)
+    assert size[1].calibration_range == "auto"
+    latency = uniform(Wanted(max_drop=0.01, objective="latency"), 500)
+    assert "float32" in [r.name for r in latency]
+
+
+def test_with_few_calibration_samples_nothing_is_chosen_by_them():
+    (recipe,) = uniform(Wanted(max_drop=0.01, recipes=("int8",)), 55)
+    assert (recipe.methods, recipe.calibration_range) == ((), "minmax")
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
+
+
+@given(st.lists(NAMES, unique=True, max_size=4), st.sampled_from(["int8", "int8x4", "dynamic"]))
+@settings(max_examples=40, deadline=None)
+def test_the_recipe_file_says_the_same_recipe(tmp_path_factory, names, to):
+    layers = [LayerRule(pattern=f"a/{name}", precision="int8") for name in names]
+    ranges = {"calibration_range": "mse"} if to != "dynamic" else {}
+    (recipe,) = make_recipes(
+        [to], engine="litert", methods=["rounding"], layers=layers, allow_float=["*"], **ranges
+    )
+    text = recipe_text(recipe, Wanted(max_drop=0.01, batch=1), "c.npz", "scale=1/255")
+    file = tmp_path_factory.mktemp("recipe") / "m.recipe.toml"
+    file.write_text(text, encoding="utf-8")
+    context = context_of(read_config(file), "convert", ["model.tflite"])
+    asked: dict = {}
+
+    def convert(*args: object, **options: object) -> None:
+        asked.update(options, recipes=args[2])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("edgeconv.pipeline.convert", convert)
+        convert_of(context, lambda _: None)
+    assert asked["recipes"] == (recipe,)
+    assert asked["calibration"] == {"": str(file.parent / "c.npz")}
+    assert (asked["preprocess"], asked["batch"]) == ("scale=1/255", 1)
+
+
+def lost(name: str, drop: float) -> TuningTrial:
+    (recipe,) = make_recipes([name])
+    loss = Loss(value=0.9 - drop, drop=drop, samples=100, variance=0.1)
+    return TuningTrial(name=name, recipe=recipe, loss=loss)
+
+
+def test_the_advice_has_the_shares_as_measured_and_the_command(tmp_path: Path):
+    keras = SourceModel(path="/m/a b.keras", kind="keras", name="a", sha256="0", size_bytes=1)
+    trials = [lost("int8", 0.04), lost("weight-only-int8", 0.01)]
+    said, command = advice(keras, Wanted(max_drop=0.005), trials, "")
+    assert "25% are there with 8-bit weights alone" in said
+    assert "at most these 0.0400" in said
+    assert command.startswith("edgeconv convert '/m/a b.keras' --to qat --training TRAIN.npz")
+    assert advice(keras, Wanted(max_drop=0.05), trials, "") == ()
+
+
+def test_qat_takes_what_has_its_layers(tmp_path: Path):
+    saved = SourceModel(path=str(tmp_path), kind="saved_model", name="a", sha256="0", size_bytes=1)
+    assert not can_be_trained(saved)
+    (tmp_path / "keras_metadata.pb").touch()
+    assert can_be_trained(saved)
