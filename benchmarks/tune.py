@@ -26,17 +26,17 @@ from edgeconv.measure.environment import environment
 from edgeconv.measure.measuring import Measuring
 from edgeconv.measure.subjects import find_subjects, float_inputs
 from edgeconv.stages import Execution
-from edgeconv.tune.asked import Limits, Wanted, uniform
-from edgeconv.tune.judge import opened_judges
-from edgeconv.tune.samples import samples_of
-from edgeconv.tune.tuning import tune
+from edgeconv.tuning.asked import Limits, Wanted, uniform
+from edgeconv.tuning.flow import tune
+from edgeconv.tuning.judge import opened_judges
+from edgeconv.tuning.samples import samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from benchmarks.quality_models import Subject
     from edgeconv.nouns import Loss, Tuning
-    from edgeconv.tune.judge import Judge
+    from edgeconv.tuning.judge import Judge
 
 BUDGET = 0.005
 MOST_S = 600.0

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from edgeconv.pipeline import convert, qat
     from edgeconv.source import inspect_model, load
     from edgeconv.training.baseline import train
+    from edgeconv.tuning.flow import tune
 
 __version__ = "0.1.0"
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "load",
     "qat",
     "train",
+    "tune",
 ]
 
 _VERBS = {
@@ -44,6 +46,7 @@ _VERBS = {
     "load": "edgeconv.source",
     "qat": "edgeconv.pipeline",
     "train": "edgeconv.training.baseline",
+    "tune": "edgeconv.tuning.flow",
 }
 
 

@@ -39,7 +39,7 @@ LAYERS = (
     ("__main__", "pytest_plugin"),
     ("cli",),
     ("demo",),
-    ("gate", "build", "tune"),
+    ("gate", "build", "tuning"),
     ("pipeline",),
     ("publish", "measure", "embed"),
     ("stages",),

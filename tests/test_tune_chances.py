@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeconv.nouns import Accuracy, Confirmation, LayerRule, Loss, Recipe, TuningTrial
-from edgeconv.tune.chances import LIKELY, chance_within, enough_samples, loss_of
-from edgeconv.tune.confirming import next_to_confirm
+from edgeconv.tuning.chances import LIKELY, chance_within, enough_samples, loss_of
+from edgeconv.tuning.confirming import next_to_confirm
 
 BUDGET = 0.005
 

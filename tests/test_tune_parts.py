@@ -17,10 +17,10 @@ from edgeconv.data.load import Source
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.nouns import LayerRule, Loss, SourceModel, TensorSpec, TuningTrial
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.tune.advice import advice, can_be_trained
-from edgeconv.tune.asked import Limits, Wanted, refuse, uniform
-from edgeconv.tune.parts import archive_of, part_of, parted, refuse_shared
-from edgeconv.tune.recipe_file import recipe_text
+from edgeconv.tuning.advice import advice, can_be_trained
+from edgeconv.tuning.asked import Limits, Wanted, refuse, uniform
+from edgeconv.tuning.parts import archive_of, part_of, parted, refuse_shared
+from edgeconv.tuning.recipe_file import recipe_text
 
 X = TensorSpec(name="x", shape=(-1, 3), dtype="float32")
 

@@ -20,9 +20,9 @@ from edgeconv.nouns import (
     TuningTrial,
 )
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.tune.chances import LIKELY, LIKELY_OF_MANY, SURE, chance_within
-from edgeconv.tune.confirming import MOST, closest, next_to_confirm
-from edgeconv.tune.search import Space, cheapest, in_order, is_candidate, pareto, search
+from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE, chance_within
+from edgeconv.tuning.confirming import MOST, closest, next_to_confirm
+from edgeconv.tuning.search import Space, cheapest, in_order, is_candidate, pareto, search
 
 BUDGET = 0.005
 SAMPLES = 100_000

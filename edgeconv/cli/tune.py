@@ -14,7 +14,7 @@ from edgeconv.nouns import Objective
 from edgeconv.plugins import METRICS
 
 if TYPE_CHECKING:
-    from edgeconv.tune.asked import Wanted
+    from edgeconv.tuning.asked import Wanted
 
 
 @click.command("tune", cls=Configured)
@@ -124,8 +124,8 @@ def command(ctx: click.Context, /, model: str, data_source: str, **options: Any)
     again. Exit code 1 if nothing is within the budget on samples that the search never saw.
     """
     from edgeconv.report.tuning import tuning_lines
-    from edgeconv.tune.asked import Limits
-    from edgeconv.tune.tuning import tune
+    from edgeconv.tuning.asked import Limits
+    from edgeconv.tuning.flow import tune
 
     with progress(quiet=options["quiet"]) as on_progress:
         tuning = tune(
@@ -145,7 +145,7 @@ def command(ctx: click.Context, /, model: str, data_source: str, **options: Any)
 
 
 def _wanted(options: dict[str, Any]) -> Wanted:
-    from edgeconv.tune.asked import Wanted
+    from edgeconv.tuning.asked import Wanted
 
     return Wanted(
         recipes=tuple(comma_list(options["recipes"])),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.quantize.engine import quantize_bytes
+from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.refine.refining import MIN_SAMPLES, refined
 from edgeconv.quantize.rules import ruled_layers, weight_bits
 from edgeconv.tflite import with_uint8_io
@@ -45,7 +46,7 @@ def make(
     Raises `ToolFailed` with the quantiser's reason, `UsageError` for rules that do not fit the
     graph and for fewer samples than a method needs.
     """
-    _refuse_few_samples(graph, setting)
+    _refuse_few_samples(graph, recipe, setting)
     notes: tuple[str, ...] = ()
     if "equalisation" in setting.methods:
         graph, notes = graph.equalised
@@ -94,13 +95,17 @@ def _with_io(model: bytes, recipe: Recipe) -> bytes:
     return with_uint8_io(model, **uint8) if any(uint8.values()) else model
 
 
-def _refuse_few_samples(graph: CalibratedGraph, setting: Setting) -> None:
-    for method in setting.methods:
-        wanted = 1 if method == "equalisation" else MIN_SAMPLES[method]
+def _refuse_few_samples(graph: CalibratedGraph, recipe: Recipe, setting: Setting) -> None:
+    wanted: dict[str, int] = {
+        method: MIN_SAMPLES[method] for method in setting.methods if method != "equalisation"
+    }
+    if recipe.has_ranges:
+        wanted |= {m: n for m, n in RANGE_SAMPLES.items() if m == setting.calibration_range}
+    for name, count in wanted.items():
         for key, feed in graph.feeds.items():
-            if feed.samples < wanted:
+            if feed.samples < count:
                 raise UsageError(
-                    f"{method} needs at least {wanted} calibration samples, and there are "
+                    f"{name} needs at least {count} calibration samples, and there are "
                     f"{feed.samples} for signature {key!r}",
-                    hint="give more with --calibration and --samples, or leave the method out",
+                    hint="give more with --calibration and --samples, or leave it out",
                 )

@@ -16,7 +16,7 @@ from edgeconv.quantize.sensitivity import SensitivityJob, measure_sensitivities
 from edgeconv.quantize.worker import QuantizePart
 from edgeconv.store import hash_of, publish_bytes, read_noun, sha256_file
 from edgeconv.tasks import start_task
-from edgeconv.tune.chances import LIKELY, chance_within
+from edgeconv.tuning.chances import LIKELY, chance_within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from edgeconv.nouns import Artifact, Objective, Precision, Recipe
     from edgeconv.stages import Execution
-    from edgeconv.tune.judge import Judge
+    from edgeconv.tuning.judge import Judge
 
 # A conversion that has begun may at least start its children.
 _LEAST_S = 10.0

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edgeconv.nouns import SourceModel, TuningTrial
-    from edgeconv.tune.asked import Wanted
+    from edgeconv.tuning.asked import Wanted
 
 # tf_keras writes it into its SavedModels; without it there are no layers to train.
 _KERAS = "keras_metadata.pb"

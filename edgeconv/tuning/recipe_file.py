@@ -9,7 +9,7 @@ from edgeconv.nouns import CALIBRATED
 
 if TYPE_CHECKING:
     from edgeconv.nouns import Recipe
-    from edgeconv.tune.asked import Wanted
+    from edgeconv.tuning.asked import Wanted
 
 _WITHOUT_METHODS = ("float32", "float16")
 

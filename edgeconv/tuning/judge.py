@@ -23,7 +23,7 @@ from edgeconv.measure.rounds import time_in_rounds
 from edgeconv.measure.sampled import Sampled
 from edgeconv.measure.timing import latency_of
 from edgeconv.runtimes.interface import Model, Timing
-from edgeconv.tune.chances import loss_of
+from edgeconv.tuning.chances import loss_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

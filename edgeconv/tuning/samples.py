@@ -13,12 +13,12 @@ from edgeconv.config.sources import source_within
 from edgeconv.data.preprocessing import describe, parse_preprocessing
 from edgeconv.nouns import DataIdentity
 from edgeconv.store import publish_all
-from edgeconv.tune.parts import Parts, archive_of, parted, refuse_shared
+from edgeconv.tuning.parts import Parts, archive_of, parted, refuse_shared
 
 if TYPE_CHECKING:
     from edgeconv.nouns import TensorSpec
     from edgeconv.stages import Execution
-    from edgeconv.tune.asked import Wanted
+    from edgeconv.tuning.asked import Wanted
 
 # The order of the layers by sensitivity hardly changes with more.
 _RANKING = 128

@@ -9,7 +9,7 @@ import msgspec
 from edgeconv.errors import UsageError
 from edgeconv.nouns import QAT, Objective
 from edgeconv.quantize.recipes import make_recipes, recipe_names
-from edgeconv.tune.search import ORDERS, in_order
+from edgeconv.tuning.search import ORDERS, in_order
 
 if TYPE_CHECKING:
     from edgeconv.nouns import Recipe, RecipeName

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeconv.tune.chances import SURE
-from edgeconv.tune.search import cheapest, is_candidate
+from edgeconv.tuning.chances import SURE
+from edgeconv.tuning.search import cheapest, is_candidate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

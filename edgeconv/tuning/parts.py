@@ -14,7 +14,7 @@ import numpy as np
 from edgeconv import data
 from edgeconv.data.checks import as_written
 from edgeconv.errors import InputRefused
-from edgeconv.tune.chances import LEAST_SAMPLES, enough_samples
+from edgeconv.tuning.chances import LEAST_SAMPLES, enough_samples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

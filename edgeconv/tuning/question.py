@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from edgeconv.nouns import SourceModel
     from edgeconv.stages import Execution
-    from edgeconv.tune.asked import Limits, Wanted
+    from edgeconv.tuning.asked import Limits, Wanted
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeconv.tune.chances import enough_samples
-from edgeconv.tune.search import cheapest
+from edgeconv.tuning.chances import enough_samples
+from edgeconv.tuning.search import cheapest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edgeconv.nouns import Loss, Objective, TuningTrial
-    from edgeconv.tune.asked import Wanted
-    from edgeconv.tune.samples import Samples
+    from edgeconv.tuning.asked import Wanted
+    from edgeconv.tuning.samples import Samples
 
 _MIB = 1 << 20
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from edgeconv.nouns import CALIBRATED, LayerRule
-from edgeconv.tune.chances import LIKELY, LIKELY_OF_MANY, SURE
+from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence

@@ -25,23 +25,23 @@ from edgeconv.store import (
     tool_versions,
     writable_directory,
 )
-from edgeconv.tune.advice import advice
-from edgeconv.tune.asked import Limits, Wanted, refuse
-from edgeconv.tune.confirming import closest
-from edgeconv.tune.finding import found
-from edgeconv.tune.judge import AGREEMENT, opened_judges
-from edgeconv.tune.notes import notes_on
-from edgeconv.tune.question import Question
-from edgeconv.tune.recipe_file import recipe_text
-from edgeconv.tune.samples import Samples, samples_of
-from edgeconv.tune.search import pareto
-from edgeconv.tune.workshop import Made, Workshop
+from edgeconv.tuning.advice import advice
+from edgeconv.tuning.asked import Limits, Wanted, refuse
+from edgeconv.tuning.confirming import closest
+from edgeconv.tuning.finding import found
+from edgeconv.tuning.judge import AGREEMENT, opened_judges
+from edgeconv.tuning.notes import notes_on
+from edgeconv.tuning.question import Question
+from edgeconv.tuning.recipe_file import recipe_text
+from edgeconv.tuning.samples import Samples, samples_of
+from edgeconv.tuning.search import pareto
+from edgeconv.tuning.workshop import Made, Workshop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edgeconv.nouns import Artifact
-    from edgeconv.tune.judge import Judge
+    from edgeconv.tuning.judge import Judge
 
 
 def tune(

@@ -9,20 +9,20 @@ import msgspec
 
 from edgeconv.nouns import Confirmation, TuningTrial
 from edgeconv.tflite import float_layers
-from edgeconv.tune.asked import uniform
-from edgeconv.tune.chances import LIKELY, LIKELY_OF_MANY, SURE
-from edgeconv.tune.confirming import MOST, next_to_confirm
-from edgeconv.tune.notes import progress_line
-from edgeconv.tune.search import Space, search
-from edgeconv.tune.workshop import TimeIsUp
+from edgeconv.tuning.asked import uniform
+from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE
+from edgeconv.tuning.confirming import MOST, next_to_confirm
+from edgeconv.tuning.notes import progress_line
+from edgeconv.tuning.search import Space, search
+from edgeconv.tuning.workshop import TimeIsUp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from edgeconv.nouns import Recipe
-    from edgeconv.tune.asked import Limits, Wanted
-    from edgeconv.tune.judge import Judge
-    from edgeconv.tune.workshop import Workshop
+    from edgeconv.tuning.asked import Limits, Wanted
+    from edgeconv.tuning.judge import Judge
+    from edgeconv.tuning.workshop import Workshop
 
 Stopped = Literal["", "time", "trials"]
 
