@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from tiny_tflite import Graph, packed
 
 from edgeconv.errors import UsageError
@@ -178,3 +179,39 @@ def test_what_a_rule_leaves_in_float_is_said_with_the_file():
 def test_a_rule_for_the_last_layer_leaves_the_models_output_as_asked():
     (output,) = summarise(made("int8", f"{THIRD}=int16x8"), where="it").signatures[0].outputs
     assert output.dtype == "float32"
+
+
+def wide_dense() -> bytes:
+    """One dense layer of 64 to 32."""
+    rng = np.random.default_rng(5)
+    graph = Graph()
+    x = graph.tensor("x", (1, 64), "float32")
+    y = graph.tensor("y", (1, 32), "float32")
+    weights = rng.normal(size=(32, 64)).astype(np.float32)
+    w = graph.tensor("w", (32, 64), "float32", data=weights)
+    b = graph.tensor("b", (32,), "float32", data=np.zeros(32, np.float32))
+    graph.operator("FULLY_CONNECTED", [x, w, b], [y])
+    return packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
+
+
+def run_with(data: bytes, resolver: str, rows: np.ndarray) -> np.ndarray:
+    interpreter = Interpreter(
+        model_content=data, experimental_op_resolver_type=getattr(OpResolverType, resolver)
+    )
+    runner = interpreter.get_signature_runner()
+    return np.concatenate([runner(x=row[None])["y"] for row in rows])
+
+
+def test_a_dense_layer_of_4_bits_and_float_inputs_is_right_without_the_delegate_too():
+    """LiteRT's own kernel takes -8 for something else in rows of 32 inputs or more."""
+    rng = np.random.default_rng(6)
+    samples = rng.normal(size=(200, 64)).astype(np.float32)
+    graph = CalibratedGraph(wide_dense(), {"serving_default": Feed({"x": samples}, 1)}, threads=1)
+    asked = recipe("dynamic", "FULLY_CONNECTED=int4")
+    data = make(graph, asked, Setting("minmax", ("bias-correction", "rounding"))).model
+    given = samples[:40]
+    on, off = (
+        run_with(data, kind, given) for kind in ("AUTO", "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
+    )
+    # Each rounds the inputs its own way.
+    assert np.max(np.abs(on - off)) < 0.02 * np.ptp(on)

@@ -130,7 +130,8 @@ _SIDES = ("input", "output")
     "layers",
     multiple=True,
     metavar="PATTERN=PRECISION",
-    help="Another precision for some layers: float32, float16, int16x8, int8 or int4. PATTERN is "
+    help="Another precision for some layers: float32, float16, int16x8, int8, int4, or "
+    "int4-block32 (a scale for every 32 weights; FULLY_CONNECTED of dynamic). PATTERN is "
     "an operator such as CONV_2D, or a layer's name with * and ?; `edgeconv debug` lists them.",
 )
 @click.option(

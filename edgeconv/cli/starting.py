@@ -97,8 +97,8 @@ def _model(start: Start) -> Iterator[str]:
 
 def _convert(start: Start) -> Iterator[str]:
     yield "[convert]"
-    yield "# float32, float16, dynamic, weight-only-int8, int8, int16x8; or all; or qat, which"
-    yield "# trains on. int8 and int16x8 need calibration samples."
+    yield "# float32, float16, dynamic, weight-only-int8, int8, int16x8; or all; weight-only-int4"
+    yield "# and int8x4, of 4 bits; or qat, which trains on. int8, int16x8 and 4 bits need samples."
     yield f"to = {toml_value(start.recipes)}"
     yield "# Some hundred samples as the model is to see them; see docs/data.md."
     yield _optional("calibration", start.calibration, "calibration.npz")
@@ -109,6 +109,8 @@ def _convert(start: Start) -> Iterator[str]:
     if start.signature and all(tensor.dtype in _FLOATS for tensor in start.signature.inputs):
         yield "# Integers at the ends of the full-integer recipes:"
         yield '# io = ["int8"]'
+    yield "# Post-training methods that keep the accuracy; see docs/methods.md:"
+    yield '# methods = "auto"'
     yield "# The runtime that ships, where the files are proved too:"
     yield '# target-runtime = "tflite-runtime==2.14.0"'
 

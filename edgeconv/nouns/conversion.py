@@ -25,7 +25,7 @@ IoType = Literal["float32", "int8", "uint8", "int16"]
 PostTrainingMethod = Literal["equalisation", "rounding", "bias-correction"]
 # "auto" alone: those that make the error on held-back calibration samples smaller.
 Methods = tuple[Literal["equalisation", "rounding", "bias-correction", "auto"], ...]
-Precision = Literal["float32", "float16", "int16x8", "int8", "int4"]
+Precision = Literal["float32", "float16", "int16x8", "int8", "int4", "int4-block32"]
 
 # Those that need neither training nor a method, which are what `all` means.
 RECIPE_NAMES: tuple[RecipeName, ...] = (
@@ -53,7 +53,9 @@ class LayerRule(Noun, kw_only=True, frozen=True):
     `pattern` is an operator's name such as "CONV_2D", or the name of a layer's output tensor,
     in which * and ? stand for any text and any character. "float32" and "float16" compute in
     float, the latter with weights stored in float16; "int16x8" and "int8" are activations of 16
-    and 8 bits with weights of 8, and "int4" weights of 4 bits.
+    and 8 bits with weights of 8, and "int4" weights of 4 bits. "int4-block32" has a scale for
+    every 32 of them instead of one for a channel: FULLY_CONNECTED layers of the recipe dynamic
+    take that, where the number of their inputs divides by 32.
     """
 
     pattern: str

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 _HELD_BACK_SHARE = 5
 _FEWEST, _MOST = 8, 128
 MIN_SAMPLES_TO_CHOOSE = _FEWEST * _HELD_BACK_SHARE
-# What is not better by so much is no better: it is what other samples would change.
-_MARGIN_DB = 0.1
+# What is not better by so much is no better: it is what other samples would change. A narrower
+# range gives something up for sure, and has to be worth it.
+_MARGIN_DB, _RANGE_MARGIN_DB = 0.1, 0.5
+_HALVED_DB = 3.0
 _RANGES: tuple[CalibrationRange, ...] = ("minmax", "percentile", "mse", "kl")
 # The cheap ones first.
 _METHODS: tuple[PostTrainingMethod, ...] = ("equalisation", "bias-correction", "rounding")
@@ -50,11 +52,15 @@ class _Tried(NamedTuple):
     def betters(self, other: _Tried) -> bool:
         """Whether its error is clearly smaller, and not at the cost of the largest class.
 
-        An error may shrink where nobody looks, and grow where two classes are close.
+        An error may shrink where nobody looks, and grow where two classes are close. But a few
+        samples are as easily lost by chance, which does not halve an error.
         """
-        if (self.agreement or 0.0) < (other.agreement or 0.0):
+        gain_db = self.snr_db - other.snr_db
+        if (self.agreement or 0.0) < (other.agreement or 0.0) and gain_db < _HALVED_DB:
             return False
-        return self.snr_db > other.snr_db + _MARGIN_DB
+        same_range = self.setting.calibration_range == other.setting.calibration_range
+        margin_db = _MARGIN_DB if same_range else _RANGE_MARGIN_DB
+        return gain_db > margin_db
 
     @property
     def noun(self) -> MethodTrial:

@@ -36,8 +36,9 @@ def quantizer_recipe(
     `ruled` are the layers of another precision. A full-integer recipe keeps the boundary
     integer where an integer type is asked for; uint8 is made from int8 afterwards, since the
     quantiser does not know it, and so are weights of 4 bits, since it knows them for some
-    operators only. `dense_per_tensor` gives the weights of FULLY_CONNECTED one scale instead of
-    one a channel, which older runtimes do not have; a float16 recipe has no scales.
+    operators only; those in blocks it makes itself. `dense_per_tensor` gives the weights of
+    FULLY_CONNECTED one scale instead of one a channel, which older runtimes do not have; a
+    float16 recipe has no scales.
     """
     from ai_edge_quantizer import qtyping, recipe_manager
 
@@ -75,6 +76,8 @@ def _add_rules(manager: Any, recipe: Recipe, ruled: Iterable[RuledLayer]) -> Non
             _add_integers(manager, recipe, scope, activation_bits=16)
         if precision in ("int8", "int4"):
             _add_integers(manager, recipe, scope, activation_bits=8)
+        if precision == "int4-block32":
+            _add_blocks(manager, scope)
 
 
 def _scope(layer: FloatLayer) -> str:
@@ -118,6 +121,13 @@ def _add_integers(
         manager.add_dynamic_config(scope, name, 8, granularity=scales)
     else:
         manager.add_weight_only_config(scope, name, 8, granularity=scales)
+
+
+def _add_blocks(manager: Any, scope: str) -> None:
+    from ai_edge_quantizer import qtyping
+
+    name = qtyping.TFLOperationName.FULLY_CONNECTED
+    manager.add_dynamic_config(scope, name, 4, granularity=qtyping.QuantGranularity.BLOCKWISE_32)
 
 
 def _add_float16(manager: Any, scope: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from edgeconv.quantize.choosing import Chooser
 from edgeconv.quantize.graph import CalibratedGraph
 from edgeconv.quantize.making import Setting, make
 from edgeconv.quantize.outcome import answers, lowest_snr_db
-from edgeconv.quantize.rules import ruled_layers, weight_bits
+from edgeconv.quantize.rules import BLOCKS, ruled_layers, weight_bits
 from edgeconv.quantize.sensitivity import judging_feeds, sensitivities_of
 from edgeconv.quantize.worker import QuantizePart, settle_process
 from edgeconv.tasks import report_progress
@@ -25,7 +26,15 @@ if TYPE_CHECKING:
 
     from edgeconv.tflite import FloatLayer
 
-_BITS: dict[Precision, int] = {"float32": 32, "float16": 16, "int16x8": 8, "int8": 8, "int4": 4}
+_BITS: dict[Precision, float] = {
+    "float32": 32,
+    "float16": 16,
+    "int16x8": 8,
+    "int8": 8,
+    "int4": 4,
+    # With a scale of 16 bits for every 32.
+    "int4-block32": 4.5,
+}
 # So many of the worst layers are tried in another precision.
 _WORST = 6
 
@@ -99,7 +108,7 @@ def debugged_layers(graph: CalibratedGraph, recipe: Recipe) -> tuple[DebuggedLay
             operator=layer.operator,
             place=place,
             weights=layer.weights,
-            weight_bytes=(layer.weights * _BITS[given[name]] + 7) // 8,
+            weight_bytes=math.ceil(layer.weights * _BITS[given[name]] / 8),
             precision=given[name] if name in cost else "float32",
             alone_snr_db=cost.get(name),
         )
@@ -142,7 +151,7 @@ def _parts_of(precision: Precision, recipe: Recipe) -> tuple[Precision, ...]:
 def _lifts(recipe: Recipe) -> tuple[Mapping[Precision, Precision], ...]:
     """The next better precision of a layer by that it has: a mild way, and one to float."""
     if not recipe.full_integer:
-        return ({"int4": "int8", "int8": "float16", "float16": "float32"},)
+        return ({"int4": "int8", BLOCKS: "int8", "int8": "float16", "float16": "float32"},)
     return (
         {"int4": "int8", "int8": "int16x8", "int16x8": "float32"},
         {"int4": "float32", "int8": "float32"},

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import ToolFailed
 from edgeconv.quantize.configuration import quantizer_recipe
-from edgeconv.tflite import without_shape_bridges
+from edgeconv.quantize.rules import BLOCKS
+from edgeconv.tflite import with_sound_blocks, without_shape_bridges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from edgeconv.nouns import Recipe
     from edgeconv.quantize.rules import RuledLayer
@@ -22,7 +23,7 @@ def quantize_bytes(
     float_model: bytes,
     recipe: Recipe,
     ranges: dict[str, Any] | None,
-    ruled: Iterable[RuledLayer] = (),
+    ruled: Collection[RuledLayer] = (),
     *,
     dense_per_tensor: bool = False,
 ) -> bytes:
@@ -31,6 +32,7 @@ def quantize_bytes(
     `ranges` (of `activation_ranges`) are for recipes that have them, `ruled` the layers of
     another precision. Raises `ToolFailed` with the quantiser's reason.
     """
+    import numpy as np
     from ai_edge_quantizer import quantizer
 
     try:
@@ -38,13 +40,17 @@ def quantize_bytes(
         engine.load_quantization_recipe(
             quantizer_recipe(recipe, ruled, dense_per_tensor=dense_per_tensor)
         )
-        made = engine.quantize(
-            ranges if engine.need_calibration else None,
-            enable_progress_bar=False,
-            enable_progress_report=False,
-        ).quantized_model
+        # Of a block of zeros it divides 0 by 0.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            made = engine.quantize(
+                ranges if engine.need_calibration else None,
+                enable_progress_bar=False,
+                enable_progress_report=False,
+            ).quantized_model
     except ENGINE_ERRORS as error:
         raise ToolFailed(f"ai-edge-quantizer: {reason(error)}") from error
+    if any(each.precision == BLOCKS for each in ruled):
+        return with_sound_blocks(bytes(made))
     return without_shape_bridges(bytes(made)) if recipe.full_integer else bytes(made)
 
 

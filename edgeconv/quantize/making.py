@@ -8,7 +8,7 @@ from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.quantize.engine import quantize_bytes
 from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.refine.refining import MIN_SAMPLES, refined
-from edgeconv.quantize.rules import ruled_layers, weight_bits
+from edgeconv.quantize.rules import BLOCKS, rule_notes, ruled_layers, weight_bits
 from edgeconv.tflite import with_uint8_io
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def make(
     if "equalisation" in setting.methods:
         graph, notes = graph.equalised
     ruled = ruled_layers(graph.model, recipe)
+    notes += rule_notes(graph.model, recipe)
     ranges = None
     if recipe.has_ranges:
         bits = 16 if recipe.name == "int16x8" else 8
@@ -61,7 +62,7 @@ def make(
     )
     layerwise = frozenset(method for method in setting.methods if method != "equalisation")
     bits_by_layer = weight_bits(graph.model, recipe, ruled)
-    four_bit: tuple[str, ...] = ()
+    four_bit = tuple(name for name, one in ruled.items() if one.precision == BLOCKS)
     if layerwise or bits_by_layer:
         done = refined(
             model,
@@ -72,7 +73,8 @@ def make(
             threads=graph.threads,
         )
         model, notes = done.model, notes + done.notes
-        four_bit = tuple(layer.name for layer in done.layers if layer.bits == 4)
+        if done.layers:
+            four_bit = tuple(layer.name for layer in done.layers if layer.bits == 4)
         _refuse_none_of_four_bits(recipe, bits_by_layer, four_bit, done.notes)
     return Made(
         model=_with_io(model, recipe),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # The precisions that a layer of a recipe without integer activations cannot have.
 _INTEGER_ACTIVATIONS: frozenset[Precision] = frozenset({"int16x8"})
+BLOCKS: Precision = "int4-block32"
 _FLOATS: frozenset[Precision] = frozenset({"float32", "float16"})
 
 
@@ -67,6 +68,21 @@ def ruled_layers(float_model: bytes, recipe: Recipe) -> dict[str, RuledLayer]:
     return found
 
 
+def rule_notes(float_model: bytes, recipe: Recipe) -> tuple[str, ...]:
+    """Which layers with weights a rule for blocks fits that cannot have them."""
+    layers = float_layers(float_model)
+    notes = []
+    for rule in recipe.layers:
+        unable = [one for one in layers if one.weights and not one.can_have_blocks]
+        left = [one.name for one in unable if _fits(rule, one)]
+        if rule.precision == BLOCKS and left:
+            notes.append(
+                f"{_text(rule)} leaves {', '.join(left)} as they are: blocks of 32 weights are "
+                "for FULLY_CONNECTED whose inputs divide by 32"
+            )
+    return tuple(notes)
+
+
 def weight_bits(
     float_model: bytes, recipe: Recipe, ruled: Mapping[str, RuledLayer]
 ) -> dict[str, int]:
@@ -89,15 +105,24 @@ def _fitting(
             f"no layer fits the pattern {rule.pattern!r} of {_text(rule)}",
             hint=f"did you mean {near!r}?" if near else "`edgeconv debug` lists the layers",
         )
-    if rule.precision != "int4":
-        return found
-    four = tuple(layer for layer in found if layer.can_have_four_bits)
-    if not four:
+    able = tuple(layer for layer in found if _takes(layer, rule.precision))
+    if able:
+        return able
+    if rule.precision == BLOCKS:
         raise UsageError(
-            f"{_text(rule)}: none of its {len(found)} layers has weights that could have 4 bits",
-            hint="CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED have",
+            f"{_text(rule)}: none of its {len(found)} layers can have a scale for every 32 weights",
+            hint="FULLY_CONNECTED can, where its inputs divide by 32; int4 has one for a channel",
         )
-    return four
+    raise UsageError(
+        f"{_text(rule)}: none of its {len(found)} layers has weights that could have 4 bits",
+        hint="CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED have",
+    )
+
+
+def _takes(layer: FloatLayer, precision: Precision) -> bool:
+    if precision == BLOCKS:
+        return layer.can_have_blocks
+    return precision != "int4" or layer.can_have_four_bits
 
 
 def _fits(rule: LayerRule, layer: FloatLayer) -> bool:
@@ -106,6 +131,12 @@ def _fits(rule: LayerRule, layer: FloatLayer) -> bool:
 
 
 def _refuse_precision(rule: LayerRule, recipe: Recipe) -> None:
+    if rule.precision == BLOCKS and recipe.name != "dynamic":
+        raise UsageError(
+            f"{_text(rule)}: with the recipe {recipe.name} no kernel takes a scale for every 32 "
+            "weights",
+            hint="choose the recipe dynamic, or int4 for the layer",
+        )
     if rule.precision in _INTEGER_ACTIVATIONS and recipe.name not in FULL_INTEGER:
         raise UsageError(
             f"{_text(rule)}: the recipe {recipe.name} has float activations",

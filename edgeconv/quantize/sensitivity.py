@@ -21,10 +21,11 @@ from edgeconv.quantize.graph import CalibratedGraph
 from edgeconv.quantize.outcome import answers, lowest_snr_db
 from edgeconv.quantize.refine.layers import from_rows, to_rows
 from edgeconv.quantize.refine.rounding import absmax_scales, nearest
-from edgeconv.quantize.rules import RuledLayer
+from edgeconv.quantize.rules import BLOCKS, RuledLayer
 from edgeconv.quantize.worker import QuantizePart
 from edgeconv.tasks import report_progress
 from edgeconv.tflite import float_layers, is_quantized, summarise
+from edgeconv.tflite.blocks import BLOCK
 from edgeconv.tflite.constants import OwnConstants
 from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, serialise, text
 
@@ -94,10 +95,10 @@ def sensitivities(
 
     "int8" and "int16x8" are the layer's weights and activations as ai-edge-quantizer makes them,
     with the minima and maxima of all samples as ranges; with `weights_only`, "int8" is the
-    weights alone. So are "int4" and "float16", rounded to the nearest, those of 4 bits with one
-    scale a channel. A layer that runs in float whatever is asked, or that the quantiser or the
-    runtime refuses, has no entry. The samples of `judging_feeds` judge; the time is linear in the
-    layers.
+    weights alone. So are "int4", "int4-block32" and "float16", rounded to the nearest, those of 4
+    bits with one scale a channel or a block. A layer that runs in float whatever is asked, or
+    that the quantiser or the runtime refuses, has no entry. The samples of `judging_feeds` judge;
+    the time is linear in the layers.
 
     Raises `ToolFailed` where the float graph does not run, and `InputRefused` for samples that
     give senseless ranges. It runs models: call it in a child.
@@ -188,7 +189,7 @@ class _Alone:
 
     def _with_weights(self, layer: FloatLayer, precision: Precision) -> bytes | None:
         """The float graph with the layer's weights as they are after rounding."""
-        if not layer.can_have_four_bits:
+        if not (layer.can_have_blocks if precision == BLOCKS else layer.can_have_four_bits):
             return None
         model = parse(self._graph.model, where=_WHERE)
         constants = OwnConstants(model)
@@ -219,5 +220,6 @@ def _rounded(
     # Each channel of a depthwise layer is a group of its own, whatever it multiplies.
     groups = values.shape[-1] if operator == "DEPTHWISE_CONV_2D" else 1
     rows = to_rows(values.astype(np.float64), operator, groups)
-    done = nearest(rows, absmax_scales(rows, _FOUR), _FOUR).values
+    block = BLOCK if precision == BLOCKS else None
+    done = nearest(rows, absmax_scales(rows, _FOUR, block=block), _FOUR).values
     return from_rows(done, operator, values.shape).astype(np.float32)

@@ -1,5 +1,6 @@
 """Reading and editing .tflite files without running them."""
 
+from edgeconv.tflite.blocks import with_sound_blocks
 from edgeconv.tflite.bounds import activation_bounds, largest_scales
 from edgeconv.tflite.bridges import without_shape_bridges
 from edgeconv.tflite.compatibility import oldest_runtime
@@ -24,6 +25,7 @@ __all__ = [
     "summarise",
     "with_input_shapes",
     "with_softmax_inputs",
+    "with_sound_blocks",
     "with_uint8_io",
     "without_shape_bridges",
     "zero_share",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import InputRefused
 from edgeconv.tflite.edit import DEFAULT_SIGNATURE, tensor_maps
 from edgeconv.tflite.flatbuffer import is_constant, parse, serialise, text
+from edgeconv.tflite.uses import parameter_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -109,7 +110,9 @@ def _needed_buffers(model: ModelT, graph: SubGraphT) -> list[BufferT]:
     """The buffers, emptied where only operators that are gone would read them."""
     from ai_edge_litert.schema_py_generated import BufferT
 
-    used = {index for operator in graph.operators for index in operator.inputs}
+    used = {i for operator in graph.operators for i in operator.inputs if i != -1}
+    for index in tuple(used):
+        used |= parameter_tensors(graph.tensors[index])
     unused = {t.buffer for i, t in enumerate(graph.tensors) if i not in used}
     unused -= {t.buffer for i, t in enumerate(graph.tensors) if i in used}
     unused -= {t.buffer for each in model.subgraphs[1:] for t in each.tensors}

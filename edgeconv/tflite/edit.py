@@ -183,10 +183,15 @@ def _empty_buffer(model: ModelT) -> int:
 
 
 def _quantize_operator(model: ModelT, source: int, target: int) -> OperatorT:
-    from ai_edge_litert.schema_py_generated import BuiltinOptions, OperatorT, QuantizeOptionsT
+    from ai_edge_litert.schema_py_generated import (
+        BuiltinOperator,
+        BuiltinOptions,
+        OperatorT,
+        QuantizeOptionsT,
+    )
 
     return OperatorT(
-        opcodeIndex=_quantize_code(model),
+        opcodeIndex=code_of(model, BuiltinOperator.QUANTIZE),
         inputs=[source],
         outputs=[target],
         builtinOptionsType=BuiltinOptions.QuantizeOptions,
@@ -194,13 +199,28 @@ def _quantize_operator(model: ModelT, source: int, target: int) -> OperatorT:
     )
 
 
-def _quantize_code(model: ModelT) -> int:
-    from ai_edge_litert.schema_py_generated import BuiltinOperator, OperatorCodeT
+def code_of(model: ModelT, operator: int) -> int:
+    """The index of the code of a builtin operator at version 1, added where it is not there."""
+    from ai_edge_litert.schema_py_generated import OperatorCodeT
 
-    quantize = BuiltinOperator.QUANTIZE
     for index, code in enumerate(model.operatorCodes):
-        if max(code.builtinCode, code.deprecatedBuiltinCode) == quantize and code.version == 1:
+        if max(code.builtinCode, code.deprecatedBuiltinCode) == operator and code.version == 1:
             return index
-    code = OperatorCodeT(deprecatedBuiltinCode=quantize, builtinCode=quantize, version=1)
+    code = OperatorCodeT(deprecatedBuiltinCode=operator, builtinCode=operator, version=1)
     model.operatorCodes.append(code)
     return len(model.operatorCodes) - 1
+
+
+def require_version(model: ModelT, operator: OperatorT, version: int) -> None:
+    """Raise the version that the operator declares to at least this."""
+    code = model.operatorCodes[operator.opcodeIndex]
+    if code.version >= version:
+        return
+    wanted = copy.copy(code)
+    wanted.version = version
+    for index, each in enumerate(model.operatorCodes):
+        if vars(each) == vars(wanted):
+            operator.opcodeIndex = index
+            return
+    model.operatorCodes.append(wanted)
+    operator.opcodeIndex = len(model.operatorCodes) - 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from edgeconv.tflite.blocks import BLOCK
 from edgeconv.tflite.flatbuffer import (
     entry_subgraphs,
     is_constant,
@@ -18,7 +19,7 @@ from edgeconv.tflite.uses import shape_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ai_edge_litert.schema_py_generated import ModelT, SubGraphT
+    from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
 
 # Those whose kernels take weights of 4 bits, which are their second input.
 WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
@@ -29,7 +30,8 @@ class FloatLayer(NamedTuple):
 
     `name` is that of its first output tensor, `outputs` all of them. `weights` counts the
     numbers of its largest constant, 0 where it has none. `can_have_four_bits` says whether
-    there is a kernel for its weights in 4 bits.
+    there is a kernel for its weights in 4 bits, `can_have_blocks` whether there is one for
+    those with a scale for every 32 inputs.
     """
 
     name: str
@@ -37,6 +39,7 @@ class FloatLayer(NamedTuple):
     outputs: tuple[str, ...]
     weights: int
     can_have_four_bits: bool
+    can_have_blocks: bool = False
 
 
 def float_layers(data: bytes) -> tuple[FloatLayer, ...]:
@@ -62,7 +65,13 @@ def _layers_of(model: ModelT, graph: SubGraphT) -> Iterator[FloatLayer]:
             name = operator_name(model, operator)
             constants = [_constant(model, graph, index) for index in operator.inputs]
             kernel = name in WEIGHTED and constants[1] > 0
-            yield FloatLayer(outputs[0], name, outputs, max(constants, default=0), kernel)
+            blocks = kernel and name == "FULLY_CONNECTED" and _divides(graph, operator)
+            yield FloatLayer(outputs[0], name, outputs, max(constants, default=0), kernel, blocks)
+
+
+def _divides(graph: SubGraphT, operator: OperatorT) -> bool:
+    shape = shape_of(graph.tensors[operator.inputs[1]])
+    return len(shape) == 2 and shape[1] % BLOCK == 0
 
 
 def _constant(model: ModelT, graph: SubGraphT, index: int) -> int:

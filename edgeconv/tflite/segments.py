@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.tflite.flatbuffer import is_constant, operator_name, serialise
+from edgeconv.tflite.uses import parameter_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -157,10 +158,7 @@ def _read_buffers(model: ModelT, graph: SubGraphT) -> list[BufferT]:
 
     read = {i for operator in graph.operators for i in operator.inputs if i != -1}
     for index in tuple(read):
-        quantization = graph.tensors[index].quantization
-        details: Any = None if quantization is None else quantization.details
-        if hasattr(details, "scales"):
-            read.update({details.scales, details.zeroPoints} - {-1})
+        read |= parameter_tensors(graph.tensors[index])
     used = {graph.tensors[i].buffer for i in read}
     used |= {t.buffer for each in model.subgraphs[1:] for t in each.tensors}
     return [b if i in used else BufferT() for i, b in enumerate(model.buffers)]

@@ -82,6 +82,17 @@ def scales_of(tensor: TensorT | None) -> tuple[float, ...]:
     return tuple(float(scale) for scale in quantization.scale)
 
 
+def parameter_tensors(tensor: TensorT) -> frozenset[int]:
+    """The tensors that hold its scales and zero points, where they are not in the tensor itself.
+
+    Weights quantised in blocks have such.
+    """
+    details: Any = None if tensor.quantization is None else tensor.quantization.details
+    if not hasattr(details, "scales"):
+        return frozenset()
+    return frozenset({details.scales, details.zeroPoints} - {-1})
+
+
 def has_channel_scales(tensor: TensorT | None) -> bool:
     """Whether a tensor is quantised with more than one scale."""
     return len(scales_of(tensor)) > 1

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.tflite.flatbuffer import is_constant, malformed, type_names
+from edgeconv.tflite.uses import parameter_tensors
 
 if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, TensorT
@@ -71,7 +72,7 @@ def is_quantized_tensor(tensor: TensorT) -> bool:
 def _weight_tensors(model: ModelT) -> list[TensorT]:
     found = []
     for graph in model.subgraphs:
-        parameters = _parameter_tensors(graph.tensors)
+        parameters = {i for tensor in graph.tensors for i in parameter_tensors(tensor)}
         found += [
             tensor
             for index, tensor in enumerate(graph.tensors)
@@ -85,13 +86,6 @@ def _stands_for_float(tensor: TensorT) -> bool:
     if name in _FLOAT_BITS or name in _FLOAT8_BITS:
         return True
     return name in _STORED_BITS and is_quantized_tensor(tensor)
-
-
-def _parameter_tensors(tensors: list[TensorT]) -> set[int]:
-    # Blockwise quantisation keeps scales and zero points in tensors of their own.
-    details = [t.quantization.details for t in tensors if t.quantization is not None]
-    with_tensors = [d for d in details if hasattr(d, "scales")]
-    return {index for d in with_tensors for index in (d.scales, d.zeroPoints)}
 
 
 def _weigh_tensor(model: ModelT, tensor: TensorT, where: str) -> Weights:

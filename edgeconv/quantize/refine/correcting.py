@@ -18,6 +18,7 @@ from edgeconv.quantize.refine.rounding import (
     nearest,
     rounded,
 )
+from edgeconv.tflite.blocks import is_in_blocks
 from edgeconv.tflite.uses import scales_of, shape_of, type_of
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class Correction:
             self._bits,
             least=self._least_scales,
             keep_scales=self._one_scale,
+            symmetric=self._spares_least,
         )
 
     def _error(self, seen: Outputs, bias: Floats) -> float:
@@ -146,6 +148,15 @@ class Correction:
     @cached_property
     def _one_scale(self) -> bool:
         return self._bits == self._stored_bits and len(scales_of(self._tensor)) == 1
+
+    @cached_property
+    def _spares_least(self) -> bool:
+        """Whether -8 is to be spared: LiteRT's own dense kernel for float inputs gets it wrong."""
+        graph, place = self.inside.subgraphs[0], self.layer.quantised
+        is_direct = graph.operators[place.number].inputs[1] == place.weights
+        is_hybrid = is_direct and type_of(graph.tensors[place.source]) == "float32"
+        is_dense = self.layer.operator == "FULLY_CONNECTED" and not is_in_blocks(self._tensor)
+        return self._bits == 4 and is_dense and is_hybrid
 
     @cached_property
     def _why_not_bits(self) -> str:

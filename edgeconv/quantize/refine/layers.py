@@ -8,6 +8,7 @@ import numpy as np
 
 from edgeconv.errors import InputRefused
 from edgeconv.quantize.refine.patches import Geometry, Window
+from edgeconv.tflite.blocks import is_in_blocks
 from edgeconv.tflite.flatbuffer import is_constant, operator_name, text
 from edgeconv.tflite.uses import shape_of, type_of
 
@@ -187,14 +188,16 @@ def _reason(quantised: ModelT, floating: ModelT, inside: Place, outside: Place) 
         return f"its weights are {type_of(weights)}"
     if weights.sparsity is not None or original.sparsity is not None:
         return "its weights are sparse"
-    quantization = weights.quantization
-    if type_of(weights) != "float32":
-        if quantization is None or quantization.scale is None or quantization.details is not None:
-            return "its weights are quantised in blocks"
-        if quantization.zeroPoint is not None and np.any(quantization.zeroPoint):
-            return "its weights have zero points"
     if _shares(quantised, inside.weights) or _shares(floating, outside.weights):
         return "it shares its weights with another operator"
+    quantization = weights.quantization
+    if type_of(weights) != "float32":
+        if is_in_blocks(weights) and activations == "float32":
+            return ""
+        if quantization is None or quantization.scale is None or quantization.details is not None:
+            return "its weights are quantised in a way that is not known"
+        if quantization.zeroPoint is not None and np.any(quantization.zeroPoint):
+            return "its weights have zero points"
     return ""
 
 

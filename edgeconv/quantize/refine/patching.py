@@ -9,6 +9,8 @@ import numpy as np
 
 from edgeconv.quantize.refine.layers import from_rows, to_rows
 from edgeconv.quantize.refine.rounding import Rounded
+from edgeconv.tflite.blocks import block_scales, is_in_blocks
+from edgeconv.tflite.edit import require_version
 from edgeconv.tflite.uses import scales_of, shape_of, type_of
 
 if TYPE_CHECKING:
@@ -48,23 +50,37 @@ def takes_int4(model: ModelT, layer: Layer) -> bool:
 
 
 def read_weights(model: ModelT, layer: Layer, groups: int) -> Rounded:
-    """The stored int8 or int4 weights as (groups, channels, d), with a scale for each channel."""
+    """The stored int8 or int4 weights as (groups, channels, d), with a scale for each channel.
+
+    Those in blocks have theirs as (groups, channels, d).
+    """
     tensor = model.subgraphs[0].tensors[layer.quantised.weights]
     raw = np.frombuffer(bytes(model.buffers[tensor.buffer].data), np.int8)
     shape = shape_of(tensor)
     integers = unpacked(raw, int(np.prod(shape))) if type_of(tensor) == "int4" else raw
     rows = to_rows(integers.reshape(shape), layer.operator, groups)
+    if is_in_blocks(tensor):
+        return Rounded(rows, block_scales(model, model.subgraphs[0], tensor).reshape(rows.shape))
     scales = np.array(scales_of(tensor), np.float32)
     channels = rows.shape[0] * rows.shape[1]
     return Rounded(rows, np.broadcast_to(scales, channels).reshape(*rows.shape[:2], 1))
 
 
 def write_weights(model: ModelT, layer: Layer, weights: Rounded, bits: int) -> None:
-    """Store weights of (groups, channels, d), a scale for each channel, at 4 or 8 bits."""
+    """Store weights of (groups, channels, d), a scale for each channel, at 4 or 8 bits.
+
+    Those in blocks, with scales of (groups, channels, d), stay so.
+    """
     from ai_edge_litert.schema_py_generated import QuantizationParametersT, TensorType
 
     tensor = model.subgraphs[0].tensors[layer.quantised.weights]
     integers = from_rows(weights.integers, layer.operator, shape_of(tensor))
+    if weights.scales.shape[-1] > 1:
+        _store(model, tensor, packed(integers))
+        details: Any = tensor.quantization.details
+        scales = weights.scales.reshape(-1)[:: details.blockSize]
+        _store(model, model.subgraphs[0].tensors[details.scales], scales.astype("<f2"))
+        return
     one_scale = len(scales_of(tensor)) == 1 and bits == 8
     scales = weights.scales.reshape(-1)[:1] if one_scale else weights.scales.reshape(-1)
     tensor.type = TensorType.INT4 if bits == 4 else TensorType.INT8
@@ -179,23 +195,8 @@ def _require_int4(model: ModelT, layer: Layer) -> None:
     graph = model.subgraphs[0]
     operator = _operator(model, layer)
     if operator.inputs[1] == layer.quantised.weights:
-        _require(model, operator, _INT4_VERSIONS[layer.operator, _input_type(model, layer)])
+        require_version(model, operator, _INT4_VERSIONS[layer.operator, _input_type(model, layer)])
         return
     for each in graph.operators:
         if operator.inputs[1] in each.outputs:
-            _require(model, each, _INT4_DEQUANTIZE)
-
-
-def _require(model: ModelT, operator: OperatorT, version: int) -> None:
-    """Raise the operator's version to at least this."""
-    code = model.operatorCodes[operator.opcodeIndex]
-    if code.version >= version:
-        return
-    wanted = copy.copy(code)
-    wanted.version = version
-    for index, each in enumerate(model.operatorCodes):
-        if vars(each) == vars(wanted):
-            operator.opcodeIndex = index
-            return
-    model.operatorCodes.append(wanted)
-    operator.opcodeIndex = len(model.operatorCodes) - 1
+            require_version(model, each, _INT4_DEQUANTIZE)

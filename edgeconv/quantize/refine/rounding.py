@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 CLIPPING = {4: tuple(np.linspace(0.5, 1.0, 11).tolist()), 8: (0.9, 0.95, 1.0)}
 # A scale below this share of the layer's largest would stand for weights that say nothing.
 _LEAST_SHARE = 1e-6
+# Of those that float16 holds in full.
+_LEAST_BLOCK_SCALE = np.float32(2.0**-14)
+_LARGEST_BLOCK_SCALE = np.float32(65280.0)
 _BLOCK = 64
 _ROUNDS = 3
 # A new scale must be this much better, so that nothing changes by rounding of floats alone.
@@ -49,10 +52,10 @@ class Rounded(NamedTuple):
         return values
 
 
-def limits(bits: int) -> tuple[int, int]:
+def limits(bits: int, *, symmetric: bool = False) -> tuple[int, int]:
     """The least and the largest integer; kernels need an int8 weight above -128."""
     largest = 2 ** (bits - 1) - 1
-    return (-largest if bits == 8 else -largest - 1), largest
+    return (-largest if bits == 8 or symmetric else -largest - 1), largest
 
 
 def absmax_scales(
@@ -72,6 +75,15 @@ def absmax_scales(
     # Rounded up, so that the largest weight still fits.
     above: NDArray[np.float32] = np.nextafter(scales.astype(np.float32), np.float32(np.inf))
     return above
+
+
+def block_scales_of(scales: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The nearest that a file has for blocks: normal float16 with the 7 bits of a bfloat16."""
+    bits = scales.astype(np.float32).view(np.uint32)
+    rounded_up = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    short = (rounded_up & np.uint32(0xFFFF0000)).view(np.float32)
+    within: NDArray[np.float32] = np.clip(short, _LEAST_BLOCK_SCALE, _LARGEST_BLOCK_SCALE)
+    return within
 
 
 def nearest(weights: Floats, scales: NDArray[np.float32], bits: int) -> Rounded:
@@ -108,21 +120,24 @@ def rounded(
     *,
     least: Floats | None = None,
     keep_scales: bool = False,
+    symmetric: bool = False,
 ) -> Rounded:
     """Integers and scales of small quadratic error to `target`: never larger than `start` has.
 
     `moment` is positive definite (see `damped`). `start` is any rounding of the weights; its
     form of scales is kept. Each channel tries every clipping factor; what is best is then
     improved, one weight and one scale at a time. No scale is below `least`; `keep_scales`: none
-    differs from those of `start`.
+    differs from those of `start`; `symmetric`: no integer is the least of its bits, for a kernel
+    that cannot take it.
     """
     best = start
-    sweep = _Sweep.of(moment, bits)
+    span = limits(bits, symmetric=symmetric)
+    sweep = _Sweep.of(moment, span)
     tried = [] if keep_scales else _clipped(target, start, bits, least)
     for scales in (*tried, start.scales):
         best = _better(best, Rounded(sweep.swept(target, scales), scales), target, moment)
     for _ in range(_ROUNDS):
-        best = _better(best, _descended(best, target, moment, bits), target, moment)
+        best = _better(best, _descended(best, target, moment, span), target, moment)
         if best.scales.shape[-1] == 1 and not keep_scales:
             rescaled = _rescaled(best, target, moment, least)
             best = _better(best, rescaled, target, moment, gain=_GAIN)
@@ -140,6 +155,8 @@ def _clipped(
     full = np.maximum(start.scales, _fitting(target, start, bits))
     for share in CLIPPING[bits]:
         scales = full * np.float32(share)
+        if scales.shape[-1] > 1:
+            scales = block_scales_of(scales)
         yield scales if least is None else np.maximum(scales, least.astype(np.float32))
 
 
@@ -156,16 +173,16 @@ class _Sweep(NamedTuple):
 
     order: NDArray[np.intp]
     factor: NDArray[np.float32]
-    bits: int
+    span: tuple[int, int]
 
     @classmethod
-    def of(cls, moment: Floats, bits: int) -> _Sweep:
+    def of(cls, moment: Floats, span: tuple[int, int]) -> _Sweep:
         """The inputs of most power go first, while there are most others to make up for them."""
         order = np.argsort(-np.diagonal(moment, axis1=1, axis2=2), axis=1, kind="stable")
         moment = np.take_along_axis(moment, order[:, :, None], 1)
         moment = np.take_along_axis(moment, order[:, None, :], 2)
         factor = np.swapaxes(np.linalg.cholesky(np.linalg.inv(moment)), 1, 2)
-        return cls(order, factor.astype(np.float32), bits)
+        return cls(order, factor.astype(np.float32), span)
 
     def swept(self, target: Floats, scales: NDArray[np.float32]) -> Integers:
         """Column by column to the nearest integer, each error passed on to those that follow."""
@@ -190,7 +207,7 @@ class _Sweep(NamedTuple):
         first: int,
         last: int,
     ) -> NDArray[np.float32]:
-        low, high = limits(self.bits)
+        low, high = self.span
         errors = np.empty((*left.shape[:2], last - first), np.float32)
         for j in range(first, last):
             step = steps[:, :, j]
@@ -214,7 +231,7 @@ def _better(
     )
 
 
-def _descended(best: Rounded, target: Floats, moment: Floats, bits: int) -> Rounded:
+def _descended(best: Rounded, target: Floats, moment: Floats, span: tuple[int, int]) -> Rounded:
     """One pass over all weights, each set to its best integer while the others stay."""
     scales = np.broadcast_to(best.scales.astype(np.float64), target.shape)
     integers = best.integers.copy()
@@ -223,7 +240,7 @@ def _descended(best: Rounded, target: Floats, moment: Floats, bits: int) -> Roun
     for j in range(target.shape[-1]):
         step = scales[:, :, j]
         wanted = integers[:, :, j] - slope[:, :, j] / (diagonal[:, None, j] * step)
-        number = np.clip(np.rint(wanted), *limits(bits))
+        number = np.clip(np.rint(wanted), *span)
         change = (number - integers[:, :, j]) * step
         groups, channels = np.nonzero(change)
         slope[groups, channels] += change[groups, channels, None] * moment[groups, j]
