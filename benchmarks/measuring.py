@@ -12,7 +12,7 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -98,6 +98,16 @@ def in_rounds(contenders: Sequence[Contender], repeats: int) -> None:
 def median_wall(contender: Contender) -> float:
     """The median wall time of a contender, in seconds."""
     return statistics.median(contender.wall_s)
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """The result as it was recorded before; empty if not on this machine with these versions."""
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        return {}
+    before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    now = environment()
+    return before if (before["cpu"], before["tools"]) == (now.cpu, now.tools) else {}
 
 
 def write_result(name: str, content: Mapping[str, object]) -> Path:

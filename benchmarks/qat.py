@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import os
 import shutil
 import statistics
@@ -24,10 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from benchmarks.measuring import RESULTS, write_result
+from benchmarks.measuring import RESULTS, recorded, write_result
 from benchmarks.qat_tasks import tasks
 from edgeconv import bench, convert
-from edgeconv.measure.environment import environment
 from edgeconv.measure.measuring import Measuring
 from edgeconv.nouns import Artifact, Qat
 from edgeconv.quantize.recipes import make_recipes
@@ -62,7 +60,7 @@ def main() -> None:
     options = parser.parse_args()
     makers = tasks(options.data.absolute())
     names = options.tasks.split(",") if options.tasks else list(makers)
-    results = recorded("qat")
+    results = tasks_before()
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["EDGECONV_CACHE_DIR"] = str(Path(scratch, "cache"))
         for name in names:
@@ -74,14 +72,10 @@ def main() -> None:
     print((RESULTS / "qat.json").read_text(encoding="utf-8"))
 
 
-def recorded(name: str) -> dict[str, object]:
-    """The tasks recorded before, with these settings and versions and on this machine."""
-    path = RESULTS / f"{name}.json"
-    if not path.exists():
-        return {}
-    before, now = json.loads(path.read_text(encoding="utf-8")), environment()
-    same = (before["cpu"], before["tools"]) == (now.cpu, now.tools)
-    same = same and msgspec.convert(before["settings"], Qat) == Qat()
+def tasks_before() -> dict[str, object]:
+    """The tasks recorded before with these settings."""
+    before = recorded("qat")
+    same = before and msgspec.convert(before["settings"], Qat) == Qat()
     return dict(before["tasks"]) if same else {}
 
 

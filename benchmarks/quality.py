@@ -12,9 +12,7 @@ versions.
 
 from __future__ import annotations
 
-import argparse
 import gzip
-import json
 import os
 import shutil
 import subprocess
@@ -27,12 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from benchmarks.measuring import RESULTS, write_result
-from benchmarks.quality_models import CALIBRATION_SAMPLES, subjects
+from benchmarks.quality_models import CALIBRATION_SAMPLES, run
 from benchmarks.quality_summary import BOTH_PEERS, FLOAT, summary
 from edgeconv import bench, convert
 from edgeconv.measure.beside import drop_of
-from edgeconv.measure.environment import environment
 from edgeconv.measure.measuring import Measuring
 from edgeconv.nouns import CALIBRATED
 from edgeconv.quantize.recipes import make_recipes
@@ -61,34 +57,7 @@ class Made:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--models", help="comma-separated; the others stay as recorded")
-    parser.add_argument("--work", type=Path, help="where trained models are kept, to use again")
-    options = parser.parse_args()
-    makers = subjects(options.data.absolute())
-    names = options.models.split(",") if options.models else list(makers)
-    results = recorded()
-    with tempfile.TemporaryDirectory() as scratch:
-        for name in names:
-            place = (options.work or Path(scratch, "work")).absolute() / name
-            place.mkdir(parents=True, exist_ok=True)
-            here = Path(scratch, name)
-            here.mkdir()
-            results[name] = measure(makers[name](place), here)
-            ordered = {one: results[one] for one in makers if one in results}
-            write_result("quality", {"summary": summary(ordered), "models": ordered})
-    print((RESULTS / "quality.json").read_text(encoding="utf-8"))
-
-
-def recorded() -> dict[str, Any]:
-    """The models recorded before, with these versions and on this machine."""
-    path = RESULTS / "quality.json"
-    if not path.exists():
-        return {}
-    before, now = json.loads(path.read_text(encoding="utf-8")), environment()
-    same = (before["cpu"], before["tools"]) == (now.cpu, now.tools)
-    return dict(before["models"]) if same else {}
+    run("quality", __doc__.splitlines()[0], measure, summary)
 
 
 def measure(subject: Subject, scratch: Path) -> dict[str, Any]:

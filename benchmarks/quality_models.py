@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +15,13 @@ import numpy as np
 
 import edgeconv
 from benchmarks import trained
+from benchmarks.measuring import recorded, write_result
 from benchmarks.qat_tasks import gestures
 from edgeconv.nouns import Distribution, Training, TrainingRecord
 from edgeconv.plugins import baseline_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     Array = np.ndarray[Any, Any]
 
@@ -46,6 +49,34 @@ class Subject:
     convolutional: bool = True
     least: float = 0.0
     training: TrainingRecord | None = None
+
+
+def run(
+    benchmark: str,
+    about: str,
+    measure: Callable[[Subject, Path], dict[str, Any]],
+    summary: Callable[[Mapping[str, Mapping[str, Any]]], dict[str, Any]],
+    usual: Sequence[str] = (),
+) -> None:
+    """A benchmark over the models, `usual` of them or all, from its command line to its record."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--models", help="comma-separated; the others stay as recorded")
+    parser.add_argument("--work", type=Path, help="where trained models are kept, to use again")
+    options = parser.parse_args()
+    makers = subjects(options.data.absolute())
+    names = options.models.split(",") if options.models else list(usual or makers)
+    results = dict(recorded(benchmark).get("models", {}))
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in names:
+            place = (options.work or Path(scratch, "work")).absolute() / name
+            place.mkdir(parents=True, exist_ok=True)
+            here = Path(scratch, name)
+            here.mkdir()
+            results[name] = measure(makers[name](place), here)
+            ordered = {one: results[one] for one in makers if one in results}
+            path = write_result(benchmark, {"summary": summary(ordered), "models": ordered})
+    print(path.read_text(encoding="utf-8"))
 
 
 def subjects(data: Path) -> dict[str, Callable[[Path], Subject]]:

@@ -23,9 +23,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measuring import RESULTS, write_result
+from benchmarks.measuring import recorded, write_result
 from benchmarks.training_runs import GLOBAL_BATCH, MODEL, STEPS_PER_EPOCH, Variant, run
-from edgeconv.measure.environment import environment
 from edgeconv.nouns import Distribution
 
 if TYPE_CHECKING:
@@ -90,14 +89,8 @@ def with_load(measure: Any) -> dict[str, object]:
 
 def other_parts(name: str) -> dict[str, object]:
     """What was recorded before, on this machine and with these versions."""
-    path = RESULTS / f"{name}.json"
-    if not path.exists():
-        return {}
-    recorded = json.loads(path.read_text(encoding="utf-8"))
-    now = environment()
-    if (recorded["cpu"], recorded["tools"]) != (now.cpu, now.tools):
-        return {}
-    return {part: recorded[part] for part in ("accuracy", "scaling") if part in recorded}
+    before = recorded(name)
+    return {part: before[part] for part in ("accuracy", "scaling") if part in before}
 
 
 def variants(distributions: Mapping[str, Distribution]) -> list[Variant]:

@@ -11,18 +11,12 @@ the same two halves: the best of them is the smallest that is within the budget 
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measuring import RESULTS, write_result
-from benchmarks.quality_models import subjects
+from benchmarks.quality_models import run
 from edgeconv import convert
-from edgeconv.measure.environment import environment
 from edgeconv.measure.measuring import Measuring
 from edgeconv.measure.subjects import find_subjects, float_inputs
 from edgeconv.stages import Execution
@@ -33,6 +27,7 @@ from edgeconv.tuning.samples import samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from benchmarks.quality_models import Subject
     from edgeconv.nouns import Loss, Tuning
@@ -47,35 +42,7 @@ SIX = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--models", help="comma-separated; the others stay as recorded")
-    parser.add_argument("--work", type=Path, help="where trained models are kept, to use again")
-    options = parser.parse_args()
-    makers = subjects(options.data.absolute())
-    names = options.models.split(",") if options.models else list(SIX)
-    results = recorded()
-    with tempfile.TemporaryDirectory() as scratch:
-        for name in names:
-            place = (options.work or Path(scratch, "work")).absolute() / name
-            place.mkdir(parents=True, exist_ok=True)
-            here = Path(scratch, name)
-            here.mkdir()
-            results[name] = measure(makers[name](place), here)
-            ordered = {one: results[one] for one in makers if one in results}
-            write_result("tune", {"summary": summary(ordered), "models": ordered})
-    print((RESULTS / "tune.json").read_text(encoding="utf-8"))
-
-
-def recorded() -> dict[str, Any]:
-    """The models recorded before, with this budget and these versions, on this machine."""
-    path = RESULTS / "tune.json"
-    if not path.exists():
-        return {}
-    before, now = json.loads(path.read_text(encoding="utf-8")), environment()
-    same = (before["cpu"], before["tools"]) == (now.cpu, now.tools)
-    same = same and before["summary"]["budget"] == BUDGET
-    return dict(before["models"]) if same else {}
+    run("tune", __doc__.splitlines()[0], measure, summary, SIX)
 
 
 def measure(subject: Subject, scratch: Path) -> dict[str, Any]:
