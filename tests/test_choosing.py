@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from edgeconv.quantize.calibrate import Feed
 from edgeconv.quantize.choosing import MIN_SAMPLES_TO_CHOOSE, Chooser
 from edgeconv.quantize.outcome import answers, lowest_snr_db
 from edgeconv.quantize.recipes import make_recipes
+from edgeconv.tflite import ensure_signature, summarise
 
 # The quantiser asks for this mode itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
@@ -126,3 +128,20 @@ def test_the_worker_settles_linear_algebra_before_numpy_is_loaded():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["False", "1"]
+
+
+LSTM = Path(__file__).parent.parent / "../shared/data/tflm_models/mnist_lstm__trained_lstm.tflite"
+
+
+@pytest.mark.skipif(not LSTM.is_file(), reason="no ../shared/data/tflm_models beside the project")
+def test_each_sample_of_a_model_with_state_begins_afresh():
+    data = LSTM.read_bytes()
+    (signature,) = summarise(signed := ensure_signature(data), where="it").signatures
+    (spec,) = signature.inputs
+    image = np.random.default_rng(0).uniform(size=(1, *spec.shape[1:])).astype(np.float32)
+    found = answers(
+        signed, {signature.key: Feed({spec.name: np.repeat(image, 3, axis=0)}, 1)}, threads=1
+    )
+    (values,) = found.values()
+    assert np.array_equal(values[0], values[1])
+    assert np.array_equal(values[0], values[2])

@@ -11,6 +11,7 @@ from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed,
 from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.measure.insides.layers import LayerErrors, layer_errors, layers_of
 from edgeconv.runtimes.interface import Model
+from edgeconv.tflite import ensure_signature, summarise
 from edgeconv.tflite.cut import with_fixed_shapes
 from edgeconv.workers import Allowance
 
@@ -105,3 +106,16 @@ def test_bridges_between_types_and_widened_weights_are_no_layers() -> None:
     data = packed(graph.model([x], [bytes_]))
     layers = layers_of(with_fixed_shapes(data, None, {"x": (1, 4)}))
     assert {name: layer.operator for name, layer in layers.items()} == {"sums": "ADD"}
+
+
+LSTM = Path(__file__).parent.parent / "../shared/data/tflm_models/mnist_lstm__trained_lstm.tflite"
+
+
+@pytest.mark.skipif(not LSTM.is_file(), reason="no ../shared/data/tflm_models beside the project")
+def test_the_layers_of_a_model_with_state_are_compared(tmp_path: Path) -> None:
+    data = ensure_signature(LSTM.read_bytes())
+    (spec,) = summarise(data, where="it").signatures[0].inputs
+    images = np.random.default_rng(0).uniform(size=(3, *spec.shape[1:])).astype(np.float32)
+    found = compared(tmp_path, data, data, **{spec.name: images})
+    assert "UNIDIRECTIONAL_SEQUENCE_LSTM" in {error.operator for error in found.errors}
+    assert {error.max_error for error in found.errors} == {0.0}

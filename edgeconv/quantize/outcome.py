@@ -44,10 +44,11 @@ def _answers_of(interpreter: Any, key: str, feed: Feed) -> Answers:
     inputs, outputs = runner.get_input_details(), runner.get_output_details()
     parts: dict[str, list[NDArray[np.float64]]] = {name: [] for name in outputs}
     for batch in feed:
-        interpreter.reset_all_variables()
         given = {name: _stored(value, inputs[name]) for name, value in batch.items()}
         for name, value in runner(**given).items():
             parts[name].append(_real(value, outputs[name]))
+        # Afterwards: before its first run a model has no place for them yet.
+        interpreter.reset_all_variables()
     return {(key, name): np.concatenate(values) for name, values in parts.items()}
 
 

@@ -182,8 +182,10 @@ class _Opened:
 
     def run(self, batch: Mapping[str, Array]) -> dict[int, NDArray[np.float64]]:
         """Every tensor by index after a run from a fresh state, dequantised."""
+        found = {int(name): self._value(name, raw) for name, raw in self._runner(**batch).items()}
+        # Afterwards: before its first run a model has no place for them yet.
         self._interpreter.reset_all_variables()
-        return {int(name): self._value(name, raw) for name, raw in self._runner(**batch).items()}
+        return found
 
     def _value(self, name: str, raw: Array) -> NDArray[np.float64]:
         values = np.asarray(raw, np.float64)
