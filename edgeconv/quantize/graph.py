@@ -12,6 +12,7 @@ from edgeconv.quantize.equalisation.equalise import equalised
 from edgeconv.quantize.ranges.clipping import clipped
 from edgeconv.quantize.ranges.histograms import histograms
 from edgeconv.quantize.ranges.softmax import above_floors, softmax_floors
+from edgeconv.tasks import report_progress
 from edgeconv.tflite import activation_bounds, with_input_shapes
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class CalibratedGraph:
         return clipped(method, self._histograms, self._minmax, bits=bits)
 
     def _collected(self, method: Literal["minmax", "ema"]) -> dict[str, Any]:
+        report_progress("calibrating")
         return activation_ranges(
             self.model, self.feeds, calibration_range=method, threads=self.threads
         )

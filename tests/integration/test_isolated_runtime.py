@@ -144,7 +144,6 @@ def quantized(zoo: Path, directory: Path, *, dense_per_tensor: bool) -> dict[str
     job = QuantizeJob(
         float_model=str(zoo / "by_hand" / "float32.tflite"),
         parts=(part,),
-        calibration_range="minmax",
         recipes=recipes,
         directory=str(directory),
         threads=1,
