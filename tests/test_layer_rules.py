@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from tiny_tflite import Graph, packed
 
-from edgeconv.errors import UsageError
+from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.nouns import LayerRule
 from edgeconv.quantize.calibrate import Feed
 from edgeconv.quantize.graph import CalibratedGraph
@@ -15,6 +17,7 @@ from edgeconv.quantize.making import Setting, make
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.rules import parse_rule, ruled_layers, weight_bits
 from edgeconv.tflite import float_layers, summarise
+from edgeconv.tflite.flatbuffer import parse, serialise
 from edgeconv.tflite.tensors import tensor_specs
 
 # The quantiser asks for this mode itself.
@@ -215,3 +218,15 @@ def test_a_dense_layer_of_4_bits_and_float_inputs_is_right_without_the_delegate_
     )
     # Each rounds the inputs its own way.
     assert np.max(np.abs(on - off)) < 0.02 * np.ptp(on)
+
+
+@pytest.mark.parametrize(("name", "methods"), [("int8", ("rounding",)), ("int8x4", ())])
+def test_methods_and_bits_that_a_graph_cannot_have_are_an_error_and_no_plain_file(name, methods):
+    model = parse(two_dense(), where="it")
+    other = copy.deepcopy(model.signatureDefs[0])
+    other.signatureKey = "other"
+    model.signatureDefs.append(other)
+    both = feeds() | {"other": feeds()["serving_default"]}
+    graph = CalibratedGraph(serialise(model), both, threads=1)
+    with pytest.raises(ToolFailed, match="does not apply to a model of several signatures"):
+        make(graph, recipe(name), Setting("minmax", methods))

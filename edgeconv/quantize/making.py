@@ -12,10 +12,11 @@ from edgeconv.quantize.rules import BLOCKS, rule_notes, ruled_layers, weight_bit
 from edgeconv.tflite import with_uint8_io
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from edgeconv.nouns import CalibrationRange, PostTrainingMethod, Recipe
     from edgeconv.quantize.graph import CalibratedGraph
+    from edgeconv.quantize.refine.refining import Refined
 
 
 class Setting(NamedTuple):
@@ -75,7 +76,7 @@ def make(
         model, notes = done.model, notes + done.notes
         if done.layers:
             four_bit = tuple(layer.name for layer in done.layers if layer.bits == 4)
-        _refuse_none_of_four_bits(recipe, bits_by_layer, four_bit, done.notes)
+        _refuse_nothing_done(recipe, layerwise, bits_by_layer, done)
     return Made(
         model=_with_io(model, recipe),
         notes=notes,
@@ -84,12 +85,20 @@ def make(
     )
 
 
-def _refuse_none_of_four_bits(
-    recipe: Recipe, asked: Mapping[str, int], four_bit: tuple[str, ...], notes: tuple[str, ...]
+def _refuse_nothing_done(
+    recipe: Recipe, methods: Iterable[str], bits: Mapping[str, int], done: Refined
 ) -> None:
-    if asked and not four_bit:
-        why = "; ".join(notes) or "no layer took them"
-        raise ToolFailed(f"{recipe.name}: no weights of 4 bits could be made: {why}")
+    """A file that is not what was asked for is none, however good it may be."""
+    why = "; ".join(done.notes)
+    if bits and not any(layer.bits == 4 for layer in done.layers):
+        raise ToolFailed(
+            f"{recipe.name}: no weights of 4 bits could be made: {why or 'no layer took them'}"
+        )
+    if not done.layers and why:
+        raise ToolFailed(
+            f"{recipe.name} with {', '.join(sorted(methods))}: {why}",
+            hint="leave these methods out",
+        )
 
 
 def _with_io(model: bytes, recipe: Recipe) -> bytes:
