@@ -8,10 +8,11 @@ import click
 
 from edgeconv.cli.configured import Configured
 from edgeconv.cli.options import comma_list, echo_json, execution, execution_options, terminal
+from edgeconv.cli.post_training import post_training, post_training_options
 from edgeconv.cli.progress import progress
 from edgeconv.cli.qat import qat, qat_options
 from edgeconv.cli.values import KEYED_SOURCE, NAMES, PLACE, SOURCE, STEPS
-from edgeconv.nouns import CalibrationRange, Engine, IoType
+from edgeconv.nouns import Engine, IoType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,33 +108,7 @@ _SIDES = ("input", "output")
     "is linked, and are verified in a TensorFlow that has it, installed once.",
 )
 @click.option("--engine", type=click.Choice(get_args(Engine)), default="auto", show_default=True)
-@click.option(
-    "--calibration-range",
-    type=click.Choice(get_args(CalibrationRange)),
-    default="minmax",
-    show_default=True,
-    help="True minima and maxima; an exponential moving average of them, which clips; without the "
-    "rarest values; of the least squared error; of the least lost information; or the one of "
-    "these that does best on held-back calibration samples. See docs/methods.md.",
-)
-@click.option(
-    "--methods",
-    type=NAMES,
-    default=None,
-    metavar="METHODS",
-    help="Post-training methods of the quantised recipes, comma-separated: equalisation, "
-    "rounding, bias-correction; or auto, those that do good on held-back calibration samples; or "
-    "none. [default: auto for weights of 4 bits, else none]",
-)
-@click.option(
-    "--layer",
-    "layers",
-    multiple=True,
-    metavar="PATTERN=PRECISION",
-    help="Another precision for some layers: float32, float16, int16x8, int8, int4, or "
-    "int4-block32 (a scale for every 32 weights; FULLY_CONNECTED of dynamic). PATTERN is "
-    "an operator such as CONV_2D, or a layer's name with * and ?; `edgeconv debug` lists them.",
-)
+@post_training_options
 @click.option(
     "--allow-float",
     type=NAMES,
@@ -168,20 +143,17 @@ def convert_of(ctx: click.Context, on_progress: Callable[[str], None]) -> Conver
     """The conversion that a context of the command asks for. Raises an `EdgeconvError`."""
     from edgeconv.pipeline import convert
     from edgeconv.quantize.recipes import make_recipes
-    from edgeconv.quantize.rules import parse_rule
 
     options = ctx.params
     input_type, output_type = io_pair(options["io_types"])
     recipes = make_recipes(
         comma_list(options["to"]),
         engine=options["engine"],
-        calibration_range=options["calibration_range"],
         input_type=input_type,
         output_type=output_type,
         allow_float=comma_list(options["allow_float"]),
         min_snr_db=options["min_snr_db"],
-        methods=None if options["methods"] is None else comma_list(options["methods"]),
-        layers=[parse_rule(text) for text in options["layers"]],
+        **post_training(options),
         qat=qat(ctx),
     )
     return convert(

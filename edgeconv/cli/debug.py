@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import click
 
 from edgeconv.cli.configured import Configured
 from edgeconv.cli.options import comma_list, echo_json, execution, execution_options, terminal
+from edgeconv.cli.post_training import post_training, post_training_options
 from edgeconv.cli.progress import progress
-from edgeconv.cli.values import NAMES, SOURCE, STEPS
-from edgeconv.nouns import CalibrationRange
+from edgeconv.cli.values import SOURCE, STEPS
 
 
 @click.command("debug", cls=Configured)
@@ -44,27 +44,7 @@ from edgeconv.nouns import CalibrationRange
     help="How many samples calibrate. [default: all but up to 8]",
 )
 @click.option("--signature", metavar="KEY", help="The signature to debug, if there are several.")
-@click.option(
-    "--calibration-range",
-    type=click.Choice(get_args(CalibrationRange)),
-    default="minmax",
-    show_default=True,
-    help="How the ranges of activations are found; see docs/methods.md.",
-)
-@click.option(
-    "--methods",
-    type=NAMES,
-    default=None,
-    metavar="METHODS",
-    help="Post-training methods, as in `convert`. [default: auto for weights of 4 bits, else none]",
-)
-@click.option(
-    "--layer",
-    "layers",
-    multiple=True,
-    metavar="PATTERN=PRECISION",
-    help="Another precision for some layers, as in `convert`.",
-)
+@post_training_options
 @click.option(
     "--top",
     type=click.IntRange(1),
@@ -105,14 +85,8 @@ def recipe(options: dict[str, Any]) -> Any:
     """The one recipe that the options ask for. Raises `UsageError`."""
     from edgeconv.errors import UsageError
     from edgeconv.quantize.recipes import make_recipes
-    from edgeconv.quantize.rules import parse_rule
 
-    recipes = make_recipes(
-        comma_list(options["to"]),
-        calibration_range=options["calibration_range"],
-        methods=None if options["methods"] is None else comma_list(options["methods"]),
-        layers=[parse_rule(text) for text in options["layers"]],
-    )
+    recipes = make_recipes(comma_list(options["to"]), **post_training(options))
     if len(recipes) > 1:
         raise UsageError(
             f"--to {options['to']}: debug looks into one recipe at a time", hint="name one"
