@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -263,13 +265,35 @@ def test_files_and_functions_are_small():
 
 def test_every_folder_of_code_is_in_the_package():
     """Else it works from the checkout, and not once it is installed."""
+    packages = {source.module.rpartition(".")[0] for source in SOURCES} - {""}
+    assert set(project_settings()["tool"]["setuptools"]["packages"]) == packages
+
+
+def project_settings() -> dict[str, Any]:
+    """What pyproject.toml says."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    packages = {source.module.rpartition(".")[0] for source in SOURCES} - {""}
-    assert set(settings["tool"]["setuptools"]["packages"]) == packages
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+# What a user installs by name, when an error says so; a baseline model's are in its own hint.
+EXTRAS = {"keras_hub", "mlflow", "pytest", "tflite_runtime"}
+# Modules that come with the distribution that is named.
+COME_WITH = {"keras": "tensorflow", "google": "protobuf", "markupsafe": "jinja2"}
+
+
+def test_everything_imported_is_a_plain_dependency():
+    """Else a feature of the README is missing after its first command."""
+    distributions = importlib.metadata.packages_distributions()
+    names = {imported.module.partition(".")[0] for s in SOURCES for imported in imports(s)}
+    foreign = names - {"edgeconv", "tomllib", "tomli"} - set(sys.stdlib_module_names) - EXTRAS
+    needed = {name: COME_WITH.get(name) or distributions[name][0] for name in foreign}
+    declared = {
+        re.split(r"[<>=;\[ ]", text)[0] for text in project_settings()["project"]["dependencies"]
+    }
+    assert {n: d for n, d in needed.items() if d.lower().replace("_", "-") not in declared} == {}
 
 
 def loaded_by(code: str, *arguments: str) -> set[str]:

@@ -8,6 +8,12 @@ from typing import Any
 
 from edgeconv.errors import ToolFailed
 
+# Dependencies of this package, which somebody may have taken away all the same.
+_DISTRIBUTION = {
+    "tf_keras": "tf-keras",
+    "tensorflow_model_optimization": "tensorflow-model-optimization",
+}
+
 
 def use_cpu_only() -> None:
     """Hide accelerators from TensorFlow and lower its log to warnings.
@@ -25,7 +31,7 @@ def use_tf_keras() -> None:
     quantisation-aware training needs is not installed.
     """
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
-    for name in ("tf_keras", "tensorflow_model_optimization"):
+    for name in _DISTRIBUTION:
         if importlib.util.find_spec(name) is None:
             raise _not_installed(name)
 
@@ -40,6 +46,6 @@ def model_optimization() -> Any:
 
 def _not_installed(name: str) -> ToolFailed:
     return ToolFailed(
-        f"quantisation-aware training needs {name.replace('_', '-')}, which is not installed",
-        hint="pip install 'edgeconv[qat]'",
+        f"quantization-aware training needs {_DISTRIBUTION[name]}, which is not installed",
+        hint=f"pip install {_DISTRIBUTION[name]}",
     )

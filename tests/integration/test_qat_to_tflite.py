@@ -173,4 +173,4 @@ def test_a_missing_tfmot_is_said_with_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ToolFailed, match="not installed") as raised:
         use_tf_keras()
-    assert raised.value.hint == "pip install 'edgeconv[qat]'"
+    assert raised.value.hint == "pip install tf-keras"
