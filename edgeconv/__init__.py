@@ -50,6 +50,10 @@ _VERBS = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_VERBS])
+
+
 def __getattr__(name: str) -> Any:
     if name not in _VERBS:
         raise AttributeError(f"module 'edgeconv' has no attribute {name!r}")

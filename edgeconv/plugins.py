@@ -56,6 +56,8 @@ METRICS = {
     "top1": "edgeconv.measure.metrics.classes:TOP1",
     "top5": "edgeconv.measure.metrics.classes:TOP5",
 }
+# What people call a metric, beside its name.
+METRIC_ALIASES = {"accuracy": "top1"}
 # What a published model is embedded in; edgeconv/embed/interface.py says what a module has.
 EMBED_TARGETS = {
     "android": "edgeconv.embed.targets.android",

@@ -53,6 +53,10 @@ DEFAULT_TIMEOUT_S = 3600.0
 _POLL_S = 0.01
 _POLLS_PER_CHECK = 5
 _POLLS_UNTIL_LOST = 100
+_KILLED = (
+    "run the same command again; if the system killed it for want of memory, free some first "
+    "or give fewer samples"
+)
 # A program does nothing before it is tied to its parent, of which this line tells it.
 _WAIT_FOR_A_LINE = ("/bin/sh", "-c", 'read -r _ && exec "$@"', "sh")
 
@@ -209,7 +213,8 @@ class Child:
             raise self._stopped_for
         code = self._process.returncode
         if code:
-            raise WorkerCrashed(f"{self.label} {_how_it_ended(code)}\n{self.tail()}".rstrip())
+            message = f"{self.label} {_how_it_ended(code)}\n{self.tail()}".rstrip()
+            raise WorkerCrashed(message, hint=_KILLED if code == -signal.SIGKILL else "")
 
     def _enforce_allowance(self) -> None:
         if self.has_ended():

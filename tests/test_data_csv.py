@@ -216,6 +216,17 @@ def test_a_text_that_is_no_table_of_numbers_says_where(
         read(table(text), **options)
 
 
+@pytest.mark.parametrize("options", [{}, {"features": "width,kind"}])
+def test_a_column_of_words_is_taken_for_the_labels_that_nobody_named(
+    options: dict[str, str], table: Any
+) -> None:
+    place = table("width,height,kind\n1,2,cat\n3,4,dog\n")
+    with pytest.raises(InputRefused, match="'kind' has words, such as 'cat'") as error:
+        read(place, **options)
+    assert f"{place}?labels=kind" in error.value.hint
+    assert read(place, labels="kind").class_names == ("cat", "dog")
+
+
 def test_a_header_that_is_taken_for_data_is_recognised(table: Any) -> None:
     with pytest.raises(InputRefused, match="row 1: 'a' is no number") as error:
         read(table("a,b\n1,2\n"), header="no")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from edgeconv.data import checks, load_samples
+from edgeconv.data import checks, load_samples, parse_preprocessing
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.nouns import Preprocessing, TensorSpec
 
@@ -139,7 +139,22 @@ def test_samples_without_values_are_refused(saved: Any) -> None:
 def test_a_wrong_dtype_is_never_cast(saved: Any) -> None:
     with pytest.raises(InputRefused, match="is float64, the model takes float32") as error:
         load_samples(saved(image=X.astype(np.float64)), (IMAGE,))
-    assert error.value.hint == "convert it: x.astype(np.float32)"
+    assert error.value.hint.startswith("--preprocess dtype=float32 converts it")
+    steps = parse_preprocessing("dtype=float32")
+    loaded = load_samples(saved(image=X.astype(np.float64)), (IMAGE,), preprocessing=steps)
+    assert loaded.arrays["image"].dtype == np.float32
+
+
+def test_integers_of_another_width_are_refused_with_the_step_that_converts_them(
+    saved: Any,
+) -> None:
+    spec = TensorSpec(name="image", shape=IMAGE.shape, dtype="int32")
+    with pytest.raises(InputRefused, match="is int64, the model takes int32") as error:
+        load_samples(saved(image=X.astype(np.int64)), (spec,))
+    assert error.value.hint.startswith("--preprocess dtype=int32 converts it")
+    steps = parse_preprocessing("dtype=int32")
+    loaded = load_samples(saved(image=X.astype(np.int64)), (spec,), preprocessing=steps)
+    assert loaded.arrays["image"].dtype == np.int32
 
 
 def test_integers_for_a_float_input_are_refused_with_a_word_on_scaling(saved: Any) -> None:

@@ -224,6 +224,7 @@ def test_a_number_that_is_not_finite_names_the_metric_and_the_sample(bad: float)
 def test_an_unknown_metric_gets_a_suggestion_and_code_needs_leave() -> None:
     with pytest.raises(UsageError, match="did you mean 'top1'"):
         named_metrics(["topp1"], allow_code=True)
+    assert list(named_metrics(["accuracy", "top1"], allow_code=False)) == ["top1"]
     with pytest.raises(UsageError, match="names no function"):
         named_metrics(["module:"], allow_code=True)
     with pytest.raises(UsageError, match="not run here"):

@@ -169,6 +169,8 @@ def test_a_child_ended_by_a_signal_is_a_crash_that_names_it(name, tmp_path):
     with pytest.raises(WorkerCrashed, match=f"the task was ended by {name}") as caught:
         task(worker_tasks.die_by_signal, tmp_path, number=number).result()
     assert "| the last words" in str(caught.value)
+    # Whoever killed it, the command can be given again.
+    assert ("run the same command again" in caught.value.hint) == (name == "SIGKILL")
 
 
 def test_a_real_time_signal_without_a_name_is_told_by_number(tmp_path):

@@ -196,6 +196,9 @@ def _check_dtype(where: str, array: Array, wanted: np.dtype[Any]) -> None:
     # `.str` tells apart what only differs in byte order.
     given = array.dtype.str if array.dtype.name == wanted.name else array.dtype.name
     hint = f"convert it: x.astype(np.{wanted.name})"
+    kinds = {array.dtype.kind, wanted.kind}
+    if kinds == {"f"} or kinds <= {"i", "u"}:
+        hint = f"--preprocess dtype={wanted.name} converts it, as does x.astype(np.{wanted.name})"
     if array.dtype.kind in "iu" and wanted.kind == "f":
         hint += ", and scale it as it was in training (x / 255 if that was 0..1), which "
         hint += "--preprocess scale=1/255 does for both"

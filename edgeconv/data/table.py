@@ -110,6 +110,8 @@ def arrays(place: str, table: pa.Table, choice: Choice, first_row: int) -> Array
     first row has in messages. Raises `InputRefused`, with row and column, for what is no
     number.
     """
+    if choice.labels is None:
+        _refuse_unnamed_labels(place, table, choice)
     by_name = {
         name: _stacked(place, table, columns, first_row) for name, columns in choice.columns.items()
     }
@@ -121,6 +123,26 @@ def arrays(place: str, table: pa.Table, choice: Choice, first_row: int) -> Array
     if labels.ndim == 1 and labels.dtype.kind == "f" and not fault:
         labels = labels.astype(np.int64)
     return Arrays(by_name, labels, is_text=True, class_names=class_names, no_classes=fault)
+
+
+def _refuse_unnamed_labels(place: str, table: pa.Table, choice: Choice) -> None:
+    """Raise `InputRefused` for a column of words among numbers: it holds the labels, most likely."""
+    words = [name for name in choice.needed if _is_words(table.column(name))]
+    if len(words) == 1 and len(choice.needed) > 1:
+        name, cell = words[0], table.column(words[0])[0].as_py()
+        raise InputRefused(
+            f"{place}, column {name!r} has words, such as {_shown(cell)}, where numbers are needed",
+            hint=f"if it has the labels: {place}?labels={name}; else choose the other columns with "
+            "features=COLUMNS",
+        )
+
+
+def _is_words(column: pa.ChunkedArray) -> bool:
+    """Whether no cell of a column of text is a number."""
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return False
+    cells = pc.unique(pc.utf8_trim_whitespace(column.drop_null())).to_pylist()
+    return bool(cells) and all(cell and not _is_number(cell) for cell in cells)
 
 
 def _stacked(place: str, table: pa.Table, columns: tuple[str, ...], first_row: int) -> Array:

@@ -149,6 +149,7 @@ def _trained(
             allowance=run.execution.allowance,
             environment={},
             on_progress=run.on_progress,
+            resumes=run.execution.use_cache,
         )
         assert done is not None, "the chief is among the processes started here"
         refuse_changed_model(run.plan)

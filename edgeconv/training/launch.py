@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edgeconv.errors import UsageError
+from edgeconv.errors import UsageError, WorkerCrashed, WorkerOutOfMemory, WorkerTimedOut
 from edgeconv.tf.training.member import serve_member
 from edgeconv.training.cluster import from_tf_config
 from edgeconv.training.members import Part, run_cluster
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 _TF_CONFIG = "TF_CONFIG"
+_GOES_ON = "run the same command again: the training goes on from its last checkpoint"
 
 
 def clusters_of(distribution: Distribution) -> tuple[Cluster, ...]:
@@ -81,24 +82,38 @@ def launch(
     allowance: Allowance,
     environment: Mapping[str, str],
     on_progress: Callable[[str], None],
+    resumes: bool = True,
 ) -> Answer | None:
     """Run `train` in each process, but where it only serves a coordinator; the chief's answer.
 
     `job` gives the job of a member, by whether it is the chief. None where the chief is not
-    among the processes started here. Raises as `run_cluster` does.
+    among the processes started here. Raises as `run_cluster` does; where a training `resumes`,
+    whoever ended it is told so.
     """
     parts = [
         Part(_function(cluster, train), job(cluster.is_chief), cluster) for cluster in clusters
     ] or [Part(train, job(True))]
-    answers: dict[str, Answer] = run_cluster(
-        parts,
-        label=label,
-        scratch=scratch,
-        allowance=allowance,
-        environment=environment,
-        connect_timeout_s=distribution.connect_timeout_s,
-        on_progress=on_progress,
-    )
+    try:
+        answers: dict[str, Answer] = run_cluster(
+            parts,
+            label=label,
+            scratch=scratch,
+            allowance=allowance,
+            environment=environment,
+            connect_timeout_s=distribution.connect_timeout_s,
+            on_progress=on_progress,
+        )
+    except KeyboardInterrupt:
+        if resumes:
+            on_progress(_GOES_ON)
+        raise
+    except (WorkerCrashed, WorkerOutOfMemory, WorkerTimedOut) as error:
+        if not resumes:
+            raise
+        # A limit comes first: with the same one it would end so again.
+        limit = "" if isinstance(error, WorkerCrashed) else error.hint
+        hint = f"{limit}; then {_GOES_ON}" if limit else _GOES_ON
+        raise type(error)(error.message, hint=hint) from error
     if not clusters:
         return answers[label]
     chief = next((cluster.member_name for cluster in clusters if cluster.is_chief), None)

@@ -190,7 +190,9 @@ def test_a_worker_and_then_the_chief_killed_nothing_is_repeated_or_lost(
 def test_a_training_of_one_process_goes_on_where_it_was_killed(
     options, small, undisturbed, tmp_path
 ):
-    assert "error: training was ended by SIGKILL" in killed(tmp_path, small, *options)
+    said = killed(tmp_path, small, *options)
+    assert "error: training was ended by SIGKILL" in said
+    assert "next: run the same command again: the training goes on" in said
     record = finished(tmp_path, small, *options)
     assert_nothing_repeated_or_lost(record, undisturbed, runs=2)
 
@@ -285,7 +287,7 @@ def test_an_interrupted_command_leaves_no_process(number, checkpoints, small, tm
         command.wait_until(lambda: checkpoint(tmp_path) >= checkpoints)
         command.process.send_signal(number)
         assert command.wait() == 130
-        assert command.printed.endswith("interrupted\n")
+        assert command.printed.endswith("from its last checkpoint\ninterrupted\n")
 
 
 @pytest.mark.slow

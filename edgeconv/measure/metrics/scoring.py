@@ -145,8 +145,12 @@ def call_own(job: OwnJob) -> OwnAnswer:
 def named_metrics(
     names: Sequence[str], *, allow_code: bool
 ) -> dict[str, Metric | Likeness | OwnMetric]:
-    """The metrics of these names. Raises `UsageError`, with a suggestion, for an unknown one."""
-    return {name: _named(name, allow_code=allow_code) for name in names}
+    """The metrics of these names, "accuracy" as "top1".
+
+    Raises `UsageError`, with a suggestion, for an unknown one.
+    """
+    own_names = [plugins.METRIC_ALIASES.get(name, name) for name in names]
+    return {name: _named(name, allow_code=allow_code) for name in own_names}
 
 
 def _named(name: str, *, allow_code: bool) -> Metric | Likeness | OwnMetric:
