@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ from edgeconv.publish import Ready, kept, publish, ready
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.runtimes.targets import parse_target_runtime
 from edgeconv.stages import Execution, Run
-from edgeconv.store import Cache, cache_directory, owned, writable_directory
+from edgeconv.store import Cache, cache_directory, owned, scratch_directory, writable_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -222,8 +221,8 @@ def _failure(recipe: Recipe, error: EdgeconvError) -> Failure:
 def _scratch() -> Iterator[Path]:
     """A temporary directory for what is made on the way; it goes when the run ends."""
     try:
-        with tempfile.TemporaryDirectory(prefix="edgeconv-", ignore_cleanup_errors=True) as name:
-            yield Path(name)
+        with scratch_directory() as path:
+            yield path
     except OSError as error:
         raise OutputRefused(
             f"cannot write the files on the way: {error}",

@@ -15,6 +15,7 @@ from edgeconv.store import Cache
 from edgeconv.store.pruning import entries, prune
 
 DAY = 86400.0
+NEW, OLDER, OLDEST = ("a" * 64, "b" * 64, "c" * 64)
 
 
 def keep(root: Path, key: str, size: int, age_days: float, stage: str = "float") -> None:
@@ -29,7 +30,7 @@ def keep(root: Path, key: str, size: int, age_days: float, stage: str = "float")
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "cache"
-    for number, key in enumerate(("new", "older", "oldest")):
+    for number, key in enumerate((NEW, OLDER, OLDEST)):
         keep(root, key, 1000, number + 1.0)
     (root / "logs").mkdir()
     (root / "logs" / "x.log").write_bytes(b"y" * 500)
@@ -41,12 +42,12 @@ def keys(root: Path) -> set[str]:
 
 
 def test_what_was_not_used_for_longest_goes_first(root):
-    assert [entry.path.name for entry in entries(root)] == ["new", "older", "oldest"]
+    assert [entry.path.name for entry in entries(root)] == [NEW, OLDER, OLDEST]
     taken = prune(root, 2500)
-    assert [entry.path.name for entry in taken] == ["oldest"]
-    assert keys(root) == {"new", "older"}
-    assert Cache(root).find("float", "oldest") is None
-    found = Cache(root).find("float", "new")
+    assert [entry.path.name for entry in taken] == [OLDEST]
+    assert keys(root) == {NEW, OLDER}
+    assert Cache(root).find("float", OLDEST) is None
+    found = Cache(root).find("float", NEW)
     assert found is not None
     assert (found / "model").stat().st_size == 1000
 
@@ -60,9 +61,9 @@ def test_what_fits_is_left_and_nothing_but_entries_is_ever_taken(root):
 
 
 def test_finding_an_entry_keeps_it_from_being_pruned(root):
-    assert Cache(root).find("float", "oldest")
+    assert Cache(root).find("float", OLDEST)
     prune(root, 0)
-    assert keys(root) == {"oldest"}
+    assert keys(root) == {OLDEST}
     assert prune(root, 0, grace_seconds=0.0)
     assert keys(root) == set()
 
@@ -107,19 +108,19 @@ def test_the_command_shows_and_prunes(root, monkeypatch):
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(root))
     shown = CliRunner().invoke(command, ["show"])
     assert shown.exit_code == 0
-    assert "float: 3 entries, 3." in shown.output
-    assert "logs: 500 B, not pruned" in shown.output
+    assert "float: 3, 3." in shown.output
+    assert "logs: 1, 500 B: logs of what failed" in shown.output
     pruned = CliRunner().invoke(command, ["prune", "--max-size", "1.2KB"])
-    assert pruned.output.startswith("2 entries taken away, 2.")
-    Cache(root).find("float", "new")
+    assert pruned.output.startswith("2 entries removed, 2.")
+    Cache(root).find("float", NEW)
     assert (
         "within the last hour" in CliRunner().invoke(command, ["prune", "--max-size", "0"]).output
     )
-    assert keys(root) == {"new"}
+    assert keys(root) == {NEW}
 
 
 @pytest.mark.parametrize("size", ["", "five", "5XB", "-1", "1e9"])
 def test_a_size_that_is_none_is_refused(size):
     done = CliRunner().invoke(command, ["prune", "--max-size", size])
     assert done.exit_code == 2
-    assert "is no size" in done.output
+    assert "is not a size" in done.output

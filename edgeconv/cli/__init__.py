@@ -28,7 +28,7 @@ COMMANDS = {
     "doctor": "Find out which preprocessing a model was trained with; exit 1 when none fits.",
     "debug": "Show which layers lose most when a model is quantised, and which rules help.",
     "cmake-dir": "Print where CMake finds edgeconv, for find_package(edgeconv).",
-    "cache": "Show what earlier runs left to be used again, or make it smaller.",
+    "cache": "Show and remove what edgeconv leaves on this machine.",
     "inspect": "Show what is in a model file, without running it.",
     "config": "Show the resolved configuration and where each value is from, or its schema.",
     "visualize": "Open a .tflite in Model Explorer or Netron, with the error of each layer.",

@@ -20,8 +20,8 @@ _OPTIONS = (
         default="minmax",
         show_default=True,
         help="True minima and maxima; an exponential moving average of them, which clips; without "
-        "the rarest values; of the least squared error; of the least lost information; or the one of "
-        "these that does best on held-back calibration samples. See docs/methods.md.",
+        "the rarest values; of the least squared error; of the least lost information; or the one "
+        "of these that does best on held-back calibration samples. See docs/methods.md.",
     ),
     click.option(
         "--methods",

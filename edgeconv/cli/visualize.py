@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from edgeconv.cli.configured import Configured
+from edgeconv.store import scratch_directory
 
 if TYPE_CHECKING:
     from edgeconv.nouns import Measurement, Report
@@ -131,7 +131,7 @@ def _open(model: Path, data: bytes | None, viewer: Viewer, start: list[str]) -> 
         raise InputRefused(f"Model Explorer takes {path} for two files", hint="rename the comma")
     if data and viewer == "netron":
         click.echo("Netron shows the graph alone, without the errors of the layers", err=True)
-    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
+    with scratch_directory() as scratch:
         arguments = [path]
         if data and viewer == "model-explorer":
             file = Path(scratch, "layers.json")

@@ -126,7 +126,7 @@ def arrays(place: str, table: pa.Table, choice: Choice, first_row: int) -> Array
 
 
 def _refuse_unnamed_labels(place: str, table: pa.Table, choice: Choice) -> None:
-    """Raise `InputRefused` for a column of words among numbers: it holds the labels, most likely."""
+    """Raise `InputRefused` for a column of words among numbers: most likely the labels."""
     words = [name for name in choice.needed if _is_words(table.column(name))]
     if len(words) == 1 and len(choice.needed) > 1:
         name, cell = words[0], table.column(words[0])[0].as_py()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +17,7 @@ from edgeconv.errors import InputRefused
 from edgeconv.runtimes.interface import Choice, Model, Settings
 from edgeconv.runtimes.kinds.litert import open_runtime
 from edgeconv.runtimes.tensors import quantized, raw
+from edgeconv.store import scratch_directory
 from edgeconv.tflite.summary import output_steps
 
 if TYPE_CHECKING:
@@ -91,8 +90,8 @@ def run_samples(
     """
     batch = batch_size(signature.inputs)
     inputs = dict(raw(samples.arrays, signature.inputs))
-    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
-        settings = Settings(scratch=Path(scratch), threads=1, allowance=allowance)
+    with scratch_directory() as scratch:
+        settings = Settings(scratch=scratch, threads=1, allowance=allowance)
         model = Model(file=published.model, signature=signature.key or None, batch=batch)
         with open_runtime(Choice(name="litert"), settings) as runtime:
             parts = _invokes(inputs, batch) if afresh else [inputs]

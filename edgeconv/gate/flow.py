@@ -8,7 +8,6 @@ loads numpy or TensorFlow.
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,7 +28,15 @@ from edgeconv.nouns import (
     Report,
     Verdict,
 )
-from edgeconv.store import Cache, cache_directory, hash_of, read_noun, sha256_file, tool_versions
+from edgeconv.store import (
+    Cache,
+    cache_directory,
+    hash_of,
+    read_noun,
+    scratch_directory,
+    sha256_file,
+    tool_versions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -163,8 +170,8 @@ class Checking:
         return read_noun(found / f"{stage}.json", kind, what=stage) if found else None
 
     def _keep(self, stage: str, key: str, noun: Report | Check) -> None:
-        with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
-            file = Path(scratch) / f"{stage}.json"
+        with scratch_directory() as scratch:
+            file = scratch / f"{stage}.json"
             file.write_bytes(msgspec.json.encode(noun))
             self._cache().keep(stage, key, {file.name: file})
 

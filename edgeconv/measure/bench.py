@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,7 @@ from edgeconv.nouns import DataIdentity, Report, TrainingRecord
 from edgeconv.runtimes.serving import DEFAULT_SIGNATURE
 from edgeconv.runtimes.warmup import write_warmup_requests
 from edgeconv.stages import Execution
+from edgeconv.store import scratch_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +75,7 @@ def bench(
     steps, said = preprocessing_of(subjects, preprocess)
     taken = _sampled(data_source, inputs, steps, samples, measuring, execution)
     with contextlib.ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgeconv-")))
+        scratch = stack.enter_context(scratch_directory())
         run = Bench(taken, measuring, execution, scratch, on_progress)
         scorer = _scorer(run, data_source)
         places = stack.enter_context(opened_places(run, trained))

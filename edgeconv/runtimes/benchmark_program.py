@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.runtimes.benchmark_log import complaints, parse_log
 from edgeconv.runtimes.tensors import batches, dequantized, joined, raw, signature_of
-from edgeconv.store import sha256_file
+from edgeconv.store import scratch_directory, sha256_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,12 +83,13 @@ class Program:
     def inputs_there(self, runs: list[dict[str, NDArray[np.generic]]]) -> Iterator[str]:
         """A directory there with the inputs of each run, N/0, N/1 …; it is removed then."""
         place = f"{self.directory}/inputs-{secrets.token_hex(4)}"
-        with tempfile.TemporaryDirectory(dir=self._settings.scratch) as scratch:
+        with tempfile.TemporaryDirectory(dir=self._settings.scratch) as name:
+            scratch = Path(name)
             for index, run in enumerate(runs):
-                (Path(scratch) / "in" / str(index)).mkdir(parents=True)
+                (scratch / "in" / str(index)).mkdir(parents=True)
                 for position, array in enumerate(run.values()):
-                    array.tofile(Path(scratch) / "in" / str(index) / str(position))
-            self.device.push(Path(scratch) / "in", place)
+                    array.tofile(scratch / "in" / str(index) / str(position))
+            self.device.push(scratch / "in", place)
         try:
             yield place
         finally:
@@ -128,8 +129,8 @@ class ProgramSession:
                 ]
                 script.append(program.command([*self._flags, *once, *there]) + " || exit 1")
             log = program.must("\n".join(script), self._what)
-            with tempfile.TemporaryDirectory() as scratch:
-                here = Path(scratch) / "out"
+            with scratch_directory() as scratch:
+                here = scratch / "out"
                 program.device.pull(f"{place}/out", here)
                 return [self._read(here / str(index), log) for index in range(len(runs))]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.errors import ToolFailed
+from edgeconv.store import scratch_directory
 from edgeconv.workers import Allowance, start
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ def _candidates(version: Version) -> Iterator[str]:
 
 def _works(path: str, version: Version) -> bool:
     allowance = Allowance(timeout_s=_TRY_TIMEOUT_S)
-    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
+    with scratch_directory() as scratch:
         command = [path, "-I", "-c", _TRY]
         try:
-            with start(command, label=path, cwd=Path(scratch), allowance=allowance) as child:
+            with start(command, label=path, cwd=scratch, allowance=allowance) as child:
                 child.wait()
                 said = child.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except ToolFailed:

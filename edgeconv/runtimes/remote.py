@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.errors import ToolFailed, UsageError, WorkerCrashed, WorkerTimedOut
+from edgeconv.store import scratch_directory
 from edgeconv.workers import Allowance, poll_until, start
 
 if TYPE_CHECKING:
@@ -99,15 +100,16 @@ class Machine:
         chosen = _ssh_options(address, options)
         self.address = address
         self._scratch = scratch
+        self._until_gone = ExitStack()
         # The path of a socket may have some hundred characters only.
-        self._sockets = Path(tempfile.mkdtemp(prefix="edgeconv-ssh-"))
+        self._sockets = self._until_gone.enter_context(scratch_directory())
         self._options = ("-S", str(self._sockets / "s"), *chosen)
         self._master: Child | None = None
         self._at_exit = ExitStack()
 
     def __enter__(self) -> Machine:
         with ExitStack() as unless_connected:
-            unless_connected.callback(shutil.rmtree, self._sockets, ignore_errors=True)
+            unless_connected.push(self._until_gone)
             directory = Path(tempfile.mkdtemp(prefix="ssh-", dir=self._scratch))
             command = ["ssh", "-M", "-N", *self._options, self.address.host]
             self._master = unless_connected.enter_context(

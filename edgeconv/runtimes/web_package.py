@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import OutputRefused, ToolFailed, UsageError
-from edgeconv.store import cache_directory, locked, publish_bytes
+from edgeconv.store import cache_directory, locked, publish_bytes, scratch_directory
 from edgeconv.workers import Allowance, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 # Both packages have the same version; of this one, the contents are known.
 DEFAULT_VERSION = "2.5.3"
@@ -71,11 +70,11 @@ def _install(version: str, directory: Path, on_progress: Callable[[str], None]) 
     if known:
         (directory / "package-lock.json").write_text(_lock(version), encoding="utf-8")
     command = [npm, "ci" if known else "install", "--ignore-scripts", "--no-audit", "--no-fund"]
-    with tempfile.TemporaryDirectory(prefix="edgeconv-npm-") as scratch:
+    with scratch_directory() as scratch:
         child = start(
             [*command, "--prefix", str(directory)],
             label=f"installing LiteRT.js {version}",
-            cwd=Path(scratch),
+            cwd=scratch,
             allowance=Allowance(timeout_s=_INSTALL_TIMEOUT_S),
         )
         with child:

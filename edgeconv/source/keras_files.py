@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import zipfile
 import zlib
 from collections import Counter
@@ -13,6 +12,7 @@ import msgspec
 
 from edgeconv.errors import EdgeconvError, InputRefused, WorkerCrashed, WorkerTimedOut
 from edgeconv.nouns import OperatorCount
+from edgeconv.store import scratch_directory
 from edgeconv.tasks import start_task
 from edgeconv.workers import Allowance
 
@@ -75,9 +75,9 @@ def read_hdf5(path: Path) -> Content:
     even to Ctrl-C.
     """
     job = Hdf5Job(path=str(path))
-    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
+    with scratch_directory() as scratch:
         task = start_task(
-            read_hdf5_here, job, label="reading HDF5", scratch=Path(scratch), allowance=_ALLOWANCE
+            read_hdf5_here, job, label="reading HDF5", scratch=scratch, allowance=_ALLOWANCE
         )
         try:
             with task:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from functools import partial
 from itertools import chain
@@ -13,6 +12,7 @@ import msgspec
 
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.nouns import SourceKind, TensorSpec
+from edgeconv.store import scratch_directory
 from edgeconv.tf import keras_files
 from edgeconv.tf.environment import use_cpu_only
 
@@ -133,8 +133,8 @@ def open_model(job: BaselineJob) -> Opened:
         )
     if job.kind == "saved_model":
         return _open_saved_model(job.path, job.signature or SERVING, "tf.saved_model")
-    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
-        exported = str(Path(scratch) / "model")
+    with scratch_directory() as scratch:
+        exported = str(scratch / "model")
         loader = keras_files.export(job.path, job.kind, exported)[-1].attempt
         return _open_saved_model(exported, SERVING, loader)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import OutputRefused
-from edgeconv.store import locked
+from edgeconv.store import locked, scratch_directory
 from edgeconv.tf.shapes import FixedShapes
 
 if TYPE_CHECKING:
@@ -86,9 +86,9 @@ def export_to(model: Any, directory: str, name: str, record: bytes) -> None:
     import tensorflow as tf
 
     extra = f"{directory}/assets.extra"
-    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
+    with scratch_directory() as scratch:
         try:
-            _save(model, Path(scratch))
+            _save(model, scratch)
             _copy_tree(Path(scratch, _SAVED_MODEL), directory)
             tf.io.gfile.makedirs(extra)
             keras_file = str(Path(scratch, _KERAS_FILE))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from edgeconv.nouns import Training, TrainingRecord
-from edgeconv.store import owned, writable_directory
+from edgeconv.store import owned, scratch_directory, writable_directory
 from edgeconv.tf.export import is_remote
 from edgeconv.tf.training.member import TrainJob, train_member
 from edgeconv.tf.training.options import refuse_options
@@ -71,14 +70,14 @@ def train(
     clusters = clusters_of(asked.distribution)
     places = _places(asked, directory, checkpoints, tensorboard)
     own = _own(places, on_progress) if is_chief(clusters) else contextlib.nullcontext()
-    with own, tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
+    with own, scratch_directory() as scratch:
         done = launch(
             clusters,
             train_member,
             functools.partial(_job, asked, places, workers_of(clusters)),
             distribution=asked.distribution,
             label="training",
-            scratch=Path(scratch),
+            scratch=scratch,
             allowance=allowance,
             environment=_ENVIRONMENT,
             on_progress=on_progress,

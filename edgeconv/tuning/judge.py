@@ -23,6 +23,7 @@ from edgeconv.measure.rounds import time_in_rounds
 from edgeconv.measure.sampled import Sampled
 from edgeconv.measure.timing import latency_of
 from edgeconv.runtimes.interface import Model, Timing
+from edgeconv.store import scratch_directory
 from edgeconv.tuning.chances import loss_of
 
 if TYPE_CHECKING:
@@ -144,11 +145,11 @@ def opened_judges(
     """A judge of each source, all on one runtime. Raises as `opened_places` and `Judge` do."""
     measuring = msgspec.structs.replace(measuring, rounds=_ROUNDS, timing=_TIMING)
     with (
-        tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch,
+        scratch_directory() as scratch,
         contextlib.ExitStack() as stack,
     ):
         runs = {
-            name: Bench(Sampled(source, None, batch), measuring, execution, Path(scratch), _quiet)
+            name: Bench(Sampled(source, None, batch), measuring, execution, scratch, _quiet)
             for name, source in sources.items()
         }
         places = stack.enter_context(opened_places(next(iter(runs.values())), None))

@@ -9,8 +9,7 @@ nothing to do.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import contextlib
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from edgeconv.data.blame import Blamed
 from edgeconv.data.code import users_code, users_function
 from edgeconv.data.handover import Handover, hand_over, take_over
 from edgeconv.errors import InputRefused, ToolFailed, UsageError, unknown_name
+from edgeconv.store import scratch_directory
 from edgeconv.store.hashes import hash_of, sha256_file
 from edgeconv.tasks import start_task
 from edgeconv.workers import Allowance
@@ -51,9 +51,10 @@ class _Result:
         module, colon, function = place.partition(":")
         if not (module and colon and function):
             raise UsageError(f"{place} names no function", hint="package.module:function")
-        self._scratch = Path(tempfile.mkdtemp(prefix="edgeconv-"))
+        until = contextlib.ExitStack()
+        self._scratch = until.enter_context(scratch_directory())
         # At the latest when the process ends.
-        weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
+        weakref.finalize(self, until.close)
         self.directory = self._scratch / "returned"
         self.directory.mkdir()
         self.returned = self._run(place, module, function)

@@ -8,7 +8,6 @@ column of equally long lists is an array (n, length). Rows are counted from 1 in
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import msgspec
 from edgeconv.data.arrays import LARGEST_BYTES, Arrays, opened, sha256_of
 from edgeconv.data.handover import Handover, hand_over, take_over
 from edgeconv.errors import InputRefused, ToolFailed
+from edgeconv.store import scratch_directory
 from edgeconv.store.hashes import hash_of
 from edgeconv.tasks import start_task
 
@@ -48,18 +48,17 @@ def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) 
     for path in paths:
         with opened(path):
             pass
-    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
-        directory = Path(scratch)
+    with scratch_directory() as scratch:
         job = Job(
             place=place,
             paths=tuple(str(path.absolute()) for path in paths),
             options=dict(options),
             wanted=None if wanted is None else tuple(sorted(wanted)),
-            output=scratch,
+            output=str(scratch),
         )
         try:
-            with start_task(read_table, job, label=f"reading {place}", scratch=directory) as task:
-                return take_over(task.result(), directory)
+            with start_task(read_table, job, label=f"reading {place}", scratch=scratch) as task:
+                return take_over(task.result(), scratch)
         except ToolFailed as error:
             raise InputRefused(
                 f"{place} is no readable Parquet file: {error.message}",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,9 +17,11 @@ from edgeconv.measure.doctoring.patient import Clinic, answers, examined
 from edgeconv.nouns import DataIdentity, Diagnosis, Preprocessing, Trial
 from edgeconv.stages import Execution
 from edgeconv.statistics.chance import is_better
+from edgeconv.store import scratch_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from edgeconv.data.load import Source
     from edgeconv.measure.doctoring.attempts import Attempt
@@ -54,8 +54,8 @@ def doctor(
     if samples is not None and samples < LEAST_SAMPLES:
         raise UsageError(f"asked for {samples} samples", hint=f"at least {LEAST_SAMPLES}")
     given = None if preprocess is None else parse_preprocessing(preprocess)
-    with tempfile.TemporaryDirectory(prefix="edgeconv-") as scratch:
-        clinic = Clinic(scratch=Path(scratch), execution=execution, on_progress=on_progress)
+    with scratch_directory() as scratch:
+        clinic = Clinic(scratch=scratch, execution=execution, on_progress=on_progress)
         patient = examined(clinic, model, signature)
         # Steps that do nothing let the samples be opened that do not fit the model as stored.
         steps = (patient.declared if given is None else given) or {"": Preprocessing()}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,10 +18,11 @@ from edgeconv.quantize.worker import QuantizePart
 from edgeconv.runtimes.interface import Model
 from edgeconv.stages import Execution, Run
 from edgeconv.stages.attempt import make_all
-from edgeconv.store import Cache, cache_directory, tool_versions
+from edgeconv.store import Cache, cache_directory, scratch_directory, tool_versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from edgeconv.nouns import DebuggedLayer, Preprocessing
     from edgeconv.quantize.debugging import Dissected
@@ -67,8 +66,7 @@ def debug(
         ),
     )
     (floating,) = make_recipes([_FLOAT32])
-    with tempfile.TemporaryDirectory(prefix="edgeconv-") as name:
-        scratch = Path(name)
+    with scratch_directory() as scratch:
         plan = make_plan(
             model,
             scratch / "files",

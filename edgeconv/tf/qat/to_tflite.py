@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.store import publish_bytes
+from edgeconv.store import publish_bytes, scratch_directory
 from edgeconv.tf import lean
 from edgeconv.tf.export import inference
 from edgeconv.tf.qat.plain import plain_copy
@@ -30,7 +29,8 @@ def qat_to_tflite(model: Any, recipe: Recipe, batch: int | None, path: Path) -> 
     import tensorflow as tf
 
     copy = plain_copy(model)
-    with tempfile.TemporaryDirectory() as directory:
+    with scratch_directory() as scratch:
+        directory = str(scratch)
         _save(copy, batch, directory)
         converter = tf.lite.TFLiteConverter.from_saved_model(directory, signature_keys=[_SIGNATURE])
         data = _converted(converter, recipe)

@@ -6,14 +6,13 @@ because variables are gathered from all of them, and throw theirs away.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.nouns import Epoch
+from edgeconv.store import scratch_directory
 from edgeconv.tf.training.loops import Sums
 from edgeconv.tf.training.strategies import is_lost_member
 
@@ -156,9 +155,8 @@ class Checkpoints:
         import tensorflow as tf
 
         if not self._is_chief:
-            scratch = tempfile.mkdtemp(prefix="edgeconv-")
-            kept.write(f"{scratch}/thrown-away")
-            shutil.rmtree(scratch)
+            with scratch_directory() as scratch:
+                kept.write(f"{scratch}/thrown-away")
             return
         try:
             as_chief()

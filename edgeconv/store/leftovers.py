@@ -1,0 +1,147 @@
+"""What edgeconv leaves on a machine, outside of the places that were named to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgeconv.errors import OutputRefused, unknown_name
+from edgeconv.store.cache import cache_directory
+from edgeconv.store.pruning import size_bytes
+from edgeconv.store.scratch import scratch_directories, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+TEMPORARY = "temporary"
+_KEY = "[0-9a-f]" * 64
+_UNFINISHED = (".new-*", ".bad-*")
+
+
+class _Kind(NamedTuple):
+    """What a folder of the cache is for, and the names of what edgeconv writes there."""
+
+    text: str
+    names: tuple[str, ...]
+
+
+def _stage(text: str) -> _Kind:
+    return _Kind(text, (_KEY, *_UNFINISHED))
+
+
+# By folder. Whatever else is in the cache directory is not ours: it may be anybody's.
+_KINDS = {
+    "accepting": _Kind("locks", (".edgeconv.lock",)),
+    "artifact": _stage("verified .tflite files"),
+    "builds": _Kind("what each build was made of", (f"{_KEY}.json", f"{_KEY}.lock")),
+    "check": _stage("verdicts"),
+    "float": _stage("float32 graphs"),
+    "logs": _Kind("logs of what failed", ("*.log",)),
+    "projects": _Kind("locks", (".edgeconv.lock",)),
+    "reference": _stage("outputs of trained models"),
+    "report": _stage("measurements"),
+    "runtimes": _Kind("runtimes and their environments", ("*-py3*", "litertjs-*")),
+    "trainings": _Kind("checkpoints of trainings that did not end", (_KEY,)),
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of what is there: `count` things of together `size_bytes`."""
+
+    name: str
+    text: str
+    directory: Path
+    count: int
+    size_bytes: int
+
+
+def parts() -> tuple[Part, ...]:
+    """What is there, by name; the temporary files of runs come last.
+
+    Raises `OutputRefused` where the cache cannot be looked into.
+    """
+    root = cache_directory()
+    by_name = {name: tuple(_ours(root / name, kind)) for name, kind in _KINDS.items()}
+    shown = [
+        Part(name, _KINDS[name].text, root / name, len(paths), sum(map(_size, paths)))
+        for name, paths in by_name.items()
+        if paths
+    ]
+    scratch = scratch_directories()
+    if scratch:
+        sizes = sum(_size(one.path) for one in scratch)
+        text = "temporary files of runs"
+        shown.append(Part(TEMPORARY, text, scratch[0].path.parent, len(scratch), sizes))
+    return tuple(shown)
+
+
+def clear(names: Iterable[str] = ()) -> tuple[Part, ...]:
+    """Remove the parts of these names, all without any; returns what was there.
+
+    Raises `UsageError` for an unknown name, and `OutputRefused` while another run is at work,
+    which may be using them, and where something cannot be removed.
+    """
+    chosen = tuple(names) or (*_KINDS, TEMPORARY)
+    for name in chosen:
+        if name not in (*_KINDS, TEMPORARY):
+            raise unknown_name("part of the cache", name, (*_KINDS, TEMPORARY))
+    removed = [part for part in parts() if part.name in chosen]
+    _refuse_running()
+    for name in set(chosen) & set(_KINDS):
+        for path in _ours(cache_directory() / name, _KINDS[name]):
+            _remove(path)
+        _remove_if_empty(cache_directory() / name)
+    sweep()
+    _remove_if_empty(cache_directory())
+    return tuple(removed)
+
+
+def _refuse_running() -> None:
+    for scratch in scratch_directories():
+        if scratch.held_by not in (0, os.getpid()):
+            raise OutputRefused(
+                f"another run of edgeconv (process {scratch.held_by}) may be using the cache",
+                hint="wait until it has ended, or end it",
+            )
+
+
+def _ours(folder: Path, kind: _Kind) -> Iterator[Path]:
+    """What edgeconv wrote into a folder of the cache."""
+    try:
+        if folder.is_dir() and not folder.is_symlink():
+            yield from sorted(path for name in kind.names for path in folder.glob(name))
+    except OSError as error:
+        raise OutputRefused(
+            f"cannot look into the cache {folder}: {error.strerror}",
+            hint="set EDGECONV_CACHE_DIR to the right directory",
+        ) from error
+
+
+def _size(path: Path) -> int:
+    if path.is_dir() and not path.is_symlink():
+        return size_bytes(path)
+    with contextlib.suppress(FileNotFoundError):
+        return path.lstat().st_size
+    return 0
+
+
+def _remove(path: Path) -> None:
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise OutputRefused(f"cannot remove {path}: {error.strerror}") from error
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()

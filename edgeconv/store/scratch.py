@@ -1,0 +1,85 @@
+"""Temporary directories, each held by a lock, so that those of killed runs are known."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PREFIX = "edgeconv-"
+# Held as long as the process lives that the directory is of; it has the process's id.
+_HOLD = ".held"
+
+
+class Scratch(NamedTuple):
+    """A temporary directory of a run: where it is, and the id of its process, 0 for a dead one."""
+
+    path: Path
+    held_by: int
+
+
+@contextlib.contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """A temporary directory, removed in the end; those of killed runs are removed first."""
+    sweep()
+    path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, path, ignore_errors=True)
+        stack.callback(os.close, _hold(path))
+        yield path
+
+
+def scratch_directories() -> tuple[Scratch, ...]:
+    """Those of this user, by path. A directory that was not made here is never among them."""
+    root = Path(tempfile.gettempdir())
+    return tuple(
+        Scratch(path, _held_by(path)) for path in sorted(root.glob(f"{_PREFIX}*")) if _is_ours(path)
+    )
+
+
+def sweep() -> tuple[Path, ...]:
+    """Remove the directories of runs that are dead, as killed ones are; returns them."""
+    dead = tuple(one.path for one in scratch_directories() if not one.held_by)
+    for path in dead:
+        shutil.rmtree(path, ignore_errors=True)
+    return dead
+
+
+def _hold(path: Path) -> int:
+    """Hold the directory's lock; returns the open file."""
+    # Locked under another name first: whoever sees it finds it held.
+    unnamed = path / f"{_HOLD}-new"
+    file = os.open(unnamed, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    os.write(file, str(os.getpid()).encode())
+    unnamed.rename(path / _HOLD)
+    return file
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        is_own = not path.is_symlink() and path.lstat().st_uid == os.geteuid()
+        return is_own and (path / _HOLD).is_file()
+    except OSError:
+        return False
+
+
+def _held_by(path: Path) -> int:
+    try:
+        with (path / _HOLD).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with contextlib.suppress(OSError, ValueError):
+            return int((path / _HOLD).read_bytes())
+        return -1
+    except OSError:
+        # It went just now.
+        return 0
+    return 0
