@@ -21,6 +21,7 @@ import msgspec
 
 from edgeconv.errors import WORKER_ERRORS, EdgeconvError, ToolFailed, WorkerCrashed
 from edgeconv.logs import NewLines
+from edgeconv.progress import Counted
 from edgeconv.workers import Allowance, Child, start
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 _PROGRESS = "progress.txt"
+# Between a line and its numbers; no text has it.
+_BETWEEN = "\x1f"
 
 _child_directory: Path | None = None
 
@@ -66,7 +69,8 @@ class Task(Generic[Answer]):
     def relay(self, on_progress: Callable[[str], None]) -> None:
         """Pass on what the function has reported since the last time."""
         for line in self._reported.read():
-            on_progress(line)
+            text, *numbers = line.split(_BETWEEN)
+            on_progress(Counted(text, *map(int, numbers)) if numbers else text)
 
     def answer(self) -> Answer:
         """What `result` gives or raises, of a child that has ended."""
@@ -109,10 +113,12 @@ def start_task(
 def report_progress(line: str) -> None:
     """Called in a child: pass a line to the parent's `on_progress`. Elsewhere: nothing."""
     if _child_directory is not None:
-        line = line.replace("\n", " ") + "\n"
+        numbers = (line.done, line.total) if isinstance(line, Counted) else ()
+        text = line.replace("\n", " ").replace(_BETWEEN, " ")
         # Names of files may have what no encoding can write.
         with (_child_directory / _PROGRESS).open("ab") as file:
-            file.write(line.encode("utf-8", "replace"))
+            whole = _BETWEEN.join([text, *map(str, numbers)]) + "\n"
+            file.write(whole.encode("utf-8", "replace"))
 
 
 def _die_with_parent() -> None:

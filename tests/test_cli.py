@@ -18,7 +18,9 @@ from edgeconv import __version__, cli
 from edgeconv.cli import run
 from edgeconv.cli.convert import io_pair
 from edgeconv.cli.options import comma_list, execution
+from edgeconv.cli.progress import Clock
 from edgeconv.errors import UsageError
+from edgeconv.progress import Counted
 from edgeconv.store import locked, tool_versions
 
 if TYPE_CHECKING:
@@ -290,6 +292,30 @@ def test_progress_in_a_log_file_is_plain_lines_on_stderr():
     code = PROGRESS.format(quiet=False)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "[bold]working[/bold]\n")
+
+
+def test_in_a_log_file_a_count_is_one_line():
+    code = (
+        "from edgeconv.cli.progress import progress\n"
+        "from edgeconv.progress import Counted\n"
+        "with progress(quiet=False) as tell:\n"
+        "    for done in range(5): tell(Counted('timing', done, 5))\n"
+        "    tell('writing')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "timing\nwriting\n"
+
+
+def test_a_count_tells_the_time_that_is_left_once_it_can_be_known():
+    seconds = iter([10.0, 10.0, 13.0, 40.0, 40.0, 41.0, 5000.0])
+    clock = Clock(lambda: next(seconds))
+    assert clock.shown("reading") == "reading"
+    assert clock.shown(Counted("timing", 0, 100)) == "timing: 0 of 100"
+    assert clock.shown(Counted("timing", 10, 100)) == "timing: 10 of 100, about 27 s left"
+    # Another count begins anew, whatever it is called.
+    assert clock.shown(Counted("timing", 0, 1000)) == "timing: 0 of 1,000"
+    assert clock.shown(Counted("trial", 1, 1000)) == "trial: 1 of 1,000, about 17 min left"
+    assert clock.shown(Counted("trial", 1000, 1000)) == "trial: 1,000 of 1,000"
 
 
 # Options to values

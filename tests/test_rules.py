@@ -51,7 +51,7 @@ LAYERS = (
     ("tflite", "data", "models"),
     ("tasks",),
     ("plugins", "workers", "store", "messages", "statistics"),
-    ("nouns", "errors", "logs", ""),
+    ("nouns", "errors", "logs", "progress", ""),
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 MAX_FUNCTION_LINES = 60

@@ -131,6 +131,14 @@ def test_a_progress_line_with_line_ends_in_it_stays_one_line(tmp_path):
     assert seen == ["step 0 a b\rc\u2028d"]
 
 
+def test_a_count_comes_through_with_its_numbers(tmp_path):
+    told = []
+    task(worker_tasks.count, tmp_path, number=3, text="a\x1fb").result(told.append)
+    assert [(str(line), line.done, line.total) for line in told] == [
+        ("a b", number, 3) for number in range(3)
+    ]
+
+
 def test_progress_arrives_while_the_child_still_runs(tmp_path):
     """The line is there before the task's end, and an exception of its receiver ends the task."""
 

@@ -13,6 +13,7 @@ import msgspec
 
 from edgeconv.errors import EdgeconvError, ToolFailed, UsageError
 from edgeconv.nouns import CONNECTED, OperatorCount
+from edgeconv.progress import Counted
 from edgeconv.tasks import report_progress, start_task
 from edgeconv.training.members import Part, run_cluster
 from edgeconv.training.ports import local_cluster
@@ -96,6 +97,12 @@ def take_and_give_back(job: Job) -> Sum:
 def tell(job: Job) -> Sum:
     for index in range(job.number):
         report_progress(f"step {index} {job.text}")
+    return Sum(0, ())
+
+
+def count(job: Job) -> Sum:
+    for index in range(job.number):
+        report_progress(Counted(job.text, index, job.number))
     return Sum(0, ())
 
 

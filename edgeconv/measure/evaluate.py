@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import ToolFailed
 from edgeconv.measure.batching import widened
 from edgeconv.measure.entrants import Kept
+from edgeconv.progress import Counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,7 +53,8 @@ def _workers(run: Bench, entrants: Sequence[Entrant]) -> int:
 
 
 def _pass(run: Bench, entrants: Sequence[Entrant], workers: int) -> None:
-    run.on_progress(f"outputs of {', '.join(one.name for one in entrants)}")
+    line = f"outputs of {', '.join(one.name for one in entrants)}"
+    run.on_progress(line)
     with contextlib.ExitStack() as stack:
         executor = stack.enter_context(ThreadPoolExecutor(workers))
         lanes = [_Lane(run, one) for one in entrants]
@@ -60,13 +62,15 @@ def _pass(run: Bench, entrants: Sequence[Entrant], workers: int) -> None:
             # Before the workers are waited for: it ends what is still at work.
             stack.callback(lane.close)
         list(executor.map(_Lane.begin, lanes))
-        _feed(run, lanes, executor, workers)
+        _feed(run, lanes, executor, workers, line)
         for lane in lanes:
             if lane.entrant.error is None:
                 lane.entrant.outputs = lane.kept.close()
 
 
-def _feed(run: Bench, lanes: Sequence[_Lane], executor: ThreadPoolExecutor, workers: int) -> None:
+def _feed(
+    run: Bench, lanes: Sequence[_Lane], executor: ThreadPoolExecutor, workers: int, line: str
+) -> None:
     """Give every part to every lane, few at a time, and wait for the last."""
     size = run.samples.part_size(max(lane.model.batch for lane in lanes), workers)
     at_work: deque[Future[None]] = deque()
@@ -77,6 +81,7 @@ def _feed(run: Bench, lanes: Sequence[_Lane], executor: ThreadPoolExecutor, work
                 at_work.popleft().result()
             at_work.append(executor.submit(lane.run, start, part))
         start += part.count
+        run.on_progress(Counted(line, start, run.samples.count))
     while at_work:
         at_work.popleft().result()
 

@@ -6,6 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import ToolFailed
+from edgeconv.progress import Counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,10 +22,12 @@ def time_in_rounds(run: Bench, entrants: Sequence[Entrant]) -> None:
     So a drift of the machine hits all alike, and so does what the one before leaves behind.
     One that fails has its error, keeps what was measured, and is left out from then on.
     """
-    for number in range(run.measuring.rounds):
-        run.on_progress(f"timing, round {number + 1} of {run.measuring.rounds}")
+    rounds, done = run.measuring.rounds, 0
+    for number in range(rounds):
         first = number % len(entrants)
         for one in (*entrants[first:], *entrants[:first]):
+            run.on_progress(Counted("timing", done, rounds * len(entrants)))
+            done += 1
             if one.error is None:
                 try:
                     inputs = run.samples.first.arrays

@@ -15,6 +15,7 @@ import numpy as np
 
 from edgeconv.errors import ToolFailed
 from edgeconv.nouns import MAX_SNR_DB, Precision, Recipe, Sensitivity
+from edgeconv.progress import Counted
 from edgeconv.quantize.calibrate import Feed
 from edgeconv.quantize.engine import quantize_bytes
 from edgeconv.quantize.graph import CalibratedGraph
@@ -119,8 +120,8 @@ def sensitivities_of(
     """As `sensitivities`, for these layers of a graph in these precisions."""
     alone = _Alone(graph, weights_only=weights_only)
     found = []
-    for number, (layer, precision) in enumerate(asked, start=1):
-        report_progress(f"sensitivity of the layers: {number} of {len(asked)}")
+    for number, (layer, precision) in enumerate(asked):
+        report_progress(Counted("sensitivity of the layers", number, len(asked)))
         snr_db = alone.snr_db(layer, precision)
         if snr_db is not None:
             found.append(

@@ -12,10 +12,13 @@ import msgspec
 
 from edgeconv.errors import ToolFailed
 from edgeconv.nouns import PostTraining, Recipe, RecipeName
+from edgeconv.progress import Counted
 from edgeconv.quantize.calibrate import Feed
 from edgeconv.tasks import report_progress
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from edgeconv.quantize.choosing import Chooser
 
 
@@ -84,11 +87,16 @@ def quantize(job: QuantizeJob) -> Attempts:
         threads=job.threads,
         dense_per_tensor=job.dense_per_tensor,
     )
-    return Attempts(attempts=tuple(_attempt(chooser, recipe, job) for recipe in job.recipes))
+    return Attempts(attempts=tuple(_attempts(chooser, job)))
+
+
+def _attempts(chooser: Chooser, job: QuantizeJob) -> Iterator[Attempt]:
+    for number, recipe in enumerate(job.recipes):
+        report_progress(Counted(f"quantizing to {recipe.name}", number, len(job.recipes)))
+        yield _attempt(chooser, recipe, job)
 
 
 def _attempt(chooser: Chooser, recipe: Recipe, job: QuantizeJob) -> Attempt:
-    report_progress(f"quantizing to {recipe.name}")
     try:
         made, record = chooser.file(recipe)
     except ToolFailed as error:

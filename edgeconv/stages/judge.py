@@ -15,6 +15,7 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
+from edgeconv.progress import Counted
 from edgeconv.quantize.candidate import (
     Candidate,
     Compared,
@@ -121,8 +122,8 @@ def judge_all(
     # The runtime has only reference kernels for int16x8; the slowest goes first.
     sound.sort(key=lambda pair: pair[0].recipe.name != "int16x8")
     running = in_turn([s for c, _ in sound for s in starts(run, prepared, c.file, target)])
-    for candidate, graph in sound:
-        run.on_progress(f"verifying {candidate.recipe.name}")
+    for number, (candidate, graph) in enumerate(sound):
+        run.on_progress(Counted(f"verifying {candidate.recipe.name}", number, len(sound)))
         settled[candidate.recipe] = _verdict(candidate, graph, running, prepared, expected)
     return settled
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from edgeconv.nouns import Confirmation, TuningTrial
+from edgeconv.progress import Counted
 from edgeconv.tflite import float_layers
 from edgeconv.tuning.asked import uniform
 from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE
@@ -80,7 +81,8 @@ def _search_on(
             if trial.recipe in trials:
                 continue
             trials[trial.recipe] = trial
-            shop.on_progress(progress_line(list(trials.values()), shop.objective))
+            line = progress_line(list(trials.values()), shop.objective)
+            shop.on_progress(Counted(line, len(trials), limits.trials))
             if len(trials) >= limits.trials:
                 return "trials"
             if time.monotonic() >= shop.end_s:
