@@ -378,3 +378,43 @@ def test_a_fault_in_edgeconv_itself_does_not_look_like_a_broken_limit():
     )
     assert done.returncode == 4
     assert "ZeroDivisionError" in done.stderr
+
+
+# The shell
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("con", ["plain,convert", "plain,config"]),
+        ("convert exp", ["file,exp"]),
+        ("convert m --calibration ", ["file,"]),
+        ("convert m --to int8,dyn", ["plain,int8,dynamic"]),
+        ("bench m --metric mas", ["plain,masked_accuracy"]),
+        ("embed m --target zep", ["plain,zephyr"]),
+        ("convert m --engine t", ["plain,tflite"]),
+    ],
+)
+def test_the_shell_completes_commands_files_and_words(words, offered):
+    typed = f"edgeconv {words}"
+    environment = {
+        "_EDGECONV_COMPLETE": "bash_complete",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(len(typed.split(" ")) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", "from edgeconv.cli import main; main()"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == offered
+
+
+def test_on_windows_the_way_out_is_said(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--help"])
+    assert ended.value.code == 2
+    assert "WSL 2" in capsys.readouterr().err

@@ -113,6 +113,9 @@ def _print_version(*, as_json: bool) -> None:
 def main(args: Sequence[str] | None = None) -> None:
     """The console script. Every error ends in one message on stderr and its exit code."""
     sys.excepthook = _report_fault
+    if sys.platform == "win32":
+        click.echo("error: edgeconv does not run on Windows\n  next: use it in WSL 2", err=True)
+        sys.exit(2)
     sys.exit(run(args))
 
 

@@ -10,7 +10,7 @@ import click
 from edgeconv.cli.configured import Configured, command_line
 from edgeconv.cli.options import echo_json, execution, execution_options, terminal
 from edgeconv.cli.progress import progress
-from edgeconv.cli.values import METRIC, PLACE, PROGRAM, SOURCE, STEPS
+from edgeconv.cli.values import METRIC, PLACE, PROGRAM, SOURCE, STEPS, one_of
 from edgeconv.plugins import METRICS
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _MEASURING = (
 
 
 @click.command("bench", cls=Configured)
-@click.argument("models", nargs=-1, required=True)
+@click.argument("models", nargs=-1, required=True, type=PLACE)
 @click.option(
     "--data",
     "data_source",
@@ -113,6 +113,7 @@ _MEASURING = (
     type=METRIC,
     metavar="NAME",
     multiple=True,
+    shell_complete=one_of(METRICS),
     help="What accuracy is: " + ", ".join(METRICS) + ", or module:function. Repeatable. "
     "[default: top1]",
 )

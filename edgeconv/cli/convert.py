@@ -11,8 +11,8 @@ from edgeconv.cli.options import comma_list, echo_json, execution, execution_opt
 from edgeconv.cli.post_training import post_training, post_training_options
 from edgeconv.cli.progress import progress
 from edgeconv.cli.qat import qat, qat_options
-from edgeconv.cli.values import KEYED_SOURCE, NAMES, PLACE, SOURCE, STEPS
-from edgeconv.nouns import Engine, IoType
+from edgeconv.cli.values import KEYED_SOURCE, NAMES, PLACE, SOURCE, STEPS, one_of
+from edgeconv.nouns import EVERY_RECIPE, Engine, IoType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ _SIDES = ("input", "output")
 
 
 @click.command("convert", cls=Configured)
-@click.argument("model")
+@click.argument("model", type=PLACE)
 @click.option(
     "-o",
     "--out",
@@ -35,6 +35,7 @@ _SIDES = ("input", "output")
     "--to",
     type=NAMES,
     required=True,
+    shell_complete=one_of(("all", *EVERY_RECIPE)),
     help="Recipes, comma-separated: float32, float16, dynamic, weight-only-int8, int8, int16x8; "
     "all for these; weight-only-int4, int8x4 (weights of 4 bits); and qat, quantisation-aware "
     "training to int8.",

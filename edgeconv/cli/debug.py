@@ -10,11 +10,11 @@ from edgeconv.cli.configured import Configured
 from edgeconv.cli.options import comma_list, echo_json, execution, execution_options, terminal
 from edgeconv.cli.post_training import post_training, post_training_options
 from edgeconv.cli.progress import progress
-from edgeconv.cli.values import SOURCE, STEPS
+from edgeconv.cli.values import PLACE, SOURCE, STEPS
 
 
 @click.command("debug", cls=Configured)
-@click.argument("model")
+@click.argument("model", type=PLACE)
 @click.option(
     "--calibration",
     type=SOURCE,

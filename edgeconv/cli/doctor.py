@@ -9,11 +9,11 @@ import click
 from edgeconv.cli.configured import Configured
 from edgeconv.cli.options import echo_json, execution, execution_options, terminal
 from edgeconv.cli.progress import progress
-from edgeconv.cli.values import STEPS
+from edgeconv.cli.values import PLACE, STEPS
 
 
 @click.command("doctor", cls=Configured)
-@click.argument("model")
+@click.argument("model", type=PLACE)
 @click.argument("data_source", metavar="DATA")
 @click.option(
     "--preprocess",

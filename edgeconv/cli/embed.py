@@ -9,7 +9,7 @@ import click
 
 from edgeconv.cli.configured import Configured
 from edgeconv.cli.options import allowance, allowance_options, echo_json, printing_options
-from edgeconv.cli.values import PLACE, SOURCE
+from edgeconv.cli.values import PLACE, SOURCE, one_of
 from edgeconv.plugins import EMBED_TARGETS
 
 if TYPE_CHECKING:
@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 @click.command("embed", cls=Configured)
 @click.argument("artifact", type=click.Path(path_type=Path))
-@click.option("--target", required=True, metavar="TARGET", help=", ".join(EMBED_TARGETS) + ".")
+@click.option(
+    "--target",
+    required=True,
+    metavar="TARGET",
+    shell_complete=one_of(EMBED_TARGETS),
+    help=", ".join(EMBED_TARGETS) + ".",
+)
 @click.option(
     "-o", "--out", "directory", required=True, type=click.Path(path_type=Path), help="Where to."
 )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("tune", cls=Configured)
-@click.argument("model")
+@click.argument("model", type=PLACE)
 @click.option(
     "--data",
     "data_source",

@@ -12,7 +12,10 @@ import click
 from click.types import StringParamType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
+
+    from click.shell_completion import CompletionItem
 
 
 class Text(StringParamType):
@@ -23,6 +26,18 @@ class Text(StringParamType):
     is_list = False
     # Whether a text of this sort may name code; `runs_code` says it of one.
     may_run_code = False
+    # Whether the shell is to complete it with the names of files.
+    is_file = False
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """What the shell may offer for the begun text."""
+        if not self.is_file:
+            return super().shell_complete(ctx, param, incomplete)
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
 
     def within(self, text: str, folder: Path) -> str:  # noqa: ARG002
         """The text of a configuration in `folder`, as the command line would have it."""
@@ -39,6 +54,7 @@ class _Names(Text):
 
 
 class _Place(Text):
+    is_file = True
     form = "A path, from the folder of this file."
 
     def within(self, text: str, folder: Path) -> str:
@@ -72,6 +88,7 @@ class _Tracker(Text):
 
 
 class _Source(Text):
+    is_file = True
     form = "A SOURCE, its paths from the folder of this file."
     may_run_code = True
 
@@ -100,6 +117,7 @@ class _KeyedSource(_Source):
 
 
 class _Steps(Text):
+    is_file = True
     form = "Steps, or a .toml file from the folder of this file."
 
     def within(self, text: str, folder: Path) -> str:
@@ -118,6 +136,7 @@ class _Metric(Text):
 
 
 class _Program(Text):
+    is_file = True
     form = "A program, named as on the command line."
     may_run_code = True
 
@@ -134,6 +153,18 @@ KEYED_SOURCE = _KeyedSource()
 STEPS = _Steps()
 METRIC = _Metric()
 PROGRAM = _Program()
+
+
+def one_of(
+    words: Iterable[str],
+) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """What completes an option that takes these words, or several of them with commas."""
+
+    def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        before, comma, begun = incomplete.rpartition(",")
+        return [f"{before}{comma}{word}" for word in words if word.startswith(begun)]
+
+    return complete
 
 
 def text_of(kind: click.ParamType[Any]) -> Text:
