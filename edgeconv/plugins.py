@@ -71,6 +71,9 @@ EMBED_TARGETS = {
     "zephyr": "edgeconv.embed.targets.zephyr",
 }
 
+# What shows a result of a verb to a person: the module has `as_text` and `as_html`.
+SHOWN = "edgeconv.report.shown"
+
 # Where a check can be logged; edgeconv/trackers/__init__.py says what a module has.
 TRACKERS = {
     "csv": "edgeconv.trackers.csv_file",
@@ -108,6 +111,11 @@ def tracker(name: str) -> ModuleType:
 def embed_target(name: str) -> ModuleType:
     """The module of a target of `embed`. Raises `UsageError` for an unknown name."""
     return import_module(_found(EMBED_TARGETS, "target", name))
+
+
+def shown() -> ModuleType:
+    """The module that shows results."""
+    return import_module(SHOWN)
 
 
 def _found(table: Mapping[str, str], kind: str, name: str) -> str:

@@ -50,8 +50,10 @@ LAYERS = (
     ("source", "tf", "quantize", "report", "runtimes", "config"),
     ("tflite", "data", "models"),
     ("tasks",),
-    ("plugins", "workers", "store", "messages", "statistics"),
-    ("nouns", "errors", "logs", "progress", ""),
+    ("workers", "store", "messages", "statistics"),
+    ("nouns",),
+    ("plugins",),
+    ("errors", "logs", "progress", ""),
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 MAX_FUNCTION_LINES = 60

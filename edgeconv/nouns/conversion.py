@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edgeconv.nouns.model import Noun, OldestRuntime, OperatorCount, Signature, SourceKind
+from edgeconv.nouns.model import Noun, OldestRuntime, OperatorCount, Result, Signature, SourceKind
 from edgeconv.nouns.samples import Preprocessing
 from edgeconv.nouns.training import Qat, QatRecord
 
@@ -239,7 +239,7 @@ class Failure(Noun, kw_only=True, frozen=True):
     message: str
 
 
-class Conversion(Noun, kw_only=True, frozen=True):
+class Conversion(Result, kw_only=True, frozen=True):
     """What one `convert` gave: the artifacts published, and the recipes that failed.
 
     `reused` names the recipes that were already up to date.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from edgeconv.nouns.measurement import Accuracy
-from edgeconv.nouns.model import Noun
+from edgeconv.nouns.model import Noun, Result
 from edgeconv.nouns.samples import DataIdentity
 
 
@@ -25,7 +25,7 @@ class Trial(Noun, kw_only=True, frozen=True):
     is_current: bool = False
 
 
-class Diagnosis(Noun, kw_only=True, frozen=True):
+class Diagnosis(Result, kw_only=True, frozen=True):
     """Which preprocessing a model was trained with, as far as some labelled samples tell.
 
     They are `data.samples` of the `available` ones.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edgeconv.nouns.model import Noun, TensorSpec
+from edgeconv.nouns.model import Noun, Result, TensorSpec
 
 
 class NumberChange(Noun, kw_only=True, frozen=True):
@@ -68,7 +68,7 @@ class ModelDifference(Noun, kw_only=True, frozen=True):
     flips: tuple[FlipCount, ...] = ()
 
 
-class Difference(Noun, kw_only=True, frozen=True):
+class Difference(Result, kw_only=True, frozen=True):
     """All that changed between two reports, or between two .tflite files.
 
     `refused` says what was not compared, and why. `only_before` and `only_after` are the models

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from edgeconv.nouns.model import Noun
+from edgeconv.nouns.model import Noun, Result
 
 Severity = Literal["error", "warn"]
 Outcome = Literal["passed", "failed", "inconclusive", "missing"]
@@ -147,7 +147,7 @@ class Finding(Noun, kw_only=True, frozen=True):
         return self.outcome == "passed" or self.severity == "warn"
 
 
-class Verdict(Noun, kw_only=True, frozen=True):
+class Verdict(Result, kw_only=True, frozen=True):
     """Every limit of a budget held against a report."""
 
     findings: tuple[Finding, ...]
@@ -198,7 +198,7 @@ class StageState(Noun, kw_only=True, frozen=True):
     moved: bool | None = None
 
 
-class Check(Noun, kw_only=True, frozen=True):
+class Check(Result, kw_only=True, frozen=True):
     """What the gate says of one model of the configuration.
 
     `stages` are in the order of the flow; `changes` name what is other than locked (the source,

@@ -6,7 +6,7 @@ from typing import Literal
 
 from edgeconv.nouns.conversion import Artifact, RecipeName
 from edgeconv.nouns.judging import Verdict
-from edgeconv.nouns.model import Noun
+from edgeconv.nouns.model import Noun, Result
 from edgeconv.nouns.samples import DataIdentity
 from edgeconv.nouns.training import TrainingRecord
 
@@ -203,7 +203,7 @@ class Environment(Noun, kw_only=True, frozen=True):
     place: str = ""
 
 
-class Report(Noun, kw_only=True, frozen=True):
+class Report(Result, kw_only=True, frozen=True):
     """A set of measurements made together, beside the baseline they are judged by.
 
     `environment` is of the machine that the artifacts ran on, `conditions` of the same one.

@@ -6,11 +6,26 @@ from typing import Literal
 
 import msgspec
 
+from edgeconv import plugins
+
 SourceKind = Literal["saved_model", "keras", "hdf5", "tflite"]
 
 
 class Noun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The base of every noun."""
+
+
+class Result(Noun, frozen=True):
+    """What a verb returns. As text it is its table, and in a notebook one of HTML."""
+
+    def __repr__(self) -> str:
+        """The result as a person reads it."""
+        text: str = plugins.shown().as_text(self)
+        return text
+
+    def _repr_html_(self) -> str:
+        html: str = plugins.shown().as_html(self)
+        return html
 
 
 class TensorSpec(Noun, kw_only=True, frozen=True):

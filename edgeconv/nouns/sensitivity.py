@@ -11,7 +11,7 @@ from edgeconv.nouns.conversion import (
     Precision,
     Recipe,
 )
-from edgeconv.nouns.model import Noun
+from edgeconv.nouns.model import Noun, Result
 
 # What is better by less is no better: other samples would say otherwise.
 LEAST_GAIN_DB = 0.5
@@ -60,7 +60,7 @@ class Remedy(Noun, kw_only=True, frozen=True):
     size_bytes: int
 
 
-class Debugged(Noun, kw_only=True, frozen=True):
+class Debugged(Result, kw_only=True, frozen=True):
     """Which layers of a model lose most by a recipe, and what helps.
 
     `snr_db` is the lowest signal-to-noise ratio of the quantised model's outputs against the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from edgeconv.nouns.model import Noun
+from edgeconv.nouns.model import Noun, Result
 
 StrategyName = Literal[
     "none", "mirrored", "central-storage", "multiworker", "parameter-server", "tpu"
@@ -96,7 +96,7 @@ class Epoch(Noun, kw_only=True, frozen=True):
         return self.samples / self.seconds if self.seconds else 0.0
 
 
-class TrainingRecord(Noun, kw_only=True, frozen=True):
+class TrainingRecord(Result, kw_only=True, frozen=True):
     """How a model was trained, and what came of it.
 
     `strategy` is the name of TensorFlow's class. `seconds` is the time of the epochs' steps,

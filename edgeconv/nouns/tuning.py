@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from edgeconv.nouns.conversion import PostTraining, Recipe
-from edgeconv.nouns.model import Noun
+from edgeconv.nouns.model import Noun, Result
 from edgeconv.nouns.samples import DataIdentity
 
 Objective = Literal["size", "latency"]
@@ -68,7 +68,7 @@ class Confirmation(Noun, kw_only=True, frozen=True):
     is_met: bool
 
 
-class Tuning(Noun, kw_only=True, frozen=True):
+class Tuning(Result, kw_only=True, frozen=True):
     """What a search tried, and the artifact that it recommends.
 
     `max_drop` is the budget, in the unit of `metric`. `on_agreement` says that there were no

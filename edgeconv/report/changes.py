@@ -8,7 +8,7 @@ from rich.text import Text
 
 from edgeconv.report import units
 from edgeconv.report.layers import layer_name
-from edgeconv.report.layout import Column, Row, table_lines, to_text
+from edgeconv.report.layout import Block, Column, Grid, Page, Row, to_text
 from edgeconv.report.values import in_points
 
 if TYPE_CHECKING:
@@ -46,30 +46,36 @@ def difference_text(
     width: int | None = None,
     color: bool = False,
 ) -> str:
+    """`difference_page` as text."""
+    page = difference_page(difference, everything=everything)
+    return to_text(page, width=width, color=color)
+
+
+def difference_page(difference: Difference, *, everything: bool = False) -> Page:
     """Model by model: numbers, operators, tensors and flips that changed, and what was refused.
 
     Of tensors and flips the first are shown, all of them with `everything`.
     """
     most = None if everything else _MOST_SHOWN
-    lines = [
+    page: list[Block] = [
         Text(f"before: {units.plain(difference.before)}", style="dim"),
         Text(f"after:  {units.plain(difference.after)}", style="dim"),
     ]
     for model in difference.models:
-        lines += [Text(), *_model_lines(model, most, width)]
+        page += [Text(), *_model_blocks(model, most)]
     for label, names in (
         ("only before", difference.only_before),
         ("only after", difference.only_after),
     ):
         if names:
-            lines += [Text(), Text(f"{label}: {', '.join(map(units.plain, names))}")]
+            page += [Text(), Text(f"{label}: {', '.join(map(units.plain, names))}")]
     if difference.refused:
-        lines += [Text(), Text("not compared", style="bold yellow")]
-        lines += [Text(f"  {units.plain(reason)}") for reason in difference.refused]
-    return to_text(lines, width=width, color=color)
+        page += [Text(), Text("not compared", style="bold yellow")]
+        page += [Text(f"  {units.plain(reason)}") for reason in difference.refused]
+    return page
 
 
-def _model_lines(model: ModelDifference, most: int | None, width: int | None) -> Iterator[Text]:
+def _model_blocks(model: ModelDifference, most: int | None) -> Iterator[Block]:
     name = units.plain(model.after)
     if model.before != model.after:
         name = f"{units.plain(model.before)} → {name}"
@@ -79,10 +85,10 @@ def _model_lines(model: ModelDifference, most: int | None, width: int | None) ->
     if not (model.numbers or model.operators or model.tensors or model.flips):
         yield Text("  nothing changed", style="dim")
     if model.numbers:
-        yield from table_lines(_NUMBERS, [_number_row(each) for each in model.numbers], width)
+        yield Grid(_NUMBERS, [_number_row(each) for each in model.numbers])
     if model.operators:
         yield Text()
-        yield from table_lines(_OPERATORS, _operator_rows(model), width)
+        yield Grid(_OPERATORS, _operator_rows(model))
     if model.tensors:
         yield Text()
         yield Text(_counted(model.tensors), style="bold")

@@ -11,7 +11,7 @@ from rich.text import Text
 from edgeconv.nouns import MAX_SNR_DB
 from edgeconv.report import units
 from edgeconv.report.layers import layer_name
-from edgeconv.report.layout import Column, Row, table_lines, to_text
+from edgeconv.report.layout import Column, Grid, Page, Row, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +28,7 @@ _LAYERS = (
     Column("share", beneath=True),
     Column("inside"),
 )
+TOP_LAYERS = 20
 _EXPLAINED = (
     "alone: the outputs when this layer alone is quantised; share: of the error of all layers; "
     "inside: the layer's own output in the whole file. Every 6 dB halve the error."
@@ -37,19 +38,23 @@ _EXPLAINED = (
 def debugged_lines(
     debugged: Debugged, *, top: int, width: int | None = None, color: bool = False
 ) -> str:
+    """`debugged_page` as text."""
+    return to_text(debugged_page(debugged, top=top), width=width, color=color)
+
+
+def debugged_page(debugged: Debugged, *, top: int = TOP_LAYERS) -> Page:
     """What was debugged, the `top` costliest layers, and what to do next."""
     costly = [layer for layer in debugged.layers if layer.alone_snr_db is not None]
     noise = sum(_noise(layer) for layer in costly)
     rows = [_row(layer, noise) for layer in costly[:top]]
-    lines = [
+    return [
         *(Text(units.plain(line), style="dim") for line in _circumstances(debugged)),
-        *((Text(), *table_lines(_LAYERS, rows, width)) if rows else ()),
+        *((Text(), Grid(_LAYERS, rows)) if rows else ()),
         *(Text(line, style="dim") for line in _left_out(debugged, len(costly), top)),
         Text(),
         *_next_steps(debugged),
         *(Text(f"note: {units.plain(note)}", style="dim") for note in debugged.notes),
     ]
-    return to_text(lines, width=width, color=color)
 
 
 def _circumstances(debugged: Debugged) -> Iterator[str]:

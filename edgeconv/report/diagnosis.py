@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.report import units
-from edgeconv.report.layout import Column, Row, table_lines, to_text
+from edgeconv.report.layout import Column, Grid, Page, Row, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,16 +31,20 @@ _ELSEWHERE = (
 
 
 def diagnosis_lines(diagnosis: Diagnosis, *, width: int | None = None, color: bool = False) -> str:
+    """`diagnosis_page` as text."""
+    return to_text(diagnosis_page(diagnosis), width=width, color=color)
+
+
+def diagnosis_page(diagnosis: Diagnosis) -> Page:
     """What was looked at, one row a preprocessing, the best first, and the conclusion."""
-    lines = [
+    return [
         *(Text(units.plain(line), style="dim") for line in _circumstances(diagnosis)),
         Text(),
-        *table_lines(_TRIALS, [_row(trial) for trial in diagnosis.trials], width),
+        Grid(_TRIALS, [_row(trial) for trial in diagnosis.trials]),
         Text(),
         *_conclusion(diagnosis),
         *(Text(f"note: {units.plain(note)}", style="dim") for note in diagnosis.notes),
     ]
-    return to_text(lines, width=width, color=color)
 
 
 def _circumstances(diagnosis: Diagnosis) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.report import units
-from edgeconv.report.layout import Column, Row, table_lines
+from edgeconv.report.layout import Column, Grid, Row
 from edgeconv.report.limits import Word, explanation, in_words, name_of, word_of
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ def word(which: Word) -> Text:
     return Text(which, style=_STYLES[which])
 
 
-def finding_lines(findings: Sequence[Finding], width: int | None) -> list[Text]:
-    """One row a finding, and under it what else is to be said; no line where there is none."""
+def finding_grids(findings: Sequence[Finding]) -> list[Grid]:
+    """One row a finding, and under it what else is to be said; no table where there is none."""
     rows = [_row(finding) for finding in findings]
-    return table_lines(_COLUMNS, rows, width) if rows else []
+    return [Grid(_COLUMNS, rows)] if rows else []
 
 
 def _row(finding: Finding) -> Row:

@@ -1,4 +1,4 @@
-"""A table as text that loses nothing, at any width.
+"""Pages of lines and tables, as text that loses nothing at any width, or as HTML for a notebook.
 
 rich's own table cuts or folds every column when it is short of room. Here a table that
 is too wide first moves its secondary columns under their neighbours, then becomes a list
@@ -10,12 +10,18 @@ from __future__ import annotations
 import io
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _GAP = 2
 _LEAST_WRAPPED = 14
@@ -43,8 +49,29 @@ class Row:
     details: tuple[Text, ...] = ()
 
 
-def to_text(lines: list[Text], *, width: int | None, color: bool) -> str:
-    """The lines, each wrapped at `width`, with a newline between them.
+@dataclass(frozen=True)
+class Grid:
+    """A table: one heading a column, and rows of as many cells."""
+
+    columns: tuple[Column, ...]
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A label and a text a line, the texts in a column of their own where there is room for it."""
+
+    pairs: list[tuple[str, str]]
+
+
+# A `Text` is a line.
+Block = Text | Grid | Labelled
+# From top to bottom.
+Page = Sequence[Block]
+
+
+def to_text(page: Page, *, width: int | None, color: bool) -> str:
+    """The page, each line of it wrapped at `width`, with a newline between them.
 
     There are ANSI codes in it only if `color` is asked for and NO_COLOR is not set.
     """
@@ -59,11 +86,44 @@ def to_text(lines: list[Text], *, width: int | None, color: bool) -> str:
         color_system="standard" if color else None,
         legacy_windows=False,
     )
-    for line in lines:
+    for line in _lines(page, width):
         for part in _wrapped(line, width):
             part.rstrip()
             console.print(part, highlight=False, soft_wrap=True)
     return file.getvalue().rstrip("\n")
+
+
+def to_html(page: Page) -> str:
+    """The page as a fragment of HTML, in which all text is escaped."""
+    return f"<div>{''.join(map(_html, page))}</div>"
+
+
+def _html(block: Block) -> str:
+    if isinstance(block, Text):
+        return f"<div>{escape(block.plain) or '&nbsp;'}</div>"
+    if isinstance(block, Labelled):
+        pairs = (f"<tr><th>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in block.pairs)
+        return f"<table>{''.join(pairs)}</table>"
+    heads = "".join(f"<th>{escape(column.heading)}</th>" for column in block.columns)
+    rows = "".join(_html_row(row) for row in block.rows)
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _html_row(row: Row) -> str:
+    cells = "".join(f"<td>{escape(cell.plain)}</td>" for cell in row.cells)
+    details = "<br>".join(escape(detail.plain) for detail in row.details)
+    wide = f'<tr><td colspan="{len(row.cells)}">{details}</td></tr>' if details else ""
+    return f"<tr>{cells}</tr>{wide}"
+
+
+def _lines(page: Page, width: int | None) -> Iterator[Text]:
+    for block in page:
+        if isinstance(block, Grid):
+            yield from table_lines(block.columns, block.rows, width)
+        elif isinstance(block, Labelled):
+            yield from _labelled_lines(block.pairs, width)
+        else:
+            yield block
 
 
 def table_lines(columns: tuple[Column, ...], rows: list[Row], width: int | None) -> list[Text]:
@@ -83,8 +143,7 @@ def table_lines(columns: tuple[Column, ...], rows: list[Row], width: int | None)
     return _drawn(grid, [column.right for column in shown], rows)
 
 
-def labelled_lines(pairs: list[tuple[str, str]], width: int | None) -> list[Text]:
-    """A label and a text a line, the texts in a column of their own where there is room for it."""
+def _labelled_lines(pairs: list[tuple[str, str]], width: int | None) -> list[Text]:
     indent = max(cell_len(label) for label, _ in pairs) + _GAP
     if width is not None and width - indent < _LEAST_WRAPPED:
         return [Text.assemble((f"{label}: ", "dim"), text) for label, text in pairs]

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from edgeconv.report import units
 from edgeconv.report.differences import difference_lines
-from edgeconv.report.findings import finding_lines, word
-from edgeconv.report.layout import Column, Row, labelled_lines, table_lines, to_text
+from edgeconv.report.findings import finding_grids, word
+from edgeconv.report.layout import Column, Grid, Labelled, Page, Row, to_text
 from edgeconv.report.limits import closing_line
 from edgeconv.report.post_training import post_training_remarks
 from edgeconv.report.qat import qat_remarks
@@ -85,14 +85,19 @@ _RARE = frozenset({"gzip", "arena", "drop_interval", "training"})
 def conversion_table(
     conversion: Conversion, *, width: int | None = None, color: bool = False
 ) -> str:
+    """`conversion_page` as text."""
+    return to_text(conversion_page(conversion), width=width, color=color)
+
+
+def conversion_page(conversion: Conversion) -> Page:
     """One row an artifact, then one a failure, then a line that counts them."""
     base = next((a.size_bytes for a in conversion.artifacts if a.recipe.name == "float32"), None)
     shared = _shared(conversion.artifacts)
     rows = [_artifact_row(a, base, conversion.reused, shared) for a in conversion.artifacts]
     rows += [_failure_row(failure) for failure in conversion.failures]
-    lines = table_lines(_CONVERSION, rows, width) if rows else []
+    table = [Grid(_CONVERSION, rows)] if rows else []
     said = [Text(f"all: {remark}", style) for remark, style in shared.items()]
-    return to_text([*lines, *said, _conversion_summary(conversion)], width=width, color=color)
+    return [*table, *said, _conversion_summary(conversion)]
 
 
 def _shared(artifacts: Sequence[Artifact]) -> dict[str, str]:
@@ -104,6 +109,11 @@ def _shared(artifacts: Sequence[Artifact]) -> dict[str, str]:
 
 
 def training_table(record: TrainingRecord, *, width: int | None = None, color: bool = False) -> str:
+    """`training_page` as text."""
+    return to_text(training_page(record), width=width, color=color)
+
+
+def training_page(record: TrainingRecord) -> Page:
     """One row an epoch, then what came of it and where, and what it was trained on."""
     table = epoch_table(record)
     columns = [
@@ -112,15 +122,16 @@ def training_table(record: TrainingRecord, *, width: int | None = None, color: b
     ]
     rows = [Row(tuple(Text(cell) for cell in row)) for row in table.rows]
     facts = [*outcome_facts(record), *place_facts(record), *circumstance_facts(record)]
-    lines = [
-        *table_lines(tuple(columns), rows, width),
-        Text(),
-        *labelled_lines([(fact.label, fact.text) for fact in facts], width),
-    ]
-    return to_text(lines, width=width, color=color)
+    pairs = [(fact.label, fact.text) for fact in facts]
+    return [Grid(tuple(columns), rows), Text(), Labelled(pairs)]
 
 
 def report_table(report: Report, *, width: int | None = None, color: bool = False) -> str:
+    """`report_page` as text."""
+    return to_text(report_page(report), width=width, color=color)
+
+
+def report_page(report: Report) -> Page:
     """The title, what was measured on what, and one row a model, the baseline first."""
     models = model_rows(report)
     shown = [name for name in _REPORT if name not in _RARE or _is_there(name, models)]
@@ -135,22 +146,25 @@ def report_table(report: Report, *, width: int | None = None, color: bool = Fals
     notes = [f"note: {units.plain(note)}" for note in report.notes]
     if _is_there("flips", models):
         notes.insert(0, "flips: samples that became right (+) and wrong (−) beside the baseline")
-    lines = [
+    return [
         Text(units.plain(report.title), style="bold"),
         *(Text(line, style="dim") for line in _circumstances(report)),
         Text(),
-        *table_lines(columns, [_measured_row(row, shown, has_runtime) for row in models], width),
+        Grid(columns, [_measured_row(row, shown, has_runtime) for row in models]),
         *(Text(line) for line in difference_lines(report)),
         *(Text(note, style="dim") for note in notes),
     ]
-    return to_text(lines, width=width, color=color)
 
 
 def verdict_lines(verdict: Verdict, *, width: int | None = None, color: bool = False) -> str:
+    """`verdict_page` as text."""
+    return to_text(verdict_page(verdict), width=width, color=color)
+
+
+def verdict_page(verdict: Verdict) -> Page:
     """One row a finding, and a last line that says PASS or FAIL and why."""
-    lines = finding_lines(verdict.findings, width)
     closing = Text.assemble(word("PASS" if verdict.ok else "FAIL"), " ", closing_line(verdict))
-    return to_text([*lines, closing], width=width, color=color)
+    return [*finding_grids(verdict.findings), closing]
 
 
 def _artifact_row(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.report import units
-from edgeconv.report.layout import Column, Row, table_lines, to_text
+from edgeconv.report.layout import Column, Grid, Page, Row, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,11 +31,16 @@ _STOPPED = {
 
 
 def tuning_lines(tuning: Tuning, *, width: int | None = None, color: bool = False) -> str:
+    """`tuning_page` as text."""
+    return to_text(tuning_page(tuning), width=width, color=color)
+
+
+def tuning_page(tuning: Tuning) -> Page:
     """What was asked, one row a trial in order of cost, and what is recommended."""
-    lines = [
+    return [
         *(Text(units.plain(line), style="dim") for line in _circumstances(tuning)),
         Text(),
-        *table_lines(_TRIALS, [_row(tuning, one) for one in _ordered(tuning)], width),
+        Grid(_TRIALS, [_row(tuning, one) for one in _ordered(tuning)]),
         Text(),
         *(Text(line, style="yellow") for line in (_STOPPED.get(tuning.stopped),) if line),
         *(Text(_confirmed(tuning, one)) for one in tuning.confirmations),
@@ -43,7 +48,6 @@ def tuning_lines(tuning: Tuning, *, width: int | None = None, color: bool = Fals
         *(Text(units.plain(line)) for line in tuning.advice),
         *(Text(f"note: {units.plain(note)}", style="dim") for note in tuning.notes),
     ]
-    return to_text(lines, width=width, color=color)
 
 
 def _circumstances(tuning: Tuning) -> Iterator[str]:

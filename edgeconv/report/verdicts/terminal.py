@@ -18,9 +18,8 @@ from edgeconv.report.verdicts.words import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.text import Text
-
     from edgeconv.nouns import Check, Checked
+    from edgeconv.report.layout import Block
     from edgeconv.report.verdicts.grids import Grid
 
 _MOST_CLASSES = 10
@@ -35,44 +34,43 @@ def render_text(checked: Checked, *, width: int | None = None, color: bool = Fal
     from edgeconv.report.findings import word
     from edgeconv.report.layout import to_text
 
-    lines: list[Text] = []
-    for check in checked.checks:
-        lines += [*_check_lines(check, width), Text()]
-    lines.append(Text.assemble(word("PASS" if checked.ok else "FAIL"), " ", closing(checked)))
-    return _no_commands(to_text(lines, width=width, color=color)) + "\n"
+    page = [block for check in checked.checks for block in (*check_page(check), Text())]
+    page.append(Text.assemble(word("PASS" if checked.ok else "FAIL"), " ", closing(checked)))
+    return _no_commands(to_text(page, width=width, color=color)) + "\n"
 
 
-def _check_lines(check: Check, width: int | None) -> Iterator[Text]:
+def check_page(check: Check) -> Iterator[Block]:
+    """The limits of one model, and what moved and dropped."""
     from rich.text import Text
 
-    from edgeconv.report.findings import finding_lines, word
+    from edgeconv.report.findings import finding_grids, word
 
     yield Text.assemble(word(word_of_check(check)), " ", Text(headline(check), style="bold"))
     if check.summary:
         yield Text(units.plain(check.summary))
     yield Text()
-    yield from finding_lines(worst_first(check), width)
+    yield from finding_grids(worst_first(check))
     for grid in (stage_grid(check), class_grid(check, _MOST_CLASSES)):
         if grid:
             yield Text()
-            yield from _grid_lines(grid, width)
+            yield from _grid_blocks(grid)
     yield Text()
     yield from (Text(line, style="dim") for line in (*remarks(check), judging_line(check)))
 
 
-def _grid_lines(grid: Grid, width: int | None) -> Iterator[Text]:
+def _grid_blocks(grid: Grid) -> Iterator[Block]:
     from rich.text import Text
 
-    from edgeconv.report.layout import Column, Row, table_lines
+    from edgeconv.report import layout
 
     # The model's name is long, and no other column can be made narrower.
     wraps = grid.headings.index("model")
     columns = tuple(
-        Column(heading, right=i >= grid.texts, wraps=i == wraps)
+        layout.Column(heading, right=i >= grid.texts, wraps=i == wraps)
         for i, heading in enumerate(grid.headings)
     )
     yield Text(f"{grid.title}:", style="bold")
-    yield from table_lines(columns, [Row(tuple(map(Text, row))) for row in grid.rows], width)
+    yield layout.Grid(columns, [layout.Row(tuple(map(Text, row))) for row in grid.rows])
     if grid.left_out:
         yield Text(f"and {grid.left_out} more", style="dim")
 

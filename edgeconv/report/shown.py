@@ -1,0 +1,51 @@
+"""What the verbs return, as a person sees it who evaluates it in a terminal or a notebook."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.nouns import (
+    Check,
+    Conversion,
+    Debugged,
+    Diagnosis,
+    Difference,
+    Report,
+    TrainingRecord,
+    Tuning,
+    Verdict,
+)
+from edgeconv.report.changes import difference_page
+from edgeconv.report.debugged import debugged_page
+from edgeconv.report.diagnosis import diagnosis_page
+from edgeconv.report.layout import to_html, to_text
+from edgeconv.report.text import conversion_page, report_page, training_page, verdict_page
+from edgeconv.report.tuning import tuning_page
+from edgeconv.report.verdicts.terminal import check_page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PAGES: dict[type, Callable[[Any], Any]] = {
+    Check: check_page,
+    Conversion: conversion_page,
+    Debugged: debugged_page,
+    Diagnosis: diagnosis_page,
+    Difference: difference_page,
+    Report: report_page,
+    TrainingRecord: training_page,
+    Tuning: tuning_page,
+    Verdict: verdict_page,
+}
+
+
+def as_text(result: Any) -> str:
+    """The result as text, as wide as the terminal."""
+    width = os.get_terminal_size(1).columns if os.isatty(1) else None
+    return to_text(tuple(_PAGES[type(result)](result)), width=width, color=False)
+
+
+def as_html(result: Any) -> str:
+    """The result as a fragment of HTML."""
+    return to_html(tuple(_PAGES[type(result)](result)))

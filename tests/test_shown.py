@@ -1,0 +1,91 @@
+"""Results as a person sees them who evaluates them in a terminal or a notebook."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from report_example import report as example_report
+from rich.text import Text
+
+import edgeconv
+from edgeconv.nouns import Conversion, Failure, Finding, Verdict
+from edgeconv.report.layout import Column, Grid, Labelled, Row, to_html
+from edgeconv.report.shown import _PAGES
+from edgeconv.report.text import report_table
+
+
+class Balanced(HTMLParser):
+    """Counts rows; every tag that is opened must be closed in turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.rows = 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
+        if tag != "br":
+            self.open.append(tag)
+        self.rows += tag == "tr"
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def rows_of(html: str) -> int:
+    parser = Balanced()
+    parser.feed(html)
+    assert parser.open == []
+    return parser.rows
+
+
+def test_a_report_shows_itself_as_the_table_of_the_command() -> None:
+    report = example_report()
+    assert repr(report) == report_table(report)
+    html = report._repr_html_()
+    assert rows_of(html) >= 1 + len(report.artifacts)
+    assert "<table><thead><tr><th>model</th>" in html
+
+
+def test_what_comes_from_a_model_is_no_markup_of_the_page() -> None:
+    failure = Failure(recipe="int8", error="ToolFailed", message="<script>alert(1)</script>")
+    conversion = Conversion(directory="out/<b>", artifacts=(), failures=(failure,))
+    html = conversion._repr_html_()
+    assert "&lt;script&gt;" in html
+    assert "<script" not in html
+    assert "<b>" not in html
+    assert rows_of(html) == 3
+    assert "1 failed" in repr(conversion)
+
+
+def test_a_verdict_shows_its_findings() -> None:
+    finding = Finding(
+        model="int8", limit="max-size-ratio", allowed=0.3, actual=0.5, outcome="failed"
+    )
+    verdict = Verdict(findings=(finding,))
+    assert "FAIL" in repr(verdict)
+    assert "max-size-ratio" in verdict._repr_html_()
+
+
+def test_a_table_becomes_rows_and_their_details_one_that_is_as_wide() -> None:
+    grid = Grid(
+        (Column("a"), Column("b")),
+        [Row((Text("1"), Text("2")), (Text("one"), Text("two"))), Row((Text("3"), Text("4")))],
+    )
+    html = to_html([Text("title"), grid, Labelled([("name", "value")]), Text()])
+    assert rows_of(html) == 5
+    assert '<td colspan="2">one<br>two</td>' in html
+    assert re.sub("<[^>]+>", " ", html).split() == [
+        *("title", "a", "b", "1", "2", "one", "two", "3", "4", "name", "value", "&nbsp;"),
+    ]
+
+
+@pytest.mark.parametrize("kind", _PAGES, ids=lambda kind: kind.__name__)
+def test_every_result_of_a_verb_shows_itself(kind: type) -> None:
+    assert kind.__repr__.__qualname__ == "Result.__repr__"
+    assert hasattr(kind, "_repr_html_")
+
+
+def test_the_verbs_are_what_completion_offers() -> None:
+    assert {"convert", "bench", "check", "tune", "train", "__version__"} <= set(dir(edgeconv))
