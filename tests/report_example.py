@@ -170,6 +170,8 @@ def agreement(recipe: RecipeName) -> Agreement:
         cosine=1 - noise**2 / 2,
         snr_db=snr_db,
         max_error=0.9 * noise,
+        span=(0.0, 0.9999),
+        varies_by=0.9999,
     )
 
 
@@ -333,6 +335,9 @@ def _output_error(snr_db: float) -> OutputError:
         rms_reference=0.3,
         cosine=1 - noise**2 / 2,
         argmax_agreement=1.0 if snr_db > 30 else 0.9844 if snr_db > 20 else 0.9375,
+        span=(0.0, 0.9998),
+        varies_by=0.9991,
+        samples=64,
     )
 
 

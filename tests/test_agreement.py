@@ -14,6 +14,8 @@ from hypothesis.extra.numpy import arrays
 from edgeconv.measure.metrics import scores
 from edgeconv.measure.metrics.agreement import agreement, agreements
 from edgeconv.nouns import MAX_SNR_DB
+from edgeconv.quantize.verify import output_errors
+from edgeconv.statistics.signal import Signal, snr_db
 
 RNG = np.random.default_rng(2)
 FLOATS = arrays(np.float32, (7, 3), elements=st.floats(-100, 100, width=32))
@@ -27,12 +29,51 @@ def test_an_agreement_is_what_its_definition_says(have: np.ndarray, want: np.nda
     assert found.flips == (a.argmax(axis=1) != b.argmax(axis=1)).sum()
     assert found.max_error == np.abs(a - b).max()
     assert -1.0001 <= found.cosine <= 1.0001
-    noise, signal = np.square(a - b).sum(), np.square(b).sum()
-    if noise and signal:
+    noise, signal = np.square(a - b).mean(), np.var(b)
+    if noise and signal > 1e-9:
         assert found.snr_db == pytest.approx(
             np.clip(10 * math.log10(signal / noise), -MAX_SNR_DB, MAX_SNR_DB)
         )
     assert (found.samples, found.output, found.reference) == (7, "y", "baseline")
+    assert found.span == (b.min(), b.max())
+    assert found.varies_by == np.ptp(b, axis=0).max()
+
+
+@settings(deadline=None)
+@given(FLOATS, FLOATS, st.sampled_from([0.0, 3.0, 1e6]))
+def test_bench_and_the_verification_of_a_conversion_give_the_same_number(
+    have: np.ndarray, want: np.ndarray, offset: float
+) -> None:
+    a, b = have.astype(np.float64) + offset, want.astype(np.float64) + offset
+    measured = agreement("y", a, b, "float32")
+    (verified,) = output_errors({"y": b}, {"y": a}, {})
+    assert measured.snr_db == pytest.approx(verified.snr_db, abs=1e-6)
+    assert (measured.span, measured.varies_by) == (verified.span, verified.varies_by)
+
+
+@settings(deadline=None)
+@given(st.lists(FLOATS, max_size=5), st.sampled_from([0.0, 1e7]))
+def test_the_variance_of_blocks_is_that_of_the_whole(
+    parts: list[np.ndarray], offset: float
+) -> None:
+    signal = Signal()
+    blocks = [part.astype(np.float64) + offset for part in parts]
+    for block in blocks:
+        signal.add(block)
+    whole = np.var(np.concatenate(blocks)) if blocks else 0.0
+    assert signal.variance == pytest.approx(whole, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("signal", "noise", "expected"),
+    [(0.0, 0.0, 200.0), (1.0, 0.0, 200.0), (0.0, 1.0, -200.0), (1.0, 1.0, 0.0)]
+    + [(math.inf, 1.0, -200.0), (1.0, math.inf, -200.0), (math.nan, 1.0, -200.0)]
+    + [(1.0, math.nan, -200.0), (1e300, 1e-300, 200.0), (100.0, 1.0, 20.0)],
+)
+def test_a_signal_over_a_noise_is_a_number_of_decibels_whatever_they_are(
+    signal: float, noise: float, expected: float
+) -> None:
+    assert snr_db(signal, noise) == pytest.approx(expected)
 
 
 def test_equal_outputs_agree_wholly_even_where_they_are_zero() -> None:

@@ -286,3 +286,14 @@ def test_a_maximum_holds_exactly_when_the_number_is_not_over_it(
         assert ok == (actual < allowed)
     if actual <= allowed:
         assert ok
+
+
+def test_an_output_that_never_varies_has_no_signal_to_hold_against_a_limit() -> None:
+    budget = Budget(every=Limits(min_output_snr_db=20.0))
+    close = agreement("scores", -86.8)
+    flat = msgspec.structs.replace(close, span=(1.0, 1.0), varies_by=0.0)
+    (finding,) = check(report(measured(agreement=(flat,))), budget).findings
+    assert (finding.outcome, finding.actual) == ("missing", None)
+    assert "scores is the same throughout" in finding.reason
+    exact = msgspec.structs.replace(flat, snr_db=200.0)
+    assert check(report(measured(agreement=(exact,))), budget).ok

@@ -37,7 +37,7 @@ def test_a_layers_error_is_that_of_its_dequantised_output_over_all_samples(
     want = X.astype(np.float64) @ WEIGHTS.T + BIASES
     (error,) = found.errors
     assert (error.layer, error.operator, error.samples) == ("y", "FULLY_CONNECTED", 6)
-    snr_db = 10 * np.log10(np.sum(want**2) / np.sum((have - want) ** 2))
+    snr_db = 10 * np.log10(np.var(want) / np.mean((have - want) ** 2))
     assert error.snr_db == pytest.approx(snr_db, abs=0.01)
     assert error.max_error == pytest.approx(np.abs(have - want).max(), rel=1e-5)
     assert found.left_out == 0

@@ -250,7 +250,8 @@ def test_numbers_that_are_none_or_not_numbers_are_shown_as_such() -> None:
     report = msgspec.structs.replace(example.report(), artifacts=(artifact,))
     row = next(line for line in render_html(report).splitlines() if ">o</td>" in line)
     cells = re.findall("<td[^>]*>([^<]*)</td>", row)
-    assert cells[:7] == ["o", "NaN", "–", "∞", "1.00", "–", "NaN"]
+    reference = artifact.verification.reference
+    assert cells[:9] == ["o", reference, "∞", "–", "–", "–", "NaN", "1.00", "NaN"]
 
 
 def test_a_tensor_of_many_channels_shows_a_few_and_how_many() -> None:

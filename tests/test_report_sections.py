@@ -265,7 +265,10 @@ def test_agreement_has_a_line_for_each_output() -> None:
     assert table is not None
     assert table.lines[0].cells[3].text == "–"
     without = row(agreement=(example.agreement("int8"),), accuracy=None)
-    said = "probabilities against baseline: 4 of 360 flipped, cosine 0.99907, 27.3 dB"
+    said = (
+        "probabilities against baseline: max error 0.0388 (outputs span 0 to 0.9999), "
+        "SNR 27.3 dB, cosine 0.99907, 4 of 360 flipped"
+    )
     assert said in report_table(changed(measurements=(without,)))
     assert said not in report_table(changed(measurements=(row(),)))
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from edgeconv.nouns import Conversion, Failure, Finding, Verdict
 from edgeconv.report.layout import Column, Row, table_lines
-from edgeconv.report.rows import io_types, weights, worst_agreement, worst_snr_db
+from edgeconv.report.rows import io_types, weights
 from edgeconv.report.text import conversion_table, report_table, verdict_lines
 
 HOSTILE = "[bold]x[/] \x1b[31m:smile:\n" + "n" * 200
@@ -101,17 +101,6 @@ def test_color_changes_no_letter() -> None:
 def test_an_empty_conversion_and_an_empty_verdict_are_one_line_each() -> None:
     assert conversion_table(Conversion(directory="out", artifacts=())) == "0 files in out"
     assert verdict_lines(Verdict(findings=())).startswith("FAIL The budget held no model")
-
-
-def test_the_worst_output_is_the_one_that_counts_and_nan_is_worse_than_all() -> None:
-    good, bad = example.artifact("int8"), example.artifact("int16x8")
-    outputs = (*good.verification.outputs, *bad.verification.outputs)
-    assert worst_snr_db(outputs) == 9.4
-    assert worst_agreement(outputs) == 0.9375
-    broken = msgspec.structs.replace(outputs[0], snr_db=math.nan, argmax_agreement=None)
-    assert math.isnan(worst_snr_db((*outputs, broken)) or 0)
-    assert worst_agreement((broken,)) is None
-    assert worst_snr_db(()) is None
 
 
 def test_weights_and_types_are_told_in_few_words() -> None:

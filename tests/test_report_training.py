@@ -221,8 +221,8 @@ def test_the_facts_of_quantisation_aware_training_are_those_of_its_record() -> N
 def test_the_conversion_says_what_training_on_cost_and_what_it_left_float() -> None:
     lines = conversion_table(example.conversion()).splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("qat "))
-    assert "in 41.2 s" in lines[at + 1]
-    assert "left float: norm" in lines[at + 3]
+    assert "in 41.2 s" in lines[at + 2]
+    assert "left float: norm" in lines[at + 4]
 
 
 def test_the_size_in_a_package_is_shown_only_where_weights_were_made_for_it() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import UsageError
 from edgeconv.gate.drops import resampling
 from edgeconv.gate.times import latency_p50, latency_ratio
-from edgeconv.nouns import OperatorsLimit, RuntimeLimit
+from edgeconv.nouns import MAX_SNR_DB, OperatorsLimit, RuntimeLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +58,9 @@ def _snr(asked: Asked, row: Measurement, _: Report) -> Finding:
     worst = min(row.agreement, key=lambda one: one.snr_db, default=None)
     if worst is None:
         return asked.missing("the outputs were not compared with a reference's")
+    if worst.is_flat and worst.snr_db < MAX_SNR_DB:
+        reason = f"output {worst.output} is the same throughout, so that there is no signal"
+        return asked.missing(f"{reason}: measure on samples that it differs for")
     return asked.plain(worst.snr_db, "it is not finite", worst.output)
 
 

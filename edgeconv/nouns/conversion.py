@@ -39,6 +39,8 @@ RECIPE_NAMES: tuple[RecipeName, ...] = (
 # Their weights have 4 bits, where a layer has a kernel for that.
 FOUR_BIT: tuple[RecipeName, ...] = ("weight-only-int4", "int8x4")
 MAX_SNR_DB = 200.0
+# What float32 arithmetic may change of a value, as a share of it.
+ROUNDING = 2.0**-16
 QAT: RecipeName = "qat"
 # In the order in which they are made and shown.
 EVERY_RECIPE: tuple[RecipeName, ...] = (*RECIPE_NAMES, *FOUR_BIT, QAT)
@@ -104,21 +106,55 @@ class Recipe(Noun, kw_only=True, frozen=True):
         return self.name in FULL_INTEGER
 
 
-class OutputError(Noun, kw_only=True, frozen=True):
-    """How far one output is from its reference, over all the samples compared.
+class Distance(Noun, kw_only=True, frozen=True):
+    """How far an output is from its reference, and what the reference gives to tell that by.
 
-    `snr_db` is signal variance over error power in decibels, kept within ±200 (JSON has
-    no infinity); equal outputs have 200. `argmax_agreement` is the fraction of samples with
-    the same largest class, None where the output is not a vector of classes.
+    `snr_db` is the variance of the reference's values over the mean square of the error, in
+    decibels within ±200 (JSON has no infinity); equal outputs have 200. `span` is the smallest
+    and the largest value of the reference, and `varies_by` the most that any one of them differs
+    between two samples, in the output's own unit; None where they are not known.
     """
 
     output: str
     snr_db: float
+    span: tuple[float, float] | None = None
+    varies_by: float | None = None
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether all values of the reference are equal but for rounding: then no SNR says much."""
+        return self.span is not None and self.span[1] - self.span[0] <= self._rounding
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the reference says the same to every sample, but for rounding."""
+        return self.varies_by is not None and self.varies_by <= self._rounding
+
+    @property
+    def _rounding(self) -> float:
+        return ROUNDING * max(map(abs, self.span), default=0.0) if self.span else 0.0
+
+
+class OutputError(Distance, kw_only=True, frozen=True):
+    """How far one output is from its reference, over all the samples compared.
+
+    `argmax_agreement` is the fraction of samples with the same largest class, None where the
+    output is not a vector of classes. `step` is the output's quantization step in its own unit,
+    0 where it has none. `samples` is 0 in manifests that do not have it yet.
+    """
+
     max_abs_error: float
     rms_error: float
     rms_reference: float
     cosine: float
     argmax_agreement: float | None = None
+    step: float = 0.0
+    samples: int = 0
+
+    @property
+    def is_within_step(self) -> bool:
+        """Whether no value is further off than the output's quantization step, but for rounding."""
+        return 0 < self.max_abs_error <= self.step * (1 + ROUNDING)
 
 
 class Verification(Noun, kw_only=True, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edgeconv.nouns.conversion import Artifact, RecipeName
+from edgeconv.nouns.conversion import Artifact, Distance, RecipeName
 from edgeconv.nouns.judging import Verdict
 from edgeconv.nouns.model import Noun, Result
 from edgeconv.nouns.samples import DataIdentity
@@ -53,20 +53,17 @@ class Accuracy(Noun, kw_only=True, frozen=True):
     predicted: tuple[int, ...] = ()
 
 
-class Agreement(Noun, kw_only=True, frozen=True):
+class Agreement(Distance, kw_only=True, frozen=True):
     """How far one output is that of the model called `reference`, on the same samples.
 
-    `flips` counts the samples whose highest score is another one, None where the output is no
-    vector of scores. `cosine` is the mean over the samples of the cosine between both outputs,
-    `snr_db` the power of the reference over that of the difference, over all samples.
+    `flips` counts the samples whose highest score is another one, None where the output is not a
+    vector of scores. `cosine` is the mean over the samples of the cosine between both outputs.
     """
 
-    output: str
     reference: str
     samples: int
     flips: int | None
     cosine: float
-    snr_db: float
     max_error: float
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 from edgeconv.nouns.conversion import (
     CalibrationRecord,
     LayerRule,
+    OutputError,
     PostTraining,
     Precision,
     Recipe,
@@ -63,8 +64,8 @@ class Remedy(Noun, kw_only=True, frozen=True):
 class Debugged(Result, kw_only=True, frozen=True):
     """Which layers of a model lose most by a recipe, and what helps.
 
-    `snr_db` is the lowest signal-to-noise ratio of the quantised model's outputs against the
-    float32 model, and like all the others here it is over the same `samples` of those that
+    `outputs` is how far each output of the quantised model is from the float32 model's, `snr_db`
+    the lowest of their signal-to-noise ratios, and like all the others here it is over the same `samples` of those that
     calibrated. `layers` has the costliest first, by `alone_snr_db`. `remedies` are all that were
     tried, in that order; `post_training` says which ranges and methods the file has.
     """
@@ -78,6 +79,7 @@ class Debugged(Result, kw_only=True, frozen=True):
     runtime: str
     float_size_bytes: int
     size_bytes: int
+    outputs: tuple[OutputError, ...] = ()
     snr_db: float
     layers: tuple[DebuggedLayer, ...]
     remedies: tuple[Remedy, ...] = ()

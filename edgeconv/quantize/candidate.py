@@ -116,9 +116,9 @@ def compare(
         refuse_not_finite(candidate.recipe, one.actual)
         if one.expected is None:
             continue
-        own = output_errors(one.expected, one.actual)
         steps = output_steps(candidate.file.read_bytes(), one.key)
-        doubts += judge_outputs(candidate.recipe, own, steps)
+        own = output_errors(one.expected, one.actual, steps)
+        doubts += judge_outputs(candidate.recipe, own)
         errors += own if len(compared) == 1 else [_renamed(one.key, error) for error in own]
     return tuple(errors), tuple(doubts)
 

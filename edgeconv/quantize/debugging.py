@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import ToolFailed
-from edgeconv.nouns import DebuggedLayer, LayerRule, PostTraining, Precision, Recipe, Remedy
+from edgeconv.nouns import (
+    MAX_SNR_DB,
+    DebuggedLayer,
+    LayerRule,
+    OutputError,
+    PostTraining,
+    Precision,
+    Recipe,
+    Remedy,
+)
 from edgeconv.quantize.calibrate import Feed
 from edgeconv.quantize.choosing import Chooser
 from edgeconv.quantize.graph import CalibratedGraph
@@ -17,9 +26,10 @@ from edgeconv.quantize.making import Setting, make
 from edgeconv.quantize.outcome import answers, lowest_snr_db
 from edgeconv.quantize.rules import BLOCKS, ruled_layers, weight_bits
 from edgeconv.quantize.sensitivity import judging_feeds, sensitivities_of
+from edgeconv.quantize.verify import output_errors
 from edgeconv.quantize.worker import QuantizePart, settle_process
 from edgeconv.tasks import report_progress
-from edgeconv.tflite import float_layers
+from edgeconv.tflite import float_layers, output_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,6 +62,7 @@ class DebugJob(msgspec.Struct, frozen=True, kw_only=True):
 class Dissected(msgspec.Struct, frozen=True, kw_only=True):
     """What was found; as in `Debugged`, the layers in the order of the graph."""
 
+    outputs: tuple[OutputError, ...]
     snr_db: float
     samples: int
     layers: tuple[DebuggedLayer, ...]
@@ -78,9 +89,11 @@ def dissect(job: DebugJob) -> Dissected:
     made, record = chooser.file(job.recipe)
     Path(job.file).write_bytes(made.model)
     trials = _Trials(CalibratedGraph(model, feeds, threads=job.threads), job.recipe, record)
-    snr_db = trials.snr_db(made.model)
+    outputs = trials.outputs(made.model)
+    snr_db = min((error.snr_db for error in outputs), default=MAX_SNR_DB)
     layers = debugged_layers(trials.graph, job.recipe)
     return Dissected(
+        outputs=outputs,
         snr_db=snr_db,
         samples=sum(feed.samples for feed in trials.judging.values()),
         layers=layers,
@@ -171,6 +184,18 @@ class _Trials:
             if record
             else Setting(recipe.calibration_range, ())
         )
+
+    def outputs(self, made: bytes) -> tuple[OutputError, ...]:
+        """How far each output of the file is from the float model's. Raises `ToolFailed`."""
+        actual = answers(made, self.judging, threads=self.graph.threads)
+        found: list[OutputError] = []
+        for key in self.judging:
+            want, have = (
+                {name: array for (of, name), array in every.items() if of == key}
+                for every in (self._expected, actual)
+            )
+            found += output_errors(want, have, output_steps(made, key))
+        return tuple(found)
 
     def snr_db(self, made: bytes) -> float:
         """The lowest of all outputs. Raises `ToolFailed`."""

@@ -9,7 +9,7 @@ import numpy as np
 from edgeconv.errors import ToolFailed
 from edgeconv.nouns import MAX_SNR_DB
 from edgeconv.quantize.engine import ENGINE_ERRORS, reason
-from edgeconv.quantize.verify import snr_db
+from edgeconv.statistics.signal import snr_db
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,16 @@ import math
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import VerificationFailed
-from edgeconv.nouns import MAX_SNR_DB, GraphSummary, OutputError, Recipe, Signature, TensorSpec
+from edgeconv.nouns import (
+    ROUNDING,
+    GraphSummary,
+    OutputError,
+    Recipe,
+    Signature,
+    TensorSpec,
+)
+from edgeconv.quantize.output_doubts import output_doubts
+from edgeconv.statistics.signal import Extent, snr_db
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +29,7 @@ if TYPE_CHECKING:
 _MAX_SCALE = 1e12
 # An error this small beside the output's own magnitude is rounding, however little the
 # output varies over the samples: 16 bits for a float model, 10 for a quantised one.
-_ROUNDING = {True: 2.0**-16, False: 2.0**-10}
+_ROUNDING = {True: ROUNDING, False: 2.0**-10}
 _COSINE_EPSILON = 1e-30
 # TFLiteConverter leaves a tensor of fewer than 1,024 numbers in float32, as not worth it.
 _FEW_WEIGHT_BYTES = 4 * 1024
@@ -166,21 +175,26 @@ def refuse_not_finite(recipe: Recipe, outputs: Outputs) -> None:
             )
 
 
-def output_errors(reference: Outputs, actual: Outputs) -> tuple[OutputError, ...]:
+def output_errors(
+    reference: Outputs, actual: Outputs, steps: Mapping[str, float]
+) -> tuple[OutputError, ...]:
     """How far `actual` is from `reference`, output by output, both (n, …) over n samples.
 
-    Raises `VerificationFailed` where the outputs differ in names or shapes.
+    `steps` are the quantization steps of those outputs of `actual` that have one. Raises `VerificationFailed` where the outputs differ in names or shapes.
     """
     if set(reference) != set(actual):
         raise VerificationFailed(
             f"the model has the outputs {', '.join(sorted(actual))} instead of "
             f"{', '.join(sorted(reference))}"
         )
-    return tuple(_output_error(name, reference[name], actual[name]) for name in sorted(reference))
+    return tuple(
+        _output_error(name, reference[name], actual[name], steps.get(name, 0.0))
+        for name in sorted(reference)
+    )
 
 
 def _output_error(
-    name: str, expected: NDArray[np.generic], actual: NDArray[np.generic]
+    name: str, expected: NDArray[np.generic], actual: NDArray[np.generic], step: float
 ) -> OutputError:
     import numpy as np
 
@@ -191,6 +205,8 @@ def _output_error(
         )
     want = np.asarray(expected, np.float64)
     have = np.asarray(actual, np.float64)
+    extent = Extent()
+    extent.add(want.reshape(len(want), -1) if want.size else want)
     # What is not finite gives an error that is not, and no warning on the terminal.
     with np.errstate(invalid="ignore", over="ignore"):
         error = have - want
@@ -205,16 +221,11 @@ def _output_error(
         rms_reference=math.sqrt(float(np.mean(want**2))) if want.size else 0.0,
         cosine=float(np.vdot(want, have)) / norms if norms > _COSINE_EPSILON else float(power == 0),
         argmax_agreement=_argmax_agreement(want, have),
+        span=extent.span,
+        varies_by=extent.varies_by,
+        step=step,
+        samples=len(want),
     )
-
-
-def snr_db(signal: float, noise: float) -> float:
-    """Decibels of a signal's power over that of a noise, within the bounds of the noun."""
-    if noise == 0:
-        return MAX_SNR_DB
-    if not math.isfinite(noise) or signal <= 0:
-        return -MAX_SNR_DB
-    return max(-MAX_SNR_DB, min(MAX_SNR_DB, 10 * math.log10(signal / noise)))
 
 
 def _argmax_agreement(want: NDArray[np.float64], have: NDArray[np.float64]) -> float | None:
@@ -225,32 +236,25 @@ def _argmax_agreement(want: NDArray[np.float64], have: NDArray[np.float64]) -> f
     return float(np.mean(want.argmax(axis=1) == have.argmax(axis=1)))
 
 
-def judge_outputs(
-    recipe: Recipe, errors: tuple[OutputError, ...], steps: Mapping[str, float]
-) -> tuple[str, ...]:
+def judge_outputs(recipe: Recipe, errors: Sequence[OutputError]) -> tuple[str, ...]:
     """Hold the outputs' errors against the recipe's limit; returns warnings.
 
     An output passes if its signal-to-noise ratio reaches `recipe.min_snr_db`, if its
-    error is rounding beside its own magnitude, or if it is within one quantisation step
-    of the output (`steps`, by output name), which nothing can better.
-    Raises `VerificationFailed`.
+    error is rounding beside its own magnitude, or if it is within one quantization step
+    of the output, which nothing can better. Raises `VerificationFailed`.
     """
-    warnings = []
+    warnings: list[str] = []
     for error in errors:
         if not math.isfinite(error.rms_error):
             raise VerificationFailed(
                 f"{recipe.name}: output {error.output!r} has no finite distance to its reference"
             )
         rounding = _ROUNDING[recipe.name == "float32"] * error.rms_reference
-        if error.snr_db >= recipe.min_snr_db or error.rms_error <= rounding:
-            continue
-        step = steps.get(error.output, 0.0)
-        if error.rms_error > step:
+        is_faint = error.snr_db < recipe.min_snr_db
+        if is_faint and error.rms_error > max(rounding, error.step):
             raise _too_far(recipe, error)
-        warnings.append(
-            f"output {error.output!r} is {error.snr_db:.1f} dB above its error, which its "
-            f"quantisation step of {step:.3g} does not let be smaller"
-        )
+        is_exact = error.rms_error <= ROUNDING * error.rms_reference
+        warnings += output_doubts(error, is_faint=is_faint and not is_exact)
     return tuple(warnings)
 
 
@@ -259,9 +263,12 @@ def _too_far(recipe: Recipe, error: OutputError) -> VerificationFailed:
     hint = f"give calibration samples like the real ones, choose another recipe, or {other}"
     if recipe.name == "float32":
         hint = f"look for random or stateful operators in the model, or {other}"
-    return VerificationFailed(
-        f"{recipe.name}: output {error.output!r} is {error.snr_db:.1f} dB above its error "
-        f"(root mean square {error.rms_error:.3g} beside {error.rms_reference:.3g}); "
-        f"{recipe.min_snr_db:g} dB are asked for",
-        hint=hint,
-    )
+    if error.is_flat and error.span is not None:
+        found = f"is off by up to {error.max_abs_error:.3g}, and is {error.span[0]:g} throughout"
+    else:
+        found = (
+            f"is {error.snr_db:.1f} dB above its error "
+            f"(root mean square {error.rms_error:.3g} beside {error.rms_reference:.3g}); "
+            f"{recipe.min_snr_db:g} dB are asked for"
+        )
+    return VerificationFailed(f"{recipe.name}: output {error.output!r} {found}", hint=hint)

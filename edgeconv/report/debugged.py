@@ -10,6 +10,7 @@ from rich.text import Text
 
 from edgeconv.nouns import MAX_SNR_DB
 from edgeconv.report import units
+from edgeconv.report.closeness import error_lines
 from edgeconv.report.layers import layer_name
 from edgeconv.report.layout import Column, Grid, Page, Row, to_text
 
@@ -31,7 +32,8 @@ _LAYERS = (
 TOP_LAYERS = 20
 _EXPLAINED = (
     "alone: the outputs when this layer alone is quantised; share: of the error of all layers; "
-    "inside: the layer's own output in the whole file. Every 6 dB halve the error."
+    "inside: the layer's own output in the whole file. Both against the float32 model, as a "
+    "signal-to-noise ratio: every 6 dB halve the error."
 )
 
 
@@ -73,7 +75,11 @@ def _circumstances(debugged: Debugged) -> Iterator[str]:
         f"calibrated on {units.counted(calibration.samples, 'sample')} of {calibration.source}, "
         f"measured on {debugged.samples} of them"
     )
-    yield f"the outputs against the float32 model: {units.decibels(debugged.snr_db)}"
+    if debugged.outputs:
+        yield "the outputs against the float32 model:"
+        yield from (f"  {line}" for line in error_lines(debugged.outputs, debugged.samples))
+    else:
+        yield f"the outputs against the float32 model: {units.decibels(debugged.snr_db)}"
 
 
 def _row(layer: DebuggedLayer, noise: float) -> Row:

@@ -7,6 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from edgeconv.report import units
+from edgeconv.report.closeness import snr, span
 from edgeconv.report.models_table import all_models
 from edgeconv.report.tables import Cell, Line, Table, headings, number
 from edgeconv.report.training import Fact
@@ -52,10 +53,11 @@ def agreement_table(report: Report) -> Table | None:
     return Table(
         name="agreement",
         caption="The outputs of each model on the samples, against those of its reference. "
-        "Flipped: samples whose highest score is another one.",
+        "Flipped: samples whose highest score is another one. SNR: how much the reference's values "
+        "vary over the error, of which every 6 dB are half; none where they do not vary.",
         headings=headings(
-            *("Model", "Output", "Reference", "Flipped", "Cosine", "SNR", "Largest error"),
-            "Samples",
+            *("Model", "Output", "Reference", "Flipped", "Largest error", "Outputs span"),
+            *("SNR", "Cosine", "Samples"),
             text={0, 1, 2},
         ),
         lines=tuple(_agreement_line(model, each) for model, each in pairs),
@@ -162,9 +164,10 @@ def _agreement_line(model: Measurement, each: Agreement) -> Line:
             Cell(text=units.plain(each.output)),
             Cell(text=units.plain(each.reference)),
             number(flips, each.flips),
-            number(units.significant(each.cosine, 5), each.cosine),
-            number(units.decibels(each.snr_db), each.snr_db),
             number(units.significant(each.max_error), each.max_error),
+            Cell(text=span(each)),
+            number(units.decibels(snr(each)), each.snr_db),
+            number(units.significant(each.cosine, 5), each.cosine),
             number(str(each.samples), each.samples),
         )
     )

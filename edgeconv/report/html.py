@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from edgeconv.data.preprocessing import describe
 from edgeconv.report import units
+from edgeconv.report.closeness import snr, span
 from edgeconv.report.limits import explanation, in_words, name_of, word_of
 from edgeconv.report.qat import qat_facts
 from edgeconv.report.rows import io_types, weights
@@ -20,7 +21,7 @@ from edgeconv.report.training import epoch_table, training_facts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.nouns import Artifact, OutputError, Report, TensorSpec, TrainingRecord
+    from edgeconv.nouns import Artifact, Report, TensorSpec, TrainingRecord
 
 _MOST_CHANNELS = 4
 
@@ -112,11 +113,6 @@ def _few(values: Sequence[float]) -> str:
     return first if len(values) <= _MOST_CHANNELS else f"{first}, … ({len(values)} channels)"
 
 
-def _relative(output: OutputError) -> float | None:
-    """The RMS error as a fraction of the reference's RMS; None where that is zero."""
-    return output.rms_error / output.rms_reference if output.rms_reference else None
-
-
 def _made_by(artifact: Artifact) -> str:
     return {"litert": "ai-edge-quantizer", "tflite": "TFLiteConverter"}[artifact.engine]
 
@@ -138,7 +134,9 @@ _FILTERS = {
     "weights": weights,
     "shape": _shape,
     "few": _few,
-    "relative": _relative,
+    "snr": snr,
+    "span": span,
+    "step": lambda step: units.ABSENT if step is None else units.significant(step),
     "made_by": _made_by,
     "training_facts": training_facts,
     "epoch_table": epoch_table,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgeconv.report import units
+from edgeconv.report.closeness import agreement_line
 from edgeconv.report.limits import Mark, mark_of
 from edgeconv.report.qat import is_smaller_packed, qat_remarks
 from edgeconv.report.values import (
@@ -18,14 +18,10 @@ from edgeconv.report.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from edgeconv.nouns import (
         Accuracy,
-        Agreement,
         Artifact,
         Measurement,
-        OutputError,
         QatRecord,
         Report,
         Signature,
@@ -79,18 +75,6 @@ def model_rows(report: Report) -> tuple[ModelRow, ...]:
     )
 
 
-def worst_snr_db(outputs: Iterable[OutputError]) -> float | None:
-    """The lowest signal-to-noise ratio in decibels; NaN is worse than all; None of nothing."""
-    values = [output.snr_db for output in outputs]
-    return min(values, key=lambda v: (not math.isnan(v), v)) if values else None
-
-
-def worst_agreement(outputs: Iterable[OutputError]) -> float | None:
-    """The lowest argmax agreement, a fraction; None where no output is a vector of classes."""
-    found = [o.argmax_agreement for o in outputs if o.argmax_agreement is not None]
-    return min(found, key=lambda v: (not math.isnan(v), v)) if found else None
-
-
 def weights(artifact: Artifact) -> str:
     """Which share of the weights is stored as small integers, and which as float16."""
     shares = (artifact.quantized_weight_share, "int"), (artifact.float16_weight_share, "f16")
@@ -110,15 +94,6 @@ def accuracy_heading(report: Report) -> str:
     if found is None or found.metric == "top1":
         return "accuracy"
     return metric_heading(found)
-
-
-def agreement_line(agreement: Agreement) -> str:
-    """How far an output is from its reference, in a few words."""
-    parts = [f"cosine {units.significant(agreement.cosine, 5)}", units.decibels(agreement.snr_db)]
-    if agreement.flips is not None:
-        parts.insert(0, f"{agreement.flips} of {agreement.samples} flipped")
-    what = f"{units.plain(agreement.output)} against {units.plain(agreement.reference)}"
-    return f"{what}: {', '.join(parts)}"
 
 
 def _first_accuracy(report: Report) -> Accuracy | None:

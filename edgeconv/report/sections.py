@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.report import units
+from edgeconv.report.closeness import pictured
 from edgeconv.report.curves import metric_pictures
 from edgeconv.report.differences import difference_lines
 from edgeconv.report.facts import (
@@ -24,7 +25,7 @@ from edgeconv.report.limits import closing_line
 from edgeconv.report.models_table import all_models, models_table
 from edgeconv.report.plots import Point, Worth, accuracy_plot
 from edgeconv.report.region import latency_region, size_region
-from edgeconv.report.rows import ModelRow, model_rows, worst_snr_db
+from edgeconv.report.rows import ModelRow, model_rows
 from edgeconv.report.strips import DOTS_A_ROW, latency_picture, snr_picture
 from edgeconv.report.traces import layer_picture
 from edgeconv.report.values import is_share
@@ -59,6 +60,7 @@ def sections(report: Report, prefix: str) -> dict[str, Any]:
         "dots_a_row": DOTS_A_ROW,
         "flips": flip_tables(report),
         "agreement": agreement_table(report),
+        "pictured_against": pictured(report, _labelled(report))[1],
         "layers": layers,
         "profiles": profile_tables(report),
         "curves": metric_pictures(report.training, f"{prefix}metric") if report.training else [],
@@ -134,15 +136,14 @@ def _goodness(model: Measurement) -> float:
 
 
 def _pictures(report: Report, prefix: str) -> dict[str, Markup | None]:
-    names = _short_names(report)
-    models = [(names[i], model) for i, model in enumerate(all_models(report))]
+    models = _labelled(report)
     timed = [(name, model.latency) for name, model in models if model.latency]
-    outputs = [(a, worst_snr_db(a.verification.outputs)) for a in report.artifacts]
     sizes = [_point(i, name, m, m.size_bytes) for i, (name, m) in enumerate(models)]
     times = [
         _point(i, name, m, m.latency.p50_us) for i, (name, m) in enumerate(models) if m.latency
     ]
     worth = _worth(report)
+    closeness, _ = pictured(report, models)
     return {
         "size": accuracy_plot(
             sizes,
@@ -163,9 +164,7 @@ def _pictures(report: Report, prefix: str) -> dict[str, Markup | None]:
         "drops": drop_picture(models, f"{prefix}drops"),
         "samples": latency_picture(timed, f"{prefix}samples"),
         "starts": start_picture(timed, f"{prefix}starts"),
-        "snr": snr_picture(
-            [(units.plain(a.recipe.name), snr) for a, snr in outputs], f"{prefix}snr"
-        ),
+        "snr": snr_picture(closeness, f"{prefix}snr"),
     }
 
 
@@ -181,15 +180,18 @@ def _worth(report: Report) -> Worth:
     return Worth(name, is_share(first), first.higher_is_better)
 
 
-def _short_names(report: Report) -> list[str]:
-    """A label for each model: its recipe, or its name where two have the same recipe."""
+def _labelled(report: Report) -> list[tuple[str, Measurement]]:
+    """Each model with a label: its recipe, or its name where two have the same recipe."""
     recipes = [model.recipe for model in all_models(report)]
     return [
-        "baseline"
-        if model.role == "baseline"
-        else model.recipe
-        if model.recipe and recipes.count(model.recipe) == 1
-        else units.plain(model.name)
+        (
+            "baseline"
+            if model.role == "baseline"
+            else model.recipe
+            if model.recipe and recipes.count(model.recipe) == 1
+            else units.plain(model.name),
+            model,
+        )
         for model in all_models(report)
     ]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.report import units
+from edgeconv.report.closeness import compared_with, error_lines
 from edgeconv.report.differences import difference_lines
 from edgeconv.report.findings import finding_grids, word
 from edgeconv.report.layout import Column, Grid, Labelled, Page, Row, to_text
@@ -24,8 +25,6 @@ from edgeconv.report.rows import (
     io_types,
     model_rows,
     weights,
-    worst_agreement,
-    worst_snr_db,
 )
 from edgeconv.report.training import (
     circumstance_facts,
@@ -55,8 +54,6 @@ _CONVERSION = (
     Column("ratio", beneath=True),
     Column("weights"),
     Column("engine", beneath=True),
-    Column("SNR"),
-    Column("argmax", beneath=True),
     Column("state", right=False),
     Column("I/O", right=False, beneath=True),
 )
@@ -97,6 +94,7 @@ def conversion_page(conversion: Conversion) -> Page:
     rows += [_failure_row(failure) for failure in conversion.failures]
     table = [Grid(_CONVERSION, rows)] if rows else []
     said = [Text(f"all: {remark}", style) for remark, style in shared.items()]
+    said += [Text(line, "dim") for line in compared_with(conversion.artifacts)]
     return [*table, *said, _conversion_summary(conversion)]
 
 
@@ -170,7 +168,6 @@ def verdict_page(verdict: Verdict) -> Page:
 def _artifact_row(
     artifact: Artifact, base: int | None, reused: Sequence[str], shared: Mapping[str, str]
 ) -> Row:
-    outputs = artifact.verification.outputs
     cells = (
         artifact.recipe.name,
         units.plain(artifact.file),
@@ -178,15 +175,13 @@ def _artifact_row(
         units.times(artifact.size_bytes / base if base else None),
         weights(artifact),
         artifact.engine,
-        units.decibels(worst_snr_db(outputs)),
-        units.percent(worst_agreement(outputs), 1),
         "up to date" if artifact.recipe.name in reused else "new",
         io_types(artifact.signature),
     )
     own = {r: style for r, style in _remarks(artifact).items() if r not in shared}
-    return Row(
-        tuple(Text(cell) for cell in cells), tuple(Text(r, style) for r, style in own.items())
-    )
+    checked = artifact.verification
+    lines = [Text(line) for line in error_lines(checked.outputs, checked.samples)]
+    return Row(tuple(Text(cell) for cell in cells), (*lines, *(Text(r, s) for r, s in own.items())))
 
 
 def _remarks(artifact: Artifact) -> dict[str, str]:

@@ -80,7 +80,7 @@ def _try(
                 for place in (Target(), target)
             )
             steps = output_steps(model.read_bytes(), signature.key)
-            judge_outputs(artifact.recipe, output_errors(here, there), steps)
+            judge_outputs(artifact.recipe, output_errors(here, there, steps))
         except VerificationFailed as error:
             return f"runs, and gives other answers: {error.message}"
         except EdgeconvError as error:

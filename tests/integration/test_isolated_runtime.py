@@ -132,7 +132,7 @@ def agrees(model: Path, target: Target, scratch: Path) -> bool:
             except ToolFailed:
                 assert runtime is target, "LiteRT itself does not run it"
                 return False
-    return min(error.snr_db for error in output_errors(*outputs)) > MIN_SNR_DB
+    return min(error.snr_db for error in output_errors(*outputs, {})) > MIN_SNR_DB
 
 
 def quantized(zoo: Path, directory: Path, *, dense_per_tensor: bool) -> dict[str, Path]:

@@ -112,6 +112,7 @@ def _debugged(run: Run, recipe: Recipe, prepared: Prepared) -> Debugged:
         runtime=f"{_RUNTIME} {tool_versions()[_RUNTIME]}",
         float_size_bytes=prepared.float_model.stat().st_size,
         size_bytes=file.stat().st_size,
+        outputs=found.outputs,
         snr_db=found.snr_db,
         layers=tuple(worst_first(layers)),
         remedies=found.remedies,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.nouns import LayerError
-from edgeconv.quantize.verify import snr_db
 from edgeconv.runtimes.tensors import raw, signature_of
+from edgeconv.statistics.signal import Signal, snr_db
 from edgeconv.tasks import start_task
 from edgeconv.tflite.cut import with_fixed_shapes, with_outputs
 from edgeconv.tflite.flatbuffer import is_constant, operator_name, parse, text
@@ -140,18 +140,20 @@ def _run(
 
 @dataclass
 class _Sums:
-    """What is known of one layer so far: sums of squares, and the largest error."""
+    """What is known of one layer so far: its signal, its errors squared, and the largest error."""
 
-    signal: float = 0.0
+    signal: Signal = field(default_factory=Signal)
     noise: float = 0.0
+    count: int = 0
     largest: float = 0.0
 
     def add(self, want: NDArray[np.float64], have: NDArray[np.float64]) -> None:
         """One batch, as the float model has it and as the quantised one does."""
+        self.signal.add(want)
+        self.count += want.size
         # What is not finite makes the sums so, without a warning.
         with np.errstate(invalid="ignore", over="ignore"):
             error = have - want
-            self.signal += float(np.sum(want**2))
             self.noise += float(np.sum(error**2))
             self.largest = float(np.maximum(self.largest, np.max(np.abs(error), initial=0.0)))
 
@@ -162,7 +164,7 @@ class _Sums:
             layer=layer,
             operator=operator,
             samples=samples,
-            snr_db=snr_db(self.signal, self.noise),
+            snr_db=snr_db(self.signal.variance, self.noise / max(self.count, 1)),
             max_error=self.largest if finite else float(np.finfo(np.float64).max),
         )
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeconv.measure.metrics.scores import blocks
-from edgeconv.nouns import MAX_SNR_DB, Agreement
+from edgeconv.nouns import Agreement
+from edgeconv.statistics.signal import Extent, Signal, snr_db
 
 if TYPE_CHECKING:
     from edgeconv.measure.metrics.scores import Array, Floats, Outputs
@@ -38,15 +39,17 @@ def agreement(output: str, given: Array, wanted: Array, name: str) -> Agreement:
     """
     has_classes = given.ndim == 2 and given.shape[1] > 1
     flips, highest = 0, 0.0
-    signal, noise, cosines = 0.0, 0.0, 0.0
+    signal, extent = Signal(), Extent()
+    noise, cosines = 0.0, 0.0
     for rows, block in blocks(given):
         have = np.asarray(block, np.float64).reshape(len(block), -1)
         want = np.asarray(wanted[rows], np.float64).reshape(len(block), -1)
         with np.errstate(invalid="ignore", over="ignore"):
             error = have - want
-            signal += float(np.square(want).sum())
             noise += float(np.square(error).sum())
             cosines += float(_cosines(have, want).sum())
+        signal.add(want)
+        extent.add(want)
         highest = max(highest, _finite(float(np.abs(error).max(initial=0.0))))
         flips += int((have.argmax(axis=1) != want.argmax(axis=1)).sum()) if has_classes else 0
     return Agreement(
@@ -55,8 +58,10 @@ def agreement(output: str, given: Array, wanted: Array, name: str) -> Agreement:
         samples=len(given),
         flips=flips if has_classes else None,
         cosine=cosines / len(given),
-        snr_db=_snr_db(signal, noise),
+        snr_db=snr_db(signal.variance, noise / max(given.size, 1)),
         max_error=highest,
+        span=extent.span,
+        varies_by=extent.varies_by,
     )
 
 
@@ -67,14 +72,6 @@ def _cosines(have: Floats, want: Floats) -> Floats:
     cosines: Floats = np.where(norms > _TINY, products / np.maximum(norms, _TINY), 0.0)
     cosines[(have == want).all(axis=1)] = 1.0
     return np.nan_to_num(cosines, nan=0.0, posinf=0.0, neginf=0.0)
-
-
-def _snr_db(signal: float, noise: float) -> float:
-    if noise == 0:
-        return MAX_SNR_DB
-    if not (math.isfinite(noise) and math.isfinite(signal)) or signal <= 0:
-        return -MAX_SNR_DB
-    return max(-MAX_SNR_DB, min(MAX_SNR_DB, 10 * math.log10(signal / noise)))
 
 
 def _finite(value: float) -> float:

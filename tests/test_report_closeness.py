@@ -1,0 +1,171 @@
+"""How far outputs are from a reference, as a person reads it."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import msgspec
+import numpy as np
+import pytest
+
+import report_example as example
+from edgeconv.measure.metrics.agreement import agreement
+from edgeconv.nouns import Agreement, Artifact, OutputError
+from edgeconv.quantize.verify import output_errors
+from edgeconv.report import units
+from edgeconv.report.closeness import agreement_line, compared_with, error_lines, snr, worst_snr
+from edgeconv.report.facts import agreement_table
+from edgeconv.report.html import render_html
+from edgeconv.report.text import conversion_table
+
+
+def errors(reference: object, actual: object, step: float = 0.0) -> tuple[OutputError, ...]:
+    return output_errors({"y": np.asarray(reference)}, {"y": np.asarray(actual)}, {"y": step})
+
+
+def lines(found: tuple[OutputError, ...]) -> list[str]:
+    return error_lines(found, 64)
+
+
+def line(reference: object, actual: object, step: float = 0.0) -> str:
+    (only,) = lines(errors(reference, actual, step))
+    return only
+
+
+def test_a_line_says_the_error_in_the_outputs_unit_its_span_and_how_many_samples() -> None:
+    want = np.array([[0.0, 1.0], [0.75, 0.25], [0.4, 0.6], [0.9, 0.1]])
+    assert line(want, want + [[0.001, -0.001]], step=0.0004) == (
+        "y: max error 0.00100, 2.5 quantization steps (outputs span 0 to 1), SNR 50.8 dB, "
+        "argmax 100 % of 4 samples"
+    )
+    assert line(want, want) == "y: no error (outputs span 0 to 1), argmax 100 % of 4 samples"
+
+
+def test_an_output_of_a_step_less_than_one_is_told_as_a_step_and_without_decibels() -> None:
+    assert line([[1.0], [1.0]], [[0.99609375], [0.99609375]], step=1 / 256) == (
+        "y: max error 0.00391, within one quantization step of 1/256 (outputs are 1 throughout), "
+        "2 samples"
+    )
+
+
+def test_half_of_two_samples_is_told_as_such() -> None:
+    said = line([[0.9, 0.1], [0.51, 0.49]], [[0.9, 0.1], [0.49, 0.51]])
+    assert said.endswith("argmax 50.0 % of 2 samples")
+
+
+def test_an_output_that_says_the_same_to_every_sample_is_said_to() -> None:
+    want = np.tile([0.9, 0.1], (3, 1))
+    said = "y: max error 0.0100 (outputs span 0.1 to 0.9, the same for every sample)"
+    assert line(want, want + 0.01).startswith(said)
+    assert "the same" not in line(want[:1], want[:1] + 0.01)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (np.zeros((2, 1)), "outputs are 0 throughout"),
+        (np.array([[-128], [127]], np.int8), "outputs span −128 to 127"),
+        (np.array([[5000.0], [5001.0]]), "outputs span 5000 to 5001"),
+        (np.array([[500000.0], [500100.0]]), "outputs span 500000 to 500100"),
+    ],
+)
+def test_every_kind_of_output_has_its_span(values: np.ndarray, said: str) -> None:
+    assert said in line(values, values)
+
+
+def test_a_manifest_of_before_has_its_line_without_a_span() -> None:
+    old = OutputError(
+        output="y", snr_db=41.23, max_abs_error=0.0039, rms_error=1, rms_reference=1, cosine=1
+    )
+    assert lines((old,)) == ["y: max error 0.00390, SNR 41.2 dB, 64 samples"]
+
+
+def test_of_many_outputs_the_worst_are_listed_and_the_others_counted() -> None:
+    (one,) = errors([[0.0], [1.0]], [[0.1], [1.0]])
+    many = tuple(
+        msgspec.structs.replace(one, output=f"o{i}", snr_db=float(10 * i)) for i in range(6)
+    )
+    said = lines(many)
+    assert [each.split(":")[0] for each in said[:3]] == ["o0", "o1", "o2"]
+    assert said[3:] == ["… 3 more outputs, which are closer: see --json"]
+    assert len(lines(many[:4])) == 4
+
+
+def test_the_worst_of_several_is_the_lowest_and_nan_is_worse_than_all() -> None:
+    flat, close = *errors([[1.0], [1.0]], [[0.9], [0.9]]), *errors([[0.0], [1.0]], [[0.1], [1.0]])
+    assert snr(flat) is None
+    assert worst_snr((flat, close)) == close.snr_db
+    assert math.isnan(worst_snr((close, msgspec.structs.replace(close, snr_db=math.nan))) or 0)
+    assert worst_snr((flat,)) is None
+    equal = errors([[1.0], [1.0]], [[1.0], [1.0]])
+    assert units.decibels(worst_snr(equal)) == "exact"
+
+
+def test_a_measured_output_says_the_same_in_the_same_words() -> None:
+    want = np.array([[0.0, 1.0], [0.75, 0.25]])
+    found = agreement("y", want + [[0.01, -0.01]], want, "baseline")
+    assert agreement_line(found).startswith(
+        "y against baseline: max error 0.0100 (outputs span 0 to 1), SNR 31.9 dB, cosine"
+    )
+    assert agreement_line(found).endswith("0 of 2 flipped")
+    broken = agreement("y", want * math.nan, want, "baseline")
+    assert "values that are not finite" in agreement_line(broken)
+
+
+def test_the_conversion_says_what_its_numbers_are_against() -> None:
+    assert "SNR" not in conversion_table(example.conversion()).splitlines()[0]
+    made = example.conversion().artifacts
+    (said,) = compared_with(made)
+    assert said.startswith("compared on samples held back from calibration: float32, float16")
+    checked = msgspec.structs.replace(made[0].verification, outputs=())
+    assert compared_with([msgspec.structs.replace(made[0], verification=checked)]) == []
+
+
+def in_decibels(artifact: Artifact, snr_db: float) -> Artifact:
+    (error,) = artifact.verification.outputs
+    error = msgspec.structs.replace(error, snr_db=snr_db)
+    checked = msgspec.structs.replace(artifact.verification, outputs=(error,))
+    return msgspec.structs.replace(artifact, verification=checked)
+
+
+def test_the_picture_and_the_table_of_a_page_say_the_same_of_a_file() -> None:
+    """At the conversion it was 49.9 dB from float32, and it is 21.2 dB from the trained model."""
+    report = example.report()
+    measured = tuple(
+        msgspec.structs.replace(
+            row, agreement=tuple(msgspec.structs.replace(a, snr_db=21.2) for a in row.agreement)
+        )
+        for row in report.measurements
+    )
+    artifacts = tuple(in_decibels(artifact, 49.9) for artifact in report.artifacts)
+    page = render_html(msgspec.structs.replace(report, measurements=measured, artifacts=artifacts))
+    picture = page[page.index("Closeness of the outputs") :]
+    picture = picture[: picture.index("</figure>")]
+    assert set(re.findall(r"[\d.]+ dB", picture)) == {"21.2 dB"} | {"6 dB"}
+    assert "against baseline, on 360 samples" in picture
+    table = agreement_table(msgspec.structs.replace(report, measurements=measured))
+    assert table is not None
+    assert {row.cells[6].text for row in table.lines} == {"21.2 dB"}
+    # What was found at the conversion names what it is against, line by line.
+    made = page[page.index("How far each output was") :]
+    rows = [row for row in made.splitlines() if "49.9 dB" in row]
+    assert len(rows) == len(artifacts)
+    assert all("digits_cnn_float32.tflite" in row for row in rows)
+
+
+def test_a_page_without_measured_outputs_pictures_those_of_the_conversion() -> None:
+    report = example.report()
+    bare = tuple(msgspec.structs.replace(row, agreement=()) for row in report.measurements)
+    page = render_html(msgspec.structs.replace(report, measurements=bare))
+    assert "against the float32 .tflite, float32 against the trained model, when it was" in page
+
+
+def test_a_report_of_before_is_read() -> None:
+    old = (
+        b'{"output":"y","reference":"b","samples":2,"flips":0,"cosine":1,"snr_db":9,"max_error":1}'
+    )
+    found = msgspec.json.decode(old, type=Agreement)
+    assert agreement_line(found) == (
+        "y against b: max error 1.00, SNR 9.0 dB, cosine 1.0000, 0 of 2 flipped"
+    )
