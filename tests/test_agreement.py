@@ -66,9 +66,11 @@ def test_the_variance_of_blocks_is_that_of_the_whole(
 
 @pytest.mark.parametrize(
     ("signal", "noise", "expected"),
-    [(0.0, 0.0, 200.0), (1.0, 0.0, 200.0), (0.0, 1.0, -200.0), (1.0, 1.0, 0.0)]
-    + [(math.inf, 1.0, -200.0), (1.0, math.inf, -200.0), (math.nan, 1.0, -200.0)]
-    + [(1.0, math.nan, -200.0), (1e300, 1e-300, 200.0), (100.0, 1.0, 20.0)],
+    [
+        *((0.0, 0.0, 200.0), (1.0, 0.0, 200.0), (0.0, 1.0, -200.0), (1.0, 1.0, 0.0)),
+        *((math.inf, 1.0, -200.0), (1.0, math.inf, -200.0), (math.nan, 1.0, -200.0)),
+        *((1.0, math.nan, -200.0), (1e300, 1e-300, 200.0), (100.0, 1.0, 20.0)),
+    ],
 )
 def test_a_signal_over_a_noise_is_a_number_of_decibels_whatever_they_are(
     signal: float, noise: float, expected: float

@@ -8,8 +8,8 @@ import re
 import msgspec
 import numpy as np
 import pytest
-
 import report_example as example
+
 from edgeconv.measure.metrics.agreement import agreement
 from edgeconv.nouns import Agreement, Artifact, OutputError
 from edgeconv.quantize.verify import output_errors
@@ -35,7 +35,7 @@ def line(reference: object, actual: object, step: float = 0.0) -> str:
 
 def test_a_line_says_the_error_in_the_outputs_unit_its_span_and_how_many_samples() -> None:
     want = np.array([[0.0, 1.0], [0.75, 0.25], [0.4, 0.6], [0.9, 0.1]])
-    assert line(want, want + [[0.001, -0.001]], step=0.0004) == (
+    assert line(want, want + np.array([0.001, -0.001]), step=0.0004) == (
         "y: max error 0.00100, 2.5 quantization steps (outputs span 0 to 1), SNR 50.8 dB, "
         "argmax 100 % of 4 samples"
     )
@@ -104,7 +104,7 @@ def test_the_worst_of_several_is_the_lowest_and_nan_is_worse_than_all() -> None:
 
 def test_a_measured_output_says_the_same_in_the_same_words() -> None:
     want = np.array([[0.0, 1.0], [0.75, 0.25]])
-    found = agreement("y", want + [[0.01, -0.01]], want, "baseline")
+    found = agreement("y", want + np.array([0.01, -0.01]), want, "baseline")
     assert agreement_line(found).startswith(
         "y against baseline: max error 0.0100 (outputs span 0 to 1), SNR 31.9 dB, cosine"
     )

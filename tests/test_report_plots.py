@@ -12,28 +12,10 @@ from hypothesis import strategies as st
 from edgeconv.report import units
 from edgeconv.report.axes import linear_axis, log_axis
 from edgeconv.report.labels import Box, place, shortened
-from edgeconv.report.plots import Point, accuracy_plot, pareto
+from edgeconv.report.plots import Point, accuracy_plot
 from edgeconv.report.strips import DOTS_A_ROW, latency_picture, snr_picture
 
-NUMBER = st.floats(allow_nan=True, allow_infinity=True)
 AREA = Box(60, 14, 448, 276)
-
-
-def test_a_point_is_best_if_no_other_is_both_cheaper_and_better() -> None:
-    assert pareto([(1, 0.9), (2, 0.95), (2, 0.9), (3, 0.95)]) == [True, True, False, False]
-    assert pareto([(1, 0.9), (1, 0.9)]) == [True, True]
-    assert pareto([(math.nan, 0.99), (1, 0.9), (1, math.nan)]) == [False, True, False]
-    assert pareto([]) == []
-
-
-@given(st.lists(st.tuples(NUMBER, NUMBER), max_size=12))
-def test_every_point_that_is_not_best_is_beaten_by_a_best_one(
-    points: list[tuple[float, float]],
-) -> None:
-    best = [p for p, is_best in zip(points, pareto(points), strict=True) if is_best]
-    for cost, value in points:
-        if not math.isnan(cost + 0 * value if math.isfinite(value) else cost):
-            assert math.isnan(value) or any(b[0] <= cost and b[1] >= value for b in best)
 
 
 @given(st.lists(st.tuples(st.floats(66, 442), st.floats(20, 270)), max_size=10), st.data())
@@ -81,7 +63,7 @@ def test_a_linear_axis_goes_upwards_and_has_two_ticks(values: list[float]) -> No
 def test_a_plot_tells_baseline_best_and_beaten_apart_by_shape_and_says_so_in_words() -> None:
     points = [
         Point("baseline", 3e5, 0.98, True),
-        Point("int8", 5e4, 0.97, False),
+        Point("int8", 5e4, 0.97, False, is_best=True),
         Point("int16x8", 6e4, 0.95, False),
         Point("unmeasured", 6e4, math.nan, False),
     ]

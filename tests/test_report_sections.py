@@ -210,7 +210,10 @@ def test_any_limit_can_be_drawn(most_cost: float, least_value: float) -> None:
 
 def test_a_metric_where_less_is_better_is_drawn_with_the_best_on_top() -> None:
     worth = Worth("mae", is_share=False, higher_is_better=False)
-    points = [Point("good", 10.0, 1.5, False), Point("bad", 20.0, 12.0, False)]
+    points = [
+        Point("good", 10.0, 1.5, False, is_best=True),
+        Point("bad", 20.0, 12.0, False),
+    ]
     svg = accuracy_plot(points, key="k", heading="s", form=units.size, worth=worth) or ""
     heights = {name: float(y) for y, name in re.findall(r'cy="([\d.]+)" r="5"><title>(\w+):', svg)}
     assert heights["good"] < heights["bad"]

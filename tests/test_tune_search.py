@@ -306,7 +306,9 @@ def test_the_closest_is_by_the_fresh_samples_where_there_were_confirmations():
     st.lists(st.tuples(st.integers(1, 20), st.integers(-5, 20)), min_size=1, max_size=20),
 )
 def test_the_pareto_set_is_what_no_other_betters(pairs):
-    trials = [trial(str(i), size, 1.0, drop=drop / 100) for i, (size, drop) in enumerate(pairs)]
+    trials = [
+        certain(trial(str(i), size, 1.0, drop=drop / 100)) for i, (size, drop) in enumerate(pairs)
+    ]
     found = {one.name for one in pareto(trials, "size")}
     keys = [(one.size_bytes, one.loss.drop) for one in trials if one.loss]
     for one, key in zip(trials, keys, strict=True):
@@ -314,6 +316,39 @@ def test_the_pareto_set_is_what_no_other_betters(pairs):
         assert not (one.name in found and bettered)
         if not bettered:
             assert any(keys[int(name)] == key for name in found)
+
+
+def certain(one: TuningTrial) -> TuningTrial:
+    """Its drop is known without any doubt."""
+    assert one.loss is not None
+    return msgspec.structs.replace(one, loss=msgspec.structs.replace(one.loss, variance=0.0))
+
+
+def test_drops_that_chance_explains_are_equal_in_the_pareto_set():
+    small, large = trial("small", 100, 0.9, drop=0.02), trial("large", 200, 0.9, drop=0.01)
+    assert [one.name for one in pareto([small, large], "size")] == ["small"]
+    sure = [certain(small), certain(large)]
+    assert [one.name for one in pareto(sure, "size")] == ["small", "large"]
+
+
+def timed(name: str, size: int, latency_us: float, share: float) -> TuningTrial:
+    """A trial whose median time has an interval of this share to either side."""
+    ends = latency_us / (1 + share), latency_us * (1 + share)
+    one = trial(name, size, 0.9)
+    return msgspec.structs.replace(one, latency_us=latency_us, latency_interval_us=ends)
+
+
+def test_of_files_that_are_as_fast_within_noise_the_smallest_is_the_best():
+    slow = timed("slow", 50, 20.0, 0.05)
+    trials = [timed("float32", 400, 10.0, 0.2), timed("int8", 100, 10.9, 0.2), slow]
+    best = cheapest(trials, "latency")
+    assert best is not None
+    assert best.name == "int8"
+    assert {one.name for one in pareto(trials, "latency")} == {"float32", "int8"}
+    sharp = [timed("float32", 400, 10.0, 0.01), timed("int8", 100, 10.9, 0.01), slow]
+    best = cheapest(sharp, "latency")
+    assert best is not None
+    assert best.name == "float32"
 
 
 def test_latency_ranks_by_time_and_what_was_not_timed_never_wins():

@@ -242,8 +242,10 @@ def test_half_of_the_answers_of_two_samples_is_doubted_with_what_two_samples_tel
 
 @pytest.mark.parametrize(
     ("samples", "same", "is_doubted"),
-    [(1, 1, True), (2, 2, True), (3, 3, True), (4, 4, False), (20, 19, False), (20, 18, True)]
-    + [(1000, 950, False), (1000, 949, True)],
+    [
+        *((1, 1, True), (2, 2, True), (3, 3, True), (4, 4, False), (20, 19, False)),
+        *((20, 18, True), (1000, 950, False), (1000, 949, True)),
+    ],
 )
 def test_answers_are_doubted_where_many_changed_or_few_were_seen(samples, same, is_doubted):
     want = np.tile([1.0, 0.0], (samples, 1))

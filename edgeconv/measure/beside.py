@@ -8,6 +8,7 @@ import msgspec
 
 from edgeconv.measure.metrics.accuracy import flips
 from edgeconv.nouns import Comparison
+from edgeconv.statistics.beyond import latency_ratio_interval
 from edgeconv.statistics.paired import paired_difference, paired_mean_difference
 
 if TYPE_CHECKING:
@@ -24,18 +25,21 @@ def beside(
     """The row with what it is beside the trained model and beside the float32 .tflite."""
     floating = next((r.latency for r in rows if _is_floating(r) and r.runtime == row.runtime), None)
     ratio = row.latency.p50_us / floating.p50_us if row.latency and floating else None
-    row = msgspec.structs.replace(row, latency_ratio=ratio)
+    interval = None
+    if row.latency and floating and floating is not row.latency:
+        interval = latency_ratio_interval(row.latency, floating)
+    row = msgspec.structs.replace(row, latency_ratio=ratio, latency_ratio_interval=interval)
     if baseline is None:
         return row
     row = msgspec.structs.replace(row, size_ratio=row.size_bytes / baseline.size_bytes)
     if not (row.accuracy and baseline.accuracy):
         return row
-    drop, interval = drop_of(baseline.accuracy, row.accuracy)
+    drop, bounds = drop_of(baseline.accuracy, row.accuracy)
     counts = flips(baseline.accuracy, row.accuracy) if row.accuracy.correct else (None, None)
     return msgspec.structs.replace(
         row,
         accuracy_drop=drop,
-        accuracy_drop_interval=interval,
+        accuracy_drop_interval=bounds,
         fixed=counts[0],
         broken=counts[1],
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from edgeconv.errors import InputRefused
 from edgeconv.measure.comparable import accuracy_differences, latency_differences
@@ -12,6 +14,7 @@ from edgeconv.measure.compare_files import changed_ends, changed_operators, comp
 from edgeconv.measure.together import measured
 from edgeconv.nouns import Difference, FlipCount, ModelDifference, NumberChange
 from edgeconv.statistics.paired import paired_difference
+from edgeconv.statistics.rounds import median_interval, unpaired_ratio_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -129,12 +132,13 @@ def _sizes(one: Measurement, other: Measurement) -> Iterator[NumberChange]:
 
 
 def _times(one: Measurement, other: Measurement) -> Iterator[NumberChange]:
-    for field in ("p50_us", "p90_us", "p99_us"):
+    for percent in (50, 90, 99):
+        field = f"p{percent}_us"
         yield NumberChange(
             quantity=f"latency_{field}",
             before=getattr(one.latency, field) if one.latency else None,
             after=getattr(other.latency, field) if other.latency else None,
-            interval=_slower_by(one.latency, other.latency) if field == "p50_us" else None,
+            interval=_slower_by(one.latency, other.latency, percent),
         )
     yield NumberChange(
         quantity="peak_memory_bytes",
@@ -143,19 +147,30 @@ def _times(one: Measurement, other: Measurement) -> Iterator[NumberChange]:
     )
 
 
-def _slower_by(was: Latency | None, is_now: Latency | None) -> tuple[float, float] | None:
-    """The interval of the change of the median in microseconds, None where nothing is known of it.
+def _slower_by(
+    was: Latency | None, is_now: Latency | None, percent: int
+) -> tuple[float, float] | None:
+    """The interval of the change of a percentile in microseconds, None where nothing is known."""
+    before, after = _percentile(was, percent), _percentile(is_now, percent)
+    if before is None or after is None:
+        return None
+    low, high = unpaired_ratio_bounds(*after, *before)
+    return (low - 1) * before[0], (high - 1) * before[0]
 
-    Both medians have one, around a factor; for factors that have nothing to do with each other
-    the squares of the half widths add up. A lone round does not know how processes differ.
-    """
-    if not (was and is_now) or min(len(was.rounds_us), len(is_now.rounds_us)) < 2:
+
+def _percentile(latency: Latency | None, percent: int) -> tuple[float, tuple[float, float]] | None:
+    """A percentile and its interval, by those of the rounds; a lone round has none."""
+    if latency is None or len(latency.rounds_us) < 2 or not all(latency.rounds_us):
         return None
-    if min(was.p50_us, is_now.p50_us) <= 0:
+    value: float = getattr(latency, f"p{percent}_us")
+    by_round = [[float(np.percentile(one, percent))] for one in latency.rounds_us]
+    if min(value, *(number for (number,) in by_round)) <= 0:
         return None
-    halves = (math.log(one.p50_interval_us[1] / one.p50_us) for one in (was, is_now))
-    factor = math.exp(math.hypot(*halves))
-    return is_now.p50_us / factor - was.p50_us, is_now.p50_us * factor - was.p50_us
+    if percent == 50:
+        return value, latency.p50_interval_us
+    low, high = median_interval(by_round)
+    middle = median(number for (number,) in by_round)
+    return value, (low / middle * value, high / middle * value)
 
 
 def _metrics(one: Measurement, other: Measurement) -> Iterator[NumberChange]:

@@ -115,7 +115,9 @@ class Measurement(Noun, kw_only=True, frozen=True):
     `accuracy_drop` is how much worse the accuracy is than the baseline's (baseline minus this
     model where higher is better, else this model minus baseline), and `accuracy_drop_interval`
     the 95 % interval of that, paired by sample; `latency_ratio` is this model over the float32
-    .tflite, `size_ratio` this model over the baseline on disk; `fixed` and `broken` count the
+    .tflite in the same runtime, and `latency_ratio_interval` its 95 % interval, by rounds, None
+    for the float32 .tflite itself and for a lone round; `size_ratio` is this model over the
+    baseline on disk; `fixed` and `broken` count the
     samples that changed from wrong to right and back. `accuracy` is the first metric, `metrics`
     the further ones. `agreement` compares outputs with the baseline's, or without one with the
     float32 artifact's. `peak_memory_bytes` is the growth of the peak resident set over the bare
@@ -146,6 +148,7 @@ class Measurement(Noun, kw_only=True, frozen=True):
     oldest_runtime: str = ""
     size_ratio: float | None = None
     latency_ratio: float | None = None
+    latency_ratio_interval: tuple[float, float] | None = None
     accuracy_drop: float | None = None
     accuracy_drop_interval: tuple[float, float] | None = None
     fixed: int | None = None

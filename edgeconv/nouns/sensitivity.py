@@ -65,9 +65,10 @@ class Debugged(Result, kw_only=True, frozen=True):
     """Which layers of a model lose most by a recipe, and what helps.
 
     `outputs` is how far each output of the quantised model is from the float32 model's, `snr_db`
-    the lowest of their signal-to-noise ratios, and like all the others here it is over the same `samples` of those that
-    calibrated. `layers` has the costliest first, by `alone_snr_db`. `remedies` are all that were
-    tried, in that order; `post_training` says which ranges and methods the file has.
+    the lowest of their signal-to-noise ratios, and like all the others here it is over the same
+    `samples` of those that calibrated. `layers` has the costliest first, by `alone_snr_db`.
+    `remedies` are all that were tried, in that order; `post_training` says which ranges and
+    methods the file has.
     """
 
     format: Literal[1] = 1

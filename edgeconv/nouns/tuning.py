@@ -34,7 +34,8 @@ class TuningTrial(Noun, kw_only=True, frozen=True):
 
     `name` is the recipe's, and what it has besides. `error` says why it could not be made, and is
     "" if it was. `chance` is how probable it is that its drop on the fresh samples is within the
-    budget. `latency_us` is the median, None where it was not asked for. `post_training` is what
+    budget. `latency_us` is the median time, None where the objective is the size, and
+    `latency_interval_us` its 95 % interval. `post_training` is what
     was chosen for it, and `seconds` what it took.
     """
 
@@ -44,6 +45,7 @@ class TuningTrial(Noun, kw_only=True, frozen=True):
     size_bytes: int = 0
     sha256: str = ""
     latency_us: float | None = None
+    latency_interval_us: tuple[float, float] | None = None
     loss: Loss | None = None
     chance: float = 0.0
     post_training: PostTraining | None = None
@@ -75,10 +77,10 @@ class Tuning(Result, kw_only=True, frozen=True):
     labels: the metric is then the share of the samples for which float32 and artifact say the
     same. `search` and `fresh` are the parts of `data`; `float_loss` is the float32 model on both,
     in this order, and `float_size_bytes` its size. `pareto` names the trials that no other betters
-    in both cost and drop. `recommended` names the trial that was confirmed, and is "" where none
-    was; `closest` is then the one that comes nearest to the budget. `artifact` and `recipe_file`
-    are in `directory`. `stopped` is the limit that ended the search, "" where it came to its end.
-    `advice` says what to do where quantising costs too much.
+    in cost or drop beyond noise. `recommended` names the trial that was confirmed, and is "" where
+    none was; `closest` is then the one that comes nearest to the budget. `artifact` and
+    `recipe_file` are in `directory`. `stopped` is the limit that ended the search, "" where it came
+    to its end. `advice` says what to do where quantising costs too much.
     """
 
     format: Literal[1] = 1

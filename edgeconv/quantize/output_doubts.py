@@ -49,7 +49,7 @@ def _has_fixed_range(error: OutputError) -> bool:
 
 
 def _answer_doubts(error: OutputError, agreement: float) -> Iterator[str]:
-    """The largest of the values is the answer of a classifier: is it the same?"""
+    """What to doubt in the answers of a classifier: where the largest of its values is."""
     count = error.samples
     same = round(agreement * count)
     low, high = proportion_bounds(same, count, LEVEL / 2, LEVEL / 2)

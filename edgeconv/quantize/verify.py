@@ -180,7 +180,8 @@ def output_errors(
 ) -> tuple[OutputError, ...]:
     """How far `actual` is from `reference`, output by output, both (n, …) over n samples.
 
-    `steps` are the quantization steps of those outputs of `actual` that have one. Raises `VerificationFailed` where the outputs differ in names or shapes.
+    `steps` are the quantization steps of those outputs of `actual` that have one.
+    Raises `VerificationFailed` where the outputs differ in names or shapes.
     """
     if set(reference) != set(actual):
         raise VerificationFailed(

@@ -160,13 +160,16 @@ def _written(quantity: str, value: float | None) -> str:
 
 
 def _change(change: NumberChange) -> str:
-    """By how much: in points for a share, in decibels for a ratio, else as a factor."""
+    """By how much: in points for a share, in decibels for a ratio, else as a factor.
+
+    What may as well be nothing is said to be that.
+    """
     before, after = change.before, change.after
     if before is None or after is None:
         return ""
     if change.quantity in ("metric:top1", "metric:top5") or change.quantity.endswith("_share"):
         interval = f" {in_points(change.interval)}" if change.interval else ""
-        return f"{_signed(units.points(after - before))}{interval}"
+        return f"{_signed(units.points(after - before))}{interval}{_equal(change)}"
     if change.quantity.startswith("snr_db"):
         return f"{_signed(f'{after - before:.1f}'.replace('-', '−'))} dB"
     if before <= 0:
@@ -175,7 +178,14 @@ def _change(change: NumberChange) -> str:
     if change.interval is None:
         return share
     low, high = (units.percent(end / before).removesuffix(" %") for end in change.interval)
-    return f"{share} [{low}, {high}]"
+    return f"{share} [{low}, {high}]{_equal(change)}"
+
+
+def _equal(change: NumberChange) -> str:
+    """That zero is in the interval of a change, in words."""
+    if change.interval is None or not change.interval[0] <= 0 <= change.interval[1]:
+        return ""
+    return ": within noise" if change.quantity.startswith("latency") else ": within chance"
 
 
 def _signed(text: str) -> str:

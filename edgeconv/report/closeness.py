@@ -10,7 +10,7 @@ from edgeconv.nouns import MAX_SNR_DB
 from edgeconv.report import units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from edgeconv.nouns import (
         Agreement,

@@ -30,14 +30,15 @@ def word(which: Word) -> Text:
     return Text(which, style=_STYLES[which])
 
 
-def finding_grids(findings: Sequence[Finding]) -> list[Grid]:
+def finding_grids(findings: Sequence[Finding], *, beside_table: bool = False) -> list[Grid]:
     """One row a finding, and under it what else is to be said; no table where there is none."""
-    rows = [_row(finding) for finding in findings]
+    rows = [_row(finding, beside_table) for finding in findings]
     return [Grid(_COLUMNS, rows)] if rows else []
 
 
-def _row(finding: Finding) -> Row:
+def _row(finding: Finding, beside_table: bool) -> Row:
     allowed, actual = in_words(finding)
     cells = (units.plain(finding.model), name_of(finding), allowed, actual)
-    details = (Text("; ".join(explanation(finding)), style="dim"),) if explanation(finding) else ()
+    said = "; ".join(explanation(finding, beside_table=beside_table))
+    details = (Text(said, style="dim"),) if said else ()
     return Row((word(word_of(finding)), *map(Text, cells)), details)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -127,7 +128,7 @@ _FILTERS = {
     "significant": units.significant,
     "in_words": in_words,
     "name_of": name_of,
-    "explanation": explanation,
+    "explanation": partial(explanation, beside_table=True),
     "word_of": lambda finding: _WORDS[word_of(finding)],
     "io_types": io_types,
     "steps": lambda artifact: describe(artifact.preprocessing),

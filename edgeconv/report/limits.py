@@ -18,6 +18,8 @@ Word = Literal["PASS", "WARN", "FAIL"]
 
 _MOST_DIGITS = 12
 _MOST_NAMES = 5
+# Where the table of a report stands beside, it has an interval of these.
+_IN_TABLE = {"max-accuracy-drop", "max-latency-p50-us", "max-latency-ratio"}
 _OUTCOMES = {"failed": "broken", "inconclusive": "inconclusive", "missing": "not measured"}
 
 
@@ -67,10 +69,23 @@ def interval_in_words(finding: Finding) -> str:
     form = _form_of(finding)
     low, high = (form(end, 3) for end in finding.interval)
     sure = f", bounds at {confidence(finding.confidence)}" if finding.confidence else ""
+    between = f"exactly {low}" if low == high else f"between {low} and {high}"
+    return f"{between}{sure}{_evidence(finding)}"
+
+
+def _evidence(finding: Finding) -> str:
     by = f" by {units.plain(finding.method)}" if finding.method else ""
     over = f", {units.counted(finding.samples, 'sample')}" if finding.samples is not None else ""
-    between = f"exactly {low}" if low == high else f"between {low} and {high}"
-    return f"{between}{sure}{by}{over}"
+    return f"{by}{over}"
+
+
+def _judged(finding: Finding) -> str:
+    """How it was judged, where the interval of the number itself is in the table beside.
+
+    The bounds of the gate are others: each at a level of its own, which the limits share.
+    """
+    sure = f" at {confidence(finding.confidence)}" if finding.confidence else ""
+    return f"judged{sure}{_evidence(finding)}"
 
 
 def confidence(fraction: float) -> str:
@@ -78,15 +93,21 @@ def confidence(fraction: float) -> str:
     return f"{fraction * 100:g} %"
 
 
-def explanation(finding: Finding) -> tuple[str, ...]:
-    """What is to be said of a finding beside its two values, a clause each, harmless."""
+def explanation(finding: Finding, *, beside_table: bool = False) -> tuple[str, ...]:
+    """What is to be said of a finding beside its two values, a clause each, harmless.
+
+    `beside_table`: the table of the report is shown too, and one interval of a number is enough.
+    """
     said = []
     if finding.outcome in ("inconclusive", "missing"):
         reason = f": {units.plain(finding.reason)}" if finding.reason else ""
         said.append(f"{_OUTCOMES[finding.outcome]}{reason}")
     elif finding.reason:
         said.append(units.plain(finding.reason))
-    if interval := interval_in_words(finding):
+    is_in_table = _plain_limit(finding) in _IN_TABLE and finding.reference != "lock"
+    if beside_table and is_in_table and finding.interval is not None:
+        said.append(_judged(finding))
+    elif interval := interval_in_words(finding):
         said.append(interval)
     if finding.samples_needed is not None:
         needed = units.counted(finding.samples_needed, "sample")
@@ -94,10 +115,10 @@ def explanation(finding: Finding) -> tuple[str, ...]:
     return tuple(said)
 
 
-def sentence(finding: Finding) -> str:
+def sentence(finding: Finding, *, beside_table: bool = False) -> str:
     """A finding as one line of harmless text, but for the word of `word_of`."""
     allowed, actual = in_words(finding)
-    further = "".join(f"; {said}" for said in explanation(finding))
+    further = "".join(f"; {said}" for said in explanation(finding, beside_table=beside_table))
     value = f"{name_of(finding)}: {actual}, allowed {allowed}"
     return f"{units.plain(finding.model)}: {value}{further}"
 

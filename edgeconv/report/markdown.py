@@ -52,7 +52,7 @@ def _table(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
         "size": lambda row: row.size,
         "ratio": lambda row: row.size_ratio,
         "p50": lambda row: row.p50,
-        "speed-up": lambda row: row.speed_up,
+        "speed-up": lambda row: _with(row.speed_up, row.speed_up_interval),
         accuracy: lambda row: row.accuracy,
         "drop": lambda row: _with(row.drop, row.drop_interval),
         "flips": lambda row: row.flips,
@@ -83,7 +83,7 @@ def _broken(report: Report) -> Iterator[str]:
             yield ""
             yield f"**{heading}**"
             yield ""
-            yield from (f"- {escaped(sentence(finding))}" for finding in found)
+            yield from (f"- {escaped(sentence(finding, beside_table=True))}" for finding in found)
 
 
 def _details(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:

@@ -101,7 +101,17 @@ def _times(pairs: list[tuple[Measurement, ModelRow]]) -> Iterator[tuple[str, lis
             for row, key in zip(rows, p90, strict=True)
         ],
     )
-    yield "Speed-up", [number(r.speed_up, units.speed_up(m.latency_ratio)) for m, r in pairs]
+    yield (
+        "Speed-up",
+        [
+            number(
+                row.speed_up,
+                units.speed_up(model.latency_ratio),
+                under=_under("", row.speed_up_interval),
+            )
+            for model, row in pairs
+        ],
+    )
 
 
 def _judged(
@@ -148,6 +158,7 @@ def _caption(rows: tuple[ModelRow, ...]) -> str:
 
 _EXPLAINED = {
     "p50_interval": "In brackets: 95 % intervals, of the median and, by sample, of the drop.",
+    "speed_up_interval": "≈1× is as fast as float32, within noise: 1 is in the interval by rounds.",
     "arena": "The arena is what the tensors need, memory all that the process grew by.",
     "flips": "Flips: samples that became right (+) and wrong (−) beside the baseline.",
     "gzip": "Gzip is about the size in a package.",

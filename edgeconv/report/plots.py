@@ -35,7 +35,7 @@ _NO_LIMIT = Region()
 class Point:
     """A model in a plot: what it costs (positive) and its accuracy, or another metric.
 
-    `number` is its row in the table of the models.
+    `number` is its row in the table of the models; `is_best` says that no other artifact beats it.
     """
 
     label: str
@@ -43,6 +43,7 @@ class Point:
     accuracy: float
     is_baseline: bool
     number: int = 0
+    is_best: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,21 +66,6 @@ class Worth:
 _ACCURACY = Worth()
 
 
-def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
-    """Whether each (cost, value) is beaten by no other, which costs no more and is worth no less.
-
-    A point with NaN in it is never one of the best, and takes no other's place.
-    """
-
-    def beats(a: tuple[float, float], b: tuple[float, float]) -> bool:
-        return a[0] <= b[0] and a[1] >= b[1] and a != b
-
-    return [
-        not any(math.isnan(number) for number in point) and not any(beats(p, point) for p in points)
-        for point in points
-    ]
-
-
 def accuracy_plot(
     points: Sequence[Point],
     *,
@@ -99,8 +85,7 @@ def accuracy_plot(
         return None
     across = log_axis(_with_limit([p.cost for p in shown], region.most_cost), *_ACROSS)
     up = _up_axis([p.accuracy for p in shown], worth, region.least_value)
-    made = [p for p in shown if not p.is_baseline]
-    best = [p for p, is_best in zip(made, pareto(_numbers(made, worth)), strict=True) if is_best]
+    best = [p for p in shown if p.is_best]
     parts = [
         _allowed(region, across, up),
         _grid(across, up, form, heading, worth),
@@ -184,11 +169,6 @@ def verticals(across: Axis, top: float, bottom: float, form: Callable[[float, in
         parts.append(line(across.at(tick), top, across.at(tick), bottom, "grid"))
         parts.append(words(across.at(tick), bottom + 16, form(tick, digits)))
     return Markup().join(parts)
-
-
-def _numbers(points: Sequence[Point], worth: Worth) -> list[tuple[float, float]]:
-    sign = 1 if worth.higher_is_better else -1
-    return [(point.cost, sign * point.accuracy) for point in points]
 
 
 def _grid(

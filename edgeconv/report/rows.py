@@ -12,6 +12,7 @@ from edgeconv.report.qat import is_smaller_packed, qat_remarks
 from edgeconv.report.values import (
     drop_value,
     duration_interval,
+    factor_interval,
     interval_value,
     metric_heading,
     metric_value,
@@ -29,11 +30,16 @@ if TYPE_CHECKING:
     )
 
 
+# As fast as float32, so far as can be told.
+SAME_SPEED = "≈1×"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelRow:
     """One measured model. All strings can be shown as they are; `flips` is "+fixed −broken".
 
-    `gzip` is the size in a package, where the weights of any model were made for that.
+    `speed_up` is "≈1×" where the interval of it has 1. `gzip` is the size in a package, where the
+    weights of any model were made for that.
     `metrics` are the further ones, by heading. `agreement` has a sentence for each output.
     `training` is the time of its training, where any artifact was trained on; `remarks` say more.
     """
@@ -49,6 +55,7 @@ class ModelRow:
     p90: str
     p99: str
     speed_up: str
+    speed_up_interval: str
     memory: str
     arena: str
     accuracy: str
@@ -117,7 +124,8 @@ def _model_row(
         p50_interval=duration_interval(latency.p50_interval_us if latency else None),
         p90=units.duration(latency.p90_us if latency else None),
         p99=units.duration(latency.p99_us if latency else None),
-        speed_up=units.times(units.speed_up(model.latency_ratio)),
+        speed_up=_speed_up(model),
+        speed_up_interval=factor_interval(model.latency_ratio_interval),
         memory=units.size(model.peak_memory_bytes),
         arena=units.size(model.arena_bytes),
         accuracy=metric_value(accuracy),
@@ -132,6 +140,13 @@ def _model_row(
         error=units.first_line(model.error),
         remarks=tuple(qat_remarks(qat)) if qat else (),
     )
+
+
+def _speed_up(model: Measurement) -> str:
+    interval = model.latency_ratio_interval
+    if interval is not None and interval[0] <= 1 <= interval[1]:
+        return SAME_SPEED
+    return units.times(units.speed_up(model.latency_ratio))
 
 
 def _training(qat: QatRecord | None, training: TrainingRecord | None) -> str:

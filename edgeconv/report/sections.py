@@ -20,12 +20,13 @@ from edgeconv.report.facts import (
 )
 from edgeconv.report.flips import flip_tables
 from edgeconv.report.forest import drop_picture, start_picture
+from edgeconv.report.highlights import highlights, unbeaten_by_latency, unbeaten_by_size
 from edgeconv.report.layers import layer_tables, layered, profile_tables
 from edgeconv.report.limits import closing_line
 from edgeconv.report.models_table import all_models, models_table
 from edgeconv.report.plots import Point, Worth, accuracy_plot
 from edgeconv.report.region import latency_region, size_region
-from edgeconv.report.rows import ModelRow, model_rows
+from edgeconv.report.rows import model_rows
 from edgeconv.report.strips import DOTS_A_ROW, latency_picture, snr_picture
 from edgeconv.report.traces import layer_picture
 from edgeconv.report.values import is_share
@@ -52,7 +53,7 @@ def sections(report: Report, prefix: str) -> dict[str, Any]:
         "differences": [_sentence(said) for said in difference_lines(report)],
         "outcome": outcome(report),
         "closing": closing_line(report.verdict),
-        "highlights": _highlights(report, rows),
+        "highlights": highlights(report, rows),
         "pictures": pictures,
         "is_shaded": _is_shaded(report),
         "latencies": latency_table(report),
@@ -100,47 +101,15 @@ def _contents(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [names for names, is_there in there.items() if is_there]
 
 
-def _highlights(report: Report, rows: Sequence[ModelRow]) -> list[tuple[str, str, str]]:
-    """What the best artifacts are: heading, model and figure. Those over budget are left out."""
-    allowed = {"–"} if report.verdict is None else {"ok", "warn"}
-    made = [
-        (model, row)
-        for model, row in zip(all_models(report), rows, strict=True)
-        if not row.is_baseline and not row.error and row.mark in allowed
-    ]
-    if not made:
-        return []
-    _, row = min(made, key=lambda pair: pair[0].size_bytes)
-    beside = f", {row.size_ratio} the baseline" if row.size_ratio != units.ABSENT else ""
-    found = [("Smallest", row.name, f"{row.size}{beside}")]
-    timed = [(m.latency.p50_us, row) for m, row in made if m.latency and m.latency.p50_us > 0]
-    if timed:
-        row = min(timed, key=lambda pair: pair[0])[1]
-        beside = f", {row.speed_up} as fast as float32" if row.speed_up != units.ABSENT else ""
-        found.append(("Fastest", row.name, f"{row.p50}{beside}"))
-    judged = [(_goodness(m), -m.size_bytes, row) for m, row in made if m.accuracy]
-    if judged:
-        best, _, row = max(judged, key=lambda triple: triple[:2])
-        beside = f", drop {row.drop}" if row.drop != units.ABSENT else ""
-        alike = [goodness for goodness, *_ in judged].count(best) - 1
-        if alike:
-            beside += f"; {alike} other{'s' if alike > 1 else ''} too"
-        found.append(("Most accurate", row.name, f"{row.accuracy}{beside}"))
-    return found
-
-
-def _goodness(model: Measurement) -> float:
-    if model.accuracy is None or math.isnan(model.accuracy.value):
-        return -math.inf
-    return model.accuracy.value * (1 if model.accuracy.higher_is_better else -1)
-
-
 def _pictures(report: Report, prefix: str) -> dict[str, Markup | None]:
     models = _labelled(report)
     timed = [(name, model.latency) for name, model in models if model.latency]
-    sizes = [_point(i, name, m, m.size_bytes) for i, (name, m) in enumerate(models)]
+    small, fast = unbeaten_by_size(report), unbeaten_by_latency(report)
+    sizes = [_point(i, name, m, m.size_bytes, small) for i, (name, m) in enumerate(models)]
     times = [
-        _point(i, name, m, m.latency.p50_us) for i, (name, m) in enumerate(models) if m.latency
+        _point(i, name, m, m.latency.p50_us, fast)
+        for i, (name, m) in enumerate(models)
+        if m.latency
     ]
     worth = _worth(report)
     closeness, _ = pictured(report, models)
@@ -196,9 +165,12 @@ def _labelled(report: Report) -> list[tuple[str, Measurement]]:
     ]
 
 
-def _point(number: int, label: str, model: Measurement, cost: float) -> Point:
+def _point(
+    number: int, label: str, model: Measurement, cost: float, best: Sequence[Measurement]
+) -> Point:
     accuracy = model.accuracy.value if model.accuracy else math.nan
-    return Point(label, cost, accuracy, model.role == "baseline", number)
+    is_best = any(model is one for one in best)
+    return Point(label, cost, accuracy, model.role == "baseline", number, is_best)
 
 
 def _sentence(said: str) -> str:

@@ -62,6 +62,10 @@ def _end(index: int) -> Callable[[Measurement], _Value]:
     return lambda m: m.accuracy_drop_interval[index] if m.accuracy_drop_interval else None
 
 
+def _ratio_end(index: int) -> Callable[[Measurement], _Value]:
+    return lambda m: m.latency_ratio_interval[index] if m.latency_ratio_interval else None
+
+
 _TEXTS: dict[str, Callable[[Report, Measurement], str]] = {
     "report": lambda report, _: report.title,
     "machine": lambda report, _: report.environment.machine,
@@ -86,6 +90,8 @@ _NUMBERS: dict[str, Callable[[Measurement], _Value]] = {
     "threads": _timed(lambda latency: latency.threads),
     "batch": _timed(lambda latency: latency.batch),
     "latency ratio": lambda model: model.latency_ratio,
+    "latency ratio low": _ratio_end(0),
+    "latency ratio high": _ratio_end(1),
     "peak memory (bytes)": lambda model: model.peak_memory_bytes,
     "arena (bytes)": lambda model: model.arena_bytes,
     "value of the metric": lambda model: model.accuracy.value if model.accuracy else None,

@@ -20,6 +20,7 @@ from edgeconv.report.limits import closing_line
 from edgeconv.report.post_training import post_training_remarks
 from edgeconv.report.qat import qat_remarks
 from edgeconv.report.rows import (
+    SAME_SPEED,
     ModelRow,
     accuracy_heading,
     io_types,
@@ -144,6 +145,8 @@ def report_page(report: Report) -> Page:
     notes = [f"note: {units.plain(note)}" for note in report.notes]
     if _is_there("flips", models):
         notes.insert(0, "flips: samples that became right (+) and wrong (−) beside the baseline")
+    if any(row.speed_up == SAME_SPEED for row in models):
+        notes.insert(0, f"speed-up: {SAME_SPEED} is as fast as float32, within noise")
     return [
         Text(units.plain(report.title), style="bold"),
         *(Text(line, style="dim") for line in _circumstances(report)),
@@ -160,9 +163,12 @@ def verdict_lines(verdict: Verdict, *, width: int | None = None, color: bool = F
 
 
 def verdict_page(verdict: Verdict) -> Page:
-    """One row a finding, and a last line that says PASS or FAIL and why."""
+    """One row a finding of a report, and a last line that says PASS or FAIL and why.
+
+    It stands below the table of that report, which has the intervals.
+    """
     closing = Text.assemble(word("PASS" if verdict.ok else "FAIL"), " ", closing_line(verdict))
-    return [*finding_grids(verdict.findings), closing]
+    return [*finding_grids(verdict.findings, beside_table=True), closing]
 
 
 def _artifact_row(

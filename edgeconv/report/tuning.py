@@ -8,6 +8,8 @@ from rich.text import Text
 
 from edgeconv.report import units
 from edgeconv.report.layout import Column, Grid, Page, Row, to_text
+from edgeconv.report.values import duration_interval
+from edgeconv.statistics.beyond import is_faster_trial
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +83,7 @@ def _row(tuning: Tuning, trial: TuningTrial) -> Row:
         (
             name,
             Text(units.size(trial.size_bytes)),
-            Text(units.duration(trial.latency_us)),
+            Text(_latency(trial)),
             Text(f"{loss.drop:+.4f}"),
             Text(_interval(loss)),
             Text("–" if loss.broken is None else f"{loss.fixed}/{loss.broken}"),
@@ -89,6 +91,12 @@ def _row(tuning: Tuning, trial: TuningTrial) -> Row:
             _mark(tuning, trial),
         )
     )
+
+
+def _latency(trial: TuningTrial) -> str:
+    median = units.duration(trial.latency_us)
+    interval = duration_interval(trial.latency_interval_us)
+    return median if interval == units.ABSENT else f"{median} {interval}"
 
 
 def _mark(tuning: Tuning, trial: TuningTrial) -> Text:
@@ -120,6 +128,8 @@ def _conclusion(tuning: Tuning) -> Iterator[Text]:
             f"confirmation {tried} of at most 3.",
             style="bold green",
         )
+        if alike := _as_fast(tuning, best):
+            yield Text(f"  as fast within noise, and larger: {', '.join(alike)}")
         yield Text(f"  {tuning.directory}/{tuning.artifact}")
         yield Text(
             f"  again: edgeconv convert {tuning.model} --config "
@@ -129,6 +139,20 @@ def _conclusion(tuning: Tuning) -> Iterator[Text]:
     yield Text(f"Nothing is within the budget of {tuning.max_drop:g}.", style="bold red")
     if tuning.closest:
         yield Text(f"The closest is {tuning.closest}{_lacks(tuning)}")
+
+
+def _as_fast(tuning: Tuning, best: TuningTrial) -> list[str]:
+    """The trials that are no slower than the recommended one, so far as can be told."""
+    if tuning.objective != "latency":
+        return []
+    return [
+        units.plain(one.name)
+        for one in _ordered(tuning)
+        if one is not best
+        and one.latency_us is not None
+        and one.size_bytes > best.size_bytes
+        and not is_faster_trial(best, one)
+    ]
 
 
 def _lacks(tuning: Tuning) -> str:

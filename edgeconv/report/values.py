@@ -80,3 +80,11 @@ def duration_interval(interval: Interval | None) -> str:
     low, high = (units.duration(end) for end in interval)
     unit = high.rpartition(" ")[2]
     return f"[{low.removesuffix(f' {unit}')}, {high}]"
+
+
+def factor_interval(ratio: Interval | None) -> str:
+    """The interval of a speed-up in brackets, from that of the ratio of the times."""
+    if ratio is None:
+        return units.ABSENT
+    ends = (units.significant(1 / end) if end else "∞" for end in reversed(ratio))
+    return f"[{', '.join(ends)}]"

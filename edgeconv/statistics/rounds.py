@@ -72,6 +72,19 @@ def ratio_bounds(
     return math.exp(middle + low), math.exp(middle - high)
 
 
+def unpaired_ratio_bounds(
+    middle: float, interval: tuple[float, float], other: float, other_interval: tuple[float, float]
+) -> tuple[float, float]:
+    """The bounds of a median time over another one, of models that were not timed together.
+
+    Each median has its interval around it, as of `median_interval`, by a factor; for factors that
+    have nothing to do with each other the squares of their logarithms add up. Times are above 0.
+    """
+    halves = math.log(interval[1] / middle), math.log(other_interval[1] / other)
+    factor = math.exp(math.hypot(*halves))
+    return middle / other / factor, middle / other * factor
+
+
 def _median(rounds: Sequence[Sequence[float]]) -> float:
     return median([sample for one in rounds for sample in one])
 

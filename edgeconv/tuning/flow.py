@@ -191,6 +191,7 @@ def _searched(
     met = next((one.trial for one in confirmations if one.is_met), "")
     losses = (judges["search"].float_loss, judges["fresh"].float_loss)
     is_latency = run.wanted.objective == "latency"
+    floating_us = judges["search"].latency(shop.source.floating).p50_us if is_latency else None
     tuning = Tuning(
         key=run.key,
         model=run.model.path,
@@ -211,7 +212,7 @@ def _searched(
         calibration=samples.calibration_identity,
         float_size_bytes=floating.size_bytes,
         float_loss=losses,
-        float_latency_us=judges["search"].latency_us(shop.source.floating) if is_latency else None,
+        float_latency_us=floating_us,
         trials=trials,
         confirmations=confirmations,
         pareto=tuple(one.name for one in pareto(trials, run.wanted.objective)),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from edgeconv.data.load import Source
     from edgeconv.measure.metrics.scoring import Outputs
-    from edgeconv.nouns import Accuracy, Loss
+    from edgeconv.nouns import Accuracy, Latency, Loss
     from edgeconv.runtimes.interface import Runtime
     from edgeconv.stages import Execution
 
@@ -74,15 +74,15 @@ class Judge:
         """What the file loses to the float32 model. Raises `ToolFailed` where it does not run."""
         return loss_of(self._floating, self._judged(file))
 
-    def latency_us(self, file: Path) -> float:
-        """The median time of an invoke. Raises `ToolFailed` where it does not run."""
+    def latency(self, file: Path) -> Latency:
+        """The times of an invoke. Raises `ToolFailed` where it does not run."""
         with self._own_scratch() as run:
             entrant = self._entrant(file)
             time_in_rounds(run, [entrant])
             if entrant.error is not None:
                 raise entrant.error
             batch = run.samples.batch
-            return latency_of(entrant.timed, threads=run.measuring.threads, batch=batch).p50_us
+            return latency_of(entrant.timed, threads=run.measuring.threads, batch=batch)
 
     def _judged(self, file: Path) -> Accuracy:
         with self._own_scratch() as run:

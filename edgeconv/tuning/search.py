@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from edgeconv.nouns import CALIBRATED, LayerRule
+from edgeconv.statistics.beyond import is_faster_trial, loses_less, unbeaten
 from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE
 
 if TYPE_CHECKING:
@@ -131,27 +132,37 @@ def is_candidate(trial: TuningTrial) -> bool:
 def cheapest(
     trials: Iterable[TuningTrial], objective: Objective, chance: float = 0.0
 ) -> TuningTrial | None:
-    """The candidate of least cost; of equals the one with the fewest rules, then the likelier.
+    """The candidate of least cost; None where there is none.
 
-    None where there is none.
+    Those that are as fast within noise are equal, and the smallest of them is taken; of those
+    the one with the fewest rules, then the likelier.
     """
     candidates = [one for one in trials if is_candidate(one) and one.chance >= chance]
+    if not candidates:
+        return None
+    first = min(candidates, key=lambda one: one.cost(objective))
     return min(
-        candidates,
-        key=lambda one: (one.cost(objective), len(one.recipe.layers), -one.chance),
-        default=None,
+        (one for one in candidates if not is_cheaper(first, one, objective)),
+        key=lambda one: (one.size_bytes, len(one.recipe.layers), -one.chance),
     )
 
 
+def is_cheaper(a: TuningTrial, b: TuningTrial, objective: Objective) -> bool:
+    """Whether a costs less than b, beyond noise where the cost is a time."""
+    if objective == "latency" and not (a.error or b.error):
+        return is_faster_trial(a, b)
+    return a.cost(objective) < b.cost(objective)
+
+
 def pareto(trials: Iterable[TuningTrial], objective: Objective) -> tuple[TuningTrial, ...]:
-    """The trials that no other betters in cost without being worse in drop, by cost."""
+    """The trials that no other betters in cost or drop without being worse in the other, by cost.
+
+    What is within noise is equal.
+    """
     judged = [one for one in trials if one.loss is not None and one.cost(objective) < float("inf")]
-    ordered = sorted(judged, key=lambda one: (one.cost(objective), _drop(one)))
-    found: list[TuningTrial] = []
-    for one in ordered:
-        if not found or _drop(one) < _drop(found[-1]):
-            found.append(one)
-    return tuple(found)
+    best = unbeaten(judged, lambda a, b: is_cheaper(a, b, objective), loses_less)
+    found = [one for one, is_best in zip(judged, best, strict=True) if is_best]
+    return tuple(sorted(found, key=lambda one: (one.cost(objective), _drop(one))))
 
 
 def _is_too_large(

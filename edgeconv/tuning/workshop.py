@@ -190,10 +190,12 @@ class Workshop:
             return trial
         self.on_progress(f"timing {trial.name}")
         try:
-            latency_us = self.judge.latency_us(self._file(trial.recipe))
+            latency = self.judge.latency(self._file(trial.recipe))
         except ToolFailed as error:
             return msgspec.structs.replace(trial, error=error.message)
-        return msgspec.structs.replace(trial, latency_us=latency_us)
+        return msgspec.structs.replace(
+            trial, latency_us=latency.p50_us, latency_interval_us=latency.p50_interval_us
+        )
 
     def _with_chance(self, trial: TuningTrial) -> TuningTrial:
         chance = chance_within_of(trial, self.budget, self.fresh)

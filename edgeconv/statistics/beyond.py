@@ -1,0 +1,103 @@
+"""Which of two is better beyond noise; what neither is counts as equal."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist, median
+from typing import TYPE_CHECKING, TypeVar
+
+from edgeconv.statistics.chance import LEVEL
+from edgeconv.statistics.paired import paired_difference, paired_mean_difference
+from edgeconv.statistics.rounds import ratio_bounds, unpaired_ratio_bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from edgeconv.nouns import Accuracy, Latency, TuningTrial
+
+_T = TypeVar("_T")
+_Z = NormalDist().inv_cdf(1 - LEVEL / 2)
+
+
+def latency_ratio_interval(a: Latency, b: Latency) -> tuple[float, float] | None:
+    """The 95 % interval of a's median time over b's, timed in the same rounds.
+
+    None where nothing is known of it: for a lone round, other numbers of them, or no times.
+    """
+    every = (*a.rounds_us, *b.rounds_us)
+    if not all(one and 0 < median(one) < math.inf for one in every):
+        return None
+    low, high = ratio_bounds(a.rounds_us, b.rounds_us, LEVEL / 2, LEVEL / 2)
+    return (low, high) if math.isfinite(high) else None
+
+
+def is_faster(a: Latency, b: Latency) -> bool:
+    """Whether a's median time is below b's beyond noise.
+
+    By the ratio in the rounds; where that is not known (a lone round, or not the same rounds),
+    by the intervals of both medians.
+    """
+    interval = latency_ratio_interval(a, b)
+    if interval is not None:
+        return interval[1] < 1
+    return _is_shorter(a.p50_us, a.p50_interval_us, b.p50_us, b.p50_interval_us)
+
+
+def is_faster_trial(a: TuningTrial, b: TuningTrial) -> bool:
+    """The same of two trials, each timed by itself; without intervals by their medians alone."""
+    if a.latency_us is None or b.latency_us is None:
+        return a.latency_us is not None
+    return _is_shorter(a.latency_us, a.latency_interval_us, b.latency_us, b.latency_interval_us)
+
+
+def _is_shorter(
+    a: float,
+    interval: tuple[float, float] | None,
+    b: float,
+    other: tuple[float, float] | None,
+) -> bool:
+    if interval is None or other is None or min(a, b, *interval, *other) <= 0:
+        return a < b
+    return unpaired_ratio_bounds(a, interval, b, other)[1] < 1
+
+
+def loses_less(a: TuningTrial, b: TuningTrial) -> bool:
+    """Whether trial a's drop is smaller than b's beyond chance.
+
+    Of the pairs only the variances are kept, and the drops of both share the float32 model's
+    answers: as if they did not, which errs on the side of equal.
+    """
+    if a.loss is None or b.loss is None:
+        return a.loss is not None
+    error = math.sqrt(a.loss.variance / a.loss.samples + b.loss.variance / b.loss.samples)
+    return b.loss.drop - a.loss.drop > _Z * error
+
+
+def is_more_accurate(a: Accuracy, b: Accuracy) -> bool:
+    """Whether a is better than b by the same metric on the same samples, beyond chance.
+
+    Without results by sample, of which chance can be told, by the values alone.
+    """
+    sign = 1 if a.higher_is_better else -1
+    if a.correct and len(a.correct) == len(b.correct):
+        return paired_difference(a.correct, b.correct)[1] > 0
+    if len(a.per_sample) == len(b.per_sample) > 1:
+        low, high = paired_mean_difference(a.per_sample, b.per_sample)[1:]
+        return (low if sign > 0 else -high) > 0
+    return sign * a.value > sign * b.value
+
+
+def unbeaten(
+    items: Sequence[_T], is_cheaper: Callable[[_T, _T], bool], is_better: Callable[[_T, _T], bool]
+) -> list[bool]:
+    """The Pareto front: whether each is beaten by no other.
+
+    Both functions say of two whether the first is the one beyond noise. One beats another if it
+    is worse in neither and better in one.
+    """
+
+    def beats(a: _T, b: _T) -> bool:
+        is_worse = is_cheaper(b, a) or is_better(b, a)
+        return not is_worse and (is_cheaper(a, b) or is_better(a, b))
+
+    return [not any(beats(other, item) for other in items) for item in items]
