@@ -264,10 +264,51 @@ def test_what_the_manifests_say_of_closeness_is_compared(files: tuple[Path, Path
     change = numbers(the_only(difference))["snr_db:probabilities"]
     assert (change.before, change.after) == (66.1, 27.3)
     assert "−38.8 dB" in difference_text(difference)
+    assert "SNR at conversion of probabilities" in difference_text(difference)
+    error = numbers(the_only(difference))["max_error:probabilities"]
+    assert error.before is not None
+    assert error.after is not None
+    assert error.before < 0.001 < error.after
     files[0].with_suffix(".json").write_text("{}", encoding="utf-8")
     without = compare(*files)
     assert "snr_db:probabilities" not in numbers(the_only(without))
     assert without.refused[0].startswith("what manifests say: ")
+
+
+def test_distances_from_different_references_are_not_compared(files: tuple[Path, Path]) -> None:
+    from edgeconv.store import sha256_file
+
+    for file, reference in zip(
+        files, ("trained model in TensorFlow", "float32 .tflite"), strict=True
+    ):
+        artifact = example.artifact("int8")
+        checked = msgspec.structs.replace(artifact.verification, reference=reference)
+        artifact = msgspec.structs.replace(artifact, sha256=sha256_file(file), verification=checked)
+        file.with_suffix(".json").write_bytes(msgspec.json.encode(artifact))
+    assert "snr_db:probabilities" not in numbers(the_only(compare(*files)))
+
+
+def test_a_change_within_noise_is_said_to_be_that() -> None:
+    noisy = of_models(timed(100.0, 1.1)), of_models(timed(110.0, 1.1))
+    said = difference_text(compare_reports(*noisy))
+    assert "+10.00 % [−3.87, 25.87]: within noise" in said
+    sure = of_models(timed(100.0, 1.01)), of_models(timed(110.0, 1.01))
+    assert "noise" not in difference_text(compare_reports(*sure))
+    right = changed(accuracy=example.accuracy(1, 3)), changed(accuracy=example.accuracy(2, 1))
+    said = difference_text(compare_reports(*(of_models(one) for one in right)))
+    assert ": within chance" in said
+
+
+def test_the_change_of_a_high_percentile_has_an_interval_by_rounds_too() -> None:
+    one, other = example.latency(100.0), example.latency(103.0)
+    reports = (of_models(changed(latency=latency)) for latency in (one, other))
+    found = numbers(the_only(compare_reports(*reports)))
+    for percent in (90, 99):
+        interval = found[f"latency_p{percent}_us"].interval
+        assert interval is not None
+        assert interval[0] < 0 < interval[1]
+    lone = (of_models(changed(latency=example.latency(p50, rounds=1))) for p50 in (100.0, 103.0))
+    assert numbers(the_only(compare_reports(*lone)))["latency_p90_us"].interval is None
 
 
 def test_a_manifest_of_another_file_is_not_believed(files: tuple[Path, Path]) -> None:

@@ -67,6 +67,7 @@ def test_an_output_that_says_the_same_to_every_sample_is_said_to() -> None:
         (np.zeros((2, 1)), "outputs are 0 throughout"),
         (np.array([[-128], [127]], np.int8), "outputs span −128 to 127"),
         (np.array([[5000.0], [5001.0]]), "outputs span 5000 to 5001"),
+        (np.array([[-1.0], [3.0e-19]]), "outputs span −1 to 0"),
         (np.array([[500000.0], [500100.0]]), "outputs span 500000 to 500100"),
     ],
 )

@@ -94,6 +94,18 @@ def test_where_nothing_does_the_closest_and_what_it_lacks_are_said():
     assert "Recommended" not in text
 
 
+def test_what_is_as_fast_within_noise_and_larger_is_said_for_latency():
+    def timed(name: str, size: int, latency_us: float) -> TuningTrial:
+        ends = (latency_us / 1.2, latency_us * 1.2)
+        return trial(name, size, 0.001, latency_us=latency_us, latency_interval_us=ends)
+
+    trials = (timed("int8", 100, 10.5), timed("float32", 400, 10.0), timed("dynamic", 120, 30.0))
+    text = tuning_lines(tuning(objective="latency", trials=trials, confirmations=()))
+    assert "as fast within noise, and larger: float32\n" in text
+    assert "10.5 µs [8.75, 12.6 µs]" in text
+    assert "as fast" not in tuning_lines(tuning())
+
+
 @pytest.mark.parametrize(
     ("stopped", "said"), [("time", "--time-limit-s"), ("trials", "--trials"), ("", "")]
 )

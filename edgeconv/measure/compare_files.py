@@ -14,6 +14,7 @@ from edgeconv.nouns import (
     OperatorChange,
     TensorChange,
 )
+from edgeconv.report.closeness import snr
 from edgeconv.source import load
 from edgeconv.store import read_noun
 from edgeconv.tflite import summarise
@@ -122,14 +123,18 @@ def _graph_numbers(graphs: Sequence[GraphSummary]) -> list[NumberChange]:
 
 def _manifest_numbers(manifests: Sequence[Artifact | None]) -> list[NumberChange]:
     one, other = manifests
-    if one is None or other is None:
+    # Distances from different references do not compare: that of float32 is from the trained model.
+    if one is None or other is None or one.verification.reference != other.verification.reference:
         return []
-    was = {o.output: o.snr_db for o in one.verification.outputs}
-    is_now = {o.output: o.snr_db for o in other.verification.outputs}
-    return [
-        NumberChange(quantity=f"snr_db:{name}", before=was.get(name), after=is_now.get(name))
-        for name in dict.fromkeys((*was, *is_now))
-    ]
+    was, is_now = ({o.output: o for o in made.verification.outputs} for made in (one, other))
+    changes = []
+    for name in dict.fromkeys((*was, *is_now)):
+        ends = was.get(name), is_now.get(name)
+        errors = [each.max_abs_error if each else None for each in ends]
+        ratios = [snr(each) if each else None for each in ends]
+        for what, (before, after) in (("max_error", errors), ("snr_db", ratios)):
+            changes.append(NumberChange(quantity=f"{what}:{name}", before=before, after=after))
+    return changes
 
 
 def _manifests(

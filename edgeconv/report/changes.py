@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     )
 
 _MOST_SHOWN = 12
+# From the manifests: against what each of both files was made from.
+_AT_CONVERSION = {
+    "max_error": "largest error at conversion",
+    "snr_db": "SNR at conversion",
+}
 _MOST_EXAMPLES = 8
 _NUMBERS = (
     Column("", right=False, wraps=True),
@@ -134,11 +139,8 @@ def _label(quantity: str) -> str:
         return "weights as stored"
     kind, _, name = quantity.partition(":")
     if name:
-        return (
-            f"{kind.removesuffix('_db')} of {units.plain(name)}"
-            if kind != "metric"
-            else units.plain(name)
-        )
+        of = f"{_AT_CONVERSION[kind]} of " if kind in _AT_CONVERSION else ""
+        return f"{of}{units.plain(name)}"
     for unit in ("_bytes", "_us"):
         kind = kind.removesuffix(unit)
     return kind.replace("_", " ")

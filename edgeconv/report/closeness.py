@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # Further outputs of one file are counted, not listed.
 _MOST_OUTPUTS = 3
 _MOST_STEPS = 1 << 16
+_TINY = 1e-4
 
 
 def snr(error: Distance) -> float | None:
@@ -42,7 +43,9 @@ def span(error: Distance) -> str:
     """Between which values the reference lies: "0 to 1", "1 throughout"."""
     if error.span is None:
         return units.ABSENT
-    low, high = (_written(end) for end in error.span)
+    most = max(map(abs, error.span))
+    # What is next to nothing beside the other end is as good as 0.
+    low, high = (_written(end if abs(end) > _TINY * most else 0.0) for end in error.span)
     if error.is_flat:
         return f"{high} throughout"
     if low == high:

@@ -63,7 +63,9 @@ def _fastest(timed: Sequence[Pair]) -> tuple[str, str, str]:
     times = sorted((_p50(model), row.p50) for model, row in alike)
     if len(alike) == 1:
         row = alike[0][1]
-        beside = f", {row.speed_up} as fast as float32" if row.speed_up != units.ABSENT else ""
+        interval = f" {row.speed_up_interval}" if row.speed_up_interval != units.ABSENT else ""
+        beside = f", {row.speed_up}{interval} as fast as float32"
+        beside = beside if row.speed_up != units.ABSENT else ""
         return "Fastest", row.name, f"{row.p50}{beside}"
     figure = f"{times[0][1]} to {times[-1][1]}, equal within noise"
     if len(alike) == len(timed):

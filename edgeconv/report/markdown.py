@@ -92,7 +92,7 @@ def _details(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
     yield from folded(
         "Outputs", [f"- {escaped(r.name)}: {escaped(a)}" for r in rows for a in r.agreement]
     )
-    yield from folded("Worst layers", list(_layers(report)))
+    yield from folded("Worst layers, against the float32 model", list(_layers(report)))
     yield from folded("How this was measured", list(_circumstances(report)))
 
 

@@ -43,6 +43,6 @@ def _chosen(record: PostTraining, best: MethodTrial) -> str:
     first = record.trials[0]
     said = (
         f"chosen from {len(record.trials)} by {units.counted(record.held_back, 'sample')} held "
-        f"back from calibration: {units.decibels(best.snr_db)}"
+        f"back from calibration: SNR against float32 {units.decibels(best.snr_db)}"
     )
     return said if best is first else f"{said}, {units.decibels(first.snr_db)} without"

@@ -63,7 +63,7 @@ def snr_picture(rows: Sequence[tuple[str, float | None]], key: str) -> Markup | 
         parts += [row_label(label, middle), _bar(value, axis, middle)]
     parts.append(words((LEFT + RIGHT) / 2, bottom + 36, "signal to noise, dB →", "axis"))
     said = "; ".join(f"{label}: {units.decibels(value)}" for label, value in rows)
-    return picture(Markup().join(parts), bottom + 42, key, "Outputs against float", said)
+    return picture(Markup().join(parts), bottom + 42, key, "Closeness of the outputs", said)
 
 
 def _drawable_rounds(latency: Latency) -> list[list[float]]:

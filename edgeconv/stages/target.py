@@ -14,6 +14,8 @@ import msgspec
 from edgeconv.errors import EdgeconvError, VerificationFailed
 from edgeconv.nouns import LadderStep, TargetCheck, TargetRuntime
 from edgeconv.quantize.candidate import Compared, compare
+from edgeconv.report.closeness import worst_snr
+from edgeconv.report.units import decibels
 from edgeconv.runtimes.isolated import installed, isolated_target
 from edgeconv.runtimes.local import Target
 from edgeconv.runtimes.targets import runtime_text
@@ -147,13 +149,13 @@ def _first_line(error: EdgeconvError) -> str:
 def _difference(before: Examined, after: Examined) -> str:
     """What the change costs: the worst output's SNR, and the size."""
 
-    def worst(examined: Examined) -> float:
-        return min((error.snr_db for error in examined.verification.outputs), default=0.0)
+    def worst(examined: Examined) -> str:
+        return decibels(worst_snr(examined.verification.outputs))
 
     def size(examined: Examined) -> int:
         return examined.candidate.file.stat().st_size
 
     return (
-        f"{worst(after):.1f} dB instead of {worst(before):.1f} dB, {size(after):,} bytes instead "
-        f"of {size(before):,}"
+        f"an SNR of {worst(after)} instead of {worst(before)}, {size(after):,} bytes instead of "
+        f"{size(before):,}"
     )
