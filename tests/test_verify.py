@@ -235,8 +235,8 @@ def test_half_of_the_answers_of_two_samples_is_doubted_with_what_two_samples_tel
     (said,) = doubts(want, np.array([[0.9, 0.1], [0.49, 0.51]]))
     assert said == (
         "output 'y' has its largest value in the same place for 1 of 2 (50 %, 95 % interval "
-        "1.26 % to 98.7 %); 2 samples tell little, give more, or compare accuracies with "
-        "edgeconv bench"
+        "1.26 % to 98.7 %); 2 samples tell little: calibrate with more, or compare accuracies "
+        "with edgeconv bench"
     )
 
 
@@ -257,6 +257,9 @@ def test_answers_are_doubted_where_many_changed_or_few_were_seen(samples, same, 
     assert bool(said) == is_doubted
     assert all(f"for {same} of {samples} " in one for one in said)
     assert ("tell" in "".join(said)) == (is_doubted and samples < 20)
+    # So close that no answer turns: nothing is to be doubted where none did.
+    close = msgspec.structs.replace(error, snr_db=60.0)
+    assert bool(judge_outputs(recipe(), (close,))) == (is_doubted and same < samples)
 
 
 def test_outputs_that_are_all_zero_or_integers_or_of_one_sample_have_their_extent():

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _LEAST_AGREEMENT = 0.95
 _LEAST_SURE = 1 / 3
 _FEW_SAMPLES = 20
+# An error of a thousandth turns hardly any answer, however few samples show it.
+_CLOSE_DB = 60.0
 
 
 def output_doubts(error: OutputError, *, is_faint: bool) -> Iterator[str]:
@@ -53,12 +55,13 @@ def _answer_doubts(error: OutputError, agreement: float) -> Iterator[str]:
     count = error.samples
     same = round(agreement * count)
     low, high = proportion_bounds(same, count, LEVEL / 2, LEVEL / 2)
-    if agreement >= _LEAST_AGREEMENT and low >= _LEAST_SURE:
+    is_sure = low >= _LEAST_SURE or error.snr_db >= _CLOSE_DB
+    if agreement >= _LEAST_AGREEMENT and is_sure:
         return
     few = ""
     if count < _FEW_SAMPLES:
         samples = "1 sample tells" if count == 1 else f"{count} samples tell"
-        few = f"; {samples} little, give more, or compare accuracies with edgeconv bench"
+        few = f"; {samples} little: calibrate with more, or compare accuracies with edgeconv bench"
     yield (
         f"output {error.output!r} has its largest value in the same place for {same} of {count} "
         f"({100 * agreement:.3g} %, 95 % interval {100 * low:.3g} % to {100 * high:.3g} %){few}"
