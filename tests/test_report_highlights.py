@@ -12,10 +12,11 @@ from edgeconv.measure.timing import make_latency
 from edgeconv.nouns import Finding, Verdict
 from edgeconv.report.highlights import highlights, unbeaten_by_latency, unbeaten_by_size
 from edgeconv.report.html import render_html
+from edgeconv.report.layout import to_text
 from edgeconv.report.limits import sentence
 from edgeconv.report.markdown import render_markdown
 from edgeconv.report.rows import model_rows
-from edgeconv.report.text import report_table, verdict_lines
+from edgeconv.report.text import report_table, verdict_lines, verdict_page
 
 if TYPE_CHECKING:
     from edgeconv.nouns import Latency, Measurement, Report
@@ -141,6 +142,8 @@ def test_a_report_shows_one_interval_of_a_drop_and_not_the_gates_bounds_too() ->
         assert "judged at 95 % by exact mcnemar, 360 samples" in text
         assert "4000 samples would be enough to tell" in text
     # Without the table they are what there is.
+    alone = to_text(verdict_page(report.verdict), width=None, color=False)
+    assert "between −1.15 pp and 1.88 pp, bounds at 95 %" in alone
     assert "between −1.15 pp and 1.88 pp, bounds at 95 %" in sentence(finding)
     locked = msgspec.structs.replace(finding, reference="lock")
     assert "between −1.15 pp and 1.88 pp" in sentence(locked, beside_table=True)

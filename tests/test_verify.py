@@ -193,7 +193,7 @@ def test_what_is_closer_never_fails_where_the_farther_passes(value, noise):
         judge_outputs(recipe(), (far,))
     except VerificationFailed:
         return
-    assert judge_outputs(recipe(), (near,)) == ()
+    judge_outputs(recipe(), (near,))
 
 
 # What is to be doubted in an output that passed

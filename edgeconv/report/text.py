@@ -158,17 +158,14 @@ def report_page(report: Report) -> Page:
 
 
 def verdict_lines(verdict: Verdict, *, width: int | None = None, color: bool = False) -> str:
-    """`verdict_page` as text."""
-    return to_text(verdict_page(verdict), width=width, color=color)
+    """`verdict_page` as text, for below the table of the report, which has the intervals."""
+    return to_text(verdict_page(verdict, beside_table=True), width=width, color=color)
 
 
-def verdict_page(verdict: Verdict) -> Page:
-    """One row a finding of a report, and a last line that says PASS or FAIL and why.
-
-    It stands below the table of that report, which has the intervals.
-    """
+def verdict_page(verdict: Verdict, *, beside_table: bool = False) -> Page:
+    """One row a finding, and a last line that says PASS or FAIL and why."""
     closing = Text.assemble(word("PASS" if verdict.ok else "FAIL"), " ", closing_line(verdict))
-    return [*finding_grids(verdict.findings, beside_table=True), closing]
+    return [*finding_grids(verdict.findings, beside_table=beside_table), closing]
 
 
 def _artifact_row(

@@ -1,0 +1,73 @@
+"""One pair of models has one interval in what `check` says."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import msgspec
+import pytest
+import verdict_example as example
+
+from edgeconv.nouns import Check, Finding, Reference, StageState, Verdict
+from edgeconv.report.verdicts.grids import stage_grid
+
+STAGE = StageState(
+    stage="float32",
+    model="net-float32",
+    changed=True,
+    moved=False,
+    metric="top1",
+    before=0.9,
+    after=0.89,
+    drop=0.01,
+    interval=(0.005, 0.015),
+    own_drop=0.02,
+    own_interval=(0.012, 0.028),
+)
+TRAINED = msgspec.structs.replace(STAGE, stage="trained", model="net")
+
+
+def finding(model: str, reference: Reference) -> Finding:
+    return Finding(
+        model=model,
+        limit="max-accuracy-drop",
+        allowed=0.03,
+        actual=0.02,
+        outcome="passed",
+        severity="error",
+        reference=reference,
+        interval=(0.011, 0.028),
+    )
+
+
+def drops(check: Check, model: str) -> tuple[str, ...]:
+    grid = stage_grid(check)
+    assert grid is not None
+    (row,) = [row for row in grid.rows if row[1] == model]
+    return row[-2:]
+
+
+def checked(stages: tuple[StageState, ...], *findings: Finding) -> Check:
+    check = example.checked().checks[0]
+    return msgspec.structs.replace(check, stages=stages, verdict=Verdict(findings=findings))
+
+
+def test_a_stage_has_its_intervals_where_no_finding_has_those_of_the_pair() -> None:
+    both = ("1.00 pp [0.50, 1.50]", "2.00 pp [1.20, 2.80]")
+    assert drops(checked((TRAINED, STAGE)), STAGE.model) == both
+    other = finding("net-int8", "baseline")
+    assert drops(checked((TRAINED, STAGE), other), STAGE.model) == both
+
+
+@pytest.mark.parametrize("reference", [one for one in get_args(Reference) if one])
+def test_a_stage_leaves_the_interval_of_a_pair_to_the_finding(reference: Reference) -> None:
+    found = drops(checked((TRAINED, STAGE), finding(STAGE.model, reference)), STAGE.model)
+    expected = ("1.00 pp", "2.00 pp [1.20, 2.80]"), ("1.00 pp [0.50, 1.50]", "2.00 pp")
+    assert found == expected[reference == "baseline"]
+
+
+def test_a_quantized_file_is_another_pair_from_its_float32_than_from_the_baseline() -> None:
+    int8 = msgspec.structs.replace(STAGE, stage="quantised", model="net-int8")
+    judged = finding("net-int8", "baseline")
+    assert drops(checked((TRAINED, STAGE, int8), judged), "net-int8")[1] == "2.00 pp [1.20, 2.80]"
+    assert drops(checked((TRAINED, int8), judged), "net-int8")[1] == "2.00 pp"
