@@ -154,7 +154,18 @@ def resolve(plan: Plan) -> tuple[Signature, ...]:
             hint="leave --signature away",
         )
     _refuse_unknown_keys(asked.calibration, [SERVING])
+    if asked.shapes and (known := declared(plan)):
+        _refuse_unknown_inputs(asked.shapes, known)
     return ()
+
+
+def declared(plan: Plan) -> tuple[Signature, ...]:
+    """The signature that a Keras file's config declares; () where it does not tell, or elsewhere.
+
+    Raises `InputRefused` as `source.load` does.
+    """
+    signature = source.inspect_model(plan.model.path, count=False).declared
+    return (signature,) if signature else ()
 
 
 def _chosen(model: SourceModel, asked: Asked) -> tuple[Signature, ...]:

@@ -33,13 +33,14 @@ _KIND_NAMES = {
     "hdf5": "Keras HDF5 file",
     "tflite": ".tflite file",
 }
+_KERAS = ("keras", "hdf5")
 
 
 @click.command("inspect", cls=Configured)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON document.")
 def command(model: Path, *, as_json: bool) -> None:
-    """Show what is in MODEL: its signatures, operators and weights.
+    """Show what is in MODEL: its signatures, operators or layers, and weights.
 
     MODEL is a SavedModel directory (or the directory of its versions), a .keras, .h5 or
     .hdf5 file, or a .tflite file. Nothing in it is run.
@@ -65,8 +66,11 @@ def _print(inspection: Inspection) -> None:
         key = _plain(signature.key) or "(none in the file: the first graph's ends)"
         console.print(f"\nsignature {key}", style="bold", soft_wrap=True)
         _print_table(console, _tensor_table(signature))
+    if inspection.declared:
+        console.print("\nsignature, as its config declares it", style="bold", soft_wrap=True)
+        _print_table(console, _tensor_table(inspection.declared))
     if inspection.operators:
-        is_keras = inspection.model.kind in ("keras", "hdf5")
+        is_keras = inspection.model.kind in _KERAS
         console.print(f"\n{'layers' if is_keras else 'operators'}", style="bold")
         _print_table(console, _operator_table(inspection))
 
@@ -95,6 +99,7 @@ def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     yield "sha256", model.sha256
     if inspection.description:
         yield "description", _plain(inspection.description)
+    yield from _parameter_facts(inspection)
     yield from _weight_facts(inspection)
     if inspection.float_operators is not None:
         yield "computes on float", _listed(inspection.float_operators)
@@ -103,6 +108,16 @@ def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     yield from _runtime_facts(inspection.oldest_runtime)
     for note in _notes(model):
         yield "note", note
+
+
+def _parameter_facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
+    if inspection.model.kind in _KERAS:
+        yield "layers", f"{sum(layer.count for layer in inspection.operators):,}"
+    total, trained = inspection.parameters, inspection.trainable_parameters
+    if total is None:
+        return
+    told = "trainable or not: not known" if trained is None else f"{trained:,} trainable"
+    yield "parameters", f"{total:,} ({told})"
 
 
 def _weight_facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
@@ -134,8 +149,6 @@ def _need_text(need: RuntimeNeed) -> str:
 
 def _notes(model: SourceModel) -> Iterator[str]:
     yield from (_plain(note) for note in model.notes)
-    if model.kind in ("keras", "hdf5"):
-        yield "a Keras file has its signature only once it is loaded"
 
 
 def _tensor_table(signature: Signature) -> Table:

@@ -13,6 +13,7 @@ import msgspec
 from edgeconv.config.lines import Key, key_lines
 from edgeconv.config.toml_text import toml_key
 from edgeconv.errors import UsageError
+from edgeconv.store.pointers import refuse_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -111,6 +112,7 @@ def shortened(text: str) -> str:
 
 
 def _text(path: Path) -> str:
+    refuse_pointer(path)
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from edgeconv.errors import InputRefused
+from edgeconv.store.pointers import refuse_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -69,6 +70,7 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], int]]:
         with path.open("rb") as file:
             if status.st_size == 0:
                 raise InputRefused(f"{path} is empty (0 bytes)")
+            refuse_pointer(path)
             yield file, status.st_size
     except FileNotFoundError:
         raise InputRefused(f"{path} does not exist", hint="check the path") from None

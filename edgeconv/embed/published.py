@@ -8,7 +8,7 @@ import msgspec
 
 from edgeconv.errors import InputRefused
 from edgeconv.nouns import Artifact
-from edgeconv.store import read_noun, sha256_file
+from edgeconv.store import read_noun, refuse_pointer, sha256_file
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +74,7 @@ def find_published(path: str | Path) -> Published:
         )
     if not model.is_file():
         raise InputRefused(f"{model}, which {manifest.name} describes, does not exist")
+    refuse_pointer(model)
     if sha256_file(model) != artifact.sha256:
         raise InputRefused(
             f"{model} is not the file that {manifest.name} describes: its content changed",

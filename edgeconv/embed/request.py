@@ -14,7 +14,7 @@ from edgeconv.embed.published import Published, find_published
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.nouns import Embedded, Signature
 from edgeconv.plugins import embed_target
-from edgeconv.store import hash_of, read_noun, sha256_file, tool_versions
+from edgeconv.store import hash_of, read_noun, refuse_pointer, sha256_file, tool_versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -151,6 +151,7 @@ def _is_whole(path: Path, sha256: str) -> bool:
 
 def read_labels(path: Path) -> tuple[str, ...]:
     """The lines of a file of labels, one for each class. Raises `InputRefused`."""
+    refuse_pointer(path)
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:

@@ -33,6 +33,7 @@ from edgeconv.store import (
     cache_directory,
     hash_of,
     read_noun,
+    refuse_pointer,
     scratch_directory,
     sha256_file,
     tool_versions,
@@ -343,6 +344,7 @@ def _slice_lines(job: Job) -> tuple[str, ...]:
 
 def _file_hash(job: Job) -> str:
     with _reading(job):
+        refuse_pointer(Path(job.slices))
         return sha256_file(Path(job.slices))
 
 

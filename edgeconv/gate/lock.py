@@ -16,6 +16,7 @@ import msgspec
 from edgeconv.errors import InputRefused
 from edgeconv.gate.lock_text import CHECKSUM, as_text, checksum, header, model_of, table_of
 from edgeconv.nouns import Lock, LockedModel, LockedStage
+from edgeconv.store.pointers import refuse_pointer
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -47,6 +48,7 @@ def read(path: str | Path) -> Lock:
     conflicts, is of a newer version, is no lock, or was edited by hand, with the line.
     """
     path = Path(path)
+    refuse_pointer(path)
     try:
         text = path.read_bytes().decode()
     except FileNotFoundError:

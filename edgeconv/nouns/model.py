@@ -132,13 +132,18 @@ class TargetRuntime(Noun, kw_only=True, frozen=True):
 class Inspection(Noun, kw_only=True, frozen=True):
     """What is in a model file, read without running it.
 
-    `operators` are those of the graph; for a Keras file they are its layers by class. The
-    rest is known of a .tflite only: the fields of `GraphSummary`, and the oldest runtime
-    that can run it; None elsewhere.
+    `operators` are those of the graph; for a Keras file they are its layers by class. `declared`
+    are the inputs and outputs that a Keras file's config names, and its `parameters` are counted
+    by the shapes of its weights; each None where the file does not tell. The rest is known of a
+    .tflite only: the fields of `GraphSummary`, and the oldest runtime that can run it; None
+    elsewhere.
     """
 
     model: SourceModel
     operators: tuple[OperatorCount, ...]
+    declared: Signature | None = None
+    parameters: int | None = None
+    trainable_parameters: int | None = None
     weight_bytes: int | None = None
     quantized_weight_share: float | None = None
     float16_weight_share: float | None = None

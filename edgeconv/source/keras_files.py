@@ -6,19 +6,26 @@ import zipfile
 import zlib
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from edgeconv.errors import EdgeconvError, InputRefused, WorkerCrashed, WorkerTimedOut
-from edgeconv.nouns import OperatorCount
+from edgeconv.nouns import OperatorCount, Signature
+from edgeconv.source.keras_ends import built_for, declared_signature, layers_of
+from edgeconv.source.keras_weights import parameters, weights_of
 from edgeconv.store import scratch_directory
 from edgeconv.tasks import start_task
 from edgeconv.workers import Allowance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from edgeconv.source.keras_weights import Weight
+
+Read = TypeVar("Read")
+
+_WEIGHTS = "model.weights.h5"
 _MAX_CONFIG_BYTES = 2**27
 _ALLOWANCE = Allowance(timeout_s=10.0)
 # All that zipfile raises on a damaged, encrypted or oddly compressed member.
@@ -44,14 +51,29 @@ class Hdf5Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """A Keras model's layers, counted by class, and what is worth saying."""
+    """A Keras model's layers, counted by class, and what is worth saying.
+
+    `signature` is what the config declares; it and the numbers are None where they cannot be told.
+    """
 
     layers: tuple[OperatorCount, ...]
     notes: tuple[str, ...]
+    signature: Signature | None = None
+    parameters: int | None = None
+    trainable_parameters: int | None = None
 
 
-def read_keras(path: Path) -> Content:
-    """What a .keras archive holds. Raises `InputRefused` for one that holds no model."""
+class Weights(msgspec.Struct, frozen=True, kw_only=True):
+    """The weights in an HDF5 file; see `weights_of`."""
+
+    found: tuple[tuple[tuple[str, ...], int], ...]
+
+
+def read_keras(path: Path, *, count: bool = False) -> Content:
+    """What a .keras archive holds; its parameters only with `count`, which takes longer.
+
+    Raises `InputRefused` for one that holds no model.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -65,7 +87,10 @@ def read_keras(path: Path) -> Content:
             hint="save the whole model with model.save('NAME.keras')",
         )
     version = _decoded(path, "metadata.json", metadata).get("keras_version")
-    return _content(_decoded(path, "config.json", config), version)
+    weights = None
+    if count and _WEIGHTS in names:
+        weights = _in_child(read_weights_here, path, "an archive with weights").found
+    return _content(_decoded(path, "config.json", config), version, weights)
 
 
 def read_hdf5(path: Path) -> Content:
@@ -74,16 +99,31 @@ def read_hdf5(path: Path) -> Content:
     A child process reads it: on damaged files the HDF5 library can loop for ever, deaf
     even to Ctrl-C.
     """
+    return _in_child(read_hdf5_here, path, "an HDF5 file")
+
+
+def _in_child(function: Callable[[Hdf5Job], Read], path: Path, what: str) -> Read:
     job = Hdf5Job(path=str(path))
     with scratch_directory() as scratch:
         task = start_task(
-            read_hdf5_here, job, label="reading HDF5", scratch=scratch, allowance=_ALLOWANCE
+            function, job, label="reading HDF5", scratch=scratch, allowance=_ALLOWANCE
         )
         try:
             with task:
                 return task.result()
         except (WorkerCrashed, WorkerTimedOut) as error:
-            raise _damaged(path, "an HDF5 file", error) from error
+            raise _damaged(path, what, error) from error
+
+
+def read_weights_here(job: Hdf5Job) -> Weights:
+    """The weights in a .keras archive, read in this process. Raises `InputRefused`."""
+    path = Path(job.path)
+    try:
+        # Keras stores them as they are, so that they are read in place.
+        with zipfile.ZipFile(path) as archive, archive.open(_WEIGHTS) as file:
+            return Weights(found=weights_of(file))
+    except (*_ZIP_ERRORS, *_HDF5_ERRORS) as error:
+        raise _damaged(path, f"an archive with a {_WEIGHTS}", error) from error
 
 
 def read_hdf5_here(job: Hdf5Job) -> Content:
@@ -94,6 +134,7 @@ def read_hdf5_here(job: Hdf5Job) -> Content:
     try:
         with h5py.File(path, "r") as file:
             config, version = file.attrs.get("model_config"), file.attrs.get("keras_version")
+        weights = weights_of(path)
     except _HDF5_ERRORS as error:
         raise _damaged(path, "an HDF5 file", error) from error
     if config is None:
@@ -102,7 +143,7 @@ def read_hdf5_here(job: Hdf5Job) -> Content:
             hint="build the model in code, load_weights() this file into it, and save the whole "
             "model with model.save('NAME.keras')",
         )
-    return _content(_decoded(path, "model_config", config), version)
+    return _content(_decoded(path, "model_config", config), version, weights)
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
@@ -132,12 +173,31 @@ def _decoded(path: Path, name: str, raw: Any) -> dict[str, Any]:
         ) from error
 
 
-def _content(config: dict[str, Any], version: Any) -> Content:
+def _content(config: dict[str, Any], version: Any, weights: tuple[Weight, ...] | None) -> Content:
     counts = Counter(_layer_classes(config))
     layers = tuple(
         OperatorCount(name=name, version=0, count=count) for name, count in sorted(counts.items())
     )
-    return Content(layers=layers, notes=tuple(_notes(counts, version)))
+    signature = declared_signature(config)
+    notes = list(_notes(counts, version))
+    if signature is None:
+        notes.append(_why_undeclared(config))
+    total, trained = parameters(config, weights) if weights else (None, None)
+    return Content(
+        layers=layers,
+        notes=tuple(notes),
+        signature=signature,
+        parameters=total,
+        trainable_parameters=trained,
+    )
+
+
+def _why_undeclared(config: dict[str, Any]) -> str:
+    if layers_of(config):
+        return "its config gives no shape of an input: it may never have been called"
+    built = built_for(config)
+    shape = f"; it was called with shape {msgspec.json.encode(built).decode()}" if built else ""
+    return f"a subclassed model: its inputs and outputs are known once it is loaded{shape}"
 
 
 def _layer_classes(config: dict[str, Any]) -> Iterator[str]:

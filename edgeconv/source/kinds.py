@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.errors import InputRefused
+from edgeconv.source.foreign import foreign_directory, foreign_file
+from edgeconv.store.pointers import refuse_pointer, refuse_pointers_in
 
 if TYPE_CHECKING:
     from edgeconv.nouns import SourceKind
+    from edgeconv.source.foreign import Foreign
 
 KINDS = "a SavedModel directory, a .keras, .h5 or .hdf5 file, or a float .tflite file"
 
@@ -27,18 +30,6 @@ _WHAT: dict[SourceKind | None, str] = {
     "hdf5": "an HDF5 file",
     "tflite": "a .tflite file",
     None: "nothing that edgeconv knows",
-}
-_SAVE_AS_SAVED_MODEL = "export the model as a SavedModel where it was trained, and give that"
-_HINT_BY_FOREIGN_SUFFIX = {
-    ".pb": "a frozen graph has no signature; export a SavedModel, and give its directory",
-    ".pbtxt": "text graphs are not read; export a SavedModel, and give its directory",
-    ".onnx": "convert it to a SavedModel first, for instance with onnx2tf",
-    ".pt": "convert the PyTorch model with ai-edge-torch; edgeconv takes the float .tflite",
-    ".pth": "convert the PyTorch model with ai-edge-torch; edgeconv takes the float .tflite",
-    ".ckpt": _SAVE_AS_SAVED_MODEL,
-    ".index": _SAVE_AS_SAVED_MODEL,
-    ".meta": _SAVE_AS_SAVED_MODEL,
-    ".safetensors": _SAVE_AS_SAVED_MODEL,
 }
 _HEAD_BYTES = 8
 
@@ -89,14 +80,22 @@ def _absolute(path: Path) -> Path:
 
 def _in_directory(path: Path) -> Found:
     if (path / "saved_model.pb").is_file():
+        _refuse_others(path)
         return Found(path, "saved_model", _name(path, path.name))
     versions = _versions(path)
     if versions:
         chosen = max(versions, key=lambda version: (int(version.name), version.name))
         numbers = ", ".join(str(int(version.name)) for version in versions)
         notes = (f"version {int(chosen.name)} of {numbers}",) if len(versions) > 1 else ()
+        _refuse_others(chosen)
         return Found(chosen, "saved_model", _sanitised(path.name), notes)
     raise _no_model_in(path)
+
+
+def _refuse_others(saved_model: Path) -> None:
+    refuse_pointers_in(saved_model)
+    if other := foreign_directory(saved_model):
+        raise _foreign(*other)
 
 
 def _versions(path: Path) -> list[Path]:
@@ -120,29 +119,42 @@ def _no_model_in(path: Path) -> InputRefused:
     if not entries:
         return InputRefused(f"{path} is an empty directory", hint=f"give {KINDS}")
     inside = [*entries, *(e for d in entries if d.is_dir() for e in sorted(d.iterdir()))]
-    if any(entry.name == "saved_model.pbtxt" for entry in inside):
-        return InputRefused(
-            f"{path} holds a SavedModel in text form (saved_model.pbtxt)",
-            hint="save it again without as_text, so that it has a saved_model.pb",
-        )
-    models = [entry for entry in inside if entry.suffix.lower() in _KIND_BY_SUFFIX]
+    inner = [e for e in inside if (e / "saved_model.pb").is_file()]
+    models = inner + [e for e in inside if _is_named_as_model(e.name)]
     if models:
         hint = f"give the model in it: {models[0]}"
-    elif any(entry.suffix == ".index" or entry.name == "checkpoint" for entry in inside):
-        hint = f"it looks like a checkpoint; {_SAVE_AS_SAVED_MODEL}"
-    else:
-        hint = f"give {KINDS}"
-    return InputRefused(f"{path} holds no model: it has no saved_model.pb", hint=hint)
+        return InputRefused(f"{path} holds no model: it has no saved_model.pb", hint=hint)
+    for directory in (path, *(entry for entry in entries if entry.is_dir())):
+        if other := foreign_directory(directory):
+            return _foreign(*other)
+    return InputRefused(f"{path} holds no model: it has no saved_model.pb", hint=f"give {KINDS}")
+
+
+def _is_named_as_model(name: str) -> bool:
+    return name.lower().endswith(tuple(_KIND_BY_SUFFIX)) and not name.endswith(".weights.h5")
 
 
 def _file(path: Path) -> Found:
+    refuse_pointer(path)
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
-    named, content = _KIND_BY_SUFFIX.get(path.suffix.lower()), _content_kind(head)
-    if named is None:
-        raise _foreign(path, content)
     if not head:
         raise InputRefused(f"{path} is empty (0 bytes)", hint="copy or save the model again")
+    named, content = _KIND_BY_SUFFIX.get(path.suffix.lower()), _content_kind(head)
+    above = [parent for parent in path.parents[:2] if (parent / "saved_model.pb").is_file()]
+    if above and named is None:
+        raise InputRefused(
+            f"{path} is a part of a SavedModel", hint=f"give the directory it is in: {above[0]}"
+        )
+    # A zip archive may be of any kind.
+    if content in ("keras", None) and (other := foreign_file(path)):
+        raise _foreign(path, other)
+    if named is None:
+        # A zip archive of a kind that is not known is no Keras model.
+        hint = "" if content == "keras" else _rename(content)
+        raise InputRefused(
+            f"{path} is not a kind of model that edgeconv takes", hint=hint or f"give {KINDS}"
+        )
     if named != content:
         raise InputRefused(
             f"{path} is named {path.suffix}, and its content is {_WHAT[content]}",
@@ -159,15 +171,8 @@ def _content_kind(head: bytes) -> SourceKind | None:
     return "tflite" if head[4:8] == b"TFL3" else None
 
 
-def _foreign(path: Path, content: SourceKind | None) -> InputRefused:
-    if path.name == "saved_model.pb":
-        hint = f"give the directory it is in: {path.parent}"
-    else:
-        known = _HINT_BY_FOREIGN_SUFFIX.get(path.suffix.lower())
-        # Any kind of file may be a zip archive, so that alone makes no Keras model.
-        likely = "" if content == "keras" else _rename(content)
-        hint = known or likely or f"give {KINDS}"
-    return InputRefused(f"{path} is not a kind of model that edgeconv takes", hint=hint)
+def _foreign(path: Path, other: Foreign) -> InputRefused:
+    return InputRefused(f"{path} is {other.what}", hint=other.hint)
 
 
 def _rename(content: SourceKind | None) -> str:

@@ -30,12 +30,13 @@ def load(path: str | Path) -> SourceModel:
 
     Raises `InputRefused` also for a file whose content turns out not to be a model.
     """
-    return inspect_model(path).model
+    return inspect_model(path, count=False).model
 
 
-def inspect_model(path: str | Path) -> Inspection:
+def inspect_model(path: str | Path, *, count: bool = True) -> Inspection:
     """All that can be said of the model at `path` without running it.
 
+    Without `count`, the parameters of a .keras file are not counted, which takes a process.
     Raises `InputRefused`, see `load`.
     """
     found = find_model(path)
@@ -44,7 +45,7 @@ def inspect_model(path: str | Path) -> Inspection:
         return _inspect_saved_model(found, model)
     if found.kind == "tflite":
         return _inspect_tflite(found, model)
-    return _inspect_keras(found, model)
+    return _inspect_keras(found, model, count=count)
 
 
 def refuse_quantized(model: SourceModel) -> None:
@@ -102,14 +103,19 @@ def _inspect_saved_model(found: Found, model: SourceModel) -> Inspection:
     )
 
 
-def _inspect_keras(found: Found, model: SourceModel) -> Inspection:
+def _inspect_keras(found: Found, model: SourceModel, *, count: bool) -> Inspection:
     from msgspec.structs import replace
 
     from edgeconv.source.keras_files import read_hdf5, read_keras
 
-    content = read_keras(found.path) if found.kind == "keras" else read_hdf5(found.path)
+    is_zip = found.kind == "keras"
+    content = read_keras(found.path, count=count) if is_zip else read_hdf5(found.path)
     return Inspection(
-        model=replace(model, notes=(*model.notes, *content.notes)), operators=content.layers
+        model=replace(model, notes=(*model.notes, *content.notes)),
+        operators=content.layers,
+        declared=content.signature,
+        parameters=content.parameters,
+        trainable_parameters=content.trainable_parameters,
     )
 
 

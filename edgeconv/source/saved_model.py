@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edgeconv.errors import InputRefused
 from edgeconv.messages import message_class
 from edgeconv.nouns import OperatorCount, Signature, TensorSpec
+from edgeconv.source.foreign import FOREST_SAVED_MODEL
 from edgeconv.source.kinds import unreadable
+from edgeconv.source.variables import refuse_missing_variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +53,7 @@ _DTYPE_NAMES = (
 _DTYPES = dict(enumerate(_DTYPE_NAMES.split(), start=1))
 _FIRST_REFERENCE = 100
 _SERVING_TAG = "serve"
+_FOREST_OPERATORS = "SimpleML"
 _INITIALISER = "__saved_model_init_op"
 
 
@@ -66,7 +69,8 @@ def read_saved_model(directory: Path) -> Content:
     """What `directory`/saved_model.pb says of the graph that is tagged for serving.
 
     Signatures and their tensors are sorted by name; operators are counted in the graph and
-    in its functions. Raises `InputRefused` for a file that is no SavedModel.
+    in its functions. Raises `InputRefused` for a file that is no SavedModel, for one without
+    the values of its variables, and for a decision forest.
     """
     path = directory / "saved_model.pb"
     message = _parse(path)
@@ -76,7 +80,16 @@ def read_saved_model(directory: Path) -> Content:
     if chosen is None:
         tags = "; ".join(", ".join(graph.info.tags) for graph in message.meta_graphs)
         return Content((), (), (f"no graph is tagged {_SERVING_TAG!r}, only: {tags or 'no tag'}",))
-    return Content(_signatures(chosen), _operators(chosen), tuple(_notes(chosen)))
+    operators = _operators(chosen)
+    _refuse_unusable(directory, [operator.name for operator in operators])
+    return Content(_signatures(chosen), operators, tuple(_notes(chosen)))
+
+
+def _refuse_unusable(directory: Path, operators: list[str]) -> None:
+    if any(name.startswith(_FOREST_OPERATORS) for name in operators):
+        what, hint = FOREST_SAVED_MODEL
+        raise InputRefused(f"{directory} is {what}", hint=hint)
+    refuse_missing_variables(directory, operators)
 
 
 def _parse(path: Path) -> Any:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import UnsupportedOperators
-from edgeconv.plan import SERVING, refuse_changed_model, resolve
+from edgeconv.plan import SERVING, declared, refuse_changed_model, resolve
 from edgeconv.stages.ladder import dynamic_notes
-from edgeconv.stages.samples import Split, split_samples
+from edgeconv.stages.samples import Split, check_samples, split_samples
 from edgeconv.stages.tensorflow import start_float_graph, start_reference
 from edgeconv.tflite import ensure_signature, summarise
 
@@ -129,6 +129,10 @@ def _from_tensorflow(
     parts: tuple[Part, ...] = ()
     if chosen and not rung.fixed.fixes:
         parts = _parts(run, chosen)
+    else:
+        # The signature is not known in full yet, and what does not fit it is said at once.
+        for signature in chosen or declared(run.plan):
+            check_samples(run, signature)
     graph = converted()
     content = graph.file.read_bytes()
     signatures = _signatures(content, graph.signatures)

@@ -85,6 +85,19 @@ def split_samples(run: Run, signature: Signature) -> Split:
     )
 
 
+def check_samples(run: Run, signature: Signature) -> None:
+    """Raise what `split_samples` would, as far as a signature before its export tells.
+
+    Its names and its fixed dimensions are those that the model is going to have. A SOURCE that
+    runs code is not looked at: it may take long, and is run again.
+    """
+    asked = run.plan.asked
+    named = signature.key if signature.key in asked.calibration else ""
+    source = asked.calibration.get(named)
+    if source and not data.runs_code(source):
+        data.open_samples(source, signature.inputs, preprocessing=asked.preprocessing)
+
+
 def _refuse_without_samples(plan: Plan, signature: Signature) -> None:
     integer = [recipe.name for recipe in plan.recipes if recipe.calibrates]
     if integer:

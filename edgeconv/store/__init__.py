@@ -10,6 +10,7 @@ from edgeconv.store.files import (
 )
 from edgeconv.store.hashes import hash_of, sha256_file, sha256_tree, tool_versions
 from edgeconv.store.locks import locked, owned
+from edgeconv.store.pointers import refuse_pointer, refuse_pointers_in
 from edgeconv.store.scratch import scratch_directory
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "publish_all",
     "publish_bytes",
     "read_noun",
+    "refuse_pointer",
+    "refuse_pointers_in",
     "scratch_directory",
     "sha256_file",
     "sha256_tree",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from edgeconv.errors import InputRefused, OutputRefused
+from edgeconv.store.pointers import is_pointer, pointer_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -75,7 +76,10 @@ def writable_directory(directory: Path) -> Path | None:
 def read_noun(path: Path, kind: type[Noun], *, what: str) -> Noun:
     """The noun in the JSON file `path`. Raises `InputRefused`, saying what is wrong in it."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        content = path.read_bytes()
+        if is_pointer(content):
+            raise pointer_refusal(path)
+        return msgspec.json.decode(content, type=kind)
     except FileNotFoundError:
         raise InputRefused(f"{what} {path} does not exist") from None
     except OSError as error:

@@ -1,0 +1,203 @@
+"""The inputs and outputs that the config of a Keras file declares; no layer is made."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edgeconv.nouns import Signature, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Shape = tuple[int, ...]
+    Config = dict[str, Any]
+
+# The only signature of a Keras file.
+_KEY = "serving_default"
+# The most layers that are gone into for the shape of an output.
+_DEEPEST = 20
+_SAME_SHAPE = (
+    *("Activation", "Softmax", "ReLU", "LeakyReLU", "PReLU", "ELU", "Dropout", "Identity"),
+    *("BatchNormalization", "LayerNormalization", "UnitNormalization", "Normalization"),
+    *("Rescaling", "GaussianNoise", "SpatialDropout1D", "SpatialDropout2D"),
+)
+_GLOBAL_POOLING = tuple(
+    f"Global{kind}Pooling{rank}D" for kind in ("Average", "Max") for rank in (1, 2, 3)
+)
+
+
+class _Tensor(NamedTuple):
+    """A shape, None where it is not known, and a dtype."""
+
+    shape: Shape | None
+    dtype: str
+
+
+def declared_signature(config: Config) -> Signature | None:
+    """The signature by the names, shapes and dtypes in the config; None where it has none.
+
+    That is so for a subclassed model, and for a Sequential one that was never called. The batch
+    and other dynamic dimensions are -1; an output whose shape only a computation would tell has
+    no known rank. Outputs go by the keys of a dict, else by the layers that give them.
+    """
+    settings = settings_of(config)
+    if "input_layers" in settings:
+        return _functional(settings)
+    layers = layers_of(config)
+    return _sequential(layers) if layers else None
+
+
+def built_for(config: Config) -> Any:
+    """The input shape that a model was built for, as Keras noted it; None where it did not."""
+    built = config.get("build_config")
+    return built.get("input_shape") if isinstance(built, dict) else None
+
+
+def layers_of(config: Config) -> list[Config]:
+    """The configs of a model's layers; [] for a layer."""
+    settings = config.get("config")
+    # A Sequential model of early Keras is its bare list of layers.
+    return _dicts(settings if isinstance(settings, list) else settings_of(config).get("layers"))
+
+
+def settings_of(config: Config) -> Config:
+    """What a layer or model is made with; {} where that is not there."""
+    settings = config.get("config")
+    return settings if isinstance(settings, dict) else {}
+
+
+def name_of(layer: Config) -> str:
+    """A layer's name, "" where it has none."""
+    return str(layer.get("name") or settings_of(layer).get("name") or "")
+
+
+def _functional(settings: Config) -> Signature | None:
+    by_name = {name_of(layer): layer for layer in _dicts(settings.get("layers"))}
+    inputs = [_input(by_name.get(ref[0], {})) for _, ref in _references(settings["input_layers"])]
+    if not inputs or None in inputs:
+        return None
+    tensors = dict(_tensors(by_name))
+    outputs = [
+        _spec(key or ref[0], _output(by_name.get(ref[0], {}), ref, tensors, depth=0))
+        for key, ref in _references(settings.get("output_layers"))
+    ]
+    return Signature(key=_KEY, inputs=tuple(s for s in inputs if s), outputs=tuple(outputs))
+
+
+def _sequential(layers: list[Config]) -> Signature | None:
+    first = _input(layers[0])
+    if first is None:
+        return None
+    last = layers[-1]
+    output = _output(last, (name_of(last), 0, 0), {}, depth=0)
+    return Signature(key=_KEY, inputs=(first,), outputs=(_spec(name_of(last), output),))
+
+
+def _input(layer: Config) -> TensorSpec | None:
+    """The input that an InputLayer is, or the first layer of an older Sequential model has."""
+    settings = settings_of(layer)
+    shape = _shape(settings.get("batch_shape", settings.get("batch_input_shape")))
+    if shape is None or settings.get("sparse") or settings.get("ragged"):
+        return None
+    name = name_of(layer) if layer.get("class_name") == "InputLayer" else f"{name_of(layer)}_input"
+    return TensorSpec(name=name, shape=shape, dtype=_dtype(layer))
+
+
+def _output(
+    layer: Config, ref: tuple[Any, ...], tensors: dict[Any, _Tensor], depth: int
+) -> _Tensor:
+    """What a layer gives out at `ref`: the layer's name, its call, and which of its outputs."""
+    if ref in tensors:
+        return tensors[ref]
+    if layer.get("class_name") == "InputLayer":
+        return _Tensor(_shape(settings_of(layer).get("batch_shape")), _dtype(layer))
+    nested = declared_signature(layer) if layers_of(layer) and depth < _DEEPEST else None
+    if nested and ref[2] < len(nested.outputs):
+        inner = nested.outputs[ref[2]]
+        return _Tensor(inner.shape if inner.rank_known else None, inner.dtype)
+    given = _given(layer, ref[1])
+    shape = _derived(layer, given) if given else None
+    return _Tensor(shape, _dtype(layer))
+
+
+def _given(layer: Config, call: int) -> Shape | None:
+    """The shape of the one tensor that a layer is called with, where it is known."""
+    calls = layer.get("inbound_nodes")
+    if isinstance(calls, list) and call < len(calls):
+        found = [tensor for _, tensor in _inbound(calls[call])]
+        if len(found) == 1:
+            return found[0].shape
+    return _shape(built_for(layer))
+
+
+def _derived(layer: Config, given: Shape) -> Shape | None:
+    name, settings = layer.get("class_name"), settings_of(layer)
+    last = settings.get("data_format", "channels_last") == "channels_last"
+    if name in _SAME_SHAPE:
+        return given
+    if name == "Dense" and isinstance(settings.get("units"), int):
+        return (*given[:-1], settings["units"])
+    if name == "Flatten" and -1 not in given[1:]:
+        return (given[0], math.prod(given[1:]))
+    if name in _GLOBAL_POOLING and last and not settings.get("keepdims"):
+        return (given[0], given[-1])
+    target = _shape(settings.get("target_shape")) if name == "Reshape" else None
+    return (given[0], *target) if target and -1 not in target else None
+
+
+def _tensors(by_name: dict[str, Config]) -> Iterator[tuple[tuple[Any, ...], _Tensor]]:
+    """Every tensor that Keras 3 notes where a layer is called, by the layer that it is from."""
+    for layer in by_name.values():
+        yield from _inbound(layer.get("inbound_nodes"))
+
+
+def _inbound(node: Any) -> Iterator[tuple[tuple[Any, ...], _Tensor]]:
+    waiting = [node]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, list):
+            waiting += found
+        elif isinstance(found, dict) and found.get("class_name") == "__keras_tensor__":
+            settings = settings_of(found)
+            history = settings.get("keras_history")
+            if isinstance(history, list) and len(history) == 3 and isinstance(history[0], str):
+                tensor = _Tensor(_shape(settings.get("shape")), str(settings.get("dtype")))
+                yield tuple(history), tensor
+        elif isinstance(found, dict):
+            waiting += found.values()
+
+
+def _references(node: Any, key: str = "") -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Each [LAYER, CALL, OUTPUT] in a structure, with the key that it has in a dict, if any."""
+    if isinstance(node, dict):
+        for name, part in node.items():
+            yield from _references(part, str(name))
+    elif isinstance(node, list) and len(node) >= 3 and list(map(type, node[:3])) == [str, int, int]:
+        yield key, tuple(node[:3])
+    elif isinstance(node, list):
+        for part in node:
+            yield from _references(part, key)
+
+
+def _spec(name: str, tensor: _Tensor) -> TensorSpec:
+    known = tensor.shape is not None
+    return TensorSpec(name=name, shape=tensor.shape or (), dtype=tensor.dtype, rank_known=known)
+
+
+def _dtype(layer: Config) -> str:
+    """The dtype that a layer computes in."""
+    found = settings_of(layer).get("dtype", "float32")
+    if isinstance(found, dict):
+        found = settings_of(found).get("name", "float32")
+    return str(found).removeprefix("mixed_")
+
+
+def _shape(node: Any) -> Shape | None:
+    if not isinstance(node, list) or not all(isinstance(size, int | None) for size in node):
+        return None
+    return tuple(-1 if size is None else size for size in node)
+
+
+def _dicts(node: Any) -> list[Config]:
+    return [each for each in node if isinstance(each, dict)] if isinstance(node, list) else []
