@@ -34,6 +34,40 @@ def test_a_file_is_what_its_host_takes(schema: str, file: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_templates_fetch_what_is_in_git_lfs(tmp_path: Path) -> None:
+    (job,) = yaml.safe_load((ROOT / "ci" / "gitlab.yml").read_text(encoding="utf-8")).values()
+    assert job["variables"]["GIT_LFS_SKIP_SMUDGE"] == "0"
+    assert "with: { lfs: true }" in (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("listed", "pulls", "calls", "warned"),
+    [("model.h5", 0, 2, False), ("model.h5", 1, 2, True), ("", 0, 1, False)],
+)
+def test_the_action_fetches_what_is_in_git_lfs_where_anything_is(
+    tmp_path: Path, listed: str, pulls: int, calls: int, warned: bool
+) -> None:
+    steps = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
+    (step,) = (step for step in steps if step["name"] == "Git LFS")
+    git = tmp_path / "git"
+    git.write_text(
+        f'#!/bin/sh\necho "$@" >> "{tmp_path}/calls"\n'
+        f'if [ "$2" = pull ]; then exit {pulls}; fi\nprintf "%s" "{listed}"\n'
+    )
+    git.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-e", "-c", step["run"]],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    asked = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
+    assert asked == ["lfs ls-files --name-only", "lfs pull"][:calls]
+    assert ("::warning::" in done.stdout) == warned
+
+
 def test_pre_commit_takes_the_hook() -> None:
     command = ["-m", "pre_commit", "validate-manifest", str(ROOT / ".pre-commit-hooks.yaml")]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
@@ -44,7 +78,7 @@ def test_no_script_of_the_action_has_an_expression_in_it() -> None:
     """What a pull request can set would be run; it comes as a variable."""
     steps = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
     scripts = [step["run"] for step in steps if "run" in step]
-    assert len(scripts) == 4
+    assert len(scripts) == 5
     assert not [script for script in scripts if "${{" in script]
 
 
