@@ -162,9 +162,9 @@ def resolve(plan: Plan) -> tuple[Signature, ...]:
 def declared(plan: Plan) -> tuple[Signature, ...]:
     """The signature that a Keras file's config declares; () where it does not tell, or elsewhere.
 
-    Raises `InputRefused` as `source.load` does.
+    Raises `InputRefused` as `source.declared` does.
     """
-    signature = source.inspect_model(plan.model.path, count=False).declared
+    signature = source.declared(plan.model.path)
     return (signature,) if signature else ()
 
 

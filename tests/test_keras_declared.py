@@ -162,13 +162,13 @@ def test_mixed_precision_computes_in_the_lower_one():
 @pytest.mark.parametrize(
     ("config", "note"),
     [
-        (sequential(layer("Dense", "d", units=2)), "it may never have been called"),
+        (sequential(layer("Dense", "d", units=2)), "it was never called, so it has no input"),
         (
             {"class_name": "Mine", "config": {}, "build_config": {"input_shape": [1, 5]}},
             "a subclassed model: its inputs and outputs are known once it is loaded; it was "
             "called with shape [1,5]",
         ),
-        (sequential(given("x", (None, 4), sparse=True)), "it may never have been called"),
+        (sequential(given("x", (None, 4), sparse=True)), "its config does not tell the shapes"),
     ],
 )
 def test_what_cannot_be_known_is_said(tmp_path, config, note):

@@ -112,6 +112,8 @@ def command(ctx: click.Context, /, report: Path | None, **options: Any) -> None:
     outputs = parse_outputs(options["outputs"])
     refuse_unwritable(outputs)
     trackers = parse_trackers(options["trackers"])
+    for tracker, place in trackers:
+        tracker.refuse(place)
     reports: dict[str, Report] = {}
     errors: list[EdgeconvError] = []
     if report is None:

@@ -9,6 +9,7 @@ import threading
 import time
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ from edgeconv.data.blame import Blamed
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from importlib.machinery import ModuleSpec
 
 _LARGEST_LOG_BYTES = 16 << 20
 _LOG_CHECK_S = 0.2
@@ -55,6 +57,30 @@ def users_function(module: str, name: str, directory: str) -> Any:
     if not callable(found):
         raise UsageError(f"{place} is a {type(found).__name__}, not a function")
     return found
+
+
+def refuse_missing_module(module: str, directory: str) -> None:
+    """Raise `InputRefused` where Python would not find a module, looking in `directory` first.
+
+    Nothing is imported. A directory without code in it, which Python takes for a package, is none.
+    """
+    parts = module.split(".")
+    place: Sequence[str] | None = None
+    for count in range(1, len(parts) + 1):
+        name = ".".join(parts[:count])
+        spec = None if place else PathFinder.find_spec(name, [directory])
+        spec = spec or _found(name, place)
+        is_last = count == len(parts)
+        if spec is None or (spec.origin is None and is_last):
+            raise _no_module(directory, name)
+        place = spec.submodule_search_locations
+        if place is None and not is_last:
+            raise _no_module(directory, ".".join(parts[: count + 1]))
+
+
+def _found(name: str, place: Sequence[str] | None) -> ModuleSpec | None:
+    found = (finder.find_spec(name, place) for finder in sys.meta_path)
+    return next((spec for spec in found if spec is not None), None)
 
 
 def _is_part_of(missing: str | None, module: str) -> bool:

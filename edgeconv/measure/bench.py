@@ -15,6 +15,7 @@ from edgeconv.measure.conditions import Watch, remarks
 from edgeconv.measure.doubts import doubts
 from edgeconv.measure.evaluate import evaluate
 from edgeconv.measure.measuring import Bench, Measuring
+from edgeconv.measure.metrics.accuracy import chosen_name
 from edgeconv.measure.metrics.scoring import Scorer, named_metrics, wants_labels
 from edgeconv.measure.places import opened_places
 from edgeconv.measure.rounds import time_batched, time_in_rounds
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from edgeconv.measure.places import Places
     from edgeconv.measure.subjects import Subject
-    from edgeconv.nouns import Preprocessing, SourceModel, TensorSpec
+    from edgeconv.nouns import Preprocessing, Signature, SourceModel, TensorSpec
 
 _SYNTHETIC_SAMPLES = 8
 _SYNTHETIC_SEED = 7
@@ -77,7 +78,7 @@ def bench(
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(scratch_directory())
         run = Bench(taken, measuring, execution, scratch, on_progress)
-        scorer = _scorer(run, data_source)
+        scorer = _scorer(run, data_source, subjects[0].signature)
         places = stack.enter_context(opened_places(run, trained))
         rows, watch = _measure(run, scorer, places, trained, subjects)
         measured = rows.artifacts()
@@ -151,8 +152,11 @@ def _identity(samples: Sampled, steps: Mapping[str, Preprocessing]) -> DataIdent
     )
 
 
-def _scorer(run: Bench, source: str | None) -> Scorer:
-    """What is computed of the outputs. Raises `InputRefused` where labels are missing for it."""
+def _scorer(run: Bench, source: str | None, signature: Signature) -> Scorer:
+    """What is computed of the outputs.
+
+    Raises `InputRefused` where labels are missing for it, `UsageError` for an unknown output.
+    """
     has_labels = run.samples.labels is not None
     names = run.measuring.metrics or (("top1",) if has_labels else ())
     metrics = named_metrics(names, allow_code=run.execution.allow_code)
@@ -163,6 +167,8 @@ def _scorer(run: Bench, source: str | None) -> Scorer:
                 hint="--data SOURCE?labels=ARRAY, or leave the metric out: the outputs are "
                 "compared with the baseline's anyway",
             )
+    if run.measuring.output or any(map(wants_labels, metrics.values())):
+        chosen_name({spec.name for spec in signature.outputs}, run.measuring.output)
     return Scorer(run, metrics)
 
 

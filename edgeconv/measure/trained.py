@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from edgeconv import source
 from edgeconv.data.spool import put_part, waiting_parts
+from edgeconv.errors import InputRefused
 from edgeconv.measure.timing import make_latency
 from edgeconv.nouns import Measurement
 from edgeconv.store import tool_versions
@@ -38,6 +40,7 @@ def measure_trained(run: Bench, model: SourceModel, signature: str) -> tuple[Mea
     Its memory is the whole process, TensorFlow included. Raises an `EdgeconvError` where it
     does not run: without it there is nothing to compare with.
     """
+    _refuse_other_inputs(run.samples.first, model, signature)
     run.on_progress("running the trained model")
     job = BaselineJob(
         path=model.path,
@@ -75,6 +78,19 @@ def measure_trained(run: Bench, model: SourceModel, signature: str) -> tuple[Mea
         batched_us=done.batch_samples_us,
         batched_size=done.evaluation_batch,
     ), outputs
+
+
+def _refuse_other_inputs(samples: Samples, model: SourceModel, key: str) -> None:
+    """Raise `InputRefused` where it is known already that the model has other inputs."""
+    by_key = {signature.key: signature for signature in model.signatures}
+    known = by_key.get(key) or source.declared(model.path)
+    names = {spec.name for spec in known.inputs} if known else set(samples.arrays)
+    if names != set(samples.arrays):
+        raise InputRefused(
+            f"the baseline {model.path} takes {', '.join(map(repr, sorted(names)))}, and what is "
+            f"measured takes {', '.join(map(repr, sorted(samples.arrays)))}",
+            hint="give the model that it was converted from: --baseline MODEL",
+        )
 
 
 def run_trained(

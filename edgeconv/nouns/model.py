@@ -134,7 +134,8 @@ class Inspection(Noun, kw_only=True, frozen=True):
 
     `operators` are those of the graph; for a Keras file they are its layers by class. `declared`
     are the inputs and outputs that a Keras file's config names, and its `parameters` are counted
-    by the shapes of its weights; each None where the file does not tell. The rest is known of a
+    by the shapes of its weights; each None where the file does not tell. `never_called`: it is a
+    Sequential model that has no input yet, and cannot be converted. The rest is known of a
     .tflite only: the fields of `GraphSummary`, and the oldest runtime that can run it; None
     elsewhere.
     """
@@ -142,6 +143,7 @@ class Inspection(Noun, kw_only=True, frozen=True):
     model: SourceModel
     operators: tuple[OperatorCount, ...]
     declared: Signature | None = None
+    never_called: bool = False
     parameters: int | None = None
     trainable_parameters: int | None = None
     weight_bytes: int | None = None

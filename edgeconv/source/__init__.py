@@ -1,10 +1,11 @@
 """What a model file is, found without TensorFlow and without running it."""
 
-from edgeconv.source.loading import identify, inspect_model, load, refuse_quantized
+from edgeconv.source.loading import declared, identify, inspect_model, load, refuse_quantized
 from edgeconv.source.signatures import chosen_signature, distinct_signatures, shape_text
 
 __all__ = [
     "chosen_signature",
+    "declared",
     "distinct_signatures",
     "identify",
     "inspect_model",

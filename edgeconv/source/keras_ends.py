@@ -48,6 +48,17 @@ def declared_signature(config: Config) -> Signature | None:
     return _sequential(layers) if layers else None
 
 
+def never_called(config: Config) -> bool:
+    """Whether it is a Sequential model without any input: of layers that have no shape yet."""
+    layers = layers_of(config)
+    if config.get("class_name") != "Sequential" or not layers:
+        return False
+    settings = settings_of(layers[0])
+    has_shape = any(name in settings for name in ("batch_shape", "batch_input_shape"))
+    # A nested model brings its own input.
+    return not (has_shape or layers_of(layers[0]) or built_for(config))
+
+
 def built_for(config: Config) -> Any:
     """The input shape that a model was built for, as Keras noted it; None where it did not."""
     built = config.get("build_config")

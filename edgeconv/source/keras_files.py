@@ -12,7 +12,7 @@ import msgspec
 
 from edgeconv.errors import EdgeconvError, InputRefused, WorkerCrashed, WorkerTimedOut
 from edgeconv.nouns import OperatorCount, Signature
-from edgeconv.source.keras_ends import built_for, declared_signature, layers_of
+from edgeconv.source.keras_ends import built_for, declared_signature, layers_of, never_called
 from edgeconv.source.keras_weights import parameters, weights_of
 from edgeconv.store import scratch_directory
 from edgeconv.tasks import start_task
@@ -59,6 +59,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[OperatorCount, ...]
     notes: tuple[str, ...]
     signature: Signature | None = None
+    never_called: bool = False
     parameters: int | None = None
     trainable_parameters: int | None = None
 
@@ -187,14 +188,17 @@ def _content(config: dict[str, Any], version: Any, weights: tuple[Weight, ...] |
         layers=layers,
         notes=tuple(notes),
         signature=signature,
+        never_called=never_called(config),
         parameters=total,
         trainable_parameters=trained,
     )
 
 
 def _why_undeclared(config: dict[str, Any]) -> str:
+    if never_called(config):
+        return "it was never called, so it has no input, and cannot be converted"
     if layers_of(config):
-        return "its config gives no shape of an input: it may never have been called"
+        return "its config does not tell the shapes of its inputs"
     built = built_for(config)
     shape = f"; it was called with shape {msgspec.json.encode(built).decode()}" if built else ""
     return f"a subclassed model: its inputs and outputs are known once it is loaded{shape}"

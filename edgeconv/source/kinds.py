@@ -14,7 +14,7 @@ from edgeconv.store.pointers import refuse_pointer, refuse_pointers_in
 
 if TYPE_CHECKING:
     from edgeconv.nouns import SourceKind
-    from edgeconv.source.foreign import Foreign
+    from edgeconv.source.foreign_kinds import Foreign
 
 KINDS = "a SavedModel directory, a .keras, .h5 or .hdf5 file, or a float .tflite file"
 

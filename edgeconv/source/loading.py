@@ -11,6 +11,7 @@ from edgeconv.source.kinds import find_model, unreadable
 from edgeconv.store.hashes import sha256_file, sha256_tree
 
 if TYPE_CHECKING:
+    from edgeconv.nouns import Signature
     from edgeconv.source.kinds import Found
 
 # What only a server reads, and may be written later: the model is the same with it.
@@ -46,6 +47,21 @@ def inspect_model(path: str | Path, *, count: bool = True) -> Inspection:
     if found.kind == "tflite":
         return _inspect_tflite(found, model)
     return _inspect_keras(found, model, count=count)
+
+
+def declared(path: str | Path) -> Signature | None:
+    """The signature that a Keras file's config declares; None where it does not tell, or elsewhere.
+
+    Raises `InputRefused` as `load` does, and for a Sequential model that was never called.
+    """
+    inspection = inspect_model(path, count=False)
+    if inspection.never_called:
+        raise InputRefused(
+            f"{inspection.model.path}: the model has never been called, so its input shape is not "
+            "known",
+            hint="call it on a batch before saving, or export a SavedModel with a signature",
+        )
+    return inspection.declared
 
 
 def refuse_quantized(model: SourceModel) -> None:
@@ -114,6 +130,7 @@ def _inspect_keras(found: Found, model: SourceModel, *, count: bool) -> Inspecti
         model=replace(model, notes=(*model.notes, *content.notes)),
         operators=content.layers,
         declared=content.signature,
+        never_called=content.never_called,
         parameters=content.parameters,
         trainable_parameters=content.trainable_parameters,
     )

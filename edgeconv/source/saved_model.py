@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edgeconv.errors import InputRefused
 from edgeconv.messages import message_class
 from edgeconv.nouns import OperatorCount, Signature, TensorSpec
-from edgeconv.source.foreign import FOREST_SAVED_MODEL
+from edgeconv.source.foreign_kinds import FOREST_SAVED_MODEL
 from edgeconv.source.kinds import unreadable
 from edgeconv.source.variables import refuse_missing_variables
 

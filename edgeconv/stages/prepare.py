@@ -124,6 +124,7 @@ def _select_ops(run: Run, model: bytes) -> tuple[str, ...]:
 def _from_tensorflow(
     run: Run, chosen: tuple[Signature, ...], rung: Rung, children: contextlib.ExitStack
 ) -> Prepared:
+    known = chosen or declared(run.plan)
     # TensorFlow goes first, since it takes longest; the samples are read meanwhile.
     converted = start_float_graph(run, chosen, rung, children)
     parts: tuple[Part, ...] = ()
@@ -131,7 +132,7 @@ def _from_tensorflow(
         parts = _parts(run, chosen)
     else:
         # The signature is not known in full yet, and what does not fit it is said at once.
-        for signature in chosen or declared(run.plan):
+        for signature in known:
             check_samples(run, signature)
     graph = converted()
     content = graph.file.read_bytes()

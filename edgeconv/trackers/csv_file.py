@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.report.spreadsheet import safe
-from edgeconv.store import writable_directory
+from edgeconv.store import refuse_pointer, writable_directory
 from edgeconv.trackers.runs import now, runs
 
 if TYPE_CHECKING:
@@ -35,14 +35,25 @@ COLUMNS = (
 )
 
 
+def refuse(place: str) -> None:
+    """Raise `InputRefused` for a file with other columns, `OutputRefused` for no file."""
+    path = Path(place)
+    writable_directory(path.absolute().parent)
+    try:
+        refuse_pointer(path)
+        _has_heading(path)
+    except (OSError, UnicodeError) as error:
+        raise OutputRefused(f"cannot add to {path}: {error}") from error
+
+
 def track(checked: Checked, reports: Mapping[str, Report], place: str) -> None:
     """Add a line for every model to the file `place`, which is made where it is not there.
 
     Raises `InputRefused` for a file with other columns, `OutputRefused` for one that cannot be
     written.
     """
+    refuse(place)
     path = Path(place)
-    writable_directory(path.absolute().parent)
     when = now().isoformat()
     rows = [_row(when, run) for run in runs(checked, reports)]
     try:

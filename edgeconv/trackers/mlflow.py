@@ -7,6 +7,7 @@ given its place, and no run is active before or after.
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import OutputRefused, UsageError
@@ -28,6 +29,12 @@ _MOST_IN_A_NAME = 250
 _MOST_IN_A_TEXT = 5000
 
 
+def refuse(place: str) -> None:  # noqa: ARG001
+    """Raise `UsageError` where MLflow is not installed; `place` is not asked yet."""
+    if find_spec("mlflow") is None:
+        raise _not_installed("there is no module mlflow")
+
+
 def track(checked: Checked, reports: Mapping[str, Report], place: str) -> None:
     """Log to the tracking URI `place`, in the experiment `EXPERIMENT`.
 
@@ -37,9 +44,7 @@ def track(checked: Checked, reports: Mapping[str, Report], place: str) -> None:
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
     except ImportError as error:
-        raise UsageError(
-            f"--track mlflow needs MLflow: {error}", hint="pip install 'edgeconv[mlflow]'"
-        ) from error
+        raise _not_installed(str(error)) from error
     try:
         client = MlflowClient(tracking_uri=place)
         experiment = _experiment(client)
@@ -51,6 +56,10 @@ def track(checked: Checked, reports: Mapping[str, Report], place: str) -> None:
             f"MLflow at {place} took nothing: {units.first_line(str(error))}",
             hint="it must be a tracking URI, such as sqlite:///mlflow.db or http://host:5000",
         ) from error
+
+
+def _not_installed(why: str) -> UsageError:
+    return UsageError(f"--track mlflow needs MLflow: {why}", hint="pip install 'edgeconv[mlflow]'")
 
 
 def _experiment(client: Any) -> str:

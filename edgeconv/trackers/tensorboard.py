@@ -71,6 +71,11 @@ _TENSOR_CLASS = 2
 _FLOAT = 1
 
 
+def refuse(place: str) -> None:
+    """Raise `OutputRefused` where nothing can be written in the directory `place`."""
+    writable_directory(Path(place).absolute())
+
+
 def track(checked: Checked, reports: Mapping[str, Report], place: str) -> None:
     """Write one run for every model, in a directory of its own, below the directory `place`.
 

@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edgeconv.errors import InputRefused
 from edgeconv.nouns import Training, TrainingRecord
-from edgeconv.store import owned, scratch_directory, writable_directory
+from edgeconv.plugins import BASELINE_MODELS
+from edgeconv.store import (
+    owned,
+    refuse_pointer,
+    refuse_pointers_in,
+    scratch_directory,
+    writable_directory,
+)
 from edgeconv.tf.export import is_remote
 from edgeconv.tf.training.member import TrainJob, train_member
+from edgeconv.tf.training.modules import refuse_missing
 from edgeconv.tf.training.options import refuse_options
 from edgeconv.training.launch import clusters_of, is_chief, launch, workers_of
 from edgeconv.workers import Allowance
@@ -67,6 +76,8 @@ def train(
     """
     asked = Training(module=training) if isinstance(training, str) else training
     refuse_options(asked)
+    refuse_missing(asked.module)
+    _refuse_data(asked)
     clusters = clusters_of(asked.distribution)
     places = _places(asked, directory, checkpoints, tensorboard)
     own = _own(places, on_progress) if is_chief(clusters) else contextlib.nullcontext()
@@ -83,6 +94,21 @@ def train(
             on_progress=on_progress,
         )
     return done.record if done else None
+
+
+def _refuse_data(training: Training) -> None:
+    """Raise `InputRefused` for data that is not there, as far as that can be known.
+
+    A module of a user's may take any text for a place.
+    """
+    if training.data is None or is_remote(training.data):
+        return
+    place = Path(training.data)
+    if place.is_dir():
+        refuse_pointers_in(place)
+    elif training.module in BASELINE_MODELS and not place.exists():
+        raise InputRefused(f"--data {place} does not exist", hint="check the path")
+    refuse_pointer(place)
 
 
 def _job(training: Training, places: Places, workers: int, chief: bool) -> TrainJob:

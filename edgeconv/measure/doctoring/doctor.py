@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeconv import data
+from edgeconv import data, source
 from edgeconv.data.preprocessing import describe, parse_preprocessing
 from edgeconv.errors import UsageError
 from edgeconv.measure.doctoring.attempts import LEAST_SAMPLES, attempts, joined, picked, stored_of
 from edgeconv.measure.doctoring.candidates import STANDARDISED
 from edgeconv.measure.doctoring.judging import judged
-from edgeconv.measure.doctoring.patient import Clinic, answers, examined
+from edgeconv.measure.doctoring.patient import Clinic, answers, examined, only_float_input
 from edgeconv.nouns import DataIdentity, Diagnosis, Preprocessing, Trial
 from edgeconv.stages import Execution
 from edgeconv.statistics.chance import is_better
 from edgeconv.store import scratch_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from edgeconv.data.load import Source
@@ -54,6 +54,7 @@ def doctor(
     if samples is not None and samples < LEAST_SAMPLES:
         raise UsageError(f"asked for {samples} samples", hint=f"at least {LEAST_SAMPLES}")
     given = None if preprocess is None else parse_preprocessing(preprocess)
+    _refuse_early(model, data_source, given, execution)
     with scratch_directory() as scratch:
         clinic = Clinic(scratch=scratch, execution=execution, on_progress=on_progress)
         patient = examined(clinic, model, signature)
@@ -73,6 +74,21 @@ def doctor(
     parts = _parts(outputs, len(tried), chosen.count)
     judgement = judged(parts, chosen.labels, label_limits=limits, output=output)
     return _diagnosis(str(model), runtime, whole, chosen, tried, judgement)
+
+
+def _refuse_early(
+    model: str | Path,
+    data_source: str,
+    steps: Mapping[str, Preprocessing] | None,
+    execution: Execution,
+) -> None:
+    """Raise what is wrong with a Keras file's input or the samples for it, before it is loaded."""
+    signature = source.declared(model)
+    if signature is None or data.runs_code(data_source):
+        return
+    spec = only_float_input(str(model), signature)
+    neutral = steps or {"": Preprocessing()}
+    data.open_samples(data_source, (spec,), preprocessing=neutral, allow_code=execution.allow_code)
 
 
 def _parts(outputs: Outputs, parts: int, count: int) -> list[Outputs]:

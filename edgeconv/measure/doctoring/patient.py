@@ -73,7 +73,7 @@ def examined(clinic: Clinic, model: str | Path, key: str | None) -> Patient:
         path=Path(found.path),
         kind=found.kind,
         key=signature.key,
-        spec=_only_float_input(str(model), signature),
+        spec=only_float_input(str(model), signature),
         declared=declared,
     )
 
@@ -110,7 +110,8 @@ def _exported(clinic: Clinic, model: SourceModel) -> SourceModel:
     return msgspec.structs.replace(made, signatures=signatures)
 
 
-def _only_float_input(model: str, signature: Signature) -> TensorSpec:
+def only_float_input(model: str, signature: Signature) -> TensorSpec:
+    """The one input of a signature. Raises `InputRefused` for several, or one of integers."""
     inputs = float_inputs(signature)
     if len(inputs) != 1:
         names = ", ".join(repr(spec.name) for spec in inputs) or "none"

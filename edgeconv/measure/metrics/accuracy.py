@@ -11,7 +11,7 @@ from edgeconv.measure.metrics.classes import TOP1
 from edgeconv.nouns import Accuracy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from numpy.typing import NDArray
 
@@ -54,16 +54,21 @@ def accuracy_of(
 
 def chosen_output(outputs: Outputs, output: str | None) -> NDArray[np.generic]:
     """The output of that name; None takes the only one. Raises `UsageError`."""
-    if output is None and len(outputs) == 1:
-        return next(iter(outputs.values()))
+    return outputs[chosen_name(outputs, output)]
+
+
+def chosen_name(names: Collection[str], output: str | None) -> str:
+    """The name of the output that labels are for; None takes the only one. Raises `UsageError`."""
+    if output is None and len(names) == 1:
+        return next(iter(names))
     if output is None:
         raise UsageError(
-            f"the model has {len(outputs)} outputs: {', '.join(sorted(outputs))}",
+            f"the model has {len(names)} outputs: {', '.join(sorted(names))}",
             hint="say with --output which one the labels are for",
         )
-    if output not in outputs:
-        raise unknown_name("output", output, outputs)
-    return outputs[output]
+    if output not in names:
+        raise unknown_name("output", output, names)
+    return output
 
 
 def flips(before: Accuracy, after: Accuracy) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import msgspec
 
 from edgeconv import plugins
 from edgeconv.data.blame import Blamed
-from edgeconv.data.code import users_code, users_function
+from edgeconv.data.code import refuse_missing_module, users_code, users_function
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
 from edgeconv.measure.metrics.scores import Likeness, Metric, Scored
@@ -164,6 +164,7 @@ def _named(name: str, *, allow_code: bool) -> Metric | Likeness | OwnMetric:
         raise UsageError(
             f"the metric {name} is code, which is not run here", hint="allow_code=True runs it"
         )
+    refuse_missing_module(module, str(Path.cwd()))
     return OwnMetric(module, function)
 
 

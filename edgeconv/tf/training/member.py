@@ -12,6 +12,7 @@ import msgspec
 
 from edgeconv.errors import ToolFailed
 from edgeconv.nouns import CONNECTED, Training, TrainingRecord
+from edgeconv.plugins import BASELINE_MODELS
 from edgeconv.tasks import report_progress
 from edgeconv.tf.export import (
     export_to,
@@ -28,7 +29,7 @@ from edgeconv.tf.training.recorded import record_of, strategy_name
 from edgeconv.tf.training.strategies import begin, lost_members_told
 
 if TYPE_CHECKING:
-    from edgeconv.models import Data
+    from edgeconv.models import Data, ModelModule
     from edgeconv.tf.training.problem import Problem
 
 
@@ -68,10 +69,11 @@ def train_member(job: TrainJob) -> MemberDone:
     started_s = time.perf_counter()
     training = job.training
     _go_to(job)
+    # The data of edgeconv's own modules is read without TensorFlow: what is wrong is said early.
+    early = _module_and_data(training) if training.module in BASELINE_MODELS else None
     strategy = begin(training.distribution, training.seed)
     report_progress(CONNECTED)
-    module = load_module(training.module)
-    data = read_data(module, training.name, training.data)
+    module, data = early or _module_and_data(training)
     learning_rate = _or(training.learning_rate, module.LEARNING_RATE)
     problem = as_problem(
         module,
@@ -133,6 +135,11 @@ def _go_to(job: TrainJob) -> None:
     """Make relative names, also of modules, those of the directory the user is in."""
     os.chdir(job.work)
     sys.path.insert(0, job.work)
+
+
+def _module_and_data(training: Training) -> tuple[ModelModule, Data]:
+    module = load_module(training.module)
+    return module, read_data(module, training.name, training.data)
 
 
 def _or(asked: Any, default: Any) -> Any:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from edgeconv.data.blame import Blamed
-from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.data.code import refuse_missing_module
+from edgeconv.errors import InputRefused, UsageError, closest, unknown_name
 from edgeconv.plugins import BASELINE_MODELS, baseline_model
 from edgeconv.tf.training.checked import (
     refuse_data,
@@ -53,31 +54,37 @@ def load_module(name: str) -> ModelModule:
     return found
 
 
+def refuse_missing(name: str) -> None:
+    """Raise an `EdgeconvError` where there is no module `name`; nothing of it is imported."""
+    if name in BASELINE_MODELS:
+        return
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            near = closest(Path(name).name, [path.name for path in Path(name).parent.glob("*.py")])
+            hint = f"did you mean {str(Path(name).with_name(near))!r}?" if near else ""
+            raise InputRefused(f"{name}: no such file", hint=hint or "check the path")
+        return
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise unknown_name("model module", name, BASELINE_MODELS)
+    try:
+        refuse_missing_module(name, str(Path.cwd()))
+    except InputRefused:
+        if "." not in name:
+            raise unknown_name("model module", name, BASELINE_MODELS) from None
+        raise
+
+
 def _module(name: str) -> ModuleType:
     if name in BASELINE_MODELS:
         return baseline_model(name)
+    refuse_missing(name)
     what = f"the model module {name}, when it was imported,"
     if name.endswith(".py"):
         path = Path(name)
-        if not path.is_file():
-            raise InputRefused(f"{name}: no such file")
         with Blamed(what, str(path.absolute().parent), code=_CODE):
             return _from_file(path)
-    if not all(part.isidentifier() for part in name.split(".")):
-        raise unknown_name("model module", name, BASELINE_MODELS)
     with Blamed(what, str(Path.cwd()), code=_CODE):
-        try:
-            return import_module(name)
-        except ModuleNotFoundError as error:
-            # It may as well be one that the module itself imports.
-            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise
-    if "." not in name:
-        raise unknown_name("model module", name, BASELINE_MODELS)
-    raise InputRefused(
-        f"there is no module {name}",
-        hint="give a file ending in .py, or a module that Python finds from here",
-    )
+        return import_module(name)
 
 
 def _from_file(path: Path) -> ModuleType:
