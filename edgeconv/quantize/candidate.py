@@ -22,14 +22,20 @@ from edgeconv.nouns import (
 from edgeconv.quantize.verify import (
     check_graph,
     judge_outputs,
+    made_share,
     output_errors,
     refuse_not_finite,
     refuse_senseless_scales,
 )
-from edgeconv.tflite import largest_scales, output_steps, summarise
+from edgeconv.tflite import float_layers, largest_scales, output_steps, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+# TFLiteConverter leaves weights of fewer numbers as they are.
+_TFLITE_LEAST = 1024
+_NAMED_LAYERS = 3
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +88,8 @@ class ExaminedGraph(NamedTuple):
 def examine_graph(candidate: Candidate, keys: Sequence[str]) -> ExaminedGraph:
     """What can be said of the candidate's file before it is run.
 
-    Raises `VerificationFailed`, see `check_graph`.
+    Raises `VerificationFailed`, see `check_graph`; and where nothing was quantized, and
+    something could be.
     """
     content = candidate.file.read_bytes()
     try:
@@ -99,7 +106,34 @@ def examine_graph(candidate: Candidate, keys: Sequence[str]) -> ExaminedGraph:
         warnings |= dict.fromkeys(
             check_graph(candidate.recipe, summary, by_key[key], candidate.float_operators)
         )
+    if not made_share(candidate.recipe, summary):
+        warnings |= dict.fromkeys(_refuse_untouched(candidate, content))
     return ExaminedGraph(summary, tuple(by_key[key] for key in keys), tuple(warnings))
+
+
+def _refuse_untouched(candidate: Candidate, content: bytes) -> tuple[str, ...]:
+    """Raise `VerificationFailed` for weights that the recipe has a kernel for, if none became so.
+
+    Returns a warning where TFLiteConverter left all of them for being few.
+    """
+    recipe = candidate.recipe
+    # The weights that a rule keeps, and those of products of matrices in float16, are to stay.
+    kept = {*candidate.float_operators, *(("BATCH_MATMUL",) if recipe.name == "float16" else ())}
+    able = [one for one in float_layers(content) if one.compressible and one.operator not in kept]
+    able.sort(key=lambda one: -one.compressible)
+    if not able:
+        return ()
+    most = [f"{one.operator} {one.name!r} ({one.compressible:,} weights)" for one in able]
+    more = f" and {len(able) - _NAMED_LAYERS} more" if len(able) > _NAMED_LAYERS else ""
+    layers = f"{', '.join(most[:_NAMED_LAYERS])}{more}"
+    if candidate.engine == "tflite" and able[0].compressible < _TFLITE_LEAST:
+        few = f"fewer than {_TFLITE_LEAST:,} weights"
+        return (f"TFLiteConverter quantizes no layer of {few}, and all are such: {layers}",)
+    raise VerificationFailed(
+        f"{recipe.name} was asked for, and nothing was quantized, though the recipe has kernels "
+        f"for {layers}",
+        hint="convert the float32 model that the file was made from, or leave the recipe out",
+    )
 
 
 def compare(

@@ -12,7 +12,7 @@ from edgeconv.plan import SERVING, declared, refuse_changed_model, resolve
 from edgeconv.stages.ladder import dynamic_notes
 from edgeconv.stages.samples import Split, check_samples, split_samples
 from edgeconv.stages.tensorflow import start_float_graph, start_reference
-from edgeconv.tflite import ensure_signature, summarise
+from edgeconv.tflite import brought_up_to_date, ensure_signature, summarise
 
 if TYPE_CHECKING:
     import contextlib
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 # TensorFlow's converter gives the operators that only TensorFlow has this name.
 SELECT_TF = "Flex"
+_OLD_FORM = (
+    "the source has its operator codes in the form of TensorFlow before 2.4; they were brought up "
+    "to date"
+)
+_NO_SIGNATURE = "the source has no signature; it was given serving_default"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +93,10 @@ def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepare
     run.on_progress("reading the float32 model")
     original = Path(run.plan.model.path).read_bytes()
     refuse_changed_model(run.plan)
-    signed = ensure_signature(original)
+    current = brought_up_to_date(original)
+    signed = ensure_signature(current)
     file = run.scratch / "float.tflite"
     file.write_bytes(signed)
-    note = "the source has no signature; it was given serving_default"
     signatures = _signatures(signed, [one.key or SERVING for one in chosen])
     select_ops = _select_ops(run, signed)
     return Prepared(
@@ -102,7 +107,8 @@ def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepare
         reference=None,
         select_ops=select_ops,
         notes=(
-            *((note,) if signed != original else ()),
+            *((_OLD_FORM,) if current != original else ()),
+            *((_NO_SIGNATURE,) if signed != current else ()),
             *dynamic_notes(signatures),
             *_select_notes(select_ops),
         ),

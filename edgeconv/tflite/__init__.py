@@ -4,7 +4,12 @@ from edgeconv.tflite.blocks import with_sound_blocks
 from edgeconv.tflite.bounds import activation_bounds, largest_scales
 from edgeconv.tflite.bridges import without_shape_bridges
 from edgeconv.tflite.compatibility import oldest_runtime
-from edgeconv.tflite.edit import ensure_signature, with_input_shapes, with_uint8_io
+from edgeconv.tflite.edit import (
+    brought_up_to_date,
+    ensure_signature,
+    with_input_shapes,
+    with_uint8_io,
+)
 from edgeconv.tflite.kernels import int8_kernels, most_distinct, zero_share
 from edgeconv.tflite.layers import FloatLayer, float_layers
 from edgeconv.tflite.softmax import SoftmaxInput, with_softmax_inputs
@@ -14,6 +19,7 @@ __all__ = [
     "FloatLayer",
     "SoftmaxInput",
     "activation_bounds",
+    "brought_up_to_date",
     "ensure_signature",
     "float_layers",
     "int8_kernels",

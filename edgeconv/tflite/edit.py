@@ -7,7 +7,14 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 from edgeconv.errors import InputRefused
-from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, serialise, text, type_names
+from edgeconv.tflite.flatbuffer import (
+    entry_subgraphs,
+    is_outdated,
+    parse,
+    serialise,
+    text,
+    type_names,
+)
 from edgeconv.tflite.weights import is_quantized_tensor
 
 if TYPE_CHECKING:
@@ -44,6 +51,16 @@ def ensure_signature(data: bytes) -> bytes:
     graph = model.subgraphs[0]
     model.signatureDefs = [_signature_of(graph)]
     return serialise(model)
+
+
+def brought_up_to_date(data: bytes) -> bytes:
+    """The same model in the form that converters write today; `data` itself where it has that.
+
+    TensorFlow before 2.4 wrote operator codes to another field of the file, where newer programs
+    do not look. Raises `InputRefused` for bytes that are no model.
+    """
+    model = parse(data, where=_WHERE)
+    return serialise(model) if is_outdated(data) else data
 
 
 def with_input_shapes(data: bytes, shapes: Mapping[str, Mapping[str, tuple[int, ...]]]) -> bytes:
@@ -204,7 +221,7 @@ def code_of(model: ModelT, operator: int) -> int:
     from ai_edge_litert.schema_py_generated import OperatorCodeT
 
     for index, code in enumerate(model.operatorCodes):
-        if max(code.builtinCode, code.deprecatedBuiltinCode) == operator and code.version == 1:
+        if code.builtinCode == operator and code.version == 1:
             return index
     code = OperatorCodeT(deprecatedBuiltinCode=operator, builtinCode=operator, version=1)
     model.operatorCodes.append(code)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FILE_IDENTIFIER = b"TFL3"
 _MAX_FLATBUFFER_BYTES = 2**31 - 2**24
+_SCHEMA_VERSION = 3
+_LAST_DEPRECATED_CODE = 127
 # The runtime maps weights straight from the file, and its kernels want them aligned.
 _WEIGHT_ALIGNMENT_BYTES = 16
 # Says that weights lie outside the flatbuffer, which is no longer so once they are in.
@@ -31,7 +33,8 @@ def parse(data: bytes, *, where: str) -> ModelT:
     """The model in `data`, every index in range and every weight inside it.
 
     Vectors that the file leaves out are empty lists for tensors, operators, inputs and
-    outputs. `where` names the file in the `InputRefused` that malformed bytes raise.
+    outputs. Each operator's code is in `builtinCode`, whichever of its two fields the file has
+    it in. `where` names the file in the `InputRefused` that malformed bytes raise.
     """
     if len(data) < 8 or data[4:8] != FILE_IDENTIFIER:
         what = "is empty" if not data else "is no .tflite file: its identifier is missing"
@@ -44,9 +47,23 @@ def parse(data: bytes, *, where: str) -> ModelT:
     except (struct.error, TypeError, ValueError) as error:
         raise malformed(where, str(error)) from error
     _fill_absent_vectors(model)
+    _bring_up_to_date(model)
     _check_indices(model, where)
     _pull_inside(model, data, where)
     return model
+
+
+def is_outdated(data: bytes) -> bool:
+    """Whether a model that `parse` takes says less than it must today; serialise what it gives.
+
+    ai-edge-quantizer, for one, takes every operator of a file from before TensorFlow 2.4 for ADD.
+    """
+    from ai_edge_litert.schema_py_generated import Model
+
+    model = Model.GetRootAs(data, 0)
+    codes = (model.OperatorCodes(index) for index in range(model.OperatorCodesLength()))
+    old_codes = any(code.BuiltinCode() < code.DeprecatedBuiltinCode() for code in codes)
+    return old_codes or not model.Version()
 
 
 def serialise(model: ModelT) -> bytes:
@@ -99,17 +116,14 @@ def _builtin_names() -> dict[int, str]:
 def operator_name(model: ModelT, operator: OperatorT) -> str:
     """The operator's builtin name, such as "CONV_2D", or its custom code."""
     code = model.operatorCodes[operator.opcodeIndex]
-    # Codes above 127 only fit the newer field; files of old converters lack that field.
-    builtin = max(code.builtinCode, code.deprecatedBuiltinCode)
-    name = _builtin_names().get(builtin, f"BUILTIN_{builtin}")
+    name = _builtin_names().get(code.builtinCode, f"BUILTIN_{code.builtinCode}")
     return (text(code.customCode) or name) if name == "CUSTOM" else name
 
 
 def is_custom(model: ModelT, operator: OperatorT) -> bool:
     """Whether the operator is none of the builtin ones."""
     code = model.operatorCodes[operator.opcodeIndex]
-    builtin = max(code.builtinCode, code.deprecatedBuiltinCode)
-    return _builtin_names().get(builtin) == "CUSTOM"
+    return _builtin_names().get(code.builtinCode) == "CUSTOM"
 
 
 def is_constant(model: ModelT, tensor: TensorT) -> bool:
@@ -159,6 +173,18 @@ def _fill_absent_vectors(model: ModelT) -> None:
     for signature in model.signatureDefs or ():
         signature.inputs = signature.inputs or []
         signature.outputs = signature.outputs or []
+
+
+def _bring_up_to_date(model: ModelT) -> None:
+    """Put each operator code where converters write it since TensorFlow 2.4, by the schema's rule.
+
+    Files from before have the deprecated field only, which holds 127 at most. A graph in the
+    form of schema version 3 is of that version, whether or not the file says so.
+    """
+    model.version = model.version or _SCHEMA_VERSION
+    for code in model.operatorCodes:
+        code.builtinCode = max(code.builtinCode, code.deprecatedBuiltinCode)
+        code.deprecatedBuiltinCode = min(code.builtinCode, _LAST_DEPRECATED_CODE)
 
 
 def _as_list(vector: Any) -> list[int]:

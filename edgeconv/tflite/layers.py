@@ -23,15 +23,18 @@ if TYPE_CHECKING:
 
 # Those whose kernels take weights of 4 bits, which are their second input.
 WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
+# Those whose kernels take smaller weights of any kind, as their second input.
+_COMPRESSIBLE = WEIGHTED | {"BATCH_MATMUL", "EMBEDDING_LOOKUP", "TRANSPOSE_CONV"}
 
 
 class FloatLayer(NamedTuple):
     """An operator that computes on floats.
 
     `name` is that of its first output tensor, `outputs` all of them. `weights` counts the
-    numbers of its largest constant, 0 where it has none. `can_have_four_bits` says whether
-    there is a kernel for its weights in 4 bits, `can_have_blocks` whether there is one for
-    those with a scale for every 32 inputs.
+    numbers of its largest constant, 0 where it has none; `compressible` those of its float32 or
+    float16 weights for which there is a kernel with smaller ones. `can_have_four_bits` says
+    whether there is a kernel for its weights in 4 bits, `can_have_blocks` whether there is one
+    for those with a scale for every 32 inputs.
     """
 
     name: str
@@ -40,6 +43,7 @@ class FloatLayer(NamedTuple):
     weights: int
     can_have_four_bits: bool
     can_have_blocks: bool = False
+    compressible: int = 0
 
 
 def float_layers(data: bytes) -> tuple[FloatLayer, ...]:
@@ -56,6 +60,7 @@ def float_layers(data: bytes) -> tuple[FloatLayer, ...]:
 
 
 def _layers_of(model: ModelT, graph: SubGraphT) -> Iterator[FloatLayer]:
+    unpacked = _unpacked(model, graph)
     for operator in graph.operators:
         outputs = tuple(text(graph.tensors[i].name) for i in operator.outputs if i != -1)
         floats = any(
@@ -64,9 +69,35 @@ def _layers_of(model: ModelT, graph: SubGraphT) -> Iterator[FloatLayer]:
         if outputs and floats:
             name = operator_name(model, operator)
             constants = [_constant(model, graph, index) for index in operator.inputs]
-            kernel = name in WEIGHTED and constants[1] > 0
-            blocks = kernel and name == "FULLY_CONNECTED" and _divides(graph, operator)
-            yield FloatLayer(outputs[0], name, outputs, max(constants, default=0), kernel, blocks)
+            weights = sum(constants[1:2])
+            kernel = name in WEIGHTED and weights > 0
+            yield FloatLayer(
+                outputs[0],
+                name,
+                outputs,
+                weights=max(constants, default=0),
+                can_have_four_bits=kernel,
+                can_have_blocks=kernel and name == "FULLY_CONNECTED" and _divides(graph, operator),
+                compressible=_compressible(name, operator, weights, unpacked),
+            )
+
+
+def _compressible(
+    name: str, operator: OperatorT, weights: int, unpacked: dict[int, int]
+) -> int:
+    if name not in _COMPRESSIBLE:
+        return 0
+    return weights or sum(unpacked.get(index, 0) for index in operator.inputs[1:2])
+
+
+def _unpacked(model: ModelT, graph: SubGraphT) -> dict[int, int]:
+    """How many numbers a tensor has that is made of stored float16, by its index."""
+    return {
+        output: _constant(model, graph, source, "float16")
+        for operator in graph.operators
+        if operator_name(model, operator) == "DEQUANTIZE"
+        for source, output in zip(operator.inputs, operator.outputs, strict=False)
+    }
 
 
 def _divides(graph: SubGraphT, operator: OperatorT) -> bool:
@@ -74,11 +105,11 @@ def _divides(graph: SubGraphT, operator: OperatorT) -> bool:
     return len(shape) == 2 and shape[1] % BLOCK == 0
 
 
-def _constant(model: ModelT, graph: SubGraphT, index: int) -> int:
-    """How many numbers a stored float tensor has; 0 for any other."""
+def _constant(model: ModelT, graph: SubGraphT, index: int, dtype: str = "float32") -> int:
+    """How many numbers a stored tensor of this type has; 0 for any other."""
     if index == -1:
         return 0
     tensor = graph.tensors[index]
-    if type_names()[tensor.type] != "float32" or not is_constant(model, tensor):
+    if type_names()[tensor.type] != dtype or not is_constant(model, tensor):
         return 0
     return math.prod(shape_of(tensor))
