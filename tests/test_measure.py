@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_example import accuracy, artifact, baseline, measurement, qat, training
-from tiny_tflite import float_model, int8_model, packed
+from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv import bench
 from edgeconv.errors import InputRefused, UsageError
@@ -131,11 +131,61 @@ def test_what_is_no_tflite_and_a_directory_without_any_are_refused(tmp_path: Pat
         find_subjects([tmp_path / "gone.tflite"], None)
 
 
-def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
-    for directory in ("a", "b"):
-        publish(tmp_path / directory)
-    with pytest.raises(UsageError, match="two models to measure are called 'int8'"):
-        find_subjects([tmp_path / "a", tmp_path / "b"], None)
+def test_equal_recipes_of_several_directories_are_told_apart_by_as_little_as_does(
+    tmp_path: Path,
+) -> None:
+    for place in ("old/run", "new/run", "c"):
+        (tmp_path / place).mkdir(parents=True)
+        publish(tmp_path / place)
+        publish(tmp_path / place, "float32")
+
+    def names(*places: str) -> list[str]:
+        return [one.name for one in find_subjects([tmp_path / each for each in places], None)]
+
+    assert names("c") == ["float32", "int8"]
+    assert names("c", "new/run") == ["c/float32", "c/int8", "run/float32", "run/int8"]
+    files = ("old/run/tiny.int8.tflite", "new/run/tiny.int8.tflite", "c/tiny.float32.tflite")
+    assert names(*files) == ["old/run/int8", "new/run/int8", "c/float32"]
+    for file in tmp_path.rglob("*.json"):
+        file.unlink()
+    assert names("c", "new/run") == [
+        *("c/tiny.float32", "c/tiny.int8"),
+        *("run/tiny.float32", "run/tiny.int8"),
+    ]
+
+
+def test_copies_of_a_model_in_one_directory_are_told_apart_by_their_files(tmp_path: Path) -> None:
+    file = publish(tmp_path)
+    copy = tmp_path / "copy.tflite"
+    copy.write_bytes(file.read_bytes())
+    manifest = msgspec.json.decode(file.with_suffix(".json").read_bytes())
+    copy.with_suffix(".json").write_bytes(msgspec.json.encode(manifest | {"file": copy.name}))
+    assert [one.name for one in find_subjects([file, copy], None)] == ["tiny.int8", "copy"]
+    with pytest.raises(UsageError, match=r"tiny\.int8\.tflite is given twice"):
+        find_subjects([file, tmp_path / "." / file.name], None)
+
+
+def test_a_time_is_beside_that_of_the_float32_file_of_its_own_directory() -> None:
+    def row(name: str, group: str, recipe: RecipeName, p50_us: float) -> Measurement:
+        latency = make_latency(((p50_us,),), load_us=(1.0,), first_us=(1.0,), threads=1, batch=1)
+        return Measurement(
+            name=name,
+            role="artifact",
+            runtime="litert 2",
+            sha256="",
+            size_bytes=1,
+            recipe=recipe,
+            group=group,
+            latency=latency,
+        )
+
+    rows = [
+        row("a/float32", "a", "float32", 100.0),
+        row("b/float32", "b", "float32", 10.0),
+        row("b/int8", "b", "int8", 5.0),
+        row("c/int8", "c", "int8", 50.0),
+    ]
+    assert [beside(one, None, rows).latency_ratio for one in rows] == [1.0, 1.0, 0.5, 0.5]
 
 
 def test_a_baseline_that_is_gone_is_a_note_and_not_an_error(tmp_path: Path) -> None:
@@ -281,9 +331,38 @@ def test_a_model_that_does_not_run_has_its_error_and_the_others_are_measured(
 def test_models_of_different_inputs_are_not_measured_together(tmp_path: Path) -> None:
     publish(tmp_path, "float32")
     other = tmp_path / "other.tflite"
-    other.write_bytes(packed(float_model(signature=("serving_default", ["z"], ["y"]))))
-    with pytest.raises(InputRefused, match="other inputs"):
+    graph = Graph()
+    x, y = (graph.tensor(name, (1, 5), "float32") for name in "xy")
+    graph.operator("RELU", [x], [y])
+    other.write_bytes(packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))))
+    with pytest.raises(InputRefused, match=r"other inputs than .*'x' float32 \[1, 5\] and 'x'"):
         bench([tmp_path, other], measuring=QUICK)
+
+
+def test_one_input_is_the_same_whatever_a_file_calls_it(tmp_path: Path) -> None:
+    """A quantised file of another tool, without signatures, beside the float32 model."""
+    trained = tmp_path / "trained.tflite"
+    trained.write_bytes(packed(float_model(signature=("predict", ["image"], ["scores"]))))
+    unsigned = int8_model(signature=None)
+    unsigned.subgraphs[0].tensors[0].name = "serving_default_in:0"
+    (tmp_path / "download.tflite").write_bytes(packed(unsigned))
+    np.savez(tmp_path / "data.npz", image=np.eye(4, dtype=np.float32), labels=np.arange(4) % 3)
+    report = bench(
+        [tmp_path / "download.tflite"],
+        baseline=trained,
+        data_source=str(tmp_path / "data.npz"),
+        measuring=QUICK,
+    )
+    (row,) = report.measurements
+    assert row.error == ""
+    assert row.sha256 == sha256_file(tmp_path / "download.tflite")
+    assert row.accuracy is not None
+    assert row.accuracy_drop is not None
+    (agreement,) = row.agreement
+    assert agreement.output == "scores"
+    assert agreement.snr_db > 5
+    (note,) = [note for note in report.notes if "other names" in note]
+    assert note.endswith("'serving_default_in:0' as 'image', 'y' as 'scores'")
 
 
 def test_a_runtime_that_is_not_there_is_said_so(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from tiny_tflite import (
 
 from edgeconv.errors import InputRefused
 from edgeconv.tflite import ensure_signature, summarise, with_uint8_io
-from edgeconv.tflite.edit import valid_names
 from edgeconv.tflite.flatbuffer import parse, serialise
+from edgeconv.tflite.names import valid_names
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 X = np.array([[1.0, -2.0, 3.0, 0.5]], np.float32)

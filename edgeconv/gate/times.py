@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edgeconv.measure.beside import float_latency
 from edgeconv.statistics.enough import normal_quantile
 from edgeconv.statistics.rounds import median_interval, ratio_bounds
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from edgeconv.nouns import Finding, Latency, Measurement, Report
     from edgeconv.statistics.evidence import Evidence, Levels
 
-_FLOAT32 = "float32"
 _ONE_ROUND = "a single round has no interval: measure with --rounds 3 or more"
 _NO_PARTNER = "there is no float32 .tflite that was timed in the same rounds"
 _MOST_ROUNDS = 1000
@@ -35,7 +35,7 @@ def latency_ratio(asked: Asked, row: Measurement, report: Report) -> Finding | Q
     """The median time over that of the float32 .tflite in the same runtime, by rounds."""
     if row.latency is None or row.latency_ratio is None or not math.isfinite(row.latency_ratio):
         return asked.missing("it was not timed beside a float32 .tflite")
-    other = _floating(row, report)
+    other = float_latency(row, report.measurements)
     if other is row.latency:
         return asked.plain(row.latency_ratio)
     if other is None or len(other.rounds_us) != len(row.latency.rounds_us):
@@ -120,8 +120,3 @@ def _enough_rounds(evidence: Evidence, limit: float, levels: Levels) -> int | No
 def _untold(asked: Asked, row: Measurement, reason: str) -> Finding:
     found = asked.found("inconclusive", row.latency_ratio, reason=reason)
     return msgspec.structs.replace(found, severity=asked.severity_of("inconclusive"))
-
-
-def _floating(row: Measurement, report: Report) -> Latency | None:
-    rows = [one for one in report.measurements if one.recipe == _FLOAT32]
-    return next((one.latency for one in rows if one.runtime == row.runtime and one.latency), None)

@@ -17,6 +17,7 @@ from edgeconv.measure.evaluate import evaluate
 from edgeconv.measure.measuring import Bench, Measuring
 from edgeconv.measure.metrics.accuracy import chosen_name
 from edgeconv.measure.metrics.scoring import Scorer, named_metrics, wants_labels
+from edgeconv.measure.names import Names
 from edgeconv.measure.places import opened_places
 from edgeconv.measure.rounds import time_batched, time_in_rounds
 from edgeconv.measure.rows import Rows
@@ -24,13 +25,11 @@ from edgeconv.measure.sampled import Sampled
 from edgeconv.measure.subjects import (
     find_baseline,
     find_subjects,
-    float_inputs,
     preprocessing_of,
     record_beside,
 )
 from edgeconv.measure.trained import measure_trained
 from edgeconv.nouns import DataIdentity, Report, TrainingRecord
-from edgeconv.runtimes.serving import DEFAULT_SIGNATURE
 from edgeconv.runtimes.warmup import write_warmup_requests
 from edgeconv.stages import Execution
 from edgeconv.store import scratch_directory
@@ -72,15 +71,15 @@ def bench(
     subjects = find_subjects(models, signature)
     trained, notes = find_baseline(subjects, baseline)
     training = training or record_beside(trained)
-    inputs = _common_inputs(subjects)
+    names = Names(subjects, trained)
     steps, said = preprocessing_of(subjects, preprocess)
-    taken = _sampled(data_source, inputs, steps, samples, measuring, execution)
+    taken = _sampled(data_source, names.inputs, steps, samples, measuring, execution)
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(scratch_directory())
         run = Bench(taken, measuring, execution, scratch, on_progress)
         scorer = _scorer(run, data_source, subjects[0].signature)
         places = stack.enter_context(opened_places(run, trained))
-        rows, watch = _measure(run, scorer, places, trained, subjects)
+        rows, watch = _measure(run, scorer, places, trained, subjects, names)
         measured = rows.artifacts()
     first, conditions = rows.baseline, watch.conditions if places.is_here else None
     artifacts = tuple(subject.artifact for subject in subjects if subject.artifact)
@@ -106,18 +105,6 @@ def bench(
             *rows.notes,
         ),
     )
-
-
-def _common_inputs(subjects: Sequence[Subject]) -> tuple[TensorSpec, ...]:
-    """The inputs of all the subjects, as samples are given for them."""
-    inputs = float_inputs(subjects[0].signature)
-    for subject in subjects:
-        if float_inputs(subject.signature) != inputs:
-            raise InputRefused(
-                f"{subject.file.name} has other inputs than {subjects[0].file.name}",
-                hint="measure models of different inputs in separate runs",
-            )
-    return inputs
 
 
 def _sampled(
@@ -178,14 +165,16 @@ def _measure(
     places: Places,
     trained: SourceModel | None,
     subjects: Sequence[Subject],
+    names: Names,
 ) -> tuple[Rows, Watch]:
     """Everything measured of the trained model and of every subject in every runtime."""
     rows = Rows(run, scorer)
     if run.measuring.serving_warmup:
-        rows.notes.append(_warm_up_serving(run, trained, subjects[0].signature.key))
+        rows.notes.append(_warm_up_serving(run, trained, names.key))
     if trained is not None and trained.kind != "tflite" and places.serving is None:
-        rows.add_trained(*measure_trained(run, trained, subjects[0].signature.key))
-    entrants = places.entrants(run, trained, subjects)
+        rows.add_trained(*measure_trained(run, trained, names.key))
+    entrants = places.entrants(run, trained, subjects, names)
+    rows.notes.extend(names.notes)
     with Watch() as watch:
         time_in_rounds(run, entrants)
         time_batched(run, entrants)
@@ -202,9 +191,7 @@ def _warm_up_serving(run: Bench, trained: SourceModel | None, signature: str) ->
             hint="name it with --baseline",
         )
     count = min(run.measuring.serving_warmup, run.samples.first.count)
-    written = write_warmup_requests(
-        Path(trained.path), run.samples.first.arrays, signature or DEFAULT_SIGNATURE, count
-    )
+    written = write_warmup_requests(Path(trained.path), run.samples.first.arrays, signature, count)
     return f"{count} samples are in {written} as requests that a server warms up with"
 
 

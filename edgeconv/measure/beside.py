@@ -14,7 +14,7 @@ from edgeconv.statistics.paired import paired_difference, paired_mean_difference
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.nouns import Accuracy, Artifact, Measurement
+    from edgeconv.nouns import Accuracy, Artifact, Latency, Measurement
 
 _LEAST_SAMPLES = 2
 
@@ -23,7 +23,7 @@ def beside(
     row: Measurement, baseline: Measurement | None, rows: Sequence[Measurement]
 ) -> Measurement:
     """The row with what it is beside the trained model and beside the float32 .tflite."""
-    floating = next((r.latency for r in rows if _is_floating(r) and r.runtime == row.runtime), None)
+    floating = float_latency(row, rows)
     ratio = row.latency.p50_us / floating.p50_us if row.latency and floating else None
     interval = None
     if row.latency and floating and floating is not row.latency:
@@ -61,8 +61,15 @@ def drop_of(before: Accuracy, after: Accuracy) -> tuple[float, tuple[float, floa
     return drop, (low, high)
 
 
-def _is_floating(row: Measurement) -> bool:
-    return row.recipe == "float32" and row.latency is not None
+def float_latency(row: Measurement, rows: Sequence[Measurement]) -> Latency | None:
+    """The time of the float32 .tflite in the same runtime: that of its own directory, else any."""
+    floats = [
+        one
+        for one in rows
+        if one.recipe == "float32" and one.latency and one.runtime == row.runtime
+    ]
+    floats.sort(key=lambda one: one.group != row.group)
+    return floats[0].latency if floats else None
 
 
 def compared(
@@ -72,8 +79,12 @@ def compared(
 
     `artifacts` are those of the rows, in their order.
     """
-    found = {(a.name, a.recipe.name): r for r, a in zip(rows, artifacts, strict=True) if a}
-    pairs = [(row, found.get((name, "int8"))) for (name, to), row in found.items() if to == "qat"]
+    found = {(r.group, a.name, a.recipe.name): r for r, a in zip(rows, artifacts, strict=True) if a}
+    pairs = [
+        (row, found.get((group, name, "int8")))
+        for (group, name, to), row in found.items()
+        if to == "qat"
+    ]
     return tuple(
         _comparison(row, other) for row, other in pairs if other and row.accuracy and other.accuracy
     )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from edgeconv.measure.measuring import Bench
+    from edgeconv.measure.names import Names
     from edgeconv.measure.subjects import Subject
     from edgeconv.nouns import Environment, SourceModel
     from edgeconv.runtimes.interface import Runtime
@@ -55,18 +56,24 @@ class Places:
         )
 
     def entrants(
-        self, run: Bench, trained: SourceModel | None, subjects: Sequence[Subject]
+        self,
+        run: Bench,
+        trained: SourceModel | None,
+        subjects: Sequence[Subject],
+        names: Names,
     ) -> list[Entrant]:
         """Every subject in every runtime, those of the first runtime first.
 
         Before them the trained model, where it is not measured in TensorFlow.
         """
         batch = run.samples.batch
-        key = subjects[0].signature.key or None
         found = []
         if trained is not None and (self.serving or trained.kind == "tflite"):
             runtime = self.serving or next(iter(self.running.values()))
-            model = Model(file=Path(trained.path), signature=key, batch=batch)
+            if self.serving:
+                model = Model(file=Path(trained.path), signature=names.key, batch=batch)
+            else:
+                model = names.trained(trained, batch, run.scratch)
             found.append(Entrant(NAME, model, runtime))
             if self.serving and batch == 1:
                 many = run.samples.first.count
@@ -74,7 +81,7 @@ class Places:
         for text, runtime in self.running.items():
             for one in subjects:
                 name = one.name if len(self.running) == 1 else f"{one.name} in {text}"
-                model = Model(file=one.file, signature=one.signature.key or None, batch=batch)
+                model = names.model(one.file, one.signature, batch, run.scratch)
                 found.append(Entrant(name, model, runtime, one))
         return found
 

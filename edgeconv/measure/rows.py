@@ -131,6 +131,7 @@ def _artifact_row(run: Bench, one: Entrant) -> Measurement:
         size_bytes=len(content),
         gzip_size_bytes=len(gzip.compress(content, mtime=0)),
         recipe=artifact.recipe.name if artifact else None,
+        group=one.subject.group,
         latency=_latency(run, one),
         peak_memory_bytes=memory_bytes_of(one.timed),
         arena_bytes=arena_bytes(content),

@@ -27,34 +27,64 @@ if TYPE_CHECKING:
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """A .tflite to measure; `artifact` is None where it has no manifest."""
+    """A .tflite to measure; `artifact` is None where it has no manifest.
+
+    `group` tells its directory from the others, "" where names are unique without it.
+    """
 
     name: str
     file: Path
     sha256: str
     signature: Signature
     artifact: Artifact | None
+    group: str = ""
 
 
 def find_subjects(paths: Sequence[str | Path], key: str | None) -> tuple[Subject, ...]:
     """The .tflite files of `paths`: files, or directories that `convert` published in.
 
+    Files of one model are called by their recipes, others by their own names, and where that
+    gives two of one name, with the ends of their directories' paths in front.
+
     Raises `InputRefused` for a path without any, or a file that its manifest does not
-    describe, `UsageError` where two subjects would have one name.
+    describe, `UsageError` for a file that is given twice.
     """
-    files = [file for path in paths for file in _files(Path(path))]
-    subjects = [_subject(file, key) for file in files]
-    if len({s.artifact.name if s.artifact else None for s in subjects}) == 1:
-        # All of one model: the recipe's name says enough.
-        subjects = [
-            msgspec.structs.replace(s, name=s.artifact.recipe.name) if s.artifact else s
-            for s in subjects
+    files = [file.absolute() for path in paths for file in _files(Path(path))]
+    real = [file.resolve() for file in files]
+    if twice := [file for file in real if real.count(file) > 1]:
+        raise UsageError(f"{twice[0]} is given twice", hint="give each file once")
+    return _named([_subject(file, key) for file in files])
+
+
+def _named(subjects: list[Subject]) -> tuple[Subject, ...]:
+    """The subjects with the shortest kind of name that tells all of them apart."""
+    groups = _groups([one.file.parent for one in subjects])
+    recipes: list[str] = [one.artifact.recipe.name for one in subjects if one.artifact]
+    is_one_model = len({one.artifact.name if one.artifact else None for one in subjects}) == 1
+    by_recipe = [recipes] if recipes and is_one_model else []
+    kinds = [*by_recipe, [one.file.stem for one in subjects], [one.file.name for one in subjects]]
+    named = (
+        [
+            msgspec.structs.replace(one, name=f"{group}/{name}" if group else name, group=group)
+            for one, group, name in zip(subjects, own, names, strict=True)
         ]
-    names = [subject.name for subject in subjects]
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"two models to measure are called {name!r}", hint="rename one")
-    return tuple(subjects)
+        for names in kinds
+        for own in ([""] * len(subjects), groups)
+    )
+    return tuple(next(each for each in named if len({one.name for one in each}) == len(each)))
+
+
+def _groups(directories: list[Path]) -> list[str]:
+    """The end of each path, of as few parts as tell it from the different ones."""
+    distinct = set(directories)
+    ends = {}
+    for one in distinct:
+        counts = range(1, len(one.parts))
+        enough = (
+            n for n in counts if sum(each.parts[-n:] == one.parts[-n:] for each in distinct) == 1
+        )
+        ends[one] = "/".join(one.parts[-next(enough, len(one.parts)) :])
+    return [ends[one] for one in directories]
 
 
 def _files(path: Path) -> list[Path]:

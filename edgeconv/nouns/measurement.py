@@ -124,8 +124,9 @@ class Measurement(Noun, kw_only=True, frozen=True):
     runtime; of a baseline in TensorFlow it is the whole process. `arena_bytes` is the memory
     that the tensors of the graph need, planned by their lifetimes. `batched_us` are raw times of
     calls of a baseline with `batched_size` samples. `layer_errors` are in the order of the
-    graph. None means that it was not measured, never that it was good. `error` is set, and the
-    rest None, where the model did not run.
+    graph. `group` is the directory's part of `name`, "" where models are told apart without it.
+    None means that it was not measured, never that it was good. `error` is set, and the rest
+    None, where the model did not run.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Measurement(Noun, kw_only=True, frozen=True):
     size_bytes: int
     gzip_size_bytes: int | None = None
     recipe: RecipeName | None = None
+    group: str = ""
     latency: Latency | None = None
     peak_memory_bytes: int | None = None
     arena_bytes: int | None = None

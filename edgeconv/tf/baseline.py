@@ -196,17 +196,22 @@ def _parts(opened: Opened, job: BaselineJob) -> Iterator[Arrays]:
 def fitting(opened: Opened, samples: Samples) -> Arrays:
     """The samples by input, held against what the model takes. Raises `InputRefused`."""
     from edgeconv.data.checks import check_input
+    from edgeconv.tflite.names import matched_names
 
-    names = [spec.name for spec in opened.inputs]
-    if set(names) != set(samples.arrays):
+    given = [
+        TensorSpec(name=name, shape=array.shape, dtype=array.dtype.name)
+        for name, array in samples.arrays.items()
+    ]
+    names = matched_names(opened.inputs, given)
+    if names is None:
         raise InputRefused(
             f"{samples.source} has arrays for {_quoted(samples.arrays)}, "
-            f"the model takes {_quoted(names)}",
+            f"the model takes {_quoted(spec.name for spec in opened.inputs)}",
             hint="name each array after the input it is for",
         )
     for spec in opened.inputs:
-        check_input(samples.source, samples.arrays[spec.name], spec)
-    return {name: samples.arrays[name] for name in names}
+        check_input(samples.source, samples.arrays[names[spec.name]], spec)
+    return {own: samples.arrays[name] for own, name in names.items()}
 
 
 def batch_sizes(inputs: tuple[TensorSpec, ...], asked: int, count: int) -> tuple[int, int]:

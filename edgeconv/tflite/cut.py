@@ -6,8 +6,9 @@ import copy
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused
-from edgeconv.tflite.edit import DEFAULT_SIGNATURE, tensor_maps
+from edgeconv.tflite.edit import tensor_maps
 from edgeconv.tflite.flatbuffer import is_constant, parse, serialise, text
+from edgeconv.tflite.names import DEFAULT_SIGNATURE
 from edgeconv.tflite.uses import parameter_tensors
 
 if TYPE_CHECKING:

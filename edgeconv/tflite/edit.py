@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from typing import TYPE_CHECKING, Literal
 
 from edgeconv.errors import InputRefused
@@ -15,6 +14,7 @@ from edgeconv.tflite.flatbuffer import (
     text,
     type_names,
 )
+from edgeconv.tflite.names import DEFAULT_SIGNATURE, valid_names
 from edgeconv.tflite.weights import is_quantized_tensor
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 Side = Literal["inputs", "outputs"]
 
-DEFAULT_SIGNATURE = "serving_default"
 _WHERE = "the model"
 # What uint8 = 0 stands for is what int8 = -128 stands for.
 _UINT8_SHIFT = 128
@@ -61,6 +60,24 @@ def brought_up_to_date(data: bytes) -> bytes:
     """
     model = parse(data, where=_WHERE)
     return serialise(model) if is_outdated(data) else data
+
+
+def with_names(
+    data: bytes, key: str, inputs: Mapping[str, str], outputs: Mapping[str, str]
+) -> bytes:
+    """The same model with other names of the inputs and outputs of signature `key`, by their own.
+
+    A model without a signature gets one first, see `ensure_signature`. Raises `InputRefused` for
+    bytes that are no model.
+    """
+    model = parse(ensure_signature(data), where=_WHERE)
+    for signature in model.signatureDefs:
+        if text(signature.signatureKey) == key:
+            for maps, names in ((signature.inputs, inputs), (signature.outputs, outputs)):
+                for tensor_map in maps:
+                    own = text(tensor_map.name)
+                    tensor_map.name = names.get(own, own)
+    return serialise(model)
 
 
 def with_input_shapes(data: bytes, shapes: Mapping[str, Mapping[str, tuple[int, ...]]]) -> bytes:
@@ -125,22 +142,6 @@ def tensor_maps(graph: SubGraphT, indices: list[int], fallback: str) -> list[Ten
 
     names = valid_names([text(graph.tensors[i].name) for i in indices], fallback)
     return [TensorMapT(name=n, tensorIndex=i) for n, i in zip(names, indices, strict=True)]
-
-
-def valid_names(raw: list[str], fallback: str) -> list[str]:
-    """`raw` as signature names: valid, unique, in the same order; `fallback` for an empty one."""
-    taken: set[str] = set()
-    names = []
-    for one in raw:
-        bare = re.sub(r":\d+$", "", one).removeprefix(f"{DEFAULT_SIGNATURE}_")
-        wanted = re.sub(r"[^A-Za-z0-9_.]+", "_", bare).strip("_") or fallback
-        name, number = wanted, 1
-        while name in taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        taken.add(name)
-        names.append(name)
-    return names
 
 
 def _make_uint8(model: ModelT, index: int, side: Side) -> int:

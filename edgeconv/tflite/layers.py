@@ -82,9 +82,7 @@ def _layers_of(model: ModelT, graph: SubGraphT) -> Iterator[FloatLayer]:
             )
 
 
-def _compressible(
-    name: str, operator: OperatorT, weights: int, unpacked: dict[int, int]
-) -> int:
+def _compressible(name: str, operator: OperatorT, weights: int, unpacked: dict[int, int]) -> int:
     if name not in _COMPRESSIBLE:
         return 0
     return weights or sum(unpacked.get(index, 0) for index in operator.inputs[1:2])

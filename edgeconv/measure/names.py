@@ -1,0 +1,107 @@
+"""Models that call the same inputs and outputs differently, measured by one set of names."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv import source
+from edgeconv.errors import InputRefused
+from edgeconv.measure.subjects import float_inputs
+from edgeconv.runtimes.interface import Model
+from edgeconv.tflite import ensure_signature, summarise
+from edgeconv.tflite.edit import with_names
+from edgeconv.tflite.names import matched_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgeconv.measure.subjects import Subject
+    from edgeconv.nouns import Signature, SourceModel, TensorSpec
+
+
+class Names:
+    """The names that the samples' arrays and all outputs go by.
+
+    Those of the trained model, where they can be read, else of the first artifact, else of the
+    first subject. `inputs` are what samples are given for, `key` is that of the trained model's
+    signature; `notes` say which files are run under other names than their own.
+    """
+
+    def __init__(self, subjects: Sequence[Subject], trained: SourceModel | None) -> None:
+        """Raises `InputRefused` where two subjects take different inputs.
+
+        `UsageError` where the trained model has several signatures, and none of the subjects' key.
+        """
+        made = (one.signature for one in subjects if one.artifact)
+        first = _signed(subjects[0].file, subjects[0].signature)
+        compared = _trained_signature(trained, first.key) if trained else None
+        self.key = compared.key if compared else first.key
+        self._wanted = compared or next(made, first)
+        self.inputs = _renamed(first, self._wanted)
+        self.notes: dict[str, None] = {}
+        for subject in subjects:
+            own = _renamed(_signed(subject.file, subject.signature), self._wanted)
+            if {one.name: one for one in own} != {one.name: one for one in self.inputs}:
+                raise InputRefused(
+                    f"{subject.file.name} has other inputs than {subjects[0].file.name}: "
+                    f"{_listed(own)} and {_listed(self.inputs)}",
+                    hint="measure models of different inputs in separate runs",
+                )
+
+    def trained(self, model: SourceModel, batch: int, scratch: Path) -> Model:
+        """A trained model that is a .tflite, to be run; see `model`."""
+        signature = source.chosen_signature(model, self.key if model.signatures[0].key else None)
+        return self.model(Path(model.path), signature, batch, scratch)
+
+    def model(self, file: Path, signature: Signature, batch: int, scratch: Path) -> Model:
+        """The file to be run: itself, or a copy in `scratch` that differs in its names only."""
+        own = _signed(file, signature)
+        inputs = _matched(own.inputs, self._wanted.inputs)
+        outputs = _matched(own.outputs, self._wanted.outputs)
+        raw = [one.name for one in (*signature.inputs, *signature.outputs)]
+        wanted = [*inputs.values(), *outputs.values()]
+        if raw == wanted:
+            return Model(file=file, signature=signature.key or None, batch=batch)
+        copy = Path(tempfile.mkdtemp(prefix="named-", dir=scratch)) / file.name
+        copy.write_bytes(with_names(file.read_bytes(), own.key, inputs, outputs))
+        pairs = zip(raw, wanted, strict=True)
+        changed = ", ".join(f"{was!r} as {name!r}" for was, name in pairs if was != name)
+        note = f"{file.name} is measured under other names of its inputs and outputs: {changed}"
+        self.notes[note] = None
+        return Model(file=copy, signature=own.key, batch=batch)
+
+
+def _matched(own: Sequence[TensorSpec], wanted: Sequence[TensorSpec]) -> dict[str, str]:
+    """What each is to be called, in their order: as the same one of `wanted`, else as it is."""
+    found = matched_names(own, wanted) or {}
+    return {one.name: found.get(one.name, one.name) for one in own}
+
+
+def _trained_signature(trained: SourceModel, key: str) -> Signature | None:
+    """The one of this key, else the only one; None for a Keras file, which does not say."""
+    if not trained.signatures:
+        return None
+    is_there = any(one.key == key for one in trained.signatures)
+    found = source.chosen_signature(trained, key if is_there else None)
+    return _signed(Path(trained.path), found) if trained.kind == "tflite" else found
+
+
+def _signed(file: Path, signature: Signature) -> Signature:
+    """The signature; of a file without any, the one that it would be given."""
+    if signature.key:
+        return signature
+    return summarise(ensure_signature(file.read_bytes()), where=str(file)).signatures[0]
+
+
+def _renamed(own: Signature, wanted: Signature) -> tuple[TensorSpec, ...]:
+    """The inputs as samples are given for them, by the wanted names where they are the same."""
+    names = _matched(own.inputs, wanted.inputs)
+    return tuple(msgspec.structs.replace(one, name=names[one.name]) for one in float_inputs(own))
+
+
+def _listed(inputs: Sequence[TensorSpec]) -> str:
+    return ", ".join(f"{one.name!r} {one.dtype} {source.shape_text(one)}" for one in inputs)
