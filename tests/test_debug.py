@@ -309,7 +309,7 @@ def test_a_file_that_convert_would_refuse_is_debugged(tmp_path: Path, source: st
         (["{model}", "--calibration", "{source}", "--to", "int9"], 2, "did you mean 'int8'"),
         (["{model}", "--calibration", "{source}", "--to", "int8,dynamic"], 2, "one recipe at a"),
         (["{model}", "--calibration", "{source}", "--layer", "nt/first=int8"], 2, "no layer fits"),
-        (["{quantised}", "--calibration", "{source}"], 3, "quantised already"),
+        (["{quantised}", "--calibration", "{source}"], 3, "quantized already"),
         (["--help"], 0, "MODEL is anything that `convert` takes"),
     ],
 )

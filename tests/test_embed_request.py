@@ -66,11 +66,11 @@ def test_a_value_that_an_option_does_not_have_is_refused(tmp_path):
             embed(int8_tiny(tmp_path), "c", tmp_path / "o", options={name: "perhaps"})
 
 
-def test_a_model_without_its_manifest_is_refused(tmp_path):
+def test_a_manifest_that_is_not_there_is_refused(tmp_path):
     file = int8_tiny(tmp_path)
     file.with_suffix(".json").unlink()
-    with pytest.raises(InputRefused, match=r"has no manifest[\s\S]*edgeconv convert"):
-        request(file, tmp_path)
+    with pytest.raises(InputRefused, match=r"tiny\S*\.json does not exist"):
+        request(file.with_suffix(".json"), tmp_path)
 
 
 def test_a_model_edited_after_conversion_is_refused(tmp_path):

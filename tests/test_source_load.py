@@ -228,7 +228,7 @@ def test_a_tflite_file_has_its_own_signatures(tmp_path):
 def test_only_a_quantised_tflite_is_refused_as_quantised(tmp_path):
     refuse_quantized(load(write_tflite(tmp_path / "float.tflite")))
     refuse_quantized(load(write_plain(tmp_path / "net")))
-    with pytest.raises(InputRefused, match=r"int8\.tflite is quantised already"):
+    with pytest.raises(InputRefused, match=r"int8\.tflite is quantized already"):
         refuse_quantized(load(write_tflite(tmp_path / "int8.tflite", int8_model())))
 
 

@@ -74,7 +74,8 @@ def command(ctx: click.Context, /, directory: Path, **options: Any) -> None:
     """Write what TARGET needs of ARTIFACT into a directory of your project.
 
     ARTIFACT is a .tflite that `edgeconv convert` published, with its manifest beside it, or the
-    directory that it is in. The model, accessors with its names, shapes, scales and labels, golden
+    directory that it is in; or any other .tflite, of which only what is in the file is known.
+    The model, accessors with its names, shapes, scales and labels, golden
     vectors and a self-test are written; what is up to date is left alone, and no file that
     edgeconv did not write is touched.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from click.core import ParameterSource
 
 from edgeconv.cli.chosen import Chosen, explained
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import click
 
     from edgeconv.config.file import ModelTable
-    from edgeconv.nouns import Conversion, Report
+    from edgeconv.nouns import Budget, Conversion, Report
 
 _BENCH, _CONVERT = "bench", "convert"
 # These change no result, or are places: what is there counts by its content.
@@ -50,8 +51,10 @@ class Jobs:
         return self._chosen.directory(self.config.models[name], _BENCH)
 
     def _job(self, model: ModelTable) -> Job:
-        with explained(self.config, model, _CONVERT):
-            converting = self._chosen.converting(model)
+        converting = None
+        if (ready := self._ready_made(model)) is None:
+            with explained(self.config, model, _CONVERT):
+                converting = self._chosen.converting(model)
         # For its options: the files are known when they are made.
         with explained(self.config, model, _BENCH):
             measuring = self._chosen.context(model, _BENCH, ["--", model.source])
@@ -60,6 +63,9 @@ class Jobs:
         def convert() -> Conversion:
             from edgeconv.cli.convert import convert_of
 
+            if converting is None:
+                assert ready is not None
+                return ready
             return convert_of(converting, self._on_progress)
 
         def bench(files: Sequence[Path], baseline: str = "") -> Report:
@@ -74,18 +80,54 @@ class Jobs:
         return Job(
             name=model.name,
             source=model.source,
-            budget=model.budget,
+            budget=_of_recipe(model.budget, ready) if ready else model.budget,
             convert=convert,
             bench=bench,
-            settings={_CONVERT: settings(converting), _BENCH: settings(measuring)},
+            settings={
+                **({_CONVERT: settings(converting)} if converting else {}),
+                _BENCH: settings(measuring),
+            },
             bench_checkpoint=bench_checkpoint if model.checkpoint else None,
             checkpoint=model.checkpoint,
             baseline=options["baseline"] or "",
-            calibration=_calibration(converting),
-            training=converting.params["training"],
+            calibration=_calibration(converting) if converting else (),
+            training=converting.params["training"] if converting else "",
             test=options["data_source"] or "",
             slices=model.slices,
         )
+
+    def _ready_made(self, model: ModelTable) -> Conversion | None:
+        """The source of a model itself, where it is quantized already; None for any other.
+
+        Raises `UsageError` for options that would convert it.
+        """
+        from edgeconv.errors import InputRefused, UsageError
+        from edgeconv.nouns import Conversion
+        from edgeconv.source import ready_made
+
+        if not model.source.lower().endswith(".tflite"):
+            return None
+        try:
+            found = ready_made(model.source)
+        except InputRefused:
+            return None  # The conversion says what is wrong with it.
+        if found.recipe.name in ("float32", "float16"):
+            return None
+        own = ("model", model.name, _CONVERT)
+        if self.config.written.has(*own):
+            raise UsageError(
+                f"model {model.name!r} is quantized already, so nothing is converted",
+                hint="remove its table for convert, or name the float model as its source",
+                place=self.config.origin(*own),
+            )
+        return Conversion(directory=str(Path(model.source).parent), artifacts=(found,))
+
+
+def _of_recipe(budget: Budget, ready: Conversion) -> Budget:
+    """The limits for what is there, without those of recipes that nothing is converted to."""
+    made = {one.recipe.name for one in ready.artifacts}
+    fitting = {name: limits for name, limits in budget.recipe.items() if name in made}
+    return msgspec.structs.replace(budget, recipe=fitting)
 
 
 def settings(context: click.Context) -> dict[str, Any]:

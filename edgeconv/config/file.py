@@ -25,7 +25,8 @@ _BUDGET = "budget"
 _SLICE_LIMIT = "max-slice-drop"
 # What a [model.NAME] has beside tables, and what stands there.
 MODEL_KEYS = {
-    "source": "The trained model: a SavedModel, a .keras or .h5 file, or a float .tflite.",
+    "source": "The trained model: a SavedModel, a .keras or .h5 file, or a float .tflite. A "
+    ".tflite that is quantized already is not converted, but measured and judged as it is.",
     "checkpoint": "The stage before `source`, such as the Keras file it was exported from; it is "
     "measured too.",
     "slices": "A text file with the slice of each test sample, a line each.",

@@ -16,7 +16,7 @@ from edgeconv.tflite.metadata import Image, ModelMetadata, TensorMetadata, ends,
 
 if TYPE_CHECKING:
     from edgeconv.embed.interface import Embedding, Port
-    from edgeconv.nouns import Preprocessing
+    from edgeconv.nouns import Artifact, Preprocessing
 
 LABELS_FILE = "labels.txt"
 
@@ -32,7 +32,7 @@ def shipped_model(embedding: Embedding) -> bytes:
     inputs, outputs = ends(data)
     metadata = ModelMetadata(
         name=embedding.name,
-        description=f"Converted to {embedding.artifact.recipe.name} by edgeconv.",
+        description=_description(embedding.artifact),
         inputs=tuple(_input(name, named.get(name)) for name in inputs),
         outputs=tuple(
             TensorMetadata(name=name, labels=LABELS_FILE if name == labelled else "")
@@ -41,6 +41,11 @@ def shipped_model(embedding: Embedding) -> bytes:
     )
     labels = {LABELS_FILE: _labels_text(embedding)} if embedding.labels else {}
     return with_metadata(data, metadata, labels)
+
+
+def _description(artifact: Artifact) -> str:
+    # Only what edgeconv made has a key.
+    return f"Converted to {artifact.recipe.name} by edgeconv." if artifact.key else ""
 
 
 def _labels_text(embedding: Embedding) -> bytes:

@@ -84,7 +84,10 @@ def perform(
         model_sha256=embedding.sha256,
         files=listed(files),
         options=request.options,
-        notes=module.notes(embedding) if hasattr(module, "notes") else (),
+        notes=(
+            *request.published.notes,
+            *(module.notes(embedding) if hasattr(module, "notes") else ()),
+        ),
     )
     waiting = f"waiting for another run that writes in {request.directory}"
     write_embedding(request.directory, files, embedded, on_wait=lambda: on_progress(waiting))

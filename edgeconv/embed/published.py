@@ -1,4 +1,4 @@
-"""The published .tflite that is embedded: checked against its manifest."""
+"""The .tflite that is embedded: checked against its manifest, or described by itself."""
 
 from __future__ import annotations
 
@@ -9,14 +9,25 @@ import msgspec
 from edgeconv.errors import InputRefused
 from edgeconv.nouns import Artifact
 from edgeconv.store import read_noun, refuse_pointer, sha256_file
+from edgeconv.source import ready_made
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """A .tflite and its manifest, which belong together."""
+    """A .tflite and its manifest, which belong together; without one, `manifest` is the model."""
 
     artifact: Artifact
     model: Path
     manifest: Path
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not known of a model without a manifest."""
+        if self.manifest != self.model:
+            return ()
+        return (
+            f"{self.model.name} has no manifest, so edgeconv did not make it, or not here: it was "
+            "never compared with a float model, and its preprocessing is not known",
+        )
 
     @property
     def portable(self) -> Artifact:
@@ -52,19 +63,18 @@ def _is_manifest(path: Path) -> bool:
 def find_published(path: str | Path) -> Published:
     """The artifact at `path`: the .tflite that `convert` published, its manifest, or a directory.
 
-    A directory must hold one only.
+    A directory must hold one only. A .tflite without a manifest is described by what is in it.
 
-    Raises `InputRefused` where one of the two is missing, or they do not belong together.
+    Raises `InputRefused` where there is no .tflite, or its manifest is of another.
     """
     given = published_file(Path(path))
     manifest = given if given.suffix == ".json" else given.with_suffix(".json")
     if given.suffix != ".json" and not given.is_file():
         raise InputRefused(f"{given} does not exist", hint="give what `edgeconv convert` published")
     if not manifest.is_file():
-        raise InputRefused(
-            f"{given} has no manifest: {manifest.name} is not beside it",
-            hint="publish it with `edgeconv convert`, which takes a float .tflite too",
-        )
+        if given.suffix == ".json":
+            raise InputRefused(f"{given} does not exist", hint="give the .tflite")
+        return Published(artifact=ready_made(given), model=given, manifest=given)
     artifact = read_noun(manifest, Artifact, what="manifest")
     model = manifest.parent / artifact.file
     if given.suffix != ".json" and model.name != given.name:

@@ -122,7 +122,6 @@ def _trained_row(run: Bench, one: Entrant, model: SourceModel) -> Measurement:
 def _artifact_row(run: Bench, one: Entrant) -> Measurement:
     assert one.subject is not None
     content = one.subject.file.read_bytes()
-    artifact = one.subject.artifact
     return Measurement(
         name=one.name,
         role="artifact",
@@ -130,7 +129,7 @@ def _artifact_row(run: Bench, one: Entrant) -> Measurement:
         sha256=one.subject.sha256,
         size_bytes=len(content),
         gzip_size_bytes=len(gzip.compress(content, mtime=0)),
-        recipe=artifact.recipe.name if artifact else None,
+        recipe=one.subject.recipe,
         group=one.subject.group,
         latency=_latency(run, one),
         peak_memory_bytes=memory_bytes_of(one.timed),

@@ -20,7 +20,8 @@ from edgeconv.nouns import (
     TrainingRecord,
 )
 from edgeconv.store import read_noun, sha256_file
-from edgeconv.tflite import summarise
+from edgeconv.tflite import is_quantized, summarise
+from edgeconv.tflite.precision import looks_like
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """A .tflite to measure; `artifact` is None where it has no manifest.
 
+    `recipe` is what it was made by, or looks like where it is quantized; None of other files.
     `group` tells its directory from the others, "" where names are unique without it.
     """
 
@@ -37,6 +39,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     signature: Signature
     artifact: Artifact | None
+    recipe: RecipeName | None = None
     group: str = ""
 
 
@@ -125,9 +128,17 @@ def _subject(file: Path, key: str | None) -> Subject:
         )
     one = artifact is not None and len(artifact.signatures) == 1 and key is None
     chosen = artifact.signature.key if artifact and one else source.chosen_signature(model, key).key
-    summary = summarise(file.read_bytes(), where=str(file))
-    signature = next(s for s in summary.signatures if s.key == chosen)
-    return Subject(name=file.stem, file=file, sha256=sha256, signature=signature, artifact=artifact)
+    content = file.read_bytes()
+    summary = summarise(content, where=str(file))
+    like = looks_like(content, where=str(file)) if is_quantized(summary) else None
+    return Subject(
+        name=file.stem,
+        file=file,
+        sha256=sha256,
+        signature=next(s for s in summary.signatures if s.key == chosen),
+        artifact=artifact,
+        recipe=artifact.recipe.name if artifact else like,
+    )
 
 
 def find_baseline(

@@ -70,13 +70,20 @@ def refuse_quantized(model: SourceModel) -> None:
     Its rounding errors would be quantised once more, and be taken for the float model's.
     """
     from edgeconv.tflite import is_quantized, summarise
+    from edgeconv.tflite.precision import looks_like
 
     if model.kind != "tflite":
         return
-    if is_quantized(summarise(_content(Path(model.path)), where=model.path)):
+    content = _content(Path(model.path))
+    summary = summarise(content, where=model.path)
+    if is_quantized(summary):
+        recipe = looks_like(content, where=model.path)
+        share = summary.quantized_weight_share
         raise InputRefused(
-            f"{model.path} is quantised already",
-            hint="give the float model that it was made from",
+            f"{model.path} is quantized already, as by the recipe {recipe} ({share:.0%} of its "
+            "weights have 8 bits or less)",
+            hint="convert the float model that it was made from; bench, check and embed take "
+            "this file as it is",
         )
 
 

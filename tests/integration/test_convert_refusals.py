@@ -140,7 +140,7 @@ def test_a_tflite_that_needs_select_tf(convert: Any, zoo: Path) -> None:
 
 def test_a_tflite_that_is_quantised_already(convert: Any, zoo: Path) -> None:
     said = convert(zoo / "by_hand" / "int8.tflite", "--to", "float16")
-    assert_says(said, REFUSED, "int8.tflite is quantised already", "next: give the float model")
+    assert_says(said, REFUSED, "int8.tflite is quantized already", "next: convert the float model")
 
 
 def test_several_signatures_and_none_chosen(convert: Any, zoo: Path) -> None:
