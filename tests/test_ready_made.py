@@ -193,4 +193,4 @@ def test_options_to_convert_what_is_not_converted_are_refused(project: Path) -> 
     done = check(project, 10_000, '[model.download.convert]\nengine = "litert"\n')
     assert done.returncode == 2
     assert "'download' is quantized already, so nothing is converted" in done.stderr
-    assert "edgeconv.toml:" in done.stderr
+    assert "edgeconv.toml, line" in done.stderr

@@ -101,7 +101,7 @@ class Jobs:
 
         Raises `UsageError` for options that would convert it.
         """
-        from edgeconv.errors import InputRefused, UsageError
+        from edgeconv.errors import InputRefused
         from edgeconv.nouns import Conversion
         from edgeconv.source import ready_made
 
@@ -115,10 +115,10 @@ class Jobs:
             return None
         own = ("model", model.name, _CONVERT)
         if self.config.written.has(*own):
-            raise UsageError(
+            raise self.config.written.error(
+                own,
                 f"model {model.name!r} is quantized already, so nothing is converted",
-                hint="remove its table for convert, or name the float model as its source",
-                place=self.config.origin(*own),
+                "remove this table, or name the float model as its source",
             )
         return Conversion(directory=str(Path(model.source).parent), artifacts=(found,))
 
