@@ -27,6 +27,7 @@ from edgeconv.measure.subjects import (
     find_subjects,
     preprocessing_of,
     record_beside,
+    warned,
 )
 from edgeconv.measure.trained import measure_trained
 from edgeconv.nouns import DataIdentity, Report, TrainingRecord
@@ -174,7 +175,7 @@ def _measure(
     if trained is not None and trained.kind != "tflite" and places.serving is None:
         rows.add_trained(*measure_trained(run, trained, names.key))
     entrants = places.entrants(run, trained, subjects, names)
-    rows.notes.extend(names.notes)
+    rows.notes += [*warned(subjects), *names.notes]
     with Watch() as watch:
         time_in_rounds(run, entrants)
         time_batched(run, entrants)

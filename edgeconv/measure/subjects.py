@@ -141,6 +141,16 @@ def _subject(file: Path, key: str | None) -> Subject:
     )
 
 
+def warned(subjects: Sequence[Subject]) -> tuple[str, ...]:
+    """What the conversion warned of, by the subjects' names."""
+    return tuple(
+        f"{one.name}: {warning}"
+        for one in subjects
+        if one.artifact
+        for warning in one.artifact.verification.warnings
+    )
+
+
 def find_baseline(
     subjects: Sequence[Subject], given: str | Path | None
 ) -> tuple[SourceModel | None, tuple[str, ...]]:

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import EdgeconvError
 from edgeconv.nouns import LadderStep
 from edgeconv.quantize.verify import is_mostly_float, made_share
-from edgeconv.stages.judge import judge_all, judge_float, second_opinion, with_ladder
+from edgeconv.stages.judge import (
+    judge_all,
+    judge_float,
+    second_opinion,
+    with_ladder,
+    with_warning,
+)
 from edgeconv.stages.ladder import Rung, first_rung, has_fused_layers, is_curable, next_rung
 from edgeconv.stages.make import start_first_engine
 from edgeconv.stages.prepare import Prepared, prepare
+from edgeconv.stages.sizes import size_warning
 from edgeconv.stages.target import is_asked, prove, verifying_runtime
 
 if TYPE_CHECKING:
@@ -50,11 +57,15 @@ class _Attempt:
 
 @dataclass
 class _Climb:
-    """How far a conversion has come: what is good, and why the rest is not."""
+    """How far a conversion has come: what is good, and why the rest is not.
+
+    `float_bytes` is the size of the first float32 graph that was right.
+    """
 
     good: dict[Recipe, Good] = field(default_factory=dict)
     errors: dict[Recipe, EdgeconvError] = field(default_factory=dict)
     steps: dict[Recipe, tuple[LadderStep, ...]] = field(default_factory=dict)
+    float_bytes: int = 0
 
 
 def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
@@ -87,6 +98,7 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
     _ask_for_more(run, climb)
     if is_asked(run):
         _prove_all(run, climb)
+    _warn_of_sizes(climb)
     return {recipe: climb.good.get(recipe) or climb.errors[recipe] for recipe in recipes}
 
 
@@ -104,6 +116,7 @@ def _tried(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) -> _A
         for recipe in recipes:
             _note_failure(climb, recipe, rung.text, error)
         return None
+    climb.float_bytes = climb.float_bytes or attempt.prepared.float_model.stat().st_size
     for recipe, outcome in attempt.settled.items():
         if isinstance(outcome, EdgeconvError):
             _note_failure(climb, recipe, rung.text, outcome)
@@ -190,3 +203,16 @@ def _prove_all(run: Run, climb: _Climb) -> None:
             climb.errors[recipe] = proven
         else:
             climb.good[recipe] = Good(good.prepared, proven, good.outputs)
+
+
+def _warn_of_sizes(climb: _Climb) -> None:
+    """Say of files that are larger than need be which recipe gave a smaller one."""
+    files = {recipe: good.examined.candidate.file for recipe, good in climb.good.items()}
+    sizes = {recipe.name: file.stat().st_size for recipe, file in files.items()}
+    for recipe, good in tuple(climb.good.items()):
+        unrolled = good.prepared.rung.unroll
+        warning = size_warning(recipe, sizes, climb.float_bytes, unrolled=unrolled)
+        if warning:
+            climb.good[recipe] = Good(
+                good.prepared, with_warning(good.examined, warning), good.outputs
+            )

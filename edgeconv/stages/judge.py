@@ -167,6 +167,13 @@ def with_ladder(examined: Examined, steps: Sequence[LadderStep]) -> Examined:
     )
 
 
+def with_warning(examined: Examined, warning: str) -> Examined:
+    """`examined` with one more warning."""
+    before = examined.verification
+    after = msgspec.structs.replace(before, warnings=(*before.warnings, warning))
+    return msgspec.structs.replace(examined, verification=after)
+
+
 def _verdict(
     candidate: Candidate,
     graph: ExaminedGraph,

@@ -1,0 +1,50 @@
+"""What is said of quantized files that are larger than need be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edgeconv.quantize.recipes import make_recipes
+from edgeconv.stages.sizes import size_warning
+
+if TYPE_CHECKING:
+    from edgeconv.nouns import RecipeName
+
+FLOAT_BYTES = 17_000
+
+
+def said(name: RecipeName, *, unrolled: bool = False, **sizes: int) -> str:
+    (recipe,) = make_recipes([name])
+    by_name = {each.replace("_", "-"): size for each, size in sizes.items()}
+    return size_warning(recipe, by_name, FLOAT_BYTES, unrolled=unrolled)  # type: ignore[arg-type]
+
+
+def test_a_file_larger_than_float32_says_how_much_and_why_and_what_is_smaller() -> None:
+    warning = said("int8", unrolled=True, float32=17_000, dynamic=13_500, int8=489_000)
+    assert warning == (
+        "the file is 28.8 times as large as float32 (489,000 and 17,000 bytes), because its loops "
+        "were unrolled: every step is an operator of its own; dynamic has 13,500 bytes"
+    )
+
+
+def test_without_other_recipes_an_unrolled_file_names_the_one_that_keeps_the_loops() -> None:
+    assert said("int8", unrolled=True, int8=489_000).endswith(
+        "dynamic keeps the loops, and is smaller as a rule"
+    )
+    assert said("int8", int8=20_000).endswith("float32 or float16 serves better")
+
+
+def test_a_file_far_larger_than_one_of_a_cheaper_recipe_is_told_of() -> None:
+    warning = said("int8", dynamic=6_000, int8=16_000)
+    assert warning == "the file is 2.7 times as large as dynamic (16,000 and 6,000 bytes)"
+    assert said("int8", dynamic=6_000, int8=8_000) == ""
+    # float16 is no dearer than dynamic: twice its size is what it is for.
+    assert said("float16", dynamic=4_500, float16=9_000) == ""
+
+
+@pytest.mark.parametrize("size", [16_999, 17_500])
+def test_nothing_is_said_of_smaller_ones_and_of_a_few_bytes(size: int) -> None:
+    assert said("int8", int8=size) == ""
+    assert said("float32", float32=99_000) == ""
