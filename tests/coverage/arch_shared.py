@@ -11,12 +11,12 @@ SHARED = Path(__file__).parents[3] / "shared" / "data"
 SERVING = SHARED / "tf_serving_savedmodels"
 
 
-def hand_gesture(directory: Path, *, name: str, width: int) -> Path:
+def hand_gesture(directory: Path, *, name: str, width: int, suffix: str = ".hdf5") -> Path:
     """A classifier of hand key points, with rows of its own labelled data."""
     table = np.loadtxt(SHARED / "hand_gesture" / f"{name}.csv", delimiter=",")
     order = np.random.RandomState(42).permutation(len(table))[-200:]
     keep(directory, input_1=table[order, 1 : 1 + width].astype(np.float32))
-    return SHARED / "hand_gesture" / f"{name}_classifier.hdf5"
+    return SHARED / "hand_gesture" / f"{name}_classifier{suffix}"
 
 
 def mini_xception(directory: Path, *, name: str) -> Path:

@@ -12,11 +12,13 @@ _CUSTOM = "its operators are custom ones, which no runtime here has"
 
 
 def trained() -> dict[str, Architecture]:
-    """Models that others trained, of older Keras versions."""
+    """Models that others trained with older Keras versions, or converted long ago."""
     table = {}
     for name, width in (("keypoint", 42), ("point_history", 32)):
         build = partial(arch_shared.hand_gesture, name=name, width=width)
         table[f"hand gesture {name}"] = Architecture(build, "shared .hdf5")
+        old = partial(build, suffix=".tflite")
+        table[f"hand gesture {name} before TensorFlow 2.4"] = Architecture(old, "shared .tflite")
     for name in ("fer2013_mini_XCEPTION.102-0.66", "tiny_XCEPTION_KDEF"):
         build = partial(arch_shared.mini_xception, name=name)
         table[name] = Architecture(build, "shared .hdf5")
