@@ -130,14 +130,16 @@ def _subject(file: Path, key: str | None) -> Subject:
     chosen = artifact.signature.key if artifact and one else source.chosen_signature(model, key).key
     content = file.read_bytes()
     summary = summarise(content, where=str(file))
-    like = looks_like(content, where=str(file)) if is_quantized(summary) else None
+    recipe = artifact.recipe.name if artifact else None
+    if recipe is None and is_quantized(summary):
+        recipe = looks_like(content, where=str(file))
     return Subject(
         name=file.stem,
         file=file,
         sha256=sha256,
         signature=next(s for s in summary.signatures if s.key == chosen),
         artifact=artifact,
-        recipe=artifact.recipe.name if artifact else like,
+        recipe=recipe,
     )
 
 

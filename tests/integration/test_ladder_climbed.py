@@ -115,6 +115,22 @@ def test_the_table_shows_what_failed_and_what_cured_it(printed: str) -> None:
     assert f"good, {UNROLLED}, quantized with ai-edge-quantizer" in lines
 
 
+def test_a_file_that_unrolling_made_larger_says_so_and_names_a_smaller_one(
+    printed: str, place: Path
+) -> None:
+    made = {name: manifest(place, name) for name in ("float32", "dynamic", "int8")}
+    sizes = {name: one.size_bytes for name, one in made.items()}
+    assert sizes["int8"] > 2 * sizes["float32"]
+    (warning,) = made["int8"].verification.warnings
+    assert f"times as large as float32 ({sizes['int8']:,} and {sizes['float32']:,} bytes)" in (
+        warning
+    )
+    assert "its loops were unrolled" in warning
+    assert f"dynamic has {sizes['dynamic']:,} bytes" in warning
+    assert "times as large as float32" in printed
+    assert made["dynamic"].verification.warnings == ()
+
+
 def test_the_unrolled_layer_answers_as_the_loop(printed: str, place: Path) -> None:
     steps = np.load(place / "steps.npz")["steps"]
     files = {name: place / "lstm" / f"lstm.{name}.tflite" for name in ("float32", "int8")}
