@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.measure.beside import float_latency
 from edgeconv.statistics.enough import normal_quantile
 from edgeconv.statistics.rounds import median_interval, ratio_bounds
 
@@ -35,7 +34,7 @@ def latency_ratio(asked: Asked, row: Measurement, report: Report) -> Finding | Q
     """The median time over that of the float32 .tflite in the same runtime, by rounds."""
     if row.latency is None or row.latency_ratio is None or not math.isfinite(row.latency_ratio):
         return asked.missing("it was not timed beside a float32 .tflite")
-    other = float_latency(row, report.measurements)
+    other = row.float_latency(report.measurements)
     if other is row.latency:
         return asked.plain(row.latency_ratio)
     if other is None or len(other.rounds_us) != len(row.latency.rounds_us):

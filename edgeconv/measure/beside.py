@@ -14,7 +14,7 @@ from edgeconv.statistics.paired import paired_difference, paired_mean_difference
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.nouns import Accuracy, Artifact, Latency, Measurement
+    from edgeconv.nouns import Accuracy, Artifact, Measurement
 
 _LEAST_SAMPLES = 2
 
@@ -23,7 +23,7 @@ def beside(
     row: Measurement, baseline: Measurement | None, rows: Sequence[Measurement]
 ) -> Measurement:
     """The row with what it is beside the trained model and beside the float32 .tflite."""
-    floating = float_latency(row, rows)
+    floating = row.float_latency(rows)
     ratio = row.latency.p50_us / floating.p50_us if row.latency and floating else None
     interval = None
     if row.latency and floating and floating is not row.latency:
@@ -59,17 +59,6 @@ def drop_of(before: Accuracy, after: Accuracy) -> tuple[float, tuple[float, floa
         return better.value - worse.value, None
     drop, low, high = paired_mean_difference(better.per_sample, worse.per_sample)
     return drop, (low, high)
-
-
-def float_latency(row: Measurement, rows: Sequence[Measurement]) -> Latency | None:
-    """The time of the float32 .tflite in the same runtime: that of its own directory, else any."""
-    floats = [
-        one
-        for one in rows
-        if one.recipe == "float32" and one.latency and one.runtime == row.runtime
-    ]
-    floats.sort(key=lambda one: one.group != row.group)
-    return floats[0].latency if floats else None
 
 
 def compared(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from edgeconv.nouns.conversion import Artifact, Distance, RecipeName
 from edgeconv.nouns.judging import Verdict
 from edgeconv.nouns.model import Noun, Result
 from edgeconv.nouns.samples import DataIdentity
 from edgeconv.nouns.training import TrainingRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Latency(Noun, kw_only=True, frozen=True):
@@ -156,6 +159,16 @@ class Measurement(Noun, kw_only=True, frozen=True):
     fixed: int | None = None
     broken: int | None = None
     error: str = ""
+
+    def float_latency(self, rows: Iterable[Measurement]) -> Latency | None:
+        """The time of the float32 .tflite in the same runtime: of this directory, else of any."""
+        floats = [
+            one
+            for one in rows
+            if one.recipe == "float32" and one.latency and one.runtime == self.runtime
+        ]
+        floats.sort(key=lambda one: one.group != self.group)
+        return floats[0].latency if floats else None
 
 
 class Comparison(Noun, kw_only=True, frozen=True):
