@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+from tiny_tflite import Graph, packed
 
+from edgeconv import bench, convert
+from edgeconv.measure.measuring import Measuring
 from edgeconv.quantize.recipes import make_recipes
+from edgeconv.report.text import conversion_table
+from edgeconv.runtimes.interface import Timing
+from edgeconv.stages import Execution
 from edgeconv.stages.sizes import size_warning
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from edgeconv.nouns import RecipeName
 
 FLOAT_BYTES = 17_000
@@ -48,3 +57,31 @@ def test_a_file_far_larger_than_one_of_a_cheaper_recipe_is_told_of() -> None:
 def test_nothing_is_said_of_smaller_ones_and_of_a_few_bytes(size: int) -> None:
     assert said("int8", int8=size) == ""
     assert said("float32", float32=99_000) == ""
+
+
+def test_the_warning_is_in_the_manifest_and_among_the_notes_of_bench(tmp_path: Path) -> None:
+    """A dense layer of one input: a scale and a zero point for each weight are three times it."""
+    graph = Graph()
+    x = graph.tensor("x", (1, 1), "float32", dynamic=True)
+    weights = np.random.default_rng(4).normal(size=(1024, 1)).astype(np.float32)
+    w = graph.tensor("w", weights.shape, "float32", data=weights)
+    y = graph.tensor("y", (1, 1024), "float32", dynamic=True)
+    graph.operator("FULLY_CONNECTED", [x, w, -1], [y])
+    signed = graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))
+    (tmp_path / "thin.tflite").write_bytes(packed(signed))
+    done = convert(
+        tmp_path / "thin.tflite",
+        tmp_path / "out",
+        ["float32", "dynamic"],
+        execution=Execution(use_cache=False),
+    )
+    floating, dynamic = done.artifacts
+    assert dynamic.size_bytes > 2 * floating.size_bytes
+    (warning,) = dynamic.verification.warnings
+    assert warning.startswith(
+        f"the file is {dynamic.size_bytes / floating.size_bytes:.1f} times as large as float32"
+    )
+    assert "times as large as float32" in conversion_table(done)
+    quick = Measuring(rounds=1, timing=Timing(warmup=1, repeats=3, seconds=0.1))
+    report = bench([tmp_path / "out"], measuring=quick)
+    assert f"dynamic: {warning}" in report.notes
