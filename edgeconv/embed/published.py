@@ -8,8 +8,8 @@ import msgspec
 
 from edgeconv.errors import InputRefused
 from edgeconv.nouns import Artifact
-from edgeconv.store import read_noun, refuse_pointer, sha256_file
 from edgeconv.source import ready_made
+from edgeconv.store import read_noun, refuse_pointer, sha256_file
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
