@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SERVING = "serving_default"
+# Raised where the same sources come to give other files, or other names in them.
+REVISION = 2
 ALL_SIGNATURES = "all"
 
 
@@ -77,6 +79,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         asked = self.asked
         return hash_of(
             "float",
+            REVISION,
             self.model.sha256,
             asked.signatures,
             asked.batch,

@@ -25,7 +25,7 @@ from edgeconv.errors import (
     WorkerTimedOut,
 )
 from edgeconv.nouns import Signature, TensorSpec
-from edgeconv.plan import Asked, Plan, make_plan, resolve
+from edgeconv.plan import REVISION, Asked, Plan, make_plan, resolve
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.stages.ladder import dynamic_notes, first_rung, is_curable, next_rung
 from edgeconv.stages.prepare import Part, Prepared
@@ -220,6 +220,15 @@ def test_samples_for_an_unknown_signature_are_refused(plan, tmp_path):
 )
 def test_what_changes_the_float_graph_changes_its_key(changed, plan):
     assert plan(**changed).float_key != plan().float_key
+
+
+def test_what_the_code_makes_otherwise_is_made_again(plan, monkeypatch):
+    made = plan()
+    (recipe,) = make_recipes(["float32"])
+    float_key, artifact_key = made.float_key, made.key(recipe)
+    monkeypatch.setattr("edgeconv.plan.REVISION", REVISION + 1)
+    assert made.float_key != float_key
+    assert made.key(recipe) != artifact_key
 
 
 # The command line

@@ -14,6 +14,7 @@ from edgeconv.embed.request import RECORD, embedded_already
 from edgeconv.embed.writing import JOURNAL
 from edgeconv.errors import OutputRefused, ToolFailed, UsageError
 from edgeconv.nouns import Built
+from edgeconv.plan import REVISION
 from edgeconv.store import hash_of, locked, tool_versions, writable_directory
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Step:
     @property
     def key(self) -> str:
         """The hash of the options and of the tools' versions."""
-        return hash_of("build", dict(self.options), tool_versions())
+        return hash_of("build", REVISION, dict(self.options), tool_versions())
 
     @property
     def stamp_file(self) -> Path:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import OutputRefused
 from edgeconv.store import locked, scratch_directory
+from edgeconv.tf.ends import arranged, inputs_of, keras_of, output_names, served_shape, structured
 from edgeconv.tf.shapes import FixedShapes
 
 if TYPE_CHECKING:
@@ -128,19 +129,46 @@ def _copy_tree(source: Path, target: str) -> None:
 def _save(model: Any, directory: Path) -> None:
     """Write the SavedModel and the Keras file of a model into a directory."""
     import tensorflow as tf
-    import tf_keras
 
     saved_model = str(directory / _SAVED_MODEL)
     try:
-        if isinstance(model, tf_keras.Model):
+        if keras_of(model).__name__ == "tf_keras":
             export_inference(model, saved_model)
         else:
-            model.export(saved_model, format="tf_saved_model", verbose=False)
+            export_keras(model, saved_model)
         model.save(str(directory / _KERAS_FILE))
     except tf.errors.OpError as error:
         # TensorFlow writes the variables by itself, and says so by its own errors.
         raise OutputRefused(f"cannot write {directory.parent}: {error.message}") from error
     (directory / _SAVED_MODEL).chmod(0o755)
+
+
+def export_keras(model: Any, directory: str, fixed: FixedShapes = FixedShapes()) -> None:
+    """Write a Keras 3 model as a SavedModel, as its own `export` does, but for two things.
+
+    The outputs go by the names of `output_names`, where Keras numbers them; and it is traced
+    with the shapes of `fixed`. Raises `InputRefused` where the model does not take these, and
+    ValueError or TypeError for what Keras cannot export.
+    """
+    import keras
+
+    def spec(name: str, tensor: Any) -> Any:
+        shape = tuple(fixed.of(name, served_shape(model, tensor)))
+        return keras.InputSpec(dtype=tensor.dtype, shape=shape, name=name)
+
+    names = output_names(model)
+
+    def serve(inputs: Any) -> Any:
+        outputs = model(inputs)
+        if not names:
+            return outputs
+        return dict(zip(names, keras.tree.flatten(outputs), strict=True))
+
+    specs = [spec(name, tensor) for name, tensor in inputs_of(model).items()]
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    archive.add_endpoint("serve", serve, input_signature=[structured(model, specs)])
+    archive.write_out(directory, verbose=False)
 
 
 def export_inference(model: Any, directory: str) -> None:
@@ -164,16 +192,14 @@ def inference(model: Any, fixed: FixedShapes = FixedShapes()) -> Any:
     import tensorflow as tf
 
     def spec(name: str, tensor: Any) -> Any:
-        shape = fixed.of(name, tensor.shape)
+        shape = fixed.of(name, served_shape(model, tensor))
         return tf.TensorSpec(shape, tensor.dtype, name=name)
 
-    names = list(model.input_names)
-    specs = {name: spec(name, one) for name, one in zip(names, model.inputs, strict=True)}
+    specs = {name: spec(name, tensor) for name, tensor in inputs_of(model).items()}
 
     def serve(**inputs: Any) -> dict[str, Any]:
-        values = [inputs[name] for name in names]
-        outputs = model(values[0] if len(values) == 1 else values, training=False)
-        return dict(zip(model.output_names, tf.nest.flatten(outputs), strict=True))
+        outputs = model(arranged(model, inputs), training=False)
+        return dict(zip(output_names(model), tf.nest.flatten(outputs), strict=True))
 
     return tf.function(serve).get_concrete_function(**specs)
 

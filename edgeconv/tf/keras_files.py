@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import ConversionRefused, InputRefused
 from edgeconv.nouns import LadderStep
-from edgeconv.tf.export import inference
+from edgeconv.tf.ends import inputs_of, refuse_names
+from edgeconv.tf.export import export_keras, inference
 from edgeconv.tf.shapes import FixedShapes
 
 if TYPE_CHECKING:
@@ -24,7 +25,15 @@ _UNKNOWN_CLASS = re.compile(
 # A layer whose function is stored as bytecode, and such a function by itself.
 _CODE_CLASSES = frozenset({"Lambda", "__lambda__"})
 # All that the loaders raise for a model they cannot build.
-_LOAD_ERRORS = (ValueError, TypeError, AttributeError, KeyError, OSError, ImportError)
+_LOAD_ERRORS = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    OSError,
+    ImportError,
+)
 
 
 def load(path: str, kind: SourceKind) -> tuple[Any, tuple[LadderStep, ...]]:
@@ -138,10 +147,12 @@ def export(
     batch. Raises `InputRefused`.
     """
     model, loaders = load(path, kind)
-    if not getattr(model, "inputs", None):
+    if not inputs_of(model):
         raise InputRefused(
-            f"{path}: the model has never been called, so its input shape is not known",
-            hint="call it on a batch before saving, or export a SavedModel with a signature",
+            f"{path}: Keras does not know the shape of its inputs: it was never called, or is "
+            "code of its own, or a Sequential of several inputs",
+            hint="build it with an Input, or call it on a batch, before saving; or export a "
+            "SavedModel with a signature",
         )
     if loaders[-1].attempt == "keras":
         _export(model, path, target, fixed)
@@ -151,26 +162,14 @@ def export(
 
 
 def _export(model: Any, path: str, target: str, fixed: FixedShapes) -> None:
-    signature = [_input_specs(model, fixed)] if fixed.fixes else None
     try:
-        model.export(target, format="tf_saved_model", verbose=False, input_signature=signature)
+        export_keras(model, target, fixed)
     except (ValueError, TypeError) as error:
-        # It leaves the batch open where it can, which a stateful layer does not take.
+        refuse_names(path, model)
         raise ConversionRefused(
             f"{path} cannot be exported by Keras 3: {_reason(error)}",
             hint="export it as a SavedModel where it was trained, and convert that",
         ) from error
-
-
-def _input_specs(model: Any, fixed: FixedShapes) -> Any:
-    """The specs of a Keras 3 model's inputs, in the structure that it is called with."""
-    import keras
-
-    def spec(tensor: Any) -> Any:
-        shape = tuple(fixed.of(tensor.name, tensor.shape))
-        return keras.InputSpec(dtype=tensor.dtype, shape=shape, name=tensor.name)
-
-    return keras.tree.map_structure(spec, model.input)
 
 
 def _export_legacy(model: Any, target: str, fixed: FixedShapes) -> None:
@@ -196,5 +195,7 @@ def _refused(path: str, loaders: str, error: Exception) -> InputRefused:
 
 
 def _reason(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
+    # Keras puts a sentence of its own before that of the layer that failed, and sets it bold.
+    text = re.sub(r"^Exception encountered.*|\x1b\[\d*m", "", str(error))
+    lines = [line for line in text.splitlines() if line.strip()]
     return lines[0].strip()[:300] if lines else type(error).__name__

@@ -133,8 +133,8 @@ def test_a_keras_file_has_the_names_of_its_export(tmp_path):
     options = {"kind": "keras", "signature": None}
     job = job_for(tmp_path / "model.keras", tmp_path, {"feature": values}, **options)
     run, outputs = ran(job, tmp_path)
-    assert (run.loader, run.names, run.evaluation_batch) == ("keras", ("output_0",), 3)
-    np.testing.assert_allclose(outputs["output_0"], model(values), rtol=1e-5, atol=1e-6)
+    assert (run.loader, run.names, run.evaluation_batch) == ("keras", ("score",), 3)
+    np.testing.assert_allclose(outputs["score"], model(values), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file:UserWarning")

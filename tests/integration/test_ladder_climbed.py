@@ -202,13 +202,13 @@ def test_a_layer_that_counts_its_random_numbers_has_them_left_out(
     )
 
 
-def test_a_stateful_layer_that_keras_does_not_export_is_cured_by_its_own_batch(
+def test_a_stateful_layer_keeps_the_batch_that_it_has_a_state_for(
     brought: Path, place: Path
 ) -> None:
     made = Made(convert(brought / "stateful.keras", place / "stateful", ["float32"]))
     artifact = made["float32"]
-    assert attempts(artifact.ladder) == [("as it is", False), (FIXED, True)]
-    assert "cannot be exported by Keras 3" in artifact.ladder[0].failed
+    assert artifact.ladder == ()
+    assert artifact.signature.inputs[0].shape == (1, 5, 8)
     assert any("keeps its state between invokes" in w for w in artifact.verification.warnings)
 
 

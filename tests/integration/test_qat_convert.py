@@ -92,6 +92,8 @@ def test_qat_is_published_beside_int8_as_integers_and_with_its_training(both):
     assert {layer.name: layer.treatment for layer in record.layers}["conv"] != "float"
     assert record.seconds > record.training.seconds > 0
     assert artifact(conversion, "int8").qat is None
+    names = {spec.name for one in conversion.artifacts for spec in one.signature.outputs}
+    assert names == {"scores"}
 
 
 def test_its_file_computes_what_was_trained(both):

@@ -317,22 +317,38 @@ def test_under_parameter_servers_the_accuracy_is_similar(loop, small, alone, tmp
 
 
 KERAS_3 = ("from tf_keras", "from keras")
+MULTIWORKER = {"strategy": "multiworker", "workers": 2}
+
+
+def as_sequential(library):
+    """What to replace in the small module so that it builds the same layers as a Sequential."""
+    return (
+        ("from tf_keras import Model", f"from {library} import Sequential"),
+        ("    h = layers.Dense(8", "    h = (layers.Dense(8"),
+        ('activation="relu")(x)', 'activation="relu"))'),
+        ("return Model(x, ", "return Sequential([x, h, "),
+        ('name="class")(h))', 'name="class")])'),
+    )
 
 
 @pytest.mark.parametrize(
-    ("loop", "distribution"),
+    ("model", "loop", "distribution"),
     [
-        ("custom", {}),
-        pytest.param("fit", {}, marks=pytest.mark.slow),
-        pytest.param("fit", {"strategy": "mirrored"}, marks=pytest.mark.slow),
-        pytest.param("custom", {"strategy": "mirrored"}, marks=pytest.mark.slow),
-        pytest.param("custom", {"strategy": "multiworker", "workers": 2}, marks=pytest.mark.slow),
+        pytest.param("functional", "custom", {}, marks=pytest.mark.slow),
+        pytest.param("functional", "fit", {}, marks=pytest.mark.slow),
+        pytest.param("functional", "fit", {"strategy": "mirrored"}, marks=pytest.mark.slow),
+        pytest.param("functional", "custom", {"strategy": "mirrored"}, marks=pytest.mark.slow),
+        pytest.param("functional", "custom", MULTIWORKER, marks=pytest.mark.slow),
+        ("sequential", "custom", {}),
+        pytest.param("sequential", "fit", {"strategy": "mirrored"}, marks=pytest.mark.slow),
+        pytest.param("sequential", "custom", MULTIWORKER, marks=pytest.mark.slow),
     ],
 )
-def test_a_keras_3_model_trains_the_same(loop, distribution, modules, alone, tmp_path):
+def test_a_keras_3_model_trains_the_same(model, loop, distribution, modules, alone, tmp_path):
     import keras
 
-    record = trained(written(modules, "keras_3", KERAS_3), tmp_path, loop=loop, **distribution)
+    changes = as_sequential("keras") if model == "sequential" else (KERAS_3,)
+    record = trained(written(modules, "keras_3", *changes), tmp_path, loop=loop, **distribution)
     assert [epoch.metrics["loss"] for epoch in record.epochs] == pytest.approx(
         [epoch.metrics["loss"] for epoch in alone.epochs], rel=1e-4
     )
@@ -342,8 +358,28 @@ def test_a_keras_3_model_trains_the_same(loop, distribution, modules, alone, tmp
 
     call = tf.saved_model.load(record.saved_model).signatures["serving_default"]
     rows = np.eye(4, dtype="f")
-    (answer,) = call(x=rows).values()
-    np.testing.assert_allclose(model.predict(rows, verbose=0), answer.numpy(), rtol=1e-5)
+    answers = call(x=rows)
+    assert list(answers) == ["class"]
+    np.testing.assert_allclose(model.predict(rows, verbose=0), answers["class"].numpy(), rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.parametrize("loop", ["custom", "fit"])
+def test_a_sequential_goes_on_from_its_checkpoint(library, loop, modules, tmp_path):
+    module = written(modules, f"sequential_{library}", *as_sequential(library))
+    kept = {"checkpoints": str(tmp_path / "kept")}
+    first = trained(module, tmp_path / "out", loop=loop, epochs=1, places=kept)
+    second = trained(module, tmp_path / "out", loop=loop, places=kept)
+    assert second.resumed_at == (7,)
+    assert second.epochs[0] == first.epochs[0]
+    assert second.epochs[1].metrics["loss"] < first.epochs[0].metrics["loss"]
+
+
+def test_names_that_a_graph_cannot_have_are_refused_before_the_training(modules, tmp_path):
+    named = ('name="class"', 'name="die Klasse"')
+    with pytest.raises(InputRefused, match="does not take these names of layers: 'die Klasse'"):
+        trained(written(modules, "named", KERAS_3, named), tmp_path)
 
 
 @pytest.mark.slow

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused, VerificationFailed
-from edgeconv.tf.qat.graph import Use, graph_of, walk
+from edgeconv.tf.ends import graph_of, structured
+from edgeconv.tf.qat.graph import Use, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,11 +100,7 @@ def _batches(flat: Flat, arrays: dict[str, Any]) -> Iterator[list[Any]]:
 def _outputs(model: Any, batch: list[Any]) -> list[Any]:
     import tensorflow as tf
 
-    structure = getattr(graph_of(model), "_inputs_struct", None)
-    given = batch[0] if len(batch) == 1 else batch
-    if structure is not None:
-        given = tf.nest.pack_sequence_as(structure, batch)
-    return [one.numpy() for one in tf.nest.flatten(model(given, training=False))]
+    return [one.numpy() for one in tf.nest.flatten(model(structured(model, batch), training=False))]
 
 
 def _difference(original: Any, other: Any) -> float:

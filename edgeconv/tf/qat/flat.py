@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.errors import InputRefused
+from edgeconv.tf.ends import graph_of, inputs_of, output_names, served_shape
 from edgeconv.tf.qat import counterparts, operations
 from edgeconv.tf.qat.activations import activated
-from edgeconv.tf.qat.graph import graph_of, input_names, walk
+from edgeconv.tf.qat.graph import walk
 from edgeconv.tf.qat.making import Making, NoCounterpart, Unmatched, valid_name
 
 if TYPE_CHECKING:
@@ -61,15 +62,15 @@ def flattened(model: Any) -> Flat:
             hint="build it as a functional or Sequential model, and save that as NAME.keras",
         )
     builder = _Builder()
-    names = input_names(graph)
-    inputs = [builder.input(name, one) for name, one in zip(names, graph.inputs, strict=True)]
+    given = inputs_of(graph)
+    inputs = [builder.input(name, one, served_shape(model, one)) for name, one in given.items()]
     outputs = walk(graph, inputs, builder.apply)
     builder.refuse_unmatched(model, outputs)
     # A model that gives out what it is given has no layer for that output.
-    given = [id(one) for one in inputs]
-    outputs = [builder.passed(one) if id(one) in given else one for one in outputs]
+    passed = [id(one) for one in inputs]
+    outputs = [builder.passed(one) if id(one) in passed else one for one in outputs]
     built = tf_keras.Model(inputs, outputs, name=valid_name(model.name))
-    flat = Flat(built, tuple(names), output_names(model), tuple(builder.steps), builder.notes)
+    flat = Flat(built, tuple(given), output_names(model), tuple(builder.steps), builder.notes)
     name_ends(built, flat.input_names, flat.output_names)
     return flat
 
@@ -80,19 +81,6 @@ def name_ends(model: Any, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> 
     They are no part of its configuration: a model made from that has to be given them anew.
     """
     model.input_names, model.output_names = list(inputs), list(outputs)
-
-
-def output_names(model: Any) -> tuple[str, ...]:
-    """The names of the outputs of a model's signature, as a conversion of it gives them."""
-    import keras
-
-    if not isinstance(model, keras.Model):
-        return tuple(model.output_names)
-    outputs = getattr(graph_of(model), "_outputs_struct", None)
-    if not isinstance(outputs, dict):
-        return tuple(f"output_{index}" for index in range(len(model.outputs)))
-    by_tensor = {id(tensor): name for name, tensor in outputs.items()}
-    return tuple(by_tensor[id(one)] for one in model.outputs)
 
 
 class _Builder:
@@ -119,10 +107,10 @@ class _Builder:
             )
         return tuple(notes)
 
-    def input(self, name: str, tensor: Any) -> Any:
-        """An input like that of the walked model."""
+    def input(self, name: str, tensor: Any, shape: tuple[int | None, ...]) -> Any:
+        """An input like that of the walked model, of the shape that it serves with."""
         self._making.prefix = (name,)
-        return _input(tensor, self._making.name())
+        return _input(tensor, self._making.name(), shape)
 
     def passed(self, tensor: Any) -> Any:
         """A tensor behind a layer that does nothing."""
@@ -138,7 +126,9 @@ class _Builder:
         # The second and third are what tf_keras raises for settings that it does not take.
         except (NoCounterpart, TypeError, ValueError) as error:
             self._unmatched["/".join(use.path)] = f"{_kind(use.operation)}: {_reason(error)}"
-            results = tuple(_input(one, self._making.name("missing")) for one in use.outputs)
+            results = tuple(
+                _input(one, self._making.name("missing"), tuple(one.shape)) for one in use.outputs
+            )
         self.steps.append(Step("/".join(use.path), kind, results))
         return list(results)
 
@@ -210,14 +200,14 @@ class _Builder:
         )
 
 
-def _input(tensor: Any, name: str) -> Any:
-    """A symbolic tensor of tf_keras, of the shape and type of one of any Keras."""
+def _input(tensor: Any, name: str, shape: tuple[int | None, ...]) -> Any:
+    """A symbolic tensor of tf_keras, of a shape and of the type of one of any Keras."""
     import tf_keras
 
-    batch, *shape = tuple(tensor.shape) or (None,)
+    batch, *sample_shape = shape or (None,)
     dtype = getattr(tensor.dtype, "name", tensor.dtype)
     kept = counterparts.float32_if_float(str(dtype))
-    return tf_keras.Input(shape, batch, name=name, dtype=kept)
+    return tf_keras.Input(sample_shape, batch, name=name, dtype=kept)
 
 
 def _bound(use: Use) -> tuple[Any, dict[str, Any]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.errors import InputRefused
-from edgeconv.tf.training.problem import Samples, arranged
+from edgeconv.tf.ends import arranged
+from edgeconv.tf.training.problem import Samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -6,6 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.errors import InputRefused
+from edgeconv.tf.ends import graph_of, inputs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,19 +28,6 @@ class Use(NamedTuple):
     outputs: tuple[Any, ...]
     frozen: bool
     always_trains: bool
-
-
-def graph_of(operation: Any) -> Any | None:
-    """What holds the functional graph of a model, None for a layer or a model without one."""
-    import keras
-    import tf_keras
-
-    if isinstance(operation, keras.Model):
-        graph = getattr(operation, "_functional", operation)
-        return graph if hasattr(graph, "_nodes_by_depth") else None
-    if isinstance(operation, tf_keras.Model):
-        return operation if operation._is_graph_network else None
-    return None
 
 
 def walk(
@@ -169,11 +157,6 @@ def _flat_inputs(graph: Any, given: Any) -> list[Any]:
 
     structure = getattr(graph, "_inputs_struct", getattr(graph, "_nested_inputs", None))
     if isinstance(given, dict) and not isinstance(structure, dict):
-        return [given[name] for name in input_names(graph)]
+        return [given[name] for name in inputs_of(graph)]
     flat: list[Any] = tf.nest.flatten(given)
     return flat
-
-
-def input_names(graph: Any) -> list[str]:
-    """The names of a graph's inputs, which are those of its input layers."""
-    return [one._keras_history[0].name for one in graph.inputs]

@@ -20,6 +20,7 @@ from edgeconv.nouns import (
     TreatedLayer,
 )
 from edgeconv.tasks import report_progress
+from edgeconv.tf.ends import arranged
 from edgeconv.tf.environment import use_tf_keras
 from edgeconv.tf.qat.equalized import equalize
 from edgeconv.tf.qat.flat import name_ends
@@ -27,7 +28,7 @@ from edgeconv.tf.qat.goal import Goal, labels_goal, model_goal
 from edgeconv.tf.qat.sparse import Clustering, Pruning, float_copy
 from edgeconv.tf.training.epochs import Place, Trained, run_epochs, wait_for_all
 from edgeconv.tf.training.feeding import Order
-from edgeconv.tf.training.problem import Problem, Schedule, arranged
+from edgeconv.tf.training.problem import Problem, Schedule
 from edgeconv.tf.training.recorded import record_of
 from edgeconv.tf.training.strategies import begin, lost_members_told
 from edgeconv.tflite import most_distinct, zero_share

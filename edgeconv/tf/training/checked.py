@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused
 from edgeconv.models import Data
-from edgeconv.tf.training.problem import arranged, keras_of
+from edgeconv.tf.ends import arranged, inputs_of, refuse_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,28 +100,23 @@ def refuse_model(name: str, model: Any, data: Data) -> None:
         raise InputRefused(
             f"{name}: build() returns {type(model).__name__}", hint="let it return a Keras model"
         )
-    if not model.built or not getattr(model, "inputs", None):
+    if not model.built or not inputs_of(model):
         raise InputRefused(
             f"{name}: build() gives a model that does not say what its inputs are",
             hint="build it of layers with Input(shape, name=…), or begin a Sequential with one",
         )
+    refuse_names(f"{name}: build()", model)
     if len(model.outputs) != 1:
         raise InputRefused(f"{name}: the model has {len(model.outputs)} outputs; one is trained")
     if not model.trainable_variables:
         raise InputRefused(f"{name}: the model has no weight that is trained")
-    wanted = {input_name: _shape(tensor) for input_name, tensor in _inputs(model).items()}
+    wanted = {input_name: _shape(tensor) for input_name, tensor in inputs_of(model).items()}
     given = {input_name: array.shape[1:] for input_name, array in data.x_train.items()}
     if wanted.keys() != given.keys() or not all(_fits(wanted[n], given[n]) for n in wanted):
         raise InputRefused(
             f"{name}: the model takes {_in_words(wanted)}, and the samples are {_in_words(given)}",
             hint="data() gives an array for each input, by the name it has in build()",
         )
-
-
-def _inputs(model: Any) -> dict[str, Any]:
-    if keras_of(model).__name__ == "keras":
-        return {tensor.name: tensor for tensor in model.inputs}
-    return dict(zip(model.input_names, model.inputs, strict=True))
 
 
 def _shape(tensor: Any) -> tuple[int | None, ...]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from edgeconv.tf.ends import fed, keras_of
 from edgeconv.tf.training.feeding import Feeder, untuned
 from edgeconv.tf.training.loops import MEAN_LOSS, OnSteps, Sums, compile_model, pauses, train_step
-from edgeconv.tf.training.problem import keras_of
 
 if TYPE_CHECKING:
     from edgeconv.tf.training.feeding import Order
@@ -94,7 +94,7 @@ class CoordinatedFitLoop:
 
         def fetch(index: Any) -> Any:
             chosen = {name: tf.gather(tensor, index) for name, tensor in inputs.items()}
-            return chosen, tf.gather(labels, index), tf.ones(batch)
+            return fed(self._model, chosen), tf.gather(labels, index), tf.ones(batch)
 
         # No worker knows which one it is, and with the seed of the training all would go through
         # the same samples in the same order. The time on a worker tells it from the others.

@@ -13,13 +13,14 @@ import msgspec
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.nouns import Epoch, LoopName
 from edgeconv.tasks import report_progress
+from edgeconv.tf.ends import keras_of
 from edgeconv.tf.training.checkpoints import Checkpoints, Progress
 from edgeconv.tf.training.coordinated import CoordinatedFitLoop, CoordinatorLoop
 from edgeconv.tf.training.evaluation import Evaluation
 from edgeconv.tf.training.feeding import Order
 from edgeconv.tf.training.journal import Journal
 from edgeconv.tf.training.loops import CustomLoop, FitLoop, Sums
-from edgeconv.tf.training.problem import keras_of, refuse_schedule
+from edgeconv.tf.training.problem import refuse_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edgeconv.tf.ends import arranged
 from edgeconv.tf.training.feeding import Feeder, in_order
-from edgeconv.tf.training.problem import arranged
 
 if TYPE_CHECKING:
     from edgeconv.tf.training.problem import Problem, Samples

@@ -10,6 +10,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from edgeconv.tf.ends import fed
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -79,10 +81,13 @@ def in_order(count: int, batch: int) -> tuple[NDArray[np.int64], NDArray[np.floa
 
 
 class Feeder:
-    """Samples as distributed datasets; they are handed to TensorFlow once."""
+    """Samples as distributed datasets; they are handed to TensorFlow once.
 
-    def __init__(self, samples: Samples) -> None:
-        self._samples = samples
+    The inputs are by name, or as `fit` feeds them to `model` where that is given.
+    """
+
+    def __init__(self, samples: Samples, model: Any = None) -> None:
+        self._samples, self._model = samples, model
 
     @cached_property
     def _tensors(self) -> tuple[dict[str, Any], Any]:
@@ -97,7 +102,7 @@ class Feeder:
     ) -> Any:
         """The steps of `indices` and `weights` as a `tf.distribute.DistributedDataset`.
 
-        An element is ({input: (b, …)}, labels (b, …), weights (b,)) on each replica, b the
+        An element is (inputs of (b, …), labels (b, …), weights (b,)) on each replica, b the
         share of a replica in the batch.
         """
 
@@ -119,7 +124,8 @@ class Feeder:
 
         def fetch(index: Any, weight: Any) -> Any:
             chosen = {name: tf.gather(tensor, index) for name, tensor in inputs.items()}
-            return chosen, tf.gather(labels, index), weight
+            given = chosen if self._model is None else fed(self._model, chosen)
+            return given, tf.gather(labels, index), weight
 
         return untuned(tf.data.Dataset.from_tensor_slices((indices, weights)).map(fetch))
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from edgeconv.tf.ends import arranged, keras_of
 from edgeconv.tf.training.evaluation import weighted_sums
 from edgeconv.tf.training.feeding import Feeder
-from edgeconv.tf.training.problem import arranged, keras_of
 
 if TYPE_CHECKING:
     from edgeconv.tf.training.feeding import Order
@@ -134,7 +134,7 @@ class FitLoop:
     ) -> None:
         self._problem, self._model, self._optimizer = problem, model, optimizer
         self._order, self._strategy = order, strategy
-        self._feeder = Feeder(problem.train)
+        self._feeder = Feeder(problem.train, model)
         self._trained: set[int] = set()
 
     def run(self, epoch: int, first: int, pause_steps: int | None, on_steps: OnSteps) -> None:

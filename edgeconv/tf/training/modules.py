@@ -12,6 +12,7 @@ from edgeconv.data.blame import Blamed
 from edgeconv.data.code import refuse_missing_module
 from edgeconv.errors import InputRefused, UsageError, closest, unknown_name
 from edgeconv.plugins import BASELINE_MODELS, baseline_model
+from edgeconv.tf.ends import keras_of
 from edgeconv.tf.training.checked import (
     refuse_data,
     refuse_model,
@@ -19,7 +20,7 @@ from edgeconv.tf.training.checked import (
     try_measure,
 )
 from edgeconv.tf.training.measures import name_of, per_sample_loss, per_sample_metric
-from edgeconv.tf.training.problem import Problem, Samples, keras_of
+from edgeconv.tf.training.problem import Problem, Samples
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -84,27 +84,3 @@ def refuse_schedule(schedule: Schedule, samples: int, replicas: int) -> None:
             f"{samples} training samples are fewer than one global batch of {batch}",
             hint="lower --global-batch, or bring more samples",
         )
-
-
-def keras_of(model: Any) -> Any:
-    """The package that a model is of: `tf_keras`, or `keras` 3."""
-    import tf_keras
-
-    if isinstance(model, tf_keras.Model):
-        return tf_keras
-    import keras
-
-    return keras
-
-
-def arranged(model: Any, inputs: Mapping[str, Any]) -> Any:
-    """Inputs by name in the structure that the model is called with."""
-    import tf_keras
-
-    if isinstance(model, tf_keras.Model):
-        values = [inputs[name] for name in model.input_names]
-    elif isinstance(model.input, dict):
-        return {key: inputs[tensor.name] for key, tensor in model.input.items()}
-    else:
-        values = [inputs[tensor.name] for tensor in model.inputs]
-    return values[0] if len(values) == 1 else values

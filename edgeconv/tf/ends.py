@@ -1,0 +1,153 @@
+"""The inputs and outputs of a model of Keras 3 or tf_keras: names, structure and shapes.
+
+They are those of the model's graph. `model.input` and `model.output` will not do: a Sequential
+of Keras 3 that comes from a file raises at both.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.errors import InputRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_SCOPE = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
+
+
+def keras_of(model: Any) -> Any:
+    """The package that a model is of: `tf_keras`, or `keras` 3."""
+    import tf_keras
+
+    if isinstance(model, tf_keras.Model):
+        return tf_keras
+    import keras
+
+    return keras
+
+
+def graph_of(operation: Any) -> Any | None:
+    """What holds the functional graph of a model, None for a layer or a model without one."""
+    import keras
+    import tf_keras
+
+    if isinstance(operation, keras.Model):
+        graph = getattr(operation, "_functional", operation)
+        return graph if hasattr(graph, "_nodes_by_depth") else None
+    if isinstance(operation, tf_keras.Model):
+        return operation if operation._is_graph_network else None
+    return None
+
+
+def inputs_of(model: Any) -> dict[str, Any]:
+    """The symbolic inputs of a model by name, in its order; none where it does not know them.
+
+    The names are those of its input layers, which a file has as well.
+    """
+    tensors = getattr(model, "inputs", None) or ()
+    if keras_of(model).__name__ == "keras":
+        return {tensor._keras_history.operation.name: tensor for tensor in tensors}
+    return dict(zip(model.input_names or (), tensors, strict=True))
+
+
+def structured(model: Any, values: Sequence[Any]) -> Any:
+    """Values in the order of a model's inputs, in the structure that it is called with."""
+    structure = getattr(graph_of(model), "_inputs_struct", None)
+    if structure is None:
+        return values[0] if len(values) == 1 else list(values)
+    import keras
+
+    return keras.tree.pack_sequence_as(structure, list(values))
+
+
+def arranged(model: Any, inputs: Mapping[str, Any]) -> Any:
+    """Inputs by name in the structure that a model is called with."""
+    return structured(model, [inputs[name] for name in inputs_of(model)])
+
+
+def fed(model: Any, inputs: Mapping[str, Any]) -> Any:
+    """The same as an element of a dataset for `fit`, in which a list would become one tensor."""
+    values = arranged(model, inputs)
+    return tuple(values) if isinstance(values, list) else values
+
+
+def served_shape(model: Any, tensor: Any) -> tuple[int | None, ...]:
+    """The shape of one of a model's inputs when the model serves, None for an open dimension.
+
+    The batch is open whatever an Input says, as in Keras's own exports: a Sequential without
+    an Input has the batch that it happened to be called on first, or that `fit` was given.
+    Only a layer that keeps its state cannot do without it.
+    """
+    shape = tuple(tensor.shape)
+    keeps_state = any(getattr(layer, "stateful", False) for layer in model._flatten_layers())
+    return shape if keeps_state or not shape else (None, *shape[1:])
+
+
+def output_names(model: Any) -> tuple[str, ...]:
+    """The name of each output of a model; none where there is no graph that says so.
+
+    That is its key where the outputs are a dictionary, else the name of the layer or operation
+    that it comes from, numbered from the second one of the same name on.
+    """
+    graph = graph_of(model)
+    if keras_of(model).__name__ == "tf_keras":
+        keys = _keys(getattr(graph, "_nested_outputs", None), model.outputs)
+        return keys or tuple(model.output_names or ())
+    # What a call of the user's own gives need not be what is in the graph.
+    if graph is None or not type(model).call.__module__.startswith("keras."):
+        return ()
+    keys = _keys(graph._outputs_struct, graph.outputs)
+    return keys or _numbered(tensor._keras_history.operation.name for tensor in graph.outputs)
+
+
+def refuse_names(where: str, model: Any) -> None:
+    """Raise `InputRefused` for names of layers that TensorFlow does not take, as Keras 3 does.
+
+    They fail where a graph is made: in a training, or an export.
+    """
+    refused = [layer.name for layer in model._flatten_layers() if not _is_usable(layer)]
+    if refused:
+        raise InputRefused(
+            f"{where}: TensorFlow does not take these names of layers: "
+            + ", ".join(map(repr, refused)),
+            hint="give each a name of ASCII letters, digits and _ that begins with a letter",
+        )
+
+
+def _is_usable(layer: Any) -> bool:
+    # Within the scope of a model, a name may begin with any of its signs; those of variables
+    # stand alone.
+    name = layer.name if layer.weights else f"within{layer.name}"
+    return bool(_SCOPE.fullmatch(name))
+
+
+def _keys(outputs: Any, tensors: Sequence[Any]) -> tuple[str, ...]:
+    """The key of each tensor in a dictionary of them; none for any other structure."""
+    if not isinstance(outputs, dict) or not all(isinstance(key, str) for key in outputs):
+        return ()
+    remaining = dict(outputs)
+    keys = []
+    for tensor in tensors:
+        key = next((key for key, value in remaining.items() if value is tensor), None)
+        if key is None:
+            return ()
+        del remaining[key]
+        keys.append(key)
+    return tuple(keys)
+
+
+def _numbered(names: Iterable[str]) -> tuple[str, ...]:
+    """The names, each with the lowest number behind it that makes it unlike those before.
+
+    tf_keras names the outputs of its models in the same way.
+    """
+    unique: list[str] = []
+    for name in names:
+        candidate, number = name, 0
+        while candidate in unique:
+            number += 1
+            candidate = f"{name}_{number}"
+        unique.append(candidate)
+    return tuple(unique)
