@@ -47,22 +47,24 @@ def _video(directory: Path, keras: Any, kind: str) -> Path:
     return save(keras, spread_head(keras, keras.Model(frames, x), values), directory, kind)
 
 
-def unknown_length(directory: Path) -> Path:
+def unknown_length(
+    directory: Path, *, library: str = "tf_keras", kind: str = "saved_model"
+) -> Path:
     """An LSTM over a series of any length."""
-    keras = library_of("tf_keras")
+    keras = library_of(library)
     steps = keras.layers.Input((None, FEATURES), name="steps")
     x = keras.layers.LSTM(UNITS)(steps)
     model = keras.Model(steps, keras.layers.Dense(CLASSES, activation="softmax")(x))
     values = series(TINY_COUNT, STEPS, FEATURES)
     keep(directory, steps=values)
-    return save(keras, spread_head(keras, model, values), directory, "saved_model")
+    return save(keras, spread_head(keras, model, values), directory, kind)
 
 
-def stateful(directory: Path) -> Path:
+def stateful(directory: Path, *, library: str = "tf_keras", kind: str = "saved_model") -> Path:
     """An LSTM that keeps its state from one batch to the next."""
-    keras = library_of("tf_keras")
+    keras = library_of(library)
     steps = keras.layers.Input((STEPS, FEATURES), batch_size=1, name="steps")
     x = keras.layers.LSTM(UNITS, stateful=True)(steps)
     model = keras.Model(steps, keras.layers.Dense(CLASSES, activation="softmax")(x))
     keep(directory, steps=series(TINY_COUNT, STEPS, FEATURES))
-    return save(keras, model, directory, "saved_model")
+    return save(keras, model, directory, kind)

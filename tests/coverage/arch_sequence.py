@@ -12,9 +12,9 @@ from settled import library_of, save, spread_head
 CLASSES = 5
 
 
-def conv1d(directory: Path) -> Path:
+def conv1d(directory: Path, *, library: str = "tf_keras", kind: str = "saved_model") -> Path:
     """A keyword-spotting-like stack of 1-D convolutions."""
-    keras = library_of("tf_keras")
+    keras = library_of(library)
     layers = keras.layers
     wave = layers.Input((64, 8), name="wave")
     x = layers.Conv1D(16, 5, padding="same", activation="relu")(wave)
@@ -24,7 +24,7 @@ def conv1d(directory: Path) -> Path:
     model = keras.Model(wave, layers.Dense(CLASSES, activation="softmax")(x))
     values = series(TINY_COUNT, 64, 8)
     keep(directory, wave=values)
-    return save(keras, spread_head(keras, model, values), directory, "saved_model")
+    return save(keras, spread_head(keras, model, values), directory, kind)
 
 
 def wavenet(directory: Path, *, library: str, kind: str) -> Path:
@@ -108,9 +108,9 @@ def bert(directory: Path) -> Path:
     return save(keras, model, directory, "saved_model")
 
 
-def embedding_bag(directory: Path) -> Path:
+def embedding_bag(directory: Path, *, library: str = "tf_keras", kind: str = "h5") -> Path:
     """The mean of word vectors under two dense layers."""
-    keras = library_of("tf_keras")
+    keras = library_of(library)
     layers = keras.layers
     ids = layers.Input((20,), dtype="int32", name="ids")
     x = layers.GlobalAveragePooling1D()(layers.Embedding(300, 24)(ids))
@@ -118,7 +118,7 @@ def embedding_bag(directory: Path) -> Path:
     model = keras.Model(ids, layers.Dense(CLASSES, activation="softmax")(x))
     values = tokens(TINY_COUNT, 20, 300)
     keep(directory, ids=values)
-    return save(keras, spread_head(keras, model, values), directory, "h5")
+    return save(keras, spread_head(keras, model, values), directory, kind)
 
 
 def integer_features(directory: Path) -> Path:

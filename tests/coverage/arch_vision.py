@@ -29,7 +29,7 @@ def _classifier(
     return save(keras, settle(keras, model, pixels), directory, kind)
 
 
-def small_cnn(directory: Path) -> Path:
+def small_cnn(directory: Path, *, library: str = "tf_keras", kind: str = "keras") -> Path:
     """Convolutions, batch norm and max pooling."""
 
     def body(keras: Any, x: Any) -> Any:
@@ -39,10 +39,12 @@ def small_cnn(directory: Path) -> Path:
             x = keras.layers.MaxPooling2D()(x)
         return x
 
-    return _classifier(directory, body, kind="keras")
+    return _classifier(directory, body, library=library, kind=kind)
 
 
-def separable_and_grouped(directory: Path) -> Path:
+def separable_and_grouped(
+    directory: Path, *, library: str = "keras", kind: str = "saved_model"
+) -> Path:
     """Separable and grouped convolutions."""
 
     def body(keras: Any, x: Any) -> Any:
@@ -50,10 +52,10 @@ def separable_and_grouped(directory: Path) -> Path:
         x = keras.layers.Conv2D(16, 3, groups=4, activation="relu")(x)
         return keras.layers.SeparableConv2D(24, 3, strides=2, activation="relu")(x)
 
-    return _classifier(directory, body, library="keras")
+    return _classifier(directory, body, library=library, kind=kind)
 
 
-def depthwise_only(directory: Path) -> Path:
+def depthwise_only(directory: Path, *, library: str = "tf_keras", kind: str = "h5") -> Path:
     """Depthwise convolutions alone, with a multiplier, strides and a dilation."""
 
     def body(keras: Any, x: Any) -> Any:
@@ -61,7 +63,7 @@ def depthwise_only(directory: Path) -> Path:
         x = keras.layers.DepthwiseConv2D(3, strides=2, padding="same", activation="relu")(x)
         return keras.layers.DepthwiseConv2D(3, dilation_rate=2, activation="relu")(x)
 
-    return _classifier(directory, body, kind="h5")
+    return _classifier(directory, body, library=library, kind=kind)
 
 
 def squeeze_excite(directory: Path) -> Path:
@@ -84,7 +86,9 @@ def _hard_swish(layers: Any, x: Any) -> Any:
     return x * (layers.ReLU(6.0)(x + 3.0) * (1.0 / 6.0))
 
 
-def parametric_activations(directory: Path) -> Path:
+def parametric_activations(
+    directory: Path, *, library: str = "tf_keras", kind: str = "saved_model"
+) -> Path:
     """PReLU, ELU, leaky ReLU, SELU, softplus, softsign and swish."""
 
     def body(keras: Any, x: Any) -> Any:
@@ -96,7 +100,7 @@ def parametric_activations(directory: Path) -> Path:
             x = layers.Conv2D(12, 3, activation=activation, padding="same")(x)
         return layers.LeakyReLU()(layers.Conv2D(12, 3)(x))
 
-    return _classifier(directory, body)
+    return _classifier(directory, body, library=library, kind=kind)
 
 
 def unet(directory: Path) -> Path:
@@ -117,9 +121,9 @@ def unet(directory: Path) -> Path:
     return save(keras, settle(keras, model, pixels), directory, "keras")
 
 
-def upsampling(directory: Path) -> Path:
+def upsampling(directory: Path, *, library: str = "tf_keras", kind: str = "saved_model") -> Path:
     """Nearest and bilinear upsampling, and a resize to a size that is no multiple."""
-    keras = library_of("tf_keras")
+    keras = library_of(library)
     layers = keras.layers
     image = layers.Input((16, 16, 3), name="image")
     x = layers.Conv2D(12, 3, strides=2, padding="same", activation="relu")(image)
@@ -130,12 +134,12 @@ def upsampling(directory: Path) -> Path:
     model = keras.Model(image, layers.Conv2D(3, 1, activation="tanh")(x))
     pixels = images(COUNT, 16, 16)
     keep(directory, image=pixels)
-    return save(keras, settle(keras, model, pixels), directory, "saved_model")
+    return save(keras, settle(keras, model, pixels), directory, kind)
 
 
-def autoencoder(directory: Path) -> Path:
+def autoencoder(directory: Path, *, library: str = "tf_keras", kind: str = "saved_model") -> Path:
     """Fifty steps of training on its own input, through a narrow dense code."""
-    keras = library_of("tf_keras")
+    keras = library_of(library)
     layers = keras.layers
     image = layers.Input((16, 16, 1), name="image")
     x = layers.Conv2D(8, 3, strides=2, padding="same", activation="relu")(image)
@@ -148,7 +152,7 @@ def autoencoder(directory: Path) -> Path:
     model.optimizer.learning_rate = 0.01
     model.fit(pixels, pixels, epochs=50, batch_size=TINY_COUNT, verbose=0)
     keep(directory, image=pixels)
-    return save(keras, model, directory, "saved_model")
+    return save(keras, model, directory, kind)
 
 
 def siamese(directory: Path) -> Path:
@@ -174,9 +178,9 @@ def siamese(directory: Path) -> Path:
     return save(keras, model, directory, "saved_model")
 
 
-def multi_output(directory: Path) -> Path:
+def multi_output(directory: Path, *, library: str = "tf_keras", kind: str = "saved_model") -> Path:
     """A class, a box and a heat map from one trunk."""
-    keras = library_of("tf_keras")
+    keras = library_of(library)
     layers = keras.layers
     image = layers.Input((24, 24, 3), name="image")
     x = layers.Conv2D(16, 3, strides=2, activation="relu")(image)
@@ -188,7 +192,7 @@ def multi_output(directory: Path) -> Path:
         "kind": layers.Dense(CLASSES, activation="softmax", name="kind")(pooled),
     }
     keep(directory, image=images(TINY_COUNT, 24, 24))
-    return save(keras, keras.Model(image, outputs), directory, "saved_model")
+    return save(keras, keras.Model(image, outputs), directory, kind)
 
 
 def dynamic_size(directory: Path, *, library: str, kind: str) -> Path:
@@ -205,9 +209,9 @@ def dynamic_size(directory: Path, *, library: str, kind: str) -> Path:
     return save(keras, settle(keras, model, pixels), directory, kind)
 
 
-def conv3d(directory: Path) -> Path:
+def conv3d(directory: Path, *, library: str = "tf_keras", kind: str = "saved_model") -> Path:
     """Convolution and pooling over time as well."""
-    keras = library_of("tf_keras")
+    keras = library_of(library)
     layers = keras.layers
     clip = layers.Input((6, 16, 16, 1), name="clip")
     x = layers.Conv3D(8, 3, padding="same", activation="relu")(clip)
@@ -215,7 +219,7 @@ def conv3d(directory: Path) -> Path:
     model = keras.Model(clip, layers.Dense(CLASSES, activation="softmax")(layers.Flatten()(x)))
     values = videos(COUNT, 6, 16, 16)
     keep(directory, clip=values)
-    return save(keras, settle(keras, model, values), directory, "saved_model")
+    return save(keras, settle(keras, model, values), directory, kind)
 
 
 def mixer(directory: Path) -> Path:

@@ -7,16 +7,20 @@ Keras when it is called; this module imports neither.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import arch_applications
 import arch_modules
 import arch_recurrent
 import arch_sequence
+import arch_sequential
 import arch_vision
 import shared_rows
 from architecture import Architecture
 
+_LIBRARIES = ("keras", "tf_keras")
 _FORMATS = {"saved_model": "SavedModel", "keras": ".keras", "h5": ".h5"}
 
 
@@ -68,6 +72,85 @@ def _sequences() -> dict[str, Architecture]:
         "tiny BERT": Architecture(arch_sequence.bert, "keras_hub SavedModel", needs="keras_hub"),
         "embedding bag": Architecture(arch_sequence.embedding_bag, "tf_keras .h5", is_tiny=True),
         "integer features": Architecture(arch_sequence.integer_features, "keras SavedModel"),
+    }
+
+
+def _sequential() -> dict[str, Architecture]:
+    # Every architecture that is a chain; the commonest two in every format.
+    layers = {"masked": "masked LSTM", "stacked": "stacked LSTM"}
+    recurrent: dict[str, Callable[..., Path]] = {
+        layers.get(layer, layer): partial(arch_recurrent.recurrent, layer=layer)
+        for layer in (
+            "LSTM",
+            "GRU",
+            "Bidirectional",
+            "ConvLSTM2D",
+            "SimpleRNN",
+            "stacked",
+            "masked",
+            "GRU over time",
+        )
+    }
+    chains: dict[str, Callable[..., Path]] = {
+        "small CNN": arch_vision.small_cnn,
+        **recurrent,
+        "stateful LSTM": arch_recurrent.stateful,
+        "LSTM of any length": arch_recurrent.unknown_length,
+        "Conv1D": arch_sequence.conv1d,
+        "embedding bag": arch_sequence.embedding_bag,
+        "Conv3D": arch_vision.conv3d,
+        "separable and grouped": arch_vision.separable_and_grouped,
+        "depthwise only": arch_vision.depthwise_only,
+        "parametric activations": arch_vision.parametric_activations,
+        "upsampling": arch_vision.upsampling,
+        "autoencoder": arch_vision.autoencoder,
+        "any image size": arch_vision.dynamic_size,
+    }
+    usual = ["keras keras"]
+    formats = {
+        "small CNN": [f"{library} {kind}" for library in _LIBRARIES for kind in _FORMATS],
+        "LSTM": [f"{library} {kind}" for library in _LIBRARIES for kind in _FORMATS],
+        "GRU": ["keras keras", "keras h5", "tf_keras keras"],
+        "Bidirectional": ["keras keras", "tf_keras h5"],
+        "SimpleRNN": ["keras h5"],
+        "masked LSTM": ["tf_keras keras"],
+        "Conv1D": ["keras h5"],
+        "Conv3D": ["keras saved_model"],
+        "separable and grouped": ["tf_keras h5"],
+        "upsampling": ["tf_keras keras"],
+        "any image size": ["keras h5"],
+    }
+    table = {}
+    for name, build in chains.items():
+        for library, kind in map(str.split, formats.get(name, usual)):
+            title = f"{name}: Sequential ({library} {_FORMATS[kind]})"
+            table[title] = _sequential_row(build, library, kind)
+    for library in _LIBRARIES:
+        title = f"LSTM: Sequential without an Input ({library} .keras)"
+        table[title] = _sequential_row(recurrent["LSTM"], library, "keras", from_call=True)
+    return table
+
+
+def _sequential_row(
+    build: Callable[..., Path], library: str, kind: str, *, from_call: bool = False
+) -> Architecture:
+    twin = partial(
+        arch_sequential.sequential, build=build, library=library, kind=kind, from_call=from_call
+    )
+    return Architecture(twin, f"{library} {_FORMATS[kind]}")
+
+
+def _several_outputs() -> dict[str, Architecture]:
+    return {
+        "outputs in a dictionary": Architecture(
+            partial(arch_vision.multi_output, library="keras", kind="keras"), "keras .keras"
+        ),
+        "outputs in a list (keras)": Architecture(
+            partial(arch_sequential.several_outputs, library="keras", kind="keras"), "keras .keras"
+        ),
+        "outputs in a list (tf_keras)": Architecture(
+            partial(arch_sequential.several_outputs, library="tf_keras", kind="h5"), "tf_keras .h5"
+        ),
     }
 
 
@@ -142,6 +225,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     **_recurrent(),
     **_sequences(),
     **_vision(),
+    **_several_outputs(),
+    **_sequential(),
     **_modules(),
     **shared_rows.trained(),
     **shared_rows.serving(),
