@@ -41,8 +41,7 @@ def sequential(
         np.testing.assert_allclose(np.asarray(twin(few)), np.asarray(model(few)), atol=_TOLERANCE)
     if from_call:
         # It has the name of an Input that nobody wrote.
-        name = twin.inputs[0].name if library == "keras" else twin.input_names[0]
-        np.savez(directory / "calibration.npz", **{name: samples})
+        np.savez(directory / "calibration.npz", **{twin.inputs[0]._keras_history[0].name: samples})
     return save(keras, twin, directory, kind)
 
 
