@@ -130,6 +130,7 @@ def test_each_plain_limit_is_held_against_its_own_number_and_is_inclusive(limit:
                 actual=actual,
                 outcome="passed",
                 subject="scores" if "snr" in limit else "",
+                recipe="int8",
             ),
         )
     tight = only(**{limit: actual * (1 - 0.01 * sign)})

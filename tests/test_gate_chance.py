@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_gate import LATENCY, agreement, measured, report
 
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.gate.judge import check, class_drops
+from edgeconv.gate.judge import check, class_drops, losses
 from edgeconv.gate.lock import locked_model
 from edgeconv.nouns import (
     Accuracy,
@@ -21,12 +21,15 @@ from edgeconv.nouns import (
     Finding,
     Judging,
     Latency,
+    Limit,
     Limits,
     LockedModel,
     LockedStage,
     Measurement,
     Report,
+    Verdict,
 )
+from edgeconv.report.units import percent
 
 DATA = DataIdentity(source="npz", samples=1000, sha256="d" * 64)
 
@@ -409,16 +412,155 @@ def test_a_worse_retrain_fails_beside_the_lock_though_its_artifact_follows_it() 
     ]
 
 
+GOOD = answers({3}, 100)
+
+
+def accepted() -> Report:
+    """A trained model and its artifact, right on 99 of 100 samples."""
+    return beside(GOOD, GOOD)
+
+
+def ruined(before: Report, right: int) -> Report:
+    """Both models, as wrong as if they got other values than they were trained on."""
+    answer = answers(range(100 - right), 100)
+    row = measured(accuracy=answer, sha256="2")
+    now = msgspec.structs.replace(report(row, baseline_accuracy=answer), data=before.data)
+    assert now.baseline is not None
+    return msgspec.structs.replace(now, baseline=msgspec.structs.replace(now.baseline, sha256="3"))
+
+
+def of_lock(verdict: Verdict) -> list[Finding]:
+    return [one for one in verdict.findings if one.reference == "lock"]
+
+
+def test_other_preprocessing_of_the_same_samples_is_measured_and_fails() -> None:
+    lock = locked(accepted(), preprocessing="x")
+    found = of_lock(check(ruined(accepted(), right=49), DROP, locked=lock))
+    assert [one.outcome for one in found] == ["failed", "failed"]
+    assert (found[1].before, found[1].after) == (0.99, 0.49)
+    assert found[1].reason == "49.00 % here, 99.00 % in the lock"
+    assert not any("--update" in one.reason for one in found)
+
+
+def test_other_samples_that_are_surely_worse_fail_unpaired_with_both_numbers() -> None:
+    lock = locked(accepted(), test_sha256="e" * 64)
+    found = of_lock(check(ruined(accepted(), right=49), DROP, locked=lock))
+    assert [one.outcome for one in found] == ["failed", "failed"]
+    assert found[1].method == "clopper-pearson, unpaired"
+    assert found[1].interval is not None
+    assert found[1].interval[0] > 0.3
+    reason = found[1].reason
+    assert "49.00 % on today's samples; 99.00 % on the lock's, which were others" in reason
+    assert f"100 (hash {'e' * 12}) there" in reason
+    assert "--update" not in reason
+
+
+@pytest.mark.parametrize(("right", "is_loss"), [(98, True), (99, False), (100, False)])
+def test_other_samples_never_pass_and_a_loss_is_not_advised_to_be_accepted(
+    right: int, is_loss: bool
+) -> None:
+    lock = locked(accepted(), test_sha256="e" * 64)
+    found = of_lock(check(ruined(accepted(), right=right), DROP, locked=lock))
+    assert [one.outcome for one in found] == ["missing", "missing"]
+    assert all(f"{percent(right / 100)} on today's samples" in one.reason for one in found)
+    assert all("99.00 % on the lock's" in one.reason for one in found)
+    assert all(("--update" in one.reason) != is_loss for one in found)
+
+
+def with_top5(rows: Report, *, and_top1: bool) -> Report:
+    """The same models by another metric, which none of them has wrong; and by the old one."""
+    best = msgspec.structs.replace(answers(set(), 100), metric="top5")
+
+    def changed(row: Measurement) -> Measurement:
+        further = (row.accuracy,) if and_top1 and row.accuracy else ()
+        return msgspec.structs.replace(row, accuracy=best, metrics=further)
+
+    assert rows.baseline is not None
+    return msgspec.structs.replace(
+        rows,
+        baseline=changed(rows.baseline),
+        measurements=tuple(map(changed, rows.measurements)),
+    )
+
+
+def test_another_metric_is_compared_by_the_locked_one_where_both_are_measured() -> None:
+    now = with_top5(ruined(accepted(), right=49), and_top1=True)
+    found = of_lock(check(now, DROP, locked=locked(accepted())))
+    assert [one.outcome for one in found] == ["failed", "failed"]
+    assert {(one.before, one.after) for one in found} == {(0.99, 0.49)}
+
+
+def test_a_metric_that_was_not_measured_is_not_compared_and_it_says_how() -> None:
+    now = with_top5(ruined(accepted(), right=49), and_top1=False)
+    found = of_lock(check(now, DROP, locked=locked(accepted())))
+    assert [one.outcome for one in found] == ["missing", "missing"]
+    assert all('metric = ["top5", "top1"] in [bench]' in one.reason for one in found)
+
+
+def test_another_runtime_is_no_reason_not_to_compare() -> None:
+    lock = locked(accepted())
+    trained, int8 = lock.stages
+    named = [msgspec.structs.replace(int8, name=f"int8 in {place}") for place in ("litert", "web")]
+    lock = msgspec.structs.replace(lock, stages=(trained, *named))
+    found = of_lock(check(ruined(accepted(), right=49), DROP, locked=lock))
+    assert [(one.model, one.outcome) for one in found] == [
+        ("digits", "failed"),
+        ("digits.int8", "failed"),
+    ]
+
+
+def test_a_trained_model_that_is_gone_is_missing_beside_the_lock() -> None:
+    now = msgspec.structs.replace(accepted(), baseline=None)
+    found = of_lock(check(now, DROP, locked=locked(accepted())))
+    assert [(one.model, one.outcome) for one in found] == [
+        ("digits.int8", "passed"),
+        ("digits", "missing"),
+    ]
+
+
+def test_without_labels_the_same_file_with_other_preprocessing_may_answer_otherwise() -> None:
+    budget = Budget(every=Limits(max_flip_rate=0.01))
+    rows = beside(GOOD, GOOD)
+    bare = msgspec.structs.replace(rows.measurements[-1], accuracy=None)
+    lock = locked(rows)
+    int8 = msgspec.structs.replace(lock.stages[-1], accuracy=None)
+    rows = msgspec.structs.replace(rows, baseline=None, measurements=(bare,))
+    for preprocessing, outcome in (("", "passed"), ("scale=2", "missing")):
+        lock = msgspec.structs.replace(lock, stages=(int8,), preprocessing=preprocessing)
+        (found,) = of_lock(check(rows, budget, locked=lock))
+        assert found.outcome == outcome
+
+
 @pytest.mark.parametrize(
-    ("change", "reason"),
-    [({"test_sha256": "e"}, "test data are others"), ({"preprocessing": "x"}, "preprocessed")],
+    "limits",
+    [
+        {"max_size_ratio": 5.0},
+        {"max_accuracy_drop": Limit(limit=0.01, severity="warn")},
+        {"max_accuracy_drop": 0.01},
+        {"max_relative_accuracy_drop": 0.01},
+    ],
+    ids=["none", "warning", "error", "relative"],
 )
-def test_a_lock_of_other_test_data_is_no_reference(change: dict[str, Any], reason: str) -> None:
-    rows = beside(answers(range(4)))
-    found = check(rows, DROP, locked=locked(rows, **change)).findings
-    of_lock = [one for one in found if one.reference == "lock"]
-    assert [one.outcome for one in of_lock] == ["missing", "missing"]
-    assert all(reason in one.reason and "--update" in one.reason for one in of_lock)
+def test_a_loss_beside_the_lock_is_found_whatever_the_budget_says(limits: dict[str, Any]) -> None:
+    budget = Budget(every=Limits(**limits))
+    found = losses(ruined(accepted(), right=49), budget, locked=locked(accepted()))
+    assert [(one.model, one.outcome, one.ok) for one in found] == [
+        ("digits", "failed", False),
+        ("digits.int8", "failed", False),
+    ]
+    assert losses(accepted(), budget, locked=locked(accepted())) == ()
+
+
+def test_a_loss_that_the_budget_allows_is_none() -> None:
+    allowed = Budget(every=Limits(max_relative_accuracy_drop=0.6))
+    assert losses(ruined(accepted(), right=49), allowed, locked=locked(accepted())) == ()
+
+
+def test_a_loss_that_few_samples_cannot_prove_is_a_loss_all_the_same() -> None:
+    now = ruined(accepted(), right=97)
+    found = of_lock(check(now, DROP, locked=locked(accepted())))
+    assert [one.outcome for one in found] == ["inconclusive", "inconclusive"]
+    assert len(losses(now, DROP, locked=locked(accepted()))) == 2
 
 
 def test_an_artifact_that_is_locked_and_gone_is_missing() -> None:

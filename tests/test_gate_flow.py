@@ -11,7 +11,8 @@ import report_example as example
 from tiny_tflite import float_model, int8_model, packed
 
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.gate.flow import Checking, Job
+from edgeconv.gate.flow import Checking
+from edgeconv.gate.jobs import Extent, Job
 from edgeconv.nouns import Budget, Conversion, Failure, Judging, Limits, Report
 from edgeconv.stages import Execution
 
@@ -24,6 +25,7 @@ class Work:
     def __init__(self, directory: Path) -> None:
         self.conversions = 0
         self.benches = 0
+        self.extents: list[Extent] = []
         self.conversion = Conversion(
             directory=str(directory), artifacts=(example.artifact("float32"),)
         )
@@ -36,8 +38,9 @@ class Work:
         self.conversions += 1
         return self.conversion
 
-    def bench(self, files: Any) -> Report:
+    def bench(self, files: Any, extent: Extent) -> Report:
         self.benches += 1
+        self.extents.append(extent)
         assert [file.name for file in files] == [self.conversion.artifacts[0].file]
         return self.report
 
@@ -109,9 +112,9 @@ def test_another_source_or_another_artifact_is_measured_again(work, model):
 
 
 def test_what_changes_while_it_is_measured_is_not_kept(work, model):
-    def bench(files: Any) -> Report:
+    def bench(files: Any, extent: Extent) -> Report:
         model.write_bytes(packed(int8_model()))
-        return work.bench(files)
+        return work.bench(files, extent)
 
     before = model.read_bytes()
     checking().report(job(work, model, bench=bench))
@@ -153,7 +156,7 @@ def test_a_recipe_that_could_not_be_converted_breaks_every_limit(work, model):
 def test_the_checkpoint_is_measured_beside_the_rest(work, model):
     checkpoint = msgspec.structs.replace(example.baseline(), sha256="c" * 64)
 
-    def bench_checkpoint(files: Any) -> Report:
+    def bench_checkpoint(files: Any, extent: Extent) -> Report:
         return msgspec.structs.replace(work.report, baseline=checkpoint)
 
     run = checking()

@@ -97,7 +97,8 @@ def test_a_renamed_file_is_known_by_its_recipe():
     twice = msgspec.structs.replace(
         model, stages=(*model.stages, msgspec.structs.replace(found, name="digits_cnn-int8 in web"))
     )
-    assert twice.stage_of(renamed) is None
+    # In whichever runtime it was measured: the answers of the first are compared with.
+    assert twice.stage_of(renamed) == found
 
 
 def test_two_models_of_one_name_cannot_be_locked():

@@ -149,8 +149,13 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     ctx.exit(4 if any(row.error for row in report.measurements) else 0)
 
 
-def bench_of(ctx: click.Context, on_progress: Callable[[str], None]) -> Report:
-    """The report that a context of the command asks for. Raises an `EdgeconvError`."""
+def bench_of(
+    ctx: click.Context, on_progress: Callable[[str], None], *, is_timed: bool = True
+) -> Report:
+    """The report that a context of the command asks for. Raises an `EdgeconvError`.
+
+    Without `is_timed` there are no times and no memory in it.
+    """
     from edgeconv.measure.bench import bench
     from edgeconv.measure.measuring import Measuring
     from edgeconv.runtimes.interface import Timing
@@ -173,6 +178,7 @@ def bench_of(ctx: click.Context, on_progress: Callable[[str], None]) -> Report:
                 repeats=options["repeats"],
                 seconds=options["seconds"],
             ),
+            is_timed=is_timed,
             **{name: options[name] for name in _MEASURING},
             threads=options["interpreter_threads"],
         ),

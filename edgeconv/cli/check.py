@@ -18,10 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edgeconv.cli.jobs import Jobs
-    from edgeconv.gate.flow import Checking, Job
+    from edgeconv.gate.flow import Checking
+    from edgeconv.gate.jobs import Job
     from edgeconv.nouns import Check, Checked, Report
 
 _DEFAULT = Judging()
+_FOR_MODELS = {
+    "names": "--model",
+    "update": "--update",
+    "accept_drops": "--accept-drop",
+    "trackers": "--track",
+}
 
 
 @click.command("check", cls=Configured)
@@ -36,7 +43,16 @@ _DEFAULT = Judging()
 @click.option(
     "--update",
     is_flag=True,
-    help="Accept the models as they are, where they keep the budget: write the lock.",
+    help="Accept the models as they are, where they keep the budget and lost nothing beside the "
+    "lock: write the lock.",
+)
+@click.option(
+    "--accept-drop",
+    "accept_drops",
+    multiple=True,
+    metavar="NAME[:RECIPE]",
+    help="With --update, accept what this model has lost beside the lock: NAME:int8, NAME:trained, "
+    "or all of NAME. The lock notes it. Repeatable.",
 )
 @click.option(
     "--lock",
@@ -154,7 +170,7 @@ def _check_report(ctx: click.Context, path: Path) -> Checked:
 def _refuse_without_models(options: dict[str, Any]) -> None:
     from edgeconv.errors import UsageError
 
-    for name, option in (("names", "--model"), ("update", "--update"), ("trackers", "--track")):
+    for name, option in _FOR_MODELS.items():
         if options[name]:
             raise UsageError(
                 f"{option} is for the models of a configuration", hint="leave REPORT away"
@@ -172,6 +188,7 @@ def _check_models(
     `reports` gets what was measured of each, where it is to be tracked. One of several models
     that cannot be checked keeps the verdict of the others from nobody: its error is in `errors`.
     """
+    from edgeconv.cli.accepting import accept_state
     from edgeconv.cli.jobs import Jobs, checking_of
     from edgeconv.nouns import Checked
 
@@ -184,7 +201,7 @@ def _check_models(
         raise errors[0]
     checked = Checked(config=str(jobs.config.path), checks=checks)
     if options["update"]:
-        _accept(checking, chosen, place, jobs, checked)
+        accept_state(checking, chosen, checked, place, jobs.config.models, options)
     if options["trackers"]:
         measured = (job for job, check in zip(chosen, checks, strict=True) if check.stages)
         reports.update((job.name, checking.report(job)) for job in measured)
@@ -218,20 +235,3 @@ def _check(checking: Checking, job: Job, jobs: Jobs) -> Check:
         report = msgspec.structs.replace(checking.report(job), verdict=check.verdict)
         write_report(report, directory.absolute())
     return check
-
-
-def _accept(
-    checking: Checking, chosen: tuple[Job, ...], place: Path, jobs: Jobs, checked: Checked
-) -> None:
-    """Write the lock: the chosen models as they are, the others of the configuration as locked.
-
-    It stays as it is where one of them breaks its budget. Either is said.
-    """
-    from edgeconv.gate.lock import accept
-
-    if not checked.ok:
-        broken = ", ".join(check.name for check in checked.checks if not check.verdict.ok)
-        click.echo(f"not accepted, {place} is as it was: {broken} breaks its budget", err=True)
-        return
-    accept([checking.accepted(job) for job in chosen], place, of=jobs.config.models)
-    click.echo(f"accepted: {', '.join(job.name for job in chosen)} in {place}", err=True)

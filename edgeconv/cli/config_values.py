@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edgeconv.errors import UsageError
 
 # A file must not choose the file, allow its own code or accept its own results.
-COMMAND_LINE_ONLY = frozenset({"config", "allow-code", "update", "help"})
+COMMAND_LINE_ONLY = frozenset({"config", "allow-code", "update", "accept-drop", "help"})
 
 
 def default_map(

@@ -12,7 +12,9 @@ from edgeconv.cli.chosen import Chosen, explained
 from edgeconv.cli.config_values import options_of
 from edgeconv.cli.options import execution
 from edgeconv.gate import lock
-from edgeconv.gate.flow import Checking, Job
+from edgeconv.gate.accepting import parse_accepted, refuse_without_update
+from edgeconv.gate.flow import Checking
+from edgeconv.gate.jobs import Extent, Job
 from edgeconv.nouns import Judging
 
 if TYPE_CHECKING:
@@ -68,14 +70,19 @@ class Jobs:
                 return ready
             return convert_of(converting, self._on_progress)
 
-        def bench(files: Sequence[Path], baseline: str = "") -> Report:
+        def bench(files: Sequence[Path], extent: Extent, baseline: str = "") -> Report:
             from edgeconv.cli.bench import bench_of
 
-            words = [*(("--baseline", baseline) if baseline else ()), "--", *map(str, files)]
-            return bench_of(self._chosen.context(model, _BENCH, words), self._on_progress)
+            words = [
+                *(("--baseline", baseline) if baseline else ()),
+                *_metrics(options["metrics"], extent.metrics),
+                *("--", *map(str, files)),
+            ]
+            context = self._chosen.context(model, _BENCH, words)
+            return bench_of(context, self._on_progress, is_timed=extent.is_timed)
 
-        def bench_checkpoint(files: Sequence[Path]) -> Report:
-            return bench(files, model.checkpoint)
+        def bench_checkpoint(files: Sequence[Path], extent: Extent) -> Report:
+            return bench(files, extent, model.checkpoint)
 
         return Job(
             name=model.name,
@@ -130,6 +137,13 @@ def _of_recipe(budget: Budget, ready: Conversion) -> Budget:
     return msgspec.structs.replace(budget, recipe=fitting)
 
 
+def _metrics(configured: Sequence[str], locked: Sequence[str]) -> list[str]:
+    """The options that measure the locked metrics too, after the configured one; mostly none."""
+    first = tuple(configured) or ("top1",)
+    further = [name for name in locked if name not in first]
+    return [word for name in (*first, *further) for word in ("--metric", name)] if further else []
+
+
 def settings(context: click.Context) -> dict[str, Any]:
     """The options that decide a result and are not at their default, as plain values; no place."""
     from edgeconv.data.preprocessing import describe, parse_preprocessing
@@ -151,9 +165,11 @@ def checking_of(
 ) -> tuple[Checking, Path]:
     """How the models are judged and run, by the options of `check`; and the place of the lock.
 
-    Raises `InputRefused` for a lock that cannot be read.
+    Raises `InputRefused` for a lock that cannot be read, `UsageError` for losses to be accepted
+    that there cannot be.
     """
     options = ctx.params
+    refuse_without_update(options["accept_drops"], updates=options["update"])
     place = Path(options["lock"] or jobs.config.folder / lock.FILE_NAME)
     accepted = lock.read(place) if place.exists() or place.is_symlink() else None
     checking = Checking(
@@ -162,6 +178,7 @@ def checking_of(
         locked=accepted.models if accepted else {},
         has_lock=accepted is not None,
         accepting=options["update"],
+        accepted_drops=parse_accepted(options["accept_drops"], jobs.config.models),
         on_progress=on_progress,
     )
     return checking, place

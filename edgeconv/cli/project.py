@@ -17,7 +17,7 @@ from edgeconv.store import cache_directory, owned
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.gate.flow import Job
+    from edgeconv.gate.jobs import Job
     from edgeconv.nouns import Budget, Check, Report
 
 

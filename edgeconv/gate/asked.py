@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import UsageError
 from edgeconv.nouns import Finding, Limit
@@ -35,13 +35,18 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One limit of a budget, for one model, beside `reference` if it is about a difference."""
+    """One limit of a budget, for one model, beside `reference` if it is about a difference.
+
+    `metric` is the unit of its numbers, "" for shares of right answers.
+    """
 
     model: str
     name: str
     limit: AnyLimit
     judging: Judging
     reference: Reference = ""
+    recipe: str = ""
+    metric: str = ""
 
     @property
     def is_least(self) -> bool:
@@ -75,31 +80,12 @@ class Asked:
         self, outcome: Outcome, actual: Value | None, *, reason: str = "", subject: str = ""
     ) -> Finding:
         """A finding without an interval."""
-        return Finding(
-            model=self.model,
-            limit=self.name,
-            allowed=self.limit.limit,
-            actual=actual,
-            outcome=outcome,
-            severity=self.limit.severity,
-            reference=self.reference,
-            subject=subject,
-            reason=reason,
-        )
+        return self._finding(outcome, actual, subject=subject, reason=reason)
 
     def same(self, samples: int | None = None) -> Finding:
         """Nothing is other than in the reference: not even a file, so that nothing is chance."""
-        return Finding(
-            model=self.model,
-            limit=self.name,
-            allowed=self.limit.limit,
-            actual=0.0,
-            outcome="passed",
-            severity=self.limit.severity,
-            reference=self.reference,
-            interval=(0.0, 0.0),
-            method="same file",
-            samples=samples,
+        return self._finding(
+            "passed", 0.0, interval=(0.0, 0.0), method="same file", samples=samples
         )
 
     def judged(
@@ -113,14 +99,9 @@ class Asked:
             needed = evidence.enough(self.allowed, levels)
             if needed is None and self.allowed == 0:
                 reason = reason or _NO_NUMBER
-        return Finding(
-            model=self.model,
-            limit=self.name,
-            allowed=self.limit.limit,
-            actual=evidence.value,
-            outcome=outcome,
-            severity=self.severity_of(outcome),
-            reference=self.reference,
+        return self._finding(
+            outcome,
+            evidence.value,
             subject=subject,
             interval=(low, high) if math.isfinite(low) and math.isfinite(high) else None,
             confidence=self.judging.confidence,
@@ -128,6 +109,20 @@ class Asked:
             samples=evidence.samples,
             samples_needed=needed,
             reason=reason,
+        )
+
+    def _finding(self, outcome: Outcome, actual: Value | None, **facts: Any) -> Finding:
+        return Finding(
+            model=self.model,
+            limit=self.name,
+            allowed=self.limit.limit,
+            actual=actual,
+            outcome=outcome,
+            severity=self.severity_of(outcome),
+            reference=self.reference,
+            recipe=self.recipe,
+            metric=self.metric,
+            **facts,
         )
 
     def severity_of(self, outcome: Outcome) -> Severity:

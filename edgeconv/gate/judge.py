@@ -15,20 +15,23 @@ from edgeconv.gate.drops import (
     flip_rate,
     relative_drop,
     unlabelled_flip_rate,
+    unpaired_drop,
 )
 from edgeconv.gate.groups import Grouping, grouping_of, worst_drop
 from edgeconv.gate.numbers import own_number
 from edgeconv.gate.pairs import Pair, pairs_of
-from edgeconv.nouns import Finding, Judging, Verdict
+from edgeconv.nouns import Finding, Judging, Limit, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from edgeconv.nouns import (
+        Accuracy,
         AnyLimit,
         Budget,
         ClassDrop,
         LockedModel,
+        LockedStage,
         Measurement,
         Reference,
         Report,
@@ -56,7 +59,7 @@ def check(
 
     A failed gate is an answer, not an error. What was not measured fails: a number that
     is missing or not finite, all numbers of an artifact that did not run, and a recipe
-    that has limits, or a locked artifact, that is not in the report. Raises `InputRefused` for a
+    that has limits, or a locked model, that is not in the report. Raises `InputRefused` for a
     report without artifacts and for slices that do not fit it, `UsageError` for a budget without
     limits and for a method that does not fit the metric.
     """
@@ -70,7 +73,42 @@ def check(
     held = [*gate.of_trained(), *gate.of_artifacts(artifacts), *gate.of_missing(artifacts)]
     if not held:
         raise UsageError("the budget sets no limit for anything in the report")
-    return Verdict(findings=tuple(_with_metric(_answered(held, judging), report)))
+    return Verdict(findings=tuple(_answered(held, judging)))
+
+
+def losses(
+    report: Report,
+    budget: Budget,
+    *,
+    judging: Judging = _USUAL,
+    locked: LockedModel,
+    slices: Sequence[str] = (),
+) -> tuple[Finding, ...]:
+    """What the report has lost beside the lock, as findings that fail; empty where nothing.
+
+    Every limit on a drop counts, whatever its severity, and where the budget has none on the
+    accuracy, a loss of a hundredth does. The accuracy counts as it was measured: too few samples
+    are no reason to accept a loss unseen. Raises as `check`.
+    """
+    gate = _Gate(report, budget, judging, locked, grouping_of(report, slices))
+    found = _answered([*gate.beside_lock()], judging)
+    return tuple(
+        msgspec.structs.replace(one, outcome="failed", severity="error")
+        for one in found
+        if _is_loss(one)
+    )
+
+
+def _is_loss(finding: Finding) -> bool:
+    if finding.outcome in ("passed", "failed") or finding.limit not in _OF_ALL_SAMPLES:
+        return finding.outcome == "failed"
+    actual, allowed = finding.actual, finding.allowed
+    return (
+        finding.outcome == "inconclusive"
+        and isinstance(actual, int | float)
+        and isinstance(allowed, int | float)
+        and actual > allowed
+    )
 
 
 def class_drops(
@@ -109,11 +147,23 @@ class _Gate:
         for row in artifacts:
             for name, limit in self.budget.limits(row.recipe).items():
                 if row.error:
-                    yield self._asked(row.name, name, limit).missing("it did not run")
+                    yield self._asked(row, name, limit).missing("it did not run")
                 elif name in _BESIDE:
                     yield from self._beside(row, name, limit)
                 else:
-                    yield own_number(self._asked(row.name, name, limit), row, self.report)
+                    yield own_number(self._asked(row, name, limit), row, self.report)
+
+    def beside_lock(self) -> Iterator[Held]:
+        """The limits on drops of all models that ran, beside the lock alone."""
+        artifacts = [row for row in self.report.measurements if row.role == "artifact"]
+        trained = [self.report.baseline] if self.report.baseline else []
+        for row in (*trained, *artifacts):
+            limits = {n: one for n, one in self.budget.limits(row.recipe).items() if n in _BESIDE}
+            if not _OF_ALL_SAMPLES & limits.keys():
+                limits |= _default_limit(row)
+            if not row.error:
+                for name, limit in limits.items():
+                    yield from self._beside(row, name, limit, ("lock",))
 
     def of_missing(self, artifacts: list[Measurement]) -> Iterator[Held]:
         """What has limits, or is locked, and is not in the report."""
@@ -121,39 +171,81 @@ class _Gate:
         for recipe, limits in self.budget.recipe.items():
             if recipe not in measured:
                 for name, limit in limits.given().items():
-                    yield self._asked(recipe, name, limit).missing("it is not in the report")
+                    asked = self._asked_of(recipe, recipe, name, limit)
+                    yield asked.missing("it is not in the report")
         if self.locked is None:
             return
-        found = {id(self.locked.stage_of(row)) for row in artifacts}
         for stage in self.locked.stages:
-            if stage.role == "artifact" and id(stage) not in found:
+            if not self._is_measured(stage, artifacts):
                 for name, limit in self.budget.limits(stage.recipe).items():
                     if name in _BESIDE:
-                        asked = self._asked(stage.name, name, limit, "lock")
+                        asked = self._asked_of(stage.name, stage.recipe, name, limit, "lock")
                         yield asked.missing("it is in the lock, and not in the report")
 
-    def _beside(self, row: Measurement, name: str, limit: AnyLimit) -> Iterator[Held]:
+    def _is_measured(self, stage: LockedStage, artifacts: list[Measurement]) -> bool:
+        """Whether something in the report is compared with what is locked, in any runtime."""
+        if stage.role == "baseline":
+            return self.report.baseline is not None or stage.name == "checkpoint"
+        named = any(row.name == stage.name for row in artifacts)
+        return named or any(row.recipe == stage.recipe for row in artifacts if row.recipe)
+
+    def _beside(
+        self,
+        row: Measurement,
+        name: str,
+        limit: AnyLimit,
+        references: Sequence[Reference] = ("baseline", "lock"),
+    ) -> Iterator[Held]:
         for pair in pairs_of(row, self.report, self.locked):
-            asked = self._asked(row.name, name, limit, pair.reference)
+            if pair.reference not in references:
+                continue
+            asked = self._asked(row, name, limit, pair.reference, pair.after)
             if isinstance(pair, Pair):
                 yield _BESIDE[name](asked, pair, self.grouping)
             elif name == "max-flip-rate":
                 yield unlabelled_flip_rate(asked, row, pair)
+            elif name in _OF_ALL_SAMPLES:
+                yield unpaired_drop(asked, pair)
             else:
                 yield asked.missing(pair.reason)
 
-    def _asked(self, model: str, name: str, limit: AnyLimit, reference: Reference = "") -> Asked:
-        return Asked(model=model, name=name, limit=limit, judging=self.judging, reference=reference)
+    def _asked(
+        self,
+        row: Measurement,
+        name: str,
+        limit: AnyLimit,
+        reference: Reference = "",
+        accuracy: Accuracy | None = None,
+    ) -> Asked:
+        return self._asked_of(row.name, row.recipe, name, limit, reference, accuracy)
+
+    def _asked_of(
+        self,
+        model: str,
+        recipe: str | None,
+        name: str,
+        limit: AnyLimit,
+        reference: Reference = "",
+        accuracy: Accuracy | None = None,
+    ) -> Asked:
+        measured = (row.accuracy for row in self.report.measurements if row.accuracy)
+        accuracy = accuracy or next(measured, None)
+        is_of_it = name in _OF_THE_METRIC and accuracy is not None and not accuracy.correct
+        return Asked(
+            model=model,
+            name=name,
+            limit=limit,
+            judging=self.judging,
+            reference=reference,
+            recipe=recipe or "",
+            metric=accuracy.metric if accuracy and is_of_it else "",
+        )
 
 
-def _with_metric(findings: Iterable[Finding], report: Report) -> Iterator[Finding]:
-    """The findings, those in the unit of a metric with its name, where it counts nothing."""
-    measured = [row.accuracy for row in report.measurements if row.accuracy]
-    counted = any(accuracy.correct for accuracy in measured)
-    metric = measured[0].metric if measured and not counted else ""
-    for finding in findings:
-        is_of_it = metric and finding.limit in _OF_THE_METRIC
-        yield msgspec.structs.replace(finding, metric=metric) if is_of_it else finding
+def _default_limit(row: Measurement) -> dict[str, AnyLimit]:
+    """What a team that has no limit on the accuracy surely would not accept unseen."""
+    is_share = row.accuracy is None or bool(row.accuracy.correct)
+    return {"max-accuracy-drop" if is_share else "max-relative-accuracy-drop": Limit(limit=0.01)}
 
 
 def _answered(held: Sequence[Held], judging: Judging) -> Iterator[Finding]:
@@ -165,6 +257,7 @@ def _answered(held: Sequence[Held], judging: Judging) -> Iterator[Finding]:
         yield one if isinstance(one, Finding) else one.answer(fatal if one.is_fatal else alone)
 
 
+_OF_ALL_SAMPLES = {"max-accuracy-drop", "max-relative-accuracy-drop"}
 _OF_THE_METRIC = {"max-accuracy-drop", "min-accuracy", "max-class-drop", "max-slice-drop"}
 _BESIDE: dict[str, Callable[[Asked, Pair, Grouping], Held]] = {
     "max-accuracy-drop": lambda asked, pair, _: accuracy_drop(asked, pair),

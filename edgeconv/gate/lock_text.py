@@ -41,8 +41,9 @@ def table_of(model: LockedModel) -> dict[str, Any]:
         stages[stage.name] = _stage_table(stage, first)
         first = first or _classes(stage)
     table = {**_kebab(fields), _STAGE: stages}
-    # An empty table has no line, so that nobody could tell it from none.
-    return {key: value for key, value in table.items() if value != {}}
+    # An empty table has no line, so that nobody could tell it from none. Nor has an empty list:
+    # locks without accepted losses are as they always were.
+    return {key: value for key, value in table.items() if value not in ({}, [], ())}
 
 
 def model_of(name: str, table: dict[str, Any]) -> LockedModel:

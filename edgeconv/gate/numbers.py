@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import UsageError
-from edgeconv.gate.drops import resampling
+from edgeconv.gate.drops import accuracy_evidence
 from edgeconv.gate.times import latency_p50, latency_ratio
 from edgeconv.nouns import MAX_SNR_DB, OperatorsLimit, RuntimeLimit
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edgeconv.gate.asked import Asked, Question
-    from edgeconv.nouns import Accuracy, Artifact, Finding, Measurement, Report
-    from edgeconv.statistics.evidence import Evidence
+    from edgeconv.nouns import Artifact, Finding, Measurement, Report
 
     Answer = Callable[[Asked, Measurement, Report], Finding | Question]
 
@@ -40,18 +39,8 @@ def _min_accuracy(asked: Asked, row: Measurement, _: Report) -> Finding | Questi
     if len(accuracy.correct or accuracy.per_sample) != accuracy.samples:
         return asked.missing("there is no result for every sample")
 
-    evidence = _accuracy_evidence(accuracy, asked)
+    evidence = accuracy_evidence(accuracy, asked.judging)
     return asked.question(lambda levels: asked.judged(evidence, levels))
-
-
-def _accuracy_evidence(accuracy: Accuracy, asked: Asked) -> Evidence:
-    from edgeconv.statistics.bootstrap import MeanOf
-    from edgeconv.statistics.proportion import Share
-
-    if accuracy.correct:
-        return Share(accuracy.correct.count("1"), accuracy.samples)
-    scale = max(map(abs, accuracy.per_sample))
-    return MeanOf(accuracy.per_sample, scale, resampling(asked.judging), has_zero=False)
 
 
 def _snr(asked: Asked, row: Measurement, _: Report) -> Finding:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from edgeconv.nouns import (
         Accuracy,
+        DataIdentity,
         LockedModel,
         LockedStage,
         Measurement,
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
         Report,
     )
 
-_AGAIN = "accept the present state with edgeconv check --update"
+_DIGITS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +39,15 @@ class Unpaired:
     """There is nothing to be paired with, and why.
 
     `is_same` says that the file and the samples are those of the reference all the same, so that
-    no answer can be another one.
+    no answer can be another one. `before` and `after` are known where they are of one metric, and
+    of different samples.
     """
 
     reference: Reference
     reason: str
     is_same: bool = False
+    before: Accuracy | None = None
+    after: Accuracy | None = None
 
 
 def pairs_of(
@@ -74,18 +78,43 @@ def baseline_of(report: Report) -> Measurement | None:
 def _beside_lock(
     row: Measurement, report: Report, locked: LockedModel, was: LockedStage
 ) -> Pair | Unpaired:
+    after = _by_metric(row, was.accuracy)
     data = report.data
     if data is None or data.sha256 != locked.test_sha256:
-        reason = f"the test data are others than those of the lock; {_AGAIN}"
-        return Unpaired(reference="lock", reason=reason)
-    if data.preprocessing != locked.preprocessing:
-        reason = f"the test data are preprocessed otherwise than for the lock; {_AGAIN}"
-        return Unpaired(reference="lock", reason=reason)
+        return _of_others(was.accuracy, after, data, locked)
     is_same = was.sha256 == row.sha256
-    if was.accuracy is None and row.accuracy is None:
-        reason = f"without labels the lock has no answers to compare with; {_AGAIN}"
+    if was.accuracy is None and after is None:
+        # The preprocessing is no part of the samples: the same file may answer otherwise now.
+        is_same = is_same and data.preprocessing == locked.preprocessing
+        reason = (
+            "without labels the lock has no answers to compare with; give the test data labels, or "
+            "look at the outputs before you accept them with edgeconv check --update"
+        )
         return Unpaired(reference="lock", reason=reason, is_same=is_same)
-    return paired("lock", was.accuracy, row.accuracy, is_same=is_same)
+    return paired("lock", was.accuracy, after, is_same=is_same)
+
+
+def _by_metric(row: Measurement, was: Accuracy | None) -> Accuracy | None:
+    """The accuracy of a model by the metric that is locked, where that was measured too."""
+    measured = [one for one in (row.accuracy, *row.metrics) if one is not None]
+    alike = (one for one in measured if was is not None and one.metric == was.metric)
+    return next(alike, row.accuracy)
+
+
+def _of_others(
+    before: Accuracy | None, after: Accuracy | None, data: DataIdentity | None, locked: LockedModel
+) -> Unpaired:
+    """The lock is of other samples: the two sets, each by its number and hash."""
+    here = _named(data.samples, data.sha256) if data else "none"
+    there = _named(locked.test_samples, locked.test_sha256)
+    reason = f"the test samples are others than those of the lock: {here} here, {there} there"
+    if before is None or after is None or before.metric != after.metric:
+        return Unpaired(reference="lock", reason=reason)
+    return Unpaired(reference="lock", reason=reason, before=before, after=after)
+
+
+def _named(samples: int, sha256: str) -> str:
+    return f"{samples} (hash {sha256[:_DIGITS]})"
 
 
 def paired(
@@ -104,7 +133,11 @@ def paired(
 def _unlike(before: Accuracy, after: Accuracy) -> str:
     """Why the two cannot be paired; "" where they can."""
     if before.metric != after.metric or before.higher_is_better != after.higher_is_better:
-        return f"the metric is {after.metric}, and was {before.metric}"
+        names = f'"{after.metric}", "{before.metric}"'
+        return (
+            f"the metric is {after.metric}, and was {before.metric}; measure both to compare them: "
+            f"metric = [{names}] in [bench]"
+        )
     if before.samples != after.samples or after.samples == 0:
         return f"it has {after.samples} samples, and what it is compared with {before.samples}"
     counts = {len(before.correct or before.per_sample), len(after.correct or after.per_sample)}

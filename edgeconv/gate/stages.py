@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.gate.drops import drop_evidence
-from edgeconv.gate.pairs import Pair, paired, pairs_of
+from edgeconv.gate.pairs import Pair, Unpaired, paired, pairs_of
 from edgeconv.nouns import StageState
 from edgeconv.report import units
 
@@ -40,16 +40,16 @@ def stage_states(
 ) -> tuple[StageState, ...]:
     """Every measured model beside what is locked of it and the stage before it, in their order.
 
-    Nothing is said of an accuracy beside the lock where that is of other samples, preprocessing
-    or another metric. `moved` is wrong for any of the stages at most with probability
-    1 - confidence, where nothing moved (Bonferroni, over both sides and all stages).
+    Of an accuracy beside the lock only both values are said where that is of other samples, and
+    nothing where it is of another metric. `moved` is wrong for any of the stages at most with
+    probability 1 - confidence, where nothing moved (Bonferroni, over both sides and all stages).
     """
     steps = list(_steps(report))
     beside = [_beside_lock(step.row, report, locked) for step in steps]
     level = 1 - judging.confidence
-    sure = level / max(1, 2 * sum(pair is not None for pair in beside))
+    sure = level / max(1, 2 * sum(isinstance(pair, Pair) for pair in beside))
     return tuple(
-        _state(step, locked, _drop(pair, judging, level), _drop(pair, judging, sure), judging)
+        _state(step, locked, pair, (level, sure), judging)
         for step, pair in zip(steps, beside, strict=True)
     )
 
@@ -113,10 +113,11 @@ def _steps(report: Report) -> Iterator[_Step]:
             yield _Step("quantised", row, made_from)
 
 
-def _beside_lock(row: Measurement, report: Report, locked: LockedModel | None) -> Pair | None:
+def _beside_lock(
+    row: Measurement, report: Report, locked: LockedModel | None
+) -> Pair | Unpaired | None:
     found = (one for one in pairs_of(row, report, locked) if one.reference == "lock")
-    pair = next(found, None)
-    return pair if isinstance(pair, Pair) else None
+    return next(found, None)
 
 
 def _beside_stage(step: _Step) -> Pair | None:
@@ -131,32 +132,36 @@ def _beside_stage(step: _Step) -> Pair | None:
 def _state(
     step: _Step,
     locked: LockedModel | None,
-    drop: _Drop | None,
-    surely: _Drop | None,
+    beside: Pair | Unpaired | None,
+    levels: tuple[float, float],
     judging: Judging,
 ) -> StageState:
+    """`levels`: of the bounds that are shown, and of the ones that say that it moved."""
     row = step.row
+    pair = beside if isinstance(beside, Pair) else None
+    drop, surely = (_drop(pair, judging, level) for level in levels)
+    after = (beside and beside.after) or row.accuracy
     was = locked.stage_of(row) if locked else None
     own = _drop(_beside_stage(step), judging, 1 - judging.confidence)
     return StageState(
         stage=step.stage,
         model=row.name,
         changed=None if was is None else was.sha256 != row.sha256,
-        metric=row.accuracy.metric if row.accuracy else "",
-        before=drop.before if drop else None,
-        after=row.accuracy.value if row.accuracy else None,
+        metric=after.metric if after else "",
+        before=beside.before.value if beside and beside.before else None,
+        after=after.value if after else None,
         drop=drop.value if drop else None,
         interval=drop.interval if drop else None,
         own_drop=own.value if own else None,
         own_interval=own.interval if own else None,
         moved=surely.is_certain if surely else None,
+        sha256=row.sha256,
     )
 
 
 class _Drop(NamedTuple):
-    """How much worse than `before`, and the bounds of that."""
+    """How much worse it is, and the bounds of that."""
 
-    before: float
     value: float
     low: float
     high: float
@@ -178,6 +183,6 @@ def _drop(pair: Pair | None, judging: Judging, level: float) -> _Drop | None:
     if pair is None:
         return None
     if pair.is_same:
-        return _Drop(pair.before.value, 0.0, 0.0, 0.0)
+        return _Drop(0.0, 0.0, 0.0)
     evidence = drop_evidence(pair.before, pair.after, judging)
-    return _Drop(pair.before.value, evidence.value, *evidence.bounds(level, level, 0.0))
+    return _Drop(evidence.value, *evidence.bounds(level, level, 0.0))

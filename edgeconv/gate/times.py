@@ -117,5 +117,4 @@ def _enough_rounds(evidence: Evidence, limit: float, levels: Levels) -> int | No
 
 
 def _untold(asked: Asked, row: Measurement, reason: str) -> Finding:
-    found = asked.found("inconclusive", row.latency_ratio, reason=reason)
-    return msgspec.structs.replace(found, severity=asked.severity_of("inconclusive"))
+    return asked.found("inconclusive", row.latency_ratio, reason=reason)

@@ -40,10 +40,17 @@ if TYPE_CHECKING:
 
     from edgeconv.measure.places import Places
     from edgeconv.measure.subjects import Subject
-    from edgeconv.nouns import Preprocessing, Signature, SourceModel, TensorSpec
+    from edgeconv.nouns import (
+        Conditions,
+        Preprocessing,
+        Signature,
+        SourceModel,
+        TensorSpec,
+    )
 
 _SYNTHETIC_SAMPLES = 8
 _SYNTHETIC_SEED = 7
+_UNTIMED = "latency and memory: not measured: no limit needs them"
 
 
 def bench(
@@ -101,11 +108,17 @@ def bench(
             *notes,
             *said,
             *doubts(first, taken, training, artifacts),
-            *(remarks(conditions) if conditions else ()),
+            *_of_times(measuring, conditions),
             *places.notes,
             *rows.notes,
         ),
     )
+
+
+def _of_times(measuring: Measuring, conditions: Conditions | None) -> tuple[str, ...]:
+    if not measuring.is_timed:
+        return (_UNTIMED,)
+    return remarks(conditions) if conditions else ()
 
 
 def _sampled(

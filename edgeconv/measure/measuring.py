@@ -26,11 +26,13 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
     there are labels. `output`: the one that labels are for, None for the only one. `profile`
     and `layers`: the time of each operator, and the error of each layer, too. `serving_warmup`: so
     many of the samples are written into the trained SavedModel as requests that TensorFlow
-    Serving warms up with.
+    Serving warms up with. Without `is_timed` every model is run only to see that it does, in one
+    round, and there are no times and no memory.
     """
 
     rounds: int = 3
     timing: Timing = Timing()
+    is_timed: bool = True
     runtimes: tuple[str, ...] = ()
     accelerator: Accelerator = "interpreter"
     python: str = ""

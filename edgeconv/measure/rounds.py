@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import ToolFailed
 from edgeconv.progress import Counted
+from edgeconv.runtimes.interface import Timing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,29 +17,35 @@ if TYPE_CHECKING:
     from edgeconv.runtimes.interface import Timed
 
 
+_ONE_INVOKE = Timing(warmup=1, warmup_seconds=0.0, repeats=1)
+
+
 def time_in_rounds(run: Bench, entrants: Sequence[Entrant]) -> None:
     """Time every entrant once a round; each round begins with another one.
 
     So a drift of the machine hits all alike, and so does what the one before leaves behind.
-    One that fails has its error, keeps what was measured, and is left out from then on.
+    One that fails has its error, keeps what was measured, and is left out from then on. Where
+    nothing is to be timed, each only says which runtime it runs in.
     """
-    rounds, done = run.measuring.rounds, 0
+    is_timed = run.measuring.is_timed
+    rounds, timing = (run.measuring.rounds, run.measuring.timing) if is_timed else (1, _ONE_INVOKE)
+    what, done = "timing" if is_timed else "running every model", 0
     for number in range(rounds):
         first = number % len(entrants)
         for one in (*entrants[first:], *entrants[:first]):
-            run.on_progress(Counted("timing", done, rounds * len(entrants)))
+            run.on_progress(Counted(what, done, rounds * len(entrants)))
             done += 1
             if one.error is None:
                 try:
                     inputs = run.samples.first.arrays
-                    one.timed.append(one.runtime.time(one.model, inputs, run.measuring.timing))
+                    one.timed.append(one.runtime.time(one.model, inputs, timing))
                 except ToolFailed as error:
                     one.error = error
 
 
 def time_batched(run: Bench, entrants: Sequence[Entrant]) -> None:
     """Time what takes many samples at once, once."""
-    for one in entrants:
+    for one in entrants if run.measuring.is_timed else ():
         if one.batched is not None and one.error is None:
             try:
                 inputs = run.samples.first.arrays

@@ -113,7 +113,7 @@ def _trained_row(run: Bench, one: Entrant, model: SourceModel) -> Measurement:
         sha256=model.sha256,
         size_bytes=model.size_bytes,
         latency=_latency(run, one),
-        peak_memory_bytes=memory_bytes_of(one.timed),
+        peak_memory_bytes=_memory_bytes(run, one),
         batched_us=one.batched_us,
         batched_size=one.batched.batch if one.batched else None,
     )
@@ -132,7 +132,7 @@ def _artifact_row(run: Bench, one: Entrant) -> Measurement:
         recipe=one.subject.recipe,
         group=one.subject.group,
         latency=_latency(run, one),
-        peak_memory_bytes=memory_bytes_of(one.timed),
+        peak_memory_bytes=_memory_bytes(run, one),
         arena_bytes=arena_bytes(content),
         oldest_runtime=oldest_runtime(content, str(one.subject.file)).version,
         error=str(one.error) if one.error else "",
@@ -140,9 +140,13 @@ def _artifact_row(run: Bench, one: Entrant) -> Measurement:
 
 
 def _latency(run: Bench, one: Entrant) -> Latency | None:
-    if not one.timed:
+    if not (one.timed and run.measuring.is_timed):
         return None
     return latency_of(one.timed, threads=run.measuring.threads, batch=one.model.batch)
+
+
+def _memory_bytes(run: Bench, one: Entrant) -> int | None:
+    return memory_bytes_of(one.timed) if run.measuring.is_timed else None
 
 
 def _runtime(one: Entrant) -> str:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from edgeconv.data import Samples
     from edgeconv.measure.measuring import Bench
-    from edgeconv.nouns import SourceModel
+    from edgeconv.nouns import Latency, SourceModel
+    from edgeconv.runtimes.interface import Timing
     from edgeconv.workers import Allowance
 
     Outputs = dict[str, np.ndarray[Any, Any]]
@@ -42,6 +43,7 @@ def measure_trained(run: Bench, model: SourceModel, signature: str) -> tuple[Mea
     """
     _refuse_other_inputs(run.samples.first, model, signature)
     run.on_progress("running the trained model")
+    timing = run.measuring.timing if run.measuring.is_timed else None
     job = BaselineJob(
         path=model.path,
         kind=model.kind,
@@ -49,8 +51,8 @@ def measure_trained(run: Bench, model: SourceModel, signature: str) -> tuple[Mea
         inputs="",
         outputs="",
         samples=run.samples.count,
-        warmup=run.measuring.timing.warmup,
-        repeats=run.measuring.timing.repeats,
+        warmup=timing.warmup if timing else 0,
+        repeats=timing.repeats if timing else 0,
         threads=run.measuring.threads,
     )
     done, outputs, peak_memory_bytes = run_trained(
@@ -66,15 +68,8 @@ def measure_trained(run: Bench, model: SourceModel, signature: str) -> tuple[Mea
         runtime=f"tensorflow {tool_versions()['tensorflow']}",
         sha256=model.sha256,
         size_bytes=model.size_bytes,
-        latency=make_latency(
-            (done.samples_us,),
-            load_us=(done.load_us,),
-            first_us=(done.first_us,),
-            threads=done.threads,
-            batch=done.latency_batch,
-            warmup=(run.measuring.timing.warmup,),
-        ),
-        peak_memory_bytes=peak_memory_bytes,
+        latency=_latency(done, timing) if timing else None,
+        peak_memory_bytes=peak_memory_bytes if timing else None,
         batched_us=done.batch_samples_us,
         batched_size=done.evaluation_batch,
     ), outputs
@@ -91,6 +86,17 @@ def _refuse_other_inputs(samples: Samples, model: SourceModel, key: str) -> None
             f"measured takes {', '.join(map(repr, sorted(samples.arrays)))}",
             hint="give the model that it was converted from: --baseline MODEL",
         )
+
+
+def _latency(done: BaselineRun, timing: Timing) -> Latency:
+    return make_latency(
+        (done.samples_us,),
+        load_us=(done.load_us,),
+        first_us=(done.first_us,),
+        threads=done.threads,
+        batch=done.latency_batch,
+        warmup=(timing.warmup,),
+    )
 
 
 def run_trained(

@@ -47,7 +47,9 @@ from edgeconv.nouns.difference import (
 )
 from edgeconv.nouns.embedding import Embedded, EmbeddedFile
 from edgeconv.nouns.judging import (
+    NEED_TIMES,
     NOT_CHECKED,
+    AcceptedDrop,
     AnyLimit,
     Budget,
     Check,
@@ -122,7 +124,9 @@ from edgeconv.nouns.training import (
 from edgeconv.nouns.tuning import Confirmation, Loss, Objective, Tuning, TuningTrial
 
 __all__ = [
+    "NEED_TIMES",
     "NOT_CHECKED",
+    "AcceptedDrop",
     "Stamp",
     "FileState",
     "Built",

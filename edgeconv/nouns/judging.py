@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from edgeconv.nouns.model import Noun, Result
+from edgeconv.nouns.samples import DataIdentity
 
 Severity = Literal["error", "warn"]
 Outcome = Literal["passed", "failed", "inconclusive", "missing"]
@@ -16,6 +17,8 @@ StageName = Literal["checkpoint", "trained", "float32", "quantised"]
 Value = float | str | tuple[str, ...]
 # In the place of a limit, where a model could not be judged at all.
 NOT_CHECKED = "check"
+# The limits on numbers that only timing gives.
+NEED_TIMES = frozenset({"max-latency-p50-us", "max-latency-ratio", "max-peak-memory-bytes"})
 
 
 class Limit(Noun, kw_only=True, frozen=True):
@@ -89,6 +92,12 @@ class Budget(Noun, kw_only=True, frozen=True):
     every: Limits = Limits()
     recipe: dict[str, Limits] = {}
 
+    def names(self) -> frozenset[str]:
+        """The names of all limits that are set, for whatever recipe."""
+        return frozenset(
+            name for one in (self.every, *self.recipe.values()) for name in one.given()
+        )
+
     def limits(self, recipe: str | None) -> dict[str, AnyLimit]:
         """All that is set for an artifact of this recipe, by name."""
         return self.every.given() | self.recipe.get(recipe or "", Limits()).given()
@@ -122,7 +131,9 @@ class Finding(Noun, kw_only=True, frozen=True):
     those of all findings of the check. `samples_needed` would be enough to tell, where they are
     not; of a class or slice both are its own samples. `reason` says why a number is missing, and
     what else there is to say. `metric` is set where the number is in the unit of a metric that is
-    no share of right answers.
+    no share of right answers. `before` and `after` are the values of the metric that a drop is
+    between: the reference's, and the model's. `recipe` is that of the model. `line` is where the
+    limit is in the configuration, from 1.
     """
 
     model: str
@@ -140,6 +151,10 @@ class Finding(Noun, kw_only=True, frozen=True):
     samples_needed: int | None = None
     reason: str = ""
     metric: str = ""
+    before: float | None = None
+    after: float | None = None
+    recipe: str = ""
+    line: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -182,7 +197,8 @@ class StageState(Noun, kw_only=True, frozen=True):
     `changed`: other bytes than locked, None where it is not in the lock. `before` and `after` are
     values of `metric`, locked and now. `drop` is how much worse it became, `interval` that at the
     gate's confidence. `own_drop` is how much worse it is than the stage before it, now.
-    `moved`: worse or better than chance explains.
+    `moved`: worse or better than chance explains. `sha256` is that of its bytes now. Where the
+    locked samples were others, `before` is known and `drop` is not.
     """
 
     stage: StageName
@@ -196,6 +212,24 @@ class StageState(Noun, kw_only=True, frozen=True):
     own_drop: float | None = None
     own_interval: tuple[float, float] | None = None
     moved: bool | None = None
+    sha256: str = ""
+
+
+class AcceptedDrop(Noun, kw_only=True, frozen=True):
+    """A loss that a team accepted by its name, with --accept-drop.
+
+    `stage` is the name of the locked stage, `limits` are those that it broke beside the lock before
+    this one. `before` and `after` are values of `metric`. `date` is of UTC, as 2026-11-22;
+    `command` is what was typed.
+    """
+
+    stage: str
+    limits: tuple[str, ...]
+    metric: str
+    before: float
+    after: float
+    date: str
+    command: str
 
 
 class Check(Result, kw_only=True, frozen=True):
@@ -203,7 +237,8 @@ class Check(Result, kw_only=True, frozen=True):
 
     `stages` are in the order of the flow; `changes` name what is other than locked (the source,
     calibration data, a tool's version), a sentence each. `classes` has the classes and slices
-    that dropped, worst first. `is_locked`: whether there is a lock to compare with. `reused`:
+    that dropped, worst first. `is_locked`: whether there is a lock to compare with. `accepted`
+    are the losses that the lock has accepted by name. `data` are the test samples. `reused`:
     nothing had changed, so nothing was measured again.
     """
 
@@ -216,6 +251,8 @@ class Check(Result, kw_only=True, frozen=True):
     summary: str = ""
     notes: tuple[str, ...] = ()
     is_locked: bool = False
+    accepted: tuple[AcceptedDrop, ...] = ()
+    data: DataIdentity | None = None
     reused: bool = False
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from edgeconv.nouns.conversion import RecipeName
+from edgeconv.nouns.judging import AcceptedDrop
 from edgeconv.nouns.measurement import Accuracy, Measurement
 from edgeconv.nouns.model import Noun
 
@@ -33,7 +34,8 @@ class LockedModel(Noun, kw_only=True, frozen=True):
     `inputs` are what went in, by name: hashes of the source, the calibration and test data, and the
     options that are not at their default, as `convert --engine`;
     `tools` and `machine` say what it was made and measured with. `test_sha256` and
-    `preprocessing` identify the test samples.
+    `preprocessing` identify the test samples. `accepted` are the losses that were accepted by
+    name, and have not been made up for since.
     """
 
     name: str
@@ -44,12 +46,16 @@ class LockedModel(Noun, kw_only=True, frozen=True):
     tools: dict[str, str] = {}
     machine: dict[str, str] = {}
     stages: tuple[LockedStage, ...] = ()
+    accepted: tuple[AcceptedDrop, ...] = ()
 
     def stage_of(self, row: Measurement) -> LockedStage | None:
-        """What is locked of a measured model: by its name, else the only artifact of its recipe."""
+        """What is locked of a measured model: by its name, else the first of its recipe.
+
+        The runtime is part of the name where there are several, and no reason not to compare.
+        """
         named = [one for one in self.stages if (one.name, one.role) == (row.name, row.role)]
         alike = [one for one in self.stages if row.recipe and one.recipe == row.recipe]
-        return next((one for found in (named, alike) if len(found) == 1 for one in found), None)
+        return next(iter(named or alike), None)
 
 
 class Lock(Noun, kw_only=True, frozen=True):

@@ -15,6 +15,7 @@ import pytest
 
 from edgeconv.gate import lock
 from edgeconv.nouns import Check, Checked, Finding, StageState
+from edgeconv.report.units import percent
 
 MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist" / "mnist.npz"
 BAD_CLASS = "7"
@@ -220,6 +221,33 @@ def test_calibration_with_wrong_preprocessing_fails_and_float32_is_said_to_be_fi
     assert summary in answer.text
 
 
+def test_wrong_preprocessing_fails_is_not_accepted_and_its_files_are_not_shipped(team: Team):
+    before = locked_bytes(team)
+    team.configures('preprocess = "scale=1/255"', 'preprocess = "scale=1/255000"')
+    answer = team.checks()
+    assert answer.code == 1
+    assert answer.broken() == {"baseline", "float32", "int8"}
+    drops = [one for one in answer.findings("max-accuracy-drop") if one.reference == "lock"]
+    assert {one.outcome for one in drops} == {"failed"}
+    assert all(f" here, {percent(one.before)} in the lock" in one.reason for one in drops)
+    assert "--update" not in answer.text
+    assert "convert --preprocess" in answer.check.summary
+    refused = team.checks("--update")
+    assert (refused.code, locked_bytes(team)) == (1, before)
+    assert "mnist is worse than what is locked" in refused.errors
+    names = ["mnist:trained", "mnist:float32", "mnist:int8"]
+    words = [word for name in names for word in ("--accept-drop", name)]
+    assert " ".join(words) in refused.errors
+    partly = team.checks("--update", *words[:2])
+    assert (partly.code, locked_bytes(team)) == (1, before)
+    assert team.checks("--update", *words).code == 0
+    noted = lock.read(team.place / lock.FILE_NAME).models["mnist"].accepted
+    assert [one.stage for one in noted] == ["baseline", "float32", "int8"]
+    after = team.checks()
+    assert after.code == 0
+    assert f"by `edgeconv check --update {' '.join(words)}`" in after.text
+
+
 def test_another_converter_alters_bytes_but_not_behaviour_and_passes_with_a_note(team: Team):
     before = (team.place / "made" / "model.int8.tflite").read_bytes()
     team.configures("[convert]", '[convert]\nengine = "tflite"')
@@ -245,7 +273,7 @@ def test_fifty_images_are_inconclusive_and_it_says_how_many_would_do(team: Team)
     assert 500 < needed < 20_000
     assert f"50 test samples are too few to tell: {needed} would be enough" in answer.check.summary
     assert f"{needed} samples would be enough to tell" in answer.text
-    # Beside a lock of other samples there is nothing to compare, and that never passes.
+    # Beside a lock of other samples nothing can be paired, and that never passes.
     beside = team.checks()
     assert beside.code == 1
     outcomes = {

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from edgeconv.report import units
 from edgeconv.report.limits import Word, closing_line, confidence, word_of
+from edgeconv.report.values import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.nouns import Check, Checked, Finding
+    from edgeconv.nouns import AcceptedDrop, Check, Checked, Finding
 
 _ORDER: tuple[Word, ...] = ("FAIL", "WARN", "PASS")
 
@@ -80,6 +81,15 @@ def judging_line(check: Check) -> str:
 def remarks(check: Check) -> Iterator[str]:
     """What else there is to say of a check, a line each, the most important first."""
     yield from (f"changed: {units.plain(change)}" for change in check.changes)
+    yield from map(_accepted, check.accepted)
     yield from (f"note: {units.plain(note)}" for note in check.notes)
     if check.reused:
         yield "note: nothing changed, so this is the answer of the last time"
+
+
+def _accepted(drop: AcceptedDrop) -> str:
+    before, after = (value_of(drop.metric, value) for value in (drop.before, drop.after))
+    return (
+        f"accepted: {units.plain(drop.stage)} from {before} to {after} on {units.plain(drop.date)} "
+        f"by `{units.plain(drop.command)}`"
+    )

@@ -1,0 +1,141 @@
+"""One model of a configuration with all that is done to it, and the hashes of what goes in."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from edgeconv import data, source
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.store import hash_of, refuse_pointer, sha256_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from edgeconv.nouns import Budget, Conversion, Report
+
+_LONGEST_SETTING = 64
+_LONGEST_SLICE = 200
+
+
+class Extent(NamedTuple):
+    """What a check measures besides what is configured, and what it leaves out.
+
+    `is_timed`: whether a limit needs times or memory. `metrics`: those of the lock, so that the
+    next answers are compared with it by the metric that it has.
+    """
+
+    is_timed: bool
+    metrics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One model of a configuration, with all that is done to it.
+
+    `convert` publishes its artifacts; `bench` measures these files beside the trained model, and
+    `bench_checkpoint` the checkpoint, where there is one. `settings` are the options of `convert`
+    and `bench`, by command, that are not at their defaults, as plain values. `calibration` and
+    `training` are the SOURCEs that the conversion reads, `test` the one that is measured on,
+    `slices` a file with the slice of each test sample on a line.
+    """
+
+    name: str
+    source: str
+    budget: Budget
+    convert: Callable[[], Conversion]
+    bench: Callable[[Sequence[Path], Extent], Report]
+    settings: Mapping[str, Any]
+    bench_checkpoint: Callable[[Sequence[Path], Extent], Report] | None = None
+    checkpoint: str = ""
+    baseline: str = ""
+    calibration: tuple[str, ...] = ()
+    training: str = ""
+    test: str = ""
+    slices: str = ""
+
+
+def refuse_job(job: Job) -> None:
+    """Raise `UsageError` where nothing could come of the check."""
+    if not job.budget.every.given() and not job.budget.recipe:
+        raise UsageError(
+            f"the budget of model {job.name!r} sets no limit, so nothing would be checked",
+            hint="add one to [budget], for example max-accuracy-drop = 0.01",
+        )
+
+
+def job_inputs(job: Job, *, allow_code: bool) -> dict[str, str]:
+    """All that goes into the conversion and the measuring, by name: hashes, and settings."""
+    found = {
+        f"{command} --{key}": _short(value)
+        for command, options in job.settings.items()
+        for key, value in options.items()
+    }
+    for name, path in (
+        ("source", job.source),
+        ("checkpoint", job.checkpoint),
+        ("baseline", job.baseline),
+    ):
+        if path:
+            found[name] = source.identify(path).sha256
+    sources = {"training data": job.training, "test data": job.test}
+    for number, text in enumerate(job.calibration):
+        sources["calibration data" + (f" {number + 1}" if number else "")] = text
+    found |= {
+        name: data.identity(text, allow_code=allow_code) for name, text in sources.items() if text
+    }
+    if job.slices:
+        found["slices"] = _file_hash(job)
+    return dict(sorted(found.items()))
+
+
+def _short(value: object) -> str:
+    """A setting as text, or its hash where that is long."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= _LONGEST_SETTING else hash_of(value)
+
+
+def job_slices(job: Job, report: Report) -> tuple[str, ...]:
+    """The slice of each measured sample. Raises `InputRefused` for another number of them."""
+    if not job.slices:
+        return ()
+    lines = _slice_lines(job)
+    if too_long := [n for n, name in enumerate(lines, 1) if len(name) > _LONGEST_SLICE]:
+        raise InputRefused(
+            f"{job.slices}, line {too_long[0]}: a slice has a name of {_LONGEST_SLICE} characters "
+            "at most",
+            hint="write the name of a slice on each line, and nothing else",
+        )
+    count = report.data.samples if report.data else 0
+    if len(lines) != count:
+        raise InputRefused(
+            f"{job.slices} has {len(lines)} lines, and {count} test samples were measured",
+            hint="write the name of each sample's slice on a line of its own, for all samples",
+        )
+    return lines
+
+
+def _slice_lines(job: Job) -> tuple[str, ...]:
+    with _reading(job):
+        return tuple(Path(job.slices).read_text(encoding="utf-8").splitlines())
+
+
+def _file_hash(job: Job) -> str:
+    with _reading(job):
+        refuse_pointer(Path(job.slices))
+        return sha256_file(Path(job.slices))
+
+
+@contextlib.contextmanager
+def _reading(job: Job) -> Any:
+    try:
+        yield
+    except (OSError, UnicodeError) as error:
+        raise InputRefused(
+            f"the slices {job.slices} of model {job.name!r} cannot be read: {error}",
+            hint="give a text file with the name of a slice on each line",
+        ) from error
