@@ -1,7 +1,7 @@
 """Every way edgeconv refuses or fails, each with the exit code the CLI ends with.
 
 An error says what is wrong, where, and what to do next. A failed gate is not an
-error: it is a `Verdict`.
+error: it is a `Verdict`. To ship what it rejected is one.
 """
 
 from __future__ import annotations
@@ -29,6 +29,12 @@ class EdgeconvError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n  next: {self.hint}" if self.hint else self.message
+
+
+class CheckFailed(EdgeconvError):
+    """A published file that its last check rejected, or that has to be checked and was not."""
+
+    exit_code = 1
 
 
 class UsageError(EdgeconvError):

@@ -35,7 +35,11 @@ def test_json_is_the_record(tmp_path):
     done = embedded(file, "--target", "c", "-o", out, "--json", "-q", "--option", "bytes=file")
     said = msgspec.json.decode(done.output.encode(), type=Embedded)
     assert said.options == {"bytes": "file"}
-    assert said == msgspec.json.decode((out / "edgeconv-embedded.json").read_bytes(), type=Embedded)
+    record = msgspec.json.decode((out / "edgeconv-embedded.json").read_bytes(), type=Embedded)
+    # But for what is said of its last check, which is no part of what was written.
+    assert said.notes[:-1] == record.notes
+    assert "was never checked" in said.notes[-1]
+    assert msgspec.structs.replace(said, notes=record.notes) == record
 
 
 @pytest.mark.parametrize(

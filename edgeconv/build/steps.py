@@ -15,10 +15,11 @@ from edgeconv.embed.writing import JOURNAL
 from edgeconv.errors import OutputRefused, ToolFailed, UsageError
 from edgeconv.nouns import Built
 from edgeconv.plan import REVISION
+from edgeconv.report.last_check import require_passed
 from edgeconv.store import hash_of, locked, tool_versions, writable_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from edgeconv.build.inputs import Inputs
     from edgeconv.embed.request import Request
@@ -34,6 +35,8 @@ class Step:
     ("" for the only one) into `directory`. `options` are all options of both, as plain values;
     `inputs` are the files that they name. `config` is the file that they are in; it is no
     input: what it says of this model is in `options`, and of the rest nothing depends.
+    `accepted` has the hashes of the files that the lock accepted of the model, None where it is not
+    locked; of a locked one every other file has to be checked, as with `require_check`.
     """
 
     name: str
@@ -46,6 +49,8 @@ class Step:
     request: Callable[[Path], Request]
     allowance: Allowance
     allow_code: bool
+    require_check: bool = False
+    accepted: Collection[str] | None = None
 
     @property
     def key(self) -> str:
@@ -77,20 +82,31 @@ def _done_before(step: Step) -> Built | None:
     stamp = fresh(step.stamp_file, step.key)
     if stamp is None or _is_torn(step.directory):
         return None
+    models = (one for one in stamp.published if one.path.endswith(".tflite"))
+    notes = [_check_note(step, Path(one.path), one.sha256) for one in models]
     return _built(
         step,
         stamp.embedded,
         (state.path for state in stamp.inputs),
         (state.path for state in stamp.outputs),
         is_new=False,
+        notes=notes,
     )
+
+
+def _check_note(step: Step, model: Path, sha256: str) -> str:
+    """What there is to say of the last check of a file. Raises as `require_passed`."""
+    is_unknown = step.accepted is not None and sha256 not in step.accepted
+    return require_passed(model, sha256, is_required=step.require_check or is_unknown)
 
 
 def _done_now(step: Step, on_progress: Callable[[str], None]) -> Built:
     began_ns = time.time_ns()
     conversion = step.convert()
     artifact = _chosen(step, conversion)
-    request = step.request(Path(conversion.directory) / artifact.file)
+    model = Path(conversion.directory) / artifact.file
+    note = _check_note(step, model, artifact.sha256)
+    request = step.request(model)
     already = None if _is_torn(step.directory) else embedded_already(request)
     embedded = already or perform(
         request, allow_code=step.allow_code, allowance=step.allowance, on_progress=on_progress
@@ -109,7 +125,12 @@ def _done_now(step: Step, on_progress: Callable[[str], None]) -> Built:
             began_ns=began_ns,
         )
     return _built(
-        step, embedded, map(str, inputs), map(str, sorted(outputs)), is_new=already is None
+        step,
+        embedded,
+        map(str, inputs),
+        map(str, sorted(outputs)),
+        is_new=already is None,
+        notes=[note],
     )
 
 
@@ -162,6 +183,7 @@ def _built(
     outputs: Iterable[str],
     *,
     is_new: bool,
+    notes: Iterable[str],
 ) -> Built:
     return Built(
         name=step.name,
@@ -170,4 +192,5 @@ def _built(
         embedded=embedded,
         inputs=tuple(inputs),
         outputs=tuple(outputs),
+        notes=tuple(filter(None, notes)),
     )

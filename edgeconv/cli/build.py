@@ -104,7 +104,19 @@ def _built(ctx: click.Context, step: Step, on_progress: Callable[[str], None]) -
 
     on_progress(f"building {step.name}")
     with _complaints(ctx, step.name):
-        return build(step, on_progress=on_progress)
+        built = build(step, on_progress=on_progress)
+    if built.is_new and not ctx.params["quiet"]:
+        for note in built.notes:
+            level, _, text = note.partition(": ")
+            click.echo(f"{_place(ctx, step.name)}: {level}: {step.name}: {text}", err=True)
+    return built
+
+
+def _place(ctx: click.Context, model: str, line: str = "") -> str:
+    """FILE:LINE of a model's table, or of a line; the file as it was named."""
+    config = origin_of(ctx).config
+    assert config is not None
+    return f"{config.path}:{line or config.line('model', model)}"
 
 
 @contextlib.contextmanager
@@ -115,13 +127,11 @@ def _complaints(ctx: click.Context, model: str = "") -> Iterator[None]:
     try:
         yield
     except EdgeconvError as error:
-        config = origin_of(ctx).config
-        if config is None:
+        if origin_of(ctx).config is None:
             raise
         _, _, line = error.place.rpartition(":")
         # The file may have been read in its own folder; here it is as it was named.
-        place = f"{config.path}:{line or config.line('model', model)}"
-        _complain(place, error, model)
+        _complain(_place(ctx, model, line), error, model)
         ctx.exit(error.exit_code)
 
 

@@ -166,7 +166,19 @@ def _step(chosen: Chosen, model: ModelTable, options: dict[str, Any]) -> Step:
         request=request,
         allowance=allowance(options),
         allow_code=chosen.allow_code,
+        require_check=embedding.params["require_check"],
+        accepted=_accepted(chosen, model),
     )
+
+
+def _accepted(chosen: Chosen, model: ModelTable) -> frozenset[str] | None:
+    """What the lock accepted of a model; None where it is not locked."""
+    from edgeconv.gate.lock import FILE_NAME, accepted_hashes
+
+    named = model.tables.get("check", {}).get("lock")
+    folder = chosen.config.folder
+    place = place_within(named, folder) if isinstance(named, str) else folder / FILE_NAME
+    return accepted_hashes(Path(place), model.name)
 
 
 def _read_places(context: click.Context) -> dict[str, Any]:

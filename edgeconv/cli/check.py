@@ -11,11 +11,11 @@ from edgeconv.cli.configured import Configured, origin_of
 from edgeconv.cli.options import execution_options
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import NAMED_PLACE, PLACE, TRACKER
-from edgeconv.errors import EdgeconvError
+from edgeconv.errors import EdgeconvError, OutputRefused
 from edgeconv.nouns import Judging, Method, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from edgeconv.cli.jobs import Jobs
     from edgeconv.gate.flow import Checking
@@ -149,6 +149,7 @@ def command(ctx: click.Context, /, report: Path | None, **options: Any) -> None:
 
 def _check_report(ctx: click.Context, path: Path) -> Checked:
     """A report held against the budget of the configuration."""
+    from edgeconv.cli.chosen import Chosen
     from edgeconv.cli.jobs import judging_of
     from edgeconv.config import limited
     from edgeconv.errors import UsageError
@@ -163,8 +164,23 @@ def _check_report(ctx: click.Context, path: Path) -> Checked:
             f"there is no budget to hold {path} against",
             hint="--config FILE with a [budget], or an edgeconv.toml here",
         )
-    check = check_report(read_report(path), limited(config), judging_of(ctx))
+    report = read_report(path)
+    check = check_report(report, limited(config), judging_of(ctx))
+    folders = [path.parent, *Chosen(ctx).published()]
+    # It was not held beside the lock, so that it rejects a file and clears none.
+    _note_down(check, dict(_found_files(report, folders)), clears=False)
     return Checked(config=str(config.path), checks=(check,))
+
+
+def _found_files(report: Report, folders: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    """The files that were measured, where they are published as they were."""
+    from edgeconv.store import sha256_file
+
+    for artifact in report.artifacts:
+        for folder in folders:
+            file = folder / artifact.file
+            if file.is_file() and sha256_file(file) == artifact.sha256:
+                yield file, artifact.sha256
 
 
 def _refuse_without_models(options: dict[str, Any]) -> None:
@@ -234,4 +250,18 @@ def _check(checking: Checking, job: Job, jobs: Jobs) -> Check:
         writable_directory(directory.absolute())
         report = msgspec.structs.replace(checking.report(job), verdict=check.verdict)
         write_report(report, directory.absolute())
+    done = checking.published(job)
+    files = {Path(done.directory, one.file): one.sha256 for one in done.artifacts}
+    _note_down(check, files)
     return check
+
+
+def _note_down(check: Check, files: Mapping[Path, str], *, clears: bool = True) -> None:
+    """The verdict beside each published file, for those who ship it; said where it cannot be."""
+    from edgeconv.report.last_check import write_last_check
+
+    for file, sha256 in files.items():
+        try:
+            write_last_check(check, file, sha256, clears=clears)
+        except OutputRefused as error:
+            click.echo(f"note: {file} will count as not checked: {error.message}", err=True)

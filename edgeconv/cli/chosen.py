@@ -79,9 +79,20 @@ class Chosen:
 
         It publishes in NAME.tflites in the folder of the configuration, if nowhere else.
         """
-        beside = self.config.folder / f"{model.name}.tflites"
-        directory = self.directory(model, "convert") or beside
+        directory = self._published(model)
         return self.context(model, "convert", ["-o", str(directory), "--", model.source])
+
+    def published(self) -> list[Path]:
+        """Where the conversions publish, of all models whose tables say what is to be made."""
+        found = []
+        for model in self.config.models.values():
+            with contextlib.suppress(click.UsageError):
+                found.append(self._published(model))
+        return found
+
+    def _published(self, model: ModelTable) -> Path:
+        beside = self.config.folder / f"{model.name}.tflites"
+        return self.directory(model, "convert") or beside
 
     def directory(self, model: ModelTable, command: str) -> Path | None:
         """`out` of a command's table; of a general one, a folder for each of several models."""

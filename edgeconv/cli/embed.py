@@ -67,6 +67,11 @@ if TYPE_CHECKING:
     help="Write what the result depends on, for make and ninja.",
 )
 @click.option("--depfile-target", default="", help="What to call the result in the depfile.")
+@click.option(
+    "--require-check",
+    is_flag=True,
+    help="Refuse what `edgeconv check` never judged. What it rejected is refused in any case.",
+)
 @allowance_options(600.0)
 @printing_options
 @click.pass_context
@@ -81,9 +86,11 @@ def command(ctx: click.Context, /, directory: Path, **options: Any) -> None:
     """
     from edgeconv.cli.progress import progress
     from edgeconv.embed.embedding import perform
-    from edgeconv.embed.request import embedded_already
+    from edgeconv.embed.request import embedded_already, noted
 
     request = request_of(ctx)
+    if request.check_note and (not options["quiet"] or request.check_note.startswith("warning")):
+        click.echo(request.check_note, err=True)
     embedded = embedded_already(request)
     is_new = embedded is None
     with progress(quiet=options["quiet"]) as on_progress:
@@ -93,7 +100,7 @@ def command(ctx: click.Context, /, directory: Path, **options: Any) -> None:
     if options["depfile"]:
         _write_depfile(request, options["depfile"], options["depfile_target"])
     if options["as_json"]:
-        echo_json(embedded)
+        echo_json(noted(request, embedded))
     elif not options["quiet"]:
         _show(embedded, directory, is_new=is_new)
 
@@ -117,6 +124,7 @@ def request_of(ctx: click.Context) -> Request:
         # A SOURCE typed on the command line may run the code that it names; one of a
         # configuration came this far only where that was allowed.
         allow_code=True,
+        require_check=options["require_check"],
     )
 
 

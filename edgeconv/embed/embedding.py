@@ -29,6 +29,7 @@ def embed(
     vectors: int = 2,
     options: Mapping[str, str] | None = None,
     allow_code: bool = False,
+    require_check: bool = False,
     allowance: Allowance = Allowance(),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Embedded:
@@ -38,12 +39,14 @@ def embed(
     for the model's name. `signature` is the one to be called, "" for the only one. `data` is a
     SOURCE that the golden vectors are taken from, "" for made-up ones; `vectors` says how many.
     `labels` is a file with the name of each class on a line, "" for those that `data` has.
-    `options` are the target's own. `allow_code`: `data` may name a function. Where all is up to
-    date nothing is written or run.
+    `options` are the target's own. `allow_code`: `data` may name a function. `require_check`: an
+    artifact that `edgeconv check` never judged is refused too. Where all is up to date nothing is
+    written or run.
 
     Raises `UsageError` for a target, option or symbol that cannot be, `InputRefused` for an
     artifact, data or labels that do not fit, `OutputRefused` where something foreign is in the
-    way or nothing can be written, `ToolFailed` where the model does not run.
+    way or nothing can be written, `ToolFailed` where the model does not run, `CheckFailed` for an
+    artifact that its last check rejected.
     """
     request = make_request(
         artifact,
@@ -56,7 +59,10 @@ def embed(
         vectors=vectors,
         options=options,
         allow_code=allow_code,
+        require_check=require_check,
     )
+    if request.check_note:
+        on_progress(request.check_note)
     return embedded_already(request) or perform(
         request, allow_code=allow_code, allowance=allowance, on_progress=on_progress
     )

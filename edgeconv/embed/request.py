@@ -14,6 +14,7 @@ from edgeconv.embed.published import Published, find_published
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.nouns import Embedded, Signature
 from edgeconv.plugins import embed_target
+from edgeconv.report.last_check import require_passed
 from edgeconv.store import hash_of, read_noun, refuse_pointer, sha256_file, tool_versions
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """An `embed`, checked: what is embedded, how, and where to.
 
     `data_identity` is the hash of what the SOURCE `data` has, "" for synthetic vectors.
+    `check_note` is what there is to say of the file's last check, "" where it passed.
     """
 
     published: Published
@@ -69,6 +71,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     labels_file: Path | None = None
     vectors: int = 2
+    check_note: str = ""
 
     @property
     def key(self) -> str:
@@ -101,11 +104,12 @@ def make_request(
     vectors: int = 2,
     options: Mapping[str, str] | None = None,
     allow_code: bool = False,
+    require_check: bool = False,
 ) -> Request:
     """What is asked for, once it is known to be possible. See `embed` for the arguments.
 
     Raises `UsageError` for a name, option or symbol that cannot be, `InputRefused` for an
-    artifact, data or labels that cannot be taken.
+    artifact, data or labels that cannot be taken, `CheckFailed` for a rejected artifact.
     """
     module = embed_target(target)
     given = dict(options or {})
@@ -127,7 +131,16 @@ def make_request(
         labels=read_labels(Path(labels)) if labels else (),
         labels_file=Path(labels) if labels else None,
         vectors=vectors,
+        check_note=require_passed(
+            published.model, published.artifact.sha256, is_required=require_check
+        ),
     )
+
+
+def noted(request: Request, embedded: Embedded) -> Embedded:
+    """What was embedded, with the note on its last check: that is no part of the record."""
+    note = (request.check_note,) if request.check_note else ()
+    return msgspec.structs.replace(embedded, notes=(*embedded.notes, *note))
 
 
 def embedded_already(request: Request) -> Embedded | None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 FILE_NAME = "edgeconv.lock"
 FORMAT = 1
 _MODEL = "model"
+_HASH = "sha256 = "
 _BEGINNING = (
     "# What was accepted: written by `edgeconv check --update`, and not to be edited by hand."
 )
@@ -59,6 +60,31 @@ def read(path: str | Path) -> Lock:
     except UnicodeDecodeError as error:
         raise InputRefused(f"{path} is not UTF-8 text, so it is no lock", hint=_RESTORE) from error
     return _File(path, text).lock()
+
+
+def accepted_hashes(path: Path, model: str) -> frozenset[str] | None:
+    """The hashes of the files that were accepted of a model, None where it is not in the lock.
+
+    For whoever has no time to read all answers: the lines are looked through, and no checksum is
+    checked. Raises `InputRefused` for a lock that cannot be read.
+    """
+    if not path.exists():
+        return None
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise InputRefused(f"the lock {path} cannot be read: {error}", hint=_RESTORE) from error
+    own = header(_MODEL, model)
+    if own not in lines:
+        return None
+    stages = own.replace("]", ".stage.")
+    hashes, is_own = set(), False
+    for line in lines:
+        if line.startswith("["):
+            is_own = line.startswith(stages)
+        elif is_own and line.startswith(_HASH):
+            hashes.add(line.removeprefix(_HASH).strip(' "'))
+    return frozenset(hashes)
 
 
 def write(lock: Lock, path: str | Path) -> None:

@@ -40,7 +40,8 @@ class Stamp(Noun, kw_only=True, frozen=True):
 class Built(Noun, kw_only=True, frozen=True):
     """What a build did for one model: `is_new` where it made anything; the files it stands on.
 
-    All paths are absolute. `directory` has the `outputs`.
+    All paths are absolute. `directory` has the `outputs`. `notes` are what there is to say of the
+    last check of what was embedded.
     """
 
     name: str
@@ -49,3 +50,4 @@ class Built(Noun, kw_only=True, frozen=True):
     embedded: Embedded
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    notes: tuple[str, ...] = ()

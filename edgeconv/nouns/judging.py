@@ -269,6 +269,26 @@ class Checked(Noun, kw_only=True, frozen=True):
         return bool(self.checks) and all(check.verdict.ok for check in self.checks)
 
 
+class LastCheck(Noun, kw_only=True, frozen=True):
+    """What the last check said of one published file, as MODEL.verdict.json has it beside the file.
+
+    `model` is the name in the configuration, `sha256` that of the bytes that were judged, `date`
+    when they first got this verdict (UTC, ISO 8601). `outcome` is the worst of those limits that
+    fail the check; `findings` are all that do not hold, of the file and of the trained model.
+    `is_locked`: whether it was held beside a lock too.
+    """
+
+    format: Literal[1] = 1
+    model: str
+    sha256: str
+    outcome: Outcome
+    date: str
+    is_locked: bool = False
+    findings: tuple[Finding, ...] = ()
+    data: DataIdentity | None = None
+    edgeconv: str = ""
+
+
 def _severe(name: str, value: Value | AnyLimit) -> AnyLimit:
     """The limit, with the severity that a value alone stands for."""
     severity: Severity = "warn" if "latency" in name else "error"

@@ -1,0 +1,211 @@
+"""The verdict of a check beside the files: what is written, and who ships what it rejected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from build_project import CONFIG, RECORD, calibrate, write_project
+
+from edgeconv.cli import run
+from edgeconv.errors import CheckFailed, InputRefused
+from edgeconv.nouns import Check, Finding, LastCheck, StageState, Verdict
+from edgeconv.report.last_check import (
+    last_check,
+    require_passed,
+    verdict_file,
+    write_last_check,
+)
+from edgeconv.store import sha256_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BUDGET = f"{CONFIG}[budget]\nmax-size-bytes = 100_000\n"
+STRICT = BUDGET.replace("100_000", "1")
+MODEL = "net.tflites/net.int8.tflite"
+EMBED = ["embed", MODEL, "--target", "c", "-o", "out"]
+SHA256 = "a" * 64
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is converted once is there for all tests of this module."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def project(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
+    monkeypatch.chdir(write_project(tmp_path / "project", BUDGET))
+    return tmp_path / "project"
+
+
+def configure(project: Path, config: str) -> None:
+    (project / "edgeconv.toml").write_text(config, encoding="utf-8")
+
+
+def verdict(project: Path) -> LastCheck:
+    return msgspec.json.decode(verdict_file(project / MODEL).read_bytes(), type=LastCheck)
+
+
+def test_a_check_notes_its_verdict_beside_the_file_and_keeps_it_as_it_is(project: Path) -> None:
+    assert run(["check", "-q"]) == 0
+    noted = verdict(project)
+    assert (noted.model, noted.outcome, noted.findings) == ("net", "passed", ())
+    assert noted.sha256 == sha256_file(project / MODEL)
+    assert noted.edgeconv
+    before = verdict_file(project / MODEL).stat()
+    assert run(["check", "-q"]) == 0
+    assert verdict_file(project / MODEL).stat() == before
+
+
+def test_what_the_gate_rejects_is_neither_embedded_nor_built(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # It was built once, and nothing has changed but the verdict.
+    assert run(["build", "-q"]) == 0
+    configure(project, STRICT)
+    assert run(["check", "-q"]) == 1
+    (broken,) = verdict(project).findings
+    assert (broken.limit, broken.outcome) == ("max-size-bytes", "failed")
+    capsys.readouterr()
+    assert run(EMBED) == 1
+    said = capsys.readouterr().err
+    assert "net.int8.tflite failed its last check (" in said
+    assert "max-size-bytes: " in said
+    assert "next: fix what broke, and run `edgeconv check` again" in said
+    assert not (project / "out").exists()
+    assert run(["build", "-q"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("edgeconv.toml:1: error: net: ")
+    assert "net.int8.tflite failed its last check" in said
+    configure(project, BUDGET)
+    assert run(["check", "-q"]) == 0
+    assert run(EMBED) == 0
+    assert run(["build", "-q"]) == 0
+
+
+def test_a_file_made_anew_since_the_check_was_never_checked(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(project, STRICT)
+    assert run(["check", "-q"]) == 1
+    calibrate(project / "cal.npz", seed=2)
+    assert run(["build", "-q"]) == 0
+    capsys.readouterr()
+    assert run(EMBED) == 0
+    said = capsys.readouterr()
+    assert f"note: {MODEL} was never checked, or was made anew since" in said.err
+    assert run([*EMBED, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+    assert run([*EMBED, "--json"]) == 0
+    assert "was never checked" in capsys.readouterr().out
+    assert run([*EMBED, "--require-check"]) == 1
+    assert "next: run `edgeconv check`, which judges it" in capsys.readouterr().err
+
+
+def test_a_build_beside_a_lock_takes_what_was_accepted_or_checked_and_nothing_else(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["check", "-q", "--update"]) == 0
+    verdict_file(project / MODEL).unlink()
+    assert run(["build", "-q"]) == 0
+    calibrate(project / "cal.npz", seed=3)
+    record = (project / RECORD).read_bytes()
+    assert run(["build", "-q"]) == 1
+    assert "net.int8.tflite was never checked" in capsys.readouterr().err
+    assert (project / RECORD).read_bytes() == record
+    assert run(["check", "-q"]) == 0
+    assert run(["build", "-q"]) == 0
+    assert (project / RECORD).read_bytes() != record
+    # A model that is not in the lock need not be checked.
+    (project / "edgeconv.lock").write_text("format = 1\n", encoding="utf-8")
+    verdict_file(project / MODEL).unlink()
+    assert run(["build", "-q"]) == 0
+
+
+def test_a_report_rejects_the_files_that_it_is_of_and_clears_none(project: Path) -> None:
+    assert run(["check", "-q"]) == 0
+    assert run(["bench", MODEL, "-o", "bench", "-q", *QUICK]) == 0
+    configure(project, STRICT)
+    assert run(["check", "bench/report.json"]) == 1
+    assert verdict(project).outcome == "failed"
+    configure(project, BUDGET)
+    assert run(["check", "bench/report.json"]) == 0
+    assert verdict(project).outcome == "failed"
+    assert run(["check", "-q"]) == 0
+    assert verdict(project).outcome == "passed"
+
+
+QUICK = ["--rounds", "1", "--warmup", "1", "--repeats", "2", "--warmup-seconds", "0"]
+
+
+def test_where_no_verdict_can_be_written_that_is_said(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verdict_file(project / MODEL).mkdir(parents=True)
+    assert run(["check", "-q"]) == 0
+    said = capsys.readouterr().err
+    assert f"{MODEL} will count as not checked: cannot write" in said
+
+
+def judged(outcome: str, **changes: Any) -> Check:
+    finding = Finding(
+        model="int8", limit="max-accuracy-drop", allowed=0.01, actual=0.5, outcome=outcome
+    )
+    finding = msgspec.structs.replace(finding, **changes)
+    stages = (
+        StageState(stage="trained", model="baseline", changed=None, sha256="b" * 64),
+        StageState(stage="float32", model="float32", changed=None, sha256="c" * 64),
+        StageState(stage="quantised", model="int8", changed=None, sha256=SHA256),
+    )
+    return Check(name="net", verdict=Verdict(findings=(finding,)), stages=stages)
+
+
+def test_what_too_few_samples_could_not_tell_is_shipped_with_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "net.int8.tflite"
+    write_last_check(judged("inconclusive"), file, SHA256)
+    said = require_passed(file, SHA256, is_required=True)
+    assert said.startswith(f"warning: the last check of {file} (")
+    assert "max-accuracy-drop" in said
+
+
+def test_what_was_not_measured_is_not_shipped(tmp_path: Path) -> None:
+    file = tmp_path / "net.int8.tflite"
+    write_last_check(judged("missing", actual=None, reason="no labels"), file, SHA256)
+    with pytest.raises(CheckFailed, match=r"was not measured by its last check .*no labels"):
+        require_passed(file, SHA256, is_required=False)
+
+
+def test_a_warning_rejects_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "net.int8.tflite"
+    write_last_check(judged("failed", severity="warn"), file, SHA256)
+    assert require_passed(file, SHA256, is_required=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("model", "rejected"),
+    [("int8", {SHA256}), ("float32", {"c" * 64}), ("baseline", {SHA256, "c" * 64})],
+)
+def test_a_file_answers_for_itself_and_for_what_it_was_trained_as(
+    tmp_path: Path, model: str, rejected: set[str]
+) -> None:
+    for sha256 in (SHA256, "c" * 64):
+        file = tmp_path / f"{sha256[0]}.tflite"
+        write_last_check(judged("failed", model=model), file, sha256)
+        found = last_check(file, sha256)
+        assert found is not None
+        assert (found.outcome == "failed") == (sha256 in rejected)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"format": 2}'])
+def test_a_verdict_that_cannot_be_read_is_none_to_ship_by(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "net.int8.tflite"
+    verdict_file(file).write_bytes(content)
+    with pytest.raises(InputRefused) as caught:
+        require_passed(file, SHA256, is_required=False)
+    assert "run `edgeconv check` again" in caught.value.hint
+    write_last_check(judged("failed", severity="warn"), file, SHA256)
+    assert require_passed(file, SHA256, is_required=True) == ""
