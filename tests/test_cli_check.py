@@ -99,6 +99,7 @@ def test_json_prints_the_verdict_as_one_document(files: tuple[str, str]) -> None
                 allowed=999.0,
                 actual=1000.0,
                 recipe="int8",
+                line=2,
                 outcome="failed",
             ),
         )

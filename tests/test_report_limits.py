@@ -92,7 +92,8 @@ def test_a_limit_that_is_only_to_warn_is_no_failure_and_no_pass() -> None:
         ]
         for severity in ("error", "warn")
     }
-    assert found == {"error": ["PASS", *["FAIL"] * 3], "warn": ["PASS", *["WARN"] * 3]}
+    # What was not measured, or cannot be told, is not said to be broken, whatever it means.
+    assert found == {"error": ["PASS", "FAIL", "?", "–"], "warn": ["PASS", "WARN", "?", "–"]}
     warned = finding("max-size-bytes", 1, 2, ok=False, severity="warn")
     assert mark_of("m", Verdict(findings=(warned, finding("max-size-ratio", 1, 1)))) == "warn"
     assert closing_line(Verdict(findings=(warned,))) == (
@@ -115,10 +116,15 @@ def test_a_finding_says_what_it_is_of_how_sure_it_is_and_what_would_do() -> None
         samples_needed=2420,
     )
     assert name_of(found) == r"max-class-drop of cat\n (lock)"
-    assert explanation(found) == (
-        "inconclusive",
-        "between 3.01 pp and 7.44 pp, bounds at 99.5 % by exact mcnemar, 1028 samples",
-        "2420 samples would be enough to tell",
+    between = "between 3.01 pp and 7.44 pp, bounds at 99.5 % by exact mcnemar, 1028 samples"
+    # In a table it has a mark, and how many samples would do is said once, above it.
+    assert explanation(found) == (between,)
+    assert sentence(found).endswith(
+        f"; inconclusive; {between}; 2420 samples would be enough to tell"
+    )
+    closing = closing_line(Verdict(findings=(found, found)))
+    assert closing.endswith(
+        r" Inconclusive (?): 2,420 samples of cat\n would tell, there are 1,028."
     )
     assert sentence(found).startswith(
         r"m: max-class-drop of cat\n (lock): 5.22 pp, allowed ≤ 5.00 pp; inconclusive; between"

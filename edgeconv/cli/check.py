@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from edgeconv.cli.jobs import Jobs
+    from edgeconv.config import Config
     from edgeconv.gate.flow import Checking
     from edgeconv.gate.jobs import Job
-    from edgeconv.nouns import Check, Checked, Report
+    from edgeconv.nouns import Check, Checked, Finding, Report
 
 _DEFAULT = Judging()
 _FOR_MODELS = {
@@ -169,7 +170,7 @@ def _check_report(ctx: click.Context, path: Path) -> Checked:
     folders = [path.parent, *Chosen(ctx).published()]
     # It was not held beside the lock, so that it rejects a file and clears none.
     _note_down(check, dict(_found_files(report, folders)), clears=False)
-    return Checked(config=str(config.path), checks=(check,))
+    return Checked(config=str(config.path), checks=(_in_place(check, config),))
 
 
 def _found_files(report: Report, folders: Sequence[Path]) -> Iterator[tuple[Path, str]]:
@@ -229,12 +230,32 @@ def _named(checking: Checking, job: Job, jobs: Jobs, errors: list[EdgeconvError]
     from edgeconv.gate.flow import unchecked
 
     try:
-        return _check(checking, job, jobs)
+        return _in_place(_check(checking, job, jobs), jobs.config, job.name)
     except EdgeconvError as error:
         if len(jobs.config.models) > 1 and repr(job.name) not in error.message:
             error.message = f"model {job.name!r}: {error.message}"
         errors.append(error)
-        return unchecked(job.name, error.message)
+        return _in_place(unchecked(job.name, error.message), jobs.config, job.name)
+
+
+def _in_place(check: Check, config: Config, model: str = "") -> Check:
+    """The check with the line of each limit in the configuration.
+
+    It is no part of what is kept of a check: a comment above a limit moves it.
+    """
+    import msgspec
+
+    from edgeconv.nouns import NOT_CHECKED, Verdict
+
+    def placed(finding: Finding) -> Finding:
+        if finding.limit == NOT_CHECKED:
+            line = config.line("model", model)
+        else:
+            line = config.limit_line(finding.limit, model=model, recipe=finding.recipe)
+        return msgspec.structs.replace(finding, line=line)
+
+    verdict = Verdict(findings=tuple(map(placed, check.verdict.findings)))
+    return msgspec.structs.replace(check, verdict=verdict)
 
 
 def _check(checking: Checking, job: Job, jobs: Jobs) -> Check:

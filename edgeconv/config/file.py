@@ -79,6 +79,22 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         own = (_MODEL, model, command, name)
         return own if model and self.written.has(*own) else (command, name)
 
+    def limit_line(self, limit: str, *, model: str = "", recipe: str = "") -> int:
+        """The line of the limit that holds for a recipe of a model, or for all where it is "".
+
+        What is said for a recipe comes before what is said for all, and in each the model's own
+        before the general one. Of a limit that is not written, that of the budget around it.
+        """
+        tables = [(_BUDGET, "recipe", recipe), (_BUDGET,)] if recipe else [(_BUDGET,)]
+        places = [
+            (*own, *table)
+            for table in tables
+            for own in (((_MODEL, model), ()) if model else ((),))
+        ]
+        written = (place for place in places if self.written.has(*place, limit))
+        around = (place for place in reversed(places) if self.written.has(*place))
+        return self.line(*next(written, next(around, (_MODEL, model))), limit)
+
     def line(self, *key: str) -> int:
         """The line of a key, or of the nearest table around it."""
         return self.written.line(*key)

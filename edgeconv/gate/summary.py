@@ -30,7 +30,6 @@ def summary(verdict: Verdict, stages: Sequence[StageState], changed: Sequence[st
     broken = [finding for finding in verdict.findings if not finding.ok]
     if not any(_is_worse(one) for one in stages):
         said += _of_broken(broken)
-    said += _of_small_sets(broken)
     return " ".join(f"{_begun(one)}." for one in said)
 
 
@@ -101,19 +100,11 @@ def _of_flow(stages: Sequence[StageState]) -> str:
 
 
 def _of_broken(broken: Sequence[Finding]) -> Iterator[str]:
-    certain = [one for one in broken if one.outcome != "inconclusive"]
-    names = dict.fromkeys(f"{one.limit} of {units.plain(one.model)}" for one in certain)
-    if names:
-        yield f"what does not hold is {_listed(names, _MOST_CHANGES)}"
-
-
-def _of_small_sets(broken: Sequence[Finding]) -> Iterator[str]:
-    small = [one for one in broken if one.outcome == "inconclusive" and one.samples]
-    if not small:
-        return
-    needed = max((one.samples_needed or 0 for one in small), default=0)
-    enough = f": {needed} would be enough" if needed else ""
-    yield f"{max(one.samples or 0 for one in small)} test samples are too few to tell{enough}"
+    for outcome, what in (("failed", "does not hold"), ("missing", "was not measured")):
+        alike = [one for one in broken if one.outcome == outcome]
+        names = dict.fromkeys(f"{one.limit} of {units.plain(one.model)}" for one in alike)
+        if names:
+            yield f"what {what} is {_listed(names, _MOST_CHANGES)}"
 
 
 def _previous(stages: Sequence[StageState], state: StageState) -> StageState | None:

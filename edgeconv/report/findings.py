@@ -8,14 +8,18 @@ from rich.text import Text
 
 from edgeconv.report import units
 from edgeconv.report.layout import Column, Grid, Row
-from edgeconv.report.limits import Word, explanation, in_words, name_of, word_of
+from edgeconv.report.limits import VerdictWord, Word, explanation, in_words, name_of, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edgeconv.nouns import Finding
 
-_STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red"}
+_STYLES = {
+    "PASS": "green",
+    "FAIL": "bold red",
+    **dict.fromkeys(("WARN", "–", "?", "NOT MEASURED", "INCONCLUSIVE"), "yellow"),
+}
 _COLUMNS = (
     Column("", right=False),
     Column("model", right=False, wraps=True),
@@ -25,7 +29,7 @@ _COLUMNS = (
 )
 
 
-def word(which: Word) -> Text:
+def word(which: Word | VerdictWord) -> Text:
     """The word in its colour."""
     return Text(which, style=_STYLES[which])
 

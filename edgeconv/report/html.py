@@ -119,7 +119,13 @@ def _made_by(artifact: Artifact) -> str:
 
 
 # The style class and the word.
-_WORDS = {"PASS": ("ok", "pass"), "WARN": ("warn", "warning"), "FAIL": ("over", "fail")}
+_WORDS = {
+    "PASS": ("ok", "pass"),
+    "WARN": ("warn", "warning"),
+    "FAIL": ("over", "fail"),
+    "–": ("unknown", "not measured"),
+    "?": ("unknown", "?"),
+}
 _FILTERS = {
     "size": units.size,
     "duration": units.duration,

@@ -13,29 +13,52 @@ if TYPE_CHECKING:
 
     from edgeconv.nouns import Finding, Value, Verdict
 
-Mark = Literal["ok", "warn", "over", "–"]
-Word = Literal["PASS", "WARN", "FAIL"]
+Mark = Literal["ok", "warn", "over", "not measured", "?", "–"]
+# Of a limit: "–" was not measured, and "?" too few samples could not tell.
+Word = Literal["PASS", "WARN", "FAIL", "–", "?"]
+VerdictWord = Literal["PASS", "WARN", "FAIL", "NOT MEASURED", "INCONCLUSIVE"]
 
 _MOST_DIGITS = 12
 _MOST_NAMES = 5
 # Where the table of a report stands beside, it has an interval of these.
 _IN_TABLE = {"max-accuracy-drop", "max-latency-p50-us", "max-latency-ratio"}
+# The worst first.
+_MARKS: dict[Word, Mark] = {
+    "FAIL": "over",
+    "–": "not measured",
+    "?": "?",
+    "WARN": "warn",
+    "PASS": "ok",
+}
 _OUTCOMES = {"failed": "broken", "inconclusive": "inconclusive", "missing": "not measured"}
 
 
 def mark_of(model: str, verdict: Verdict | None) -> Mark:
     """The budget mark of a model, that of its worst finding; "–" where no limit was held to it."""
     words = [word_of(f) for f in verdict.findings if f.model == model] if verdict else []
-    if not words:
-        return "–"
-    return "over" if "FAIL" in words else "warn" if "WARN" in words else "ok"
+    return next((mark for word, mark in _MARKS.items() if word in words), "–")
 
 
 def word_of(finding: Finding) -> Word:
-    """What a finding means for the gate: "WARN" is a limit that does not hold, and may."""
+    """What came of a limit: "WARN" is one that does not hold, and may."""
+    if finding.outcome == "missing":
+        return "–"
+    if finding.outcome == "inconclusive":
+        return "?"
     if finding.outcome == "passed":
         return "PASS"
     return "WARN" if finding.ok else "FAIL"
+
+
+def word_of_verdict(verdict: Verdict) -> VerdictWord:
+    """What came of all limits: nothing is said to be broken that was not measured or not told."""
+    words = {word_of(finding) for finding in verdict.findings if not finding.ok}
+    if verdict.ok:
+        held = all(finding.outcome == "passed" for finding in verdict.findings)
+        return "PASS" if held else "WARN"
+    if "FAIL" in words or not words:
+        return "FAIL"
+    return "NOT MEASURED" if "–" in words else "INCONCLUSIVE"
 
 
 def name_of(finding: Finding) -> str:
@@ -99,9 +122,9 @@ def explanation(finding: Finding, *, beside_table: bool = False) -> tuple[str, .
     `beside_table`: the table of the report is shown too, and one interval of a number is enough.
     """
     said = []
-    if finding.outcome in ("inconclusive", "missing"):
+    if finding.outcome == "missing":
         reason = f": {units.plain(finding.reason)}" if finding.reason else ""
-        said.append(f"{_OUTCOMES[finding.outcome]}{reason}")
+        said.append(f"not measured{reason}")
     elif finding.reason:
         said.append(units.plain(finding.reason))
     is_in_table = _plain_limit(finding) in _IN_TABLE and finding.reference != "lock"
@@ -109,9 +132,6 @@ def explanation(finding: Finding, *, beside_table: bool = False) -> tuple[str, .
         said.append(_judged(finding))
     elif interval := interval_in_words(finding):
         said.append(interval)
-    if finding.samples_needed is not None:
-        needed = units.counted(finding.samples_needed, "sample")
-        said.append(f"{needed} would be enough to tell")
     return tuple(said)
 
 
@@ -119,25 +139,31 @@ def sentence(finding: Finding, *, beside_table: bool = False) -> str:
     """A finding as one line of harmless text, but for the word of `word_of`."""
     allowed, actual = in_words(finding)
     further = "".join(f"; {said}" for said in explanation(finding, beside_table=beside_table))
+    if finding.outcome == "inconclusive":
+        further = f"; inconclusive{further}"
+    if finding.samples_needed is not None:
+        needed = units.counted(finding.samples_needed, "sample")
+        further += f"; {needed} would be enough to tell"
     value = f"{name_of(finding)}: {actual}, allowed {allowed}"
     return f"{units.plain(finding.model)}: {value}{further}"
 
 
 def closing_line(verdict: Verdict | None) -> str:
-    """One sentence for the whole verdict, and another one for warnings."""
+    """One sentence for the whole verdict, others for warnings and for how many samples it needs."""
     if verdict is None:
         return "No budget was checked."
     total = len(verdict.findings)
     if total == 0:
         return "The budget held no model to any limit, so nothing was judged."
-    broken = [finding for finding in verdict.findings if word_of(finding) == "FAIL"]
-    warned = [finding for finding in verdict.findings if word_of(finding) == "WARN"]
+    broken = [finding for finding in verdict.findings if not finding.ok]
+    warned = [one for one in verdict.findings if one.ok and one.outcome != "passed"]
+    needed = _needed(verdict.findings)
     if broken:
         also = f" Warnings: {_outcomes(warned)}." if warned else ""
         of = f" of {units.counted(total, 'limit')}"
-        return f"{_outcomes(broken, of)}.{also}"
+        return f"{_outcomes(broken, of)}.{also}{needed}"
     if warned:
-        return f"No limit is broken that has to hold. Warnings: {_outcomes(warned)}."
+        return f"No limit is broken that has to hold. Warnings: {_outcomes(warned)}.{needed}"
     return f"{units.counted(total, 'limit')} {'holds' if total == 1 else 'hold'}."
 
 
@@ -152,6 +178,19 @@ def _outcomes(findings: Sequence[Finding], of: str = "") -> str:
     said = ", ".join([f"{number}{of} {word}", *parts[1:]])
     models = ", ".join(dict.fromkeys(units.plain(finding.model) for finding in findings))
     return f"{said}, by {models}"
+
+
+def _needed(findings: Sequence[Finding]) -> str:
+    """How many samples would tell what is inconclusive, and how many there are; "" for none."""
+    untold = [one for one in findings if one.outcome == "inconclusive" and one.samples]
+    if not untold:
+        return ""
+    most = max(untold, key=lambda one: one.samples_needed or 0)
+    of = f" of {units.plain(most.subject)}" if most.subject else ""
+    if most.samples_needed is None:
+        return f" Inconclusive (?): {most.samples:,} samples{of} are too few to tell."
+    needed = f"{most.samples_needed:,} samples{of} would tell"
+    return f" Inconclusive (?): {needed}, there are {most.samples:,}."
 
 
 def _besides(actual: Value | None, allowed: tuple[str, ...]) -> str:

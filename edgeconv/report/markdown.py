@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _MOST_FLIPS = 5
 _MOST_LAYERS = 5
-_MARKS = {"ok": "✅", "warn": "⚠️", "over": "❌", "–": ""}
+_MARKS = {"ok": "✅", "warn": "⚠️", "over": "❌", "not measured": "⬜", "?": "❔", "–": ""}
+_HEADINGS = {"FAIL": "What broke", "–": "Not measured", "?": "Inconclusive", "WARN": "Warnings"}
 
 
 def render_markdown(report: Report, *others: Report) -> str:
@@ -78,7 +79,7 @@ def _baseline(row: ModelRow) -> str:
 def _broken(report: Report) -> Iterator[str]:
     """The limits that do not hold, and those of them that are only to warn."""
     findings = report.verdict.findings if report.verdict else ()
-    for word, heading in (("FAIL", "What broke"), ("WARN", "Warnings")):
+    for word, heading in _HEADINGS.items():
         if found := [finding for finding in findings if word_of(finding) == word]:
             yield ""
             yield f"**{heading}**"

@@ -22,7 +22,7 @@ from edgeconv.report.flips import flip_tables
 from edgeconv.report.forest import drop_picture, start_picture
 from edgeconv.report.highlights import highlights, unbeaten_by_latency, unbeaten_by_size
 from edgeconv.report.layers import layer_tables, layered, profile_tables
-from edgeconv.report.limits import closing_line
+from edgeconv.report.limits import closing_line, word_of_verdict
 from edgeconv.report.models_table import all_models, models_table
 from edgeconv.report.plots import Point, Worth, accuracy_plot
 from edgeconv.report.region import latency_region, size_region
@@ -77,7 +77,9 @@ def outcome(report: Report) -> tuple[str, str]:
     """The style class and the word of the verdict."""
     if report.verdict is None:
         return "none", "Not judged"
-    return ("ok", "Pass") if report.verdict.ok else ("over", "Fail")
+    word = word_of_verdict(report.verdict)
+    kind = "ok" if report.verdict.ok else "over" if word == "FAIL" else "none"
+    return kind, ("Pass" if report.verdict.ok else word.capitalize())
 
 
 def _contents(found: dict[str, Any]) -> list[tuple[str, str]]:

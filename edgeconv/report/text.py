@@ -16,7 +16,7 @@ from edgeconv.report.closeness import compared_with, error_lines
 from edgeconv.report.differences import difference_lines
 from edgeconv.report.findings import finding_grids, word
 from edgeconv.report.layout import Column, Grid, Labelled, Page, Row, to_text
-from edgeconv.report.limits import closing_line
+from edgeconv.report.limits import closing_line, word_of_verdict
 from edgeconv.report.post_training import post_training_remarks
 from edgeconv.report.qat import qat_remarks
 from edgeconv.report.rows import (
@@ -46,7 +46,11 @@ if TYPE_CHECKING:
         Verdict,
     )
 
-_STYLES = {"ok": "green", "warn": "yellow", "over": "bold red"}
+_STYLES = {
+    "ok": "green",
+    "over": "bold red",
+    **dict.fromkeys(("warn", "not measured", "?"), "yellow"),
+}
 
 _CONVERSION = (
     Column("recipe", right=False, wraps=True),
@@ -163,8 +167,9 @@ def verdict_lines(verdict: Verdict, *, width: int | None = None, color: bool = F
 
 
 def verdict_page(verdict: Verdict, *, beside_table: bool = False) -> Page:
-    """One row a finding, and a last line that says PASS or FAIL and why."""
-    closing = Text.assemble(word("PASS" if verdict.ok else "FAIL"), " ", closing_line(verdict))
+    """One row a finding, and a last line that says PASS, or what else came of it, and why."""
+    which = "PASS" if verdict.ok else word_of_verdict(verdict)
+    closing = Text.assemble(word(which), " ", closing_line(verdict))
     return [*finding_grids(verdict.findings, beside_table=beside_table), closing]
 
 

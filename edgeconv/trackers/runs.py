@@ -20,8 +20,8 @@ class Run:
     """One measured model of a check.
 
     `texts` are what it is (recipe, runtime, hashes); `numbers` what was measured, in the units of
-    their names, only those that are there and finite. `verdict` is "ok", "warn" or "over", and
-    "" where no limit was held to it.
+    their names, only those that are there and finite. `verdict` is "ok", "warn", "over",
+    "not measured" or "inconclusive", and "" where no limit was held to it.
     """
 
     check: str
@@ -63,7 +63,7 @@ def _run(config: str, check: Check, report: Report, model: Measurement) -> Run:
     return Run(
         check=check.name,
         model=model.name,
-        verdict="" if mark == "–" else mark,
+        verdict={"–": "", "?": "inconclusive"}.get(mark, mark),
         texts=texts,
         numbers={name: value for name, value in _numbers(check, model) if math.isfinite(value)},
     )

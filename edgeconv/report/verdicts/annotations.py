@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.report import units
-from edgeconv.report.limits import sentence, word_of
-from edgeconv.report.verdicts.words import file_of, unheld
+from edgeconv.report.limits import sentence
+from edgeconv.report.verdicts.words import file_of, level_of, unheld
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _MOST = 10
 _MOST_IN_A_TITLE = 200
 _MOST_IN_A_MESSAGE = 8000
-_LEVELS = {"FAIL": "error", "WARN": "warning"}
 
 
 def render_annotations(checked: Checked) -> str:
@@ -32,11 +31,11 @@ def render_annotations(checked: Checked) -> str:
 
 def _limits(checked: Checked) -> Iterator[str]:
     file = file_of(checked)
-    for word, level in _LEVELS.items():
-        found = [(c, f) for c, f in unheld(checked) if word_of(f) == word]
+    for level in ("error", "warning"):
+        found = [(c, f) for c, f in unheld(checked) if level_of(f) == level]
         shown = found if len(found) <= _MOST else found[: _MOST - 1]
         for check, finding in shown:
-            yield _command(level, file, check.name, sentence(finding))
+            yield _command(level, file, check.name, sentence(finding), finding.line)
         if len(shown) < len(found):
             more = f"{len(found) - len(shown)} more limits do not hold; see the summary of the job"
             yield _command(level, file, "edgeconv check", more)
@@ -48,8 +47,8 @@ def _notices(checked: Checked) -> Iterator[str]:
         yield _command("notice", file_of(checked), check.name, units.plain(check.summary))
 
 
-def _command(level: str, file: str, title: str, message: str) -> str:
-    where = f"file={_property(file)},line=1," if file else ""
+def _command(level: str, file: str, title: str, message: str, line: int | None = None) -> str:
+    where = f"file={_property(file)},line={line or 1}," if file else ""
     title = _property(units.plain(title)[:_MOST_IN_A_TITLE])
     return f"::{level} {where}title={title}::{_data(message[:_MOST_IN_A_MESSAGE])}"
 

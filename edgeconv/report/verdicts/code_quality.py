@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.report import units
-from edgeconv.report.limits import sentence, word_of
+from edgeconv.report.limits import sentence
 from edgeconv.report.verdicts.fingerprints import fingerprint
 from edgeconv.report.verdicts.machine import as_json
-from edgeconv.report.verdicts.words import file_of, unheld
+from edgeconv.report.verdicts.words import file_of, level_of, unheld
 
 if TYPE_CHECKING:
     from edgeconv.nouns import Check, Checked, Finding
 
-_SEVERITIES = {"FAIL": "major", "WARN": "minor"}
+_SEVERITIES = {"error": "major", "warning": "minor"}
 
 
 def render_code_quality(checked: Checked) -> str:
@@ -31,9 +31,9 @@ def _issue(check: Check, finding: Finding, config: str) -> dict[str, Any]:
         "description": f"{units.plain(check.name)}, {sentence(finding)}",
         "check_name": units.plain(finding.limit),
         "fingerprint": fingerprint(check, finding),
-        "severity": _SEVERITIES[word_of(finding)],
+        "severity": _SEVERITIES[level_of(finding)],
         "location": {
             "path": units.plain(config).removeprefix("./") or "edgeconv.toml",
-            "lines": {"begin": 1},
+            "lines": {"begin": finding.line or 1},
         },
     }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from edgeconv.report import units
-from edgeconv.report.limits import explanation, in_words, name_of, word_of
+from edgeconv.report.limits import explanation, in_words, name_of, word_of, word_of_verdict
 from edgeconv.report.marked import escaped, folded, row
 from edgeconv.report.verdicts.grids import class_grid, stage_grid
 from edgeconv.report.verdicts.words import (
@@ -20,7 +20,6 @@ from edgeconv.report.verdicts.words import (
     headline,
     judging_line,
     remarks,
-    word_of_check,
     worst_first,
 )
 
@@ -33,7 +32,11 @@ if TYPE_CHECKING:
 MOST_IN_A_SUMMARY = 2**20
 MOST_IN_A_COMMENT = 65_536
 _MOST_IN_A_MARKER = 200
-_MARKS = {"FAIL": "❌", "WARN": "⚠️", "PASS": "✅"}
+_MARKS = {
+    "FAIL": "❌", "WARN": "⚠️", "PASS": "✅",
+    **dict.fromkeys(("–", "NOT MEASURED"), "⬜"),
+    **dict.fromkeys(("?", "INCONCLUSIVE"), "❔"),
+}
 _FINDING_HEADINGS = ("", "model", "limit", "allowed", "actual", "")
 _SHORTENED = "_Shortened to what the host takes; the rest is in the text of the check._"
 
@@ -97,7 +100,7 @@ def _lines(checked: Checked, detail: _Detail) -> Iterator[str]:
     # What fails is told before what holds, so that it is what is kept.
     for check in sorted(checked.checks, key=lambda check: check.verdict.ok):
         yield ""
-        yield f"### {_MARKS[word_of_check(check)]} {_shown(headline(check), detail)}"
+        yield f"### {_MARKS[word_of_verdict(check.verdict)]} {_shown(headline(check), detail)}"
         yield from _check_lines(check, detail)
 
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from edgeconv.nouns import Check, Verdict
 from edgeconv.report import units
-from edgeconv.report.limits import explanation, in_words, name_of, sentence, word_of
+from edgeconv.report.limits import explanation, in_words, name_of, sentence
 from edgeconv.report.verdicts.words import judging_line, remarks
 
 if TYPE_CHECKING:
@@ -53,13 +53,12 @@ def _suite(check: Check, config: str) -> Element:
 def _case(finding: Finding, suite: str) -> Element:
     name = f"{units.plain(finding.model)}: {name_of(finding)}"
     case = ElementTree.Element("testcase", {"name": name, "classname": suite})
-    word = word_of(finding)
-    if word == "PASS":
+    if finding.outcome == "passed":
         allowed, actual = in_words(finding)
         said = "; ".join([f"{actual}, allowed {allowed}", *explanation(finding)])
         ElementTree.SubElement(case, "system-out").text = said
         return case
-    kind = "skipped" if word == "WARN" else "error" if finding.outcome == "missing" else "failure"
+    kind = "skipped" if finding.ok else "error" if finding.outcome == "missing" else "failure"
     trouble = ElementTree.SubElement(case, kind, {"message": sentence(finding)})
     if kind != "skipped":
         trouble.set("type", finding.outcome)

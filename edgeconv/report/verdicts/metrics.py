@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _FAMILIES = {
     "edgeconv_actual": "The number that was held against a limit.",
     "edgeconv_allowed": "The limit.",
-    "edgeconv_holds": "1 where the limit holds, else 0.",
+    "edgeconv_holds": "1 where the limit holds, else 0; NaN where it was not measured.",
     "edgeconv_stage": "The value of the metric of a stage.",
 }
 _Labels = tuple[tuple[str, str], ...]
@@ -52,7 +52,8 @@ def _limits(check: Check) -> Iterator[tuple[str, _Labels, float]]:
             yield "edgeconv_actual", labels, finding.actual
         if isinstance(finding.allowed, float | int):
             yield "edgeconv_allowed", labels, finding.allowed
-        yield "edgeconv_holds", labels, float(finding.outcome == "passed")
+        held = math.nan if finding.outcome == "missing" else float(finding.outcome == "passed")
+        yield "edgeconv_holds", labels, held
 
 
 def _stages(check: Check) -> Iterator[tuple[str, _Labels, float]]:

@@ -11,11 +11,11 @@ from urllib.parse import quote
 
 import edgeconv
 from edgeconv.report import units
-from edgeconv.report.limits import sentence, word_of
+from edgeconv.report.limits import sentence
 from edgeconv.report.verdicts.fingerprints import fingerprint
 from edgeconv.report.verdicts.machine import as_json
 from edgeconv.report.verdicts.meanings import meaning
-from edgeconv.report.verdicts.words import closing, file_of, unheld
+from edgeconv.report.verdicts.words import closing, file_of, level_of, unheld
 
 if TYPE_CHECKING:
     from edgeconv.nouns import Check, Checked, Finding
@@ -24,7 +24,6 @@ SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
 _MOST = 5000
-_LEVELS = {"FAIL": "error", "WARN": "warning"}
 # In the texts of SARIF (3.11.5 and 3.11.6), what else makes placeholders and links of them.
 _ESCAPES = str.maketrans({"\\": "\\\\", "[": "\\[", "]": "\\]", "{": "{{", "}": "}}"})
 
@@ -65,19 +64,19 @@ def _result(check: Check, finding: Finding, rules: list[str], config: str) -> di
     return {
         "ruleId": limit,
         "ruleIndex": rules.index(limit),
-        "level": _LEVELS[word_of(finding)],
+        "level": level_of(finding),
         "message": {"text": _message(f"{check.name}, {sentence(finding)}")},
-        "locations": [{"physicalLocation": _place(config)}],
+        "locations": [{"physicalLocation": _place(config, finding.line)}],
         "partialFingerprints": {"limit/v1": fingerprint(check, finding)},
         "properties": {"outcome": finding.outcome},
     }
 
 
-def _place(config: str) -> dict[str, Any]:
+def _place(config: str, line: int | None) -> dict[str, Any]:
     file = quote(config.encode("utf-8", "backslashreplace")) or "edgeconv.toml"
     return {
         "artifactLocation": {"uri": file, "uriBaseId": "%SRCROOT%"},
-        "region": {"startLine": 1},
+        "region": {"startLine": line or 1},
     }
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.report import units
+from edgeconv.report.limits import word_of_verdict
 from edgeconv.report.verdicts.grids import class_grid, stage_grid
 from edgeconv.report.verdicts.words import (
     closing,
     headline,
     judging_line,
     remarks,
-    word_of_check,
     worst_first,
 )
 
@@ -45,7 +45,8 @@ def check_page(check: Check) -> Iterator[Block]:
 
     from edgeconv.report.findings import finding_grids, word
 
-    yield Text.assemble(word(word_of_check(check)), " ", Text(headline(check), style="bold"))
+    which = word_of_verdict(check.verdict)
+    yield Text.assemble(word(which), " ", Text(headline(check), style="bold"))
     if check.summary:
         yield Text(units.plain(check.summary))
     yield Text()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from edgeconv.report import units
 from edgeconv.report.limits import Word, closing_line, confidence, word_of
@@ -14,29 +14,34 @@ if TYPE_CHECKING:
 
     from edgeconv.nouns import AcceptedDrop, Check, Checked, Finding
 
-_ORDER: tuple[Word, ...] = ("FAIL", "WARN", "PASS")
-
-
-def word_of_check(check: Check) -> Word:
-    """That of the gate; "WARN" where it passes and something is warned of."""
-    words = {word_of(finding) for finding in check.verdict.findings}
-    if not check.verdict.ok:
-        return "FAIL"
-    return "WARN" if "WARN" in words else "PASS"
+_ORDER: tuple[Word, ...] = ("FAIL", "–", "?", "WARN", "PASS")
 
 
 def worst_first(check: Check) -> list[Finding]:
-    """The findings: what fails, then warnings, then what holds, each in the order of the budget."""
-    return sorted(check.verdict.findings, key=lambda finding: _ORDER.index(word_of(finding)))
+    """The findings: what fails the gate, then warnings, then what holds; the worst first of each.
+
+    What is broken comes before what was not measured and what cannot be told, and all else is in
+    the order of the budget.
+    """
+
+    def rank(finding: Finding) -> tuple[bool, bool, int]:
+        return finding.ok, finding.outcome == "passed", _ORDER.index(word_of(finding))
+
+    return sorted(check.verdict.findings, key=rank)
 
 
 def unheld(checked: Checked) -> Iterator[tuple[Check, Finding]]:
     """All that does not hold, of every check: what fails first, then what is only warned of."""
-    for word in ("FAIL", "WARN"):
+    for is_ok in (False, True):
         for check in checked.checks:
             for finding in check.verdict.findings:
-                if word_of(finding) == word:
+                if finding.outcome != "passed" and finding.ok == is_ok:
                     yield check, finding
+
+
+def level_of(finding: Finding) -> Literal["error", "warning"]:
+    """How hosts of code call what fails the gate, and what it only warns of."""
+    return "warning" if finding.ok else "error"
 
 
 def headline(check: Check) -> str:
