@@ -13,6 +13,8 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 from edgeconv import bench, plugins
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.measure.measuring import Measuring
+from edgeconv.report.html import render_html
+from edgeconv.report.text import report_table
 from edgeconv.runtimes.choosing import choice_text, parse_choice
 from edgeconv.runtimes.interface import Choice, Timing
 from edgeconv.runtimes.kinds.fake import Fake
@@ -320,3 +322,26 @@ def test_an_empty_set_is_refused(models: Path) -> None:
     np.savez(source, x=X[:0], labels=LABELS[:0])
     with pytest.raises(InputRefused, match="no samples"):
         bench([models], data_source=str(source), measuring=Measuring(**QUICK))
+
+
+def test_where_nothing_needs_times_every_model_runs_once_and_is_not_timed(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Timing] = []
+    time = Fake.time
+
+    def counted(self: Fake, model: Any, inputs: Any, timing: Timing) -> Any:
+        asked.append(timing)
+        return time(self, model, inputs, timing)
+
+    monkeypatch.setattr(Fake, "time", counted)
+    report = measured(models, LABELS, rounds=3, runtimes=("fake",), is_timed=False)
+    assert [(one.repeats, one.warmup_seconds) for one in asked] == [(1, 0.0), (1, 0.0)]
+    for row in report.measurements:
+        assert (row.latency, row.peak_memory_bytes, row.latency_ratio) == (None, None, None)
+        assert row.runtime == "fake 1"
+        assert row.accuracy is not None
+        assert row.size_bytes
+    assert "latency and memory: not measured: no limit needs them" in report.notes
+    assert "p50" not in report_table(report)
+    assert "not measured: no limit needs them" in render_html(report)

@@ -360,3 +360,32 @@ def test_a_pyproject_that_names_edgeconv_and_is_no_toml_is_refused(tmp_path: Pat
     (tmp_path / "pyproject.toml").write_text("[tool.edgeconv\n")
     with pytest.raises(UsageError, match="line 1"):
         find_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("limit", "model", "recipe", "line"),
+    [
+        ("max-accuracy-drop", "mnist", "int8", 7),
+        ("max-accuracy-drop", "mnist", "", 7),
+        ("max-accuracy-drop", "other", "float32", 21),
+        ("max-latency-ratio", "mnist", "int8", 9),
+        ("max-latency-ratio", "mnist", "float32", 23),
+        ("max-size-ratio", "mnist", "int8", 27),
+        ("max-accuracy-drop", "", "int8", 21),
+        # Not written: the tables that it would be in.
+        ("min-accuracy", "mnist", "int8", 20),
+        ("min-accuracy", "", "", 20),
+    ],
+)
+def test_a_limit_is_on_the_line_of_the_table_that_holds(
+    file: Path, limit: str, model: str, recipe: str, line: int
+) -> None:
+    assert load(file, WHOLE).limit_line(limit, model=model, recipe=recipe) == line
+
+
+def test_a_limit_of_a_pyproject_is_on_its_line_there(tmp_path: Path) -> None:
+    text = '[project]\nname = "x"\n\n[tool.edgeconv.budget]\n# a comment\nmin-accuracy = 0.9\n'
+    config = load(tmp_path / "pyproject.toml", text)
+    assert config.limit_line("min-accuracy", recipe="int8") == 6
+    assert config.limit_line("max-size-bytes") == 4
+    assert load(tmp_path / "edgeconv.toml", "[budget]\nmin-accuracy = 1\n").limit_line("x") == 1

@@ -200,3 +200,46 @@ def test_slices_that_do_not_fit_are_refused(work, model, tmp_path, content, mess
         slices.write_bytes(content)
     with pytest.raises(InputRefused, match=message):
         checking().check(job(work, model, slices=str(slices)))
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_timed"),
+    [
+        ({"max_size_ratio": 100.0}, False),
+        ({"max_accuracy_drop": 0.5}, False),
+        ({"max_latency_ratio": 9.0}, True),
+        ({"max_latency_p50_us": 1e9}, True),
+        ({"max_peak_memory_bytes": 1e9}, True),
+    ],
+    ids=lambda value: str(value) if isinstance(value, bool) else next(iter(value)),
+)
+@pytest.mark.parametrize("recipe", ["", "int8"])
+def test_times_are_measured_only_where_a_limit_needs_them(work, model, limits, is_timed, recipe):
+    given = Limits(**limits)
+    budget = Budget(recipe={recipe: given}) if recipe else Budget(every=given)
+    checking().check(job(work, model, budget=budget))
+    assert work.extents == [Extent(is_timed)]
+
+
+def test_a_report_without_times_does_not_answer_a_limit_on_them(work, model):
+    checking().check(job(work, model))
+    timed = Budget(every=Limits(max_latency_ratio=9.0))
+    run = checking()
+    run.check(job(work, model, budget=timed))
+    # In one process too, as in a team's own tests.
+    run.check(job(work, model))
+    assert [one.is_timed for one in work.extents] == [False, True]
+    run.check(job(work, model, budget=timed))
+    assert work.benches == 2
+
+
+def test_the_locked_metric_is_measured_too_where_the_test_data_are_the_same(work, model, tmp_path):
+    (tmp_path / "test.npz").write_bytes(b"samples")
+    state = checking().accepted(job(work, model, test=str(tmp_path / "test.npz")))
+    run = checking(locked={"digits": state}, has_lock=True)
+    run.report(job(work, model, test=str(tmp_path / "test.npz")))
+    assert work.extents[-1] == Extent(False, ("top1",))
+    (tmp_path / "other.npz").write_bytes(b"others")
+    run = checking(locked={"digits": state}, has_lock=True)
+    run.report(job(work, model, test=str(tmp_path / "other.npz")))
+    assert work.extents[-1] == Extent(False)

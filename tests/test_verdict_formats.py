@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from edgeconv.errors import UsageError
-from edgeconv.nouns import Check, Checked, ClassDrop, Limits, StageState, Verdict
+from edgeconv.nouns import Check, Checked, ClassDrop, Finding, Limits, StageState, Verdict
 from edgeconv.report import units
 from edgeconv.report.verdicts import FORMATS, render
 from edgeconv.report.verdicts.document import MOST_IN_A_COMMENT, MOST_IN_A_SUMMARY
@@ -482,3 +482,66 @@ def many(count: int) -> Checked:
         config="edgeconv.toml",
         checks=(msgspec.structs.replace(check, verdict=Verdict(findings=findings)),),
     )
+
+
+def unbroken() -> Checked:
+    """A check that fails, and in which no limit is broken: two were not measured, one not told."""
+    findings = tuple(
+        Finding(
+            model="int8",
+            limit="max-accuracy-drop",
+            allowed=0.01,
+            actual=None if outcome == "missing" else 0.0,
+            outcome=outcome,
+            reference=reference,
+            reason="the trained model was not measured" if outcome == "missing" else "",
+            samples=None if outcome == "missing" else 50,
+            samples_needed=None if outcome == "missing" else 2900,
+            line=line,
+        )
+        for outcome, reference, line in (
+            ("missing", "baseline", 7),
+            ("missing", "lock", 8),
+            ("inconclusive", "", 9),
+        )
+    )
+    check = Check(name="net", verdict=Verdict(findings=findings))
+    return Checked(config="edgeconv.toml", checks=(check,))
+
+
+def test_what_was_not_measured_is_not_said_to_be_broken_in_any_format() -> None:
+    assert not unbroken().ok
+    for name in FORMATS:
+        text = render(unbroken(), name)
+        assert "not measured" in text or name in ("json", "gitlab-metrics"), name
+        assert "broken" not in text.replace("limits_broken", ""), name
+    text = render(unbroken(), "text", color=True)
+    head, _, end = text.rpartition("FAIL")
+    assert "NOT MEASURED" in head
+    assert "FAIL" not in head
+    # Bold red is for what broke, and for the last line, which says how the command ends.
+    assert head.count("[1;31m") == 1
+    assert head.rstrip().endswith("[1;31m")
+    assert "net" in end
+    assert "❌" not in render(unbroken(), "github-summary").split("\n", 1)[1]
+    assert "NaN" in render(unbroken(), "gitlab-metrics")
+
+
+def test_what_cannot_be_told_is_said_once_with_its_samples_and_has_a_mark_in_the_rows() -> None:
+    for name in ("text", "github-summary", "github-comment"):
+        text = render(unbroken(), name)
+        assert len(re.findall("2,?900", text)) == 1, name
+        assert "2,900 samples would tell, there are 50" in units.plain(text).replace("\\", "")
+    lines = render(unbroken(), "text").splitlines()
+    assert [line[0] for line in lines if "max-accuracy-drop" in line] == ["–", "–", "?"]
+
+
+def test_annotations_and_results_point_at_the_line_of_the_limit() -> None:
+    lines = re.findall(
+        r"::error file=edgeconv.toml,line=(\d+)", render(unbroken(), "github-annotations")
+    )
+    assert lines == ["7", "8", "9"]
+    places = [one["locations"][0]["physicalLocation"] for one in results(unbroken())]
+    assert [place["region"]["startLine"] for place in places] == [7, 8, 9]
+    issues = json.loads(render(unbroken(), "gitlab-codequality"))
+    assert [issue["location"]["lines"]["begin"] for issue in issues] == [7, 8, 9]

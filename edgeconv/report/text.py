@@ -81,7 +81,8 @@ _REPORT = {
     "training": Column("training", beneath=True),
 }
 # Left out where no model has them.
-_RARE = frozenset({"gzip", "arena", "drop_interval", "training"})
+_TIMED = ("p50", "p90", "p99", "speed_up", "memory")
+_RARE = frozenset({"gzip", "arena", "drop_interval", "training", *_TIMED})
 
 
 def conversion_table(
