@@ -136,12 +136,15 @@ def explanation(finding: Finding, *, beside_table: bool = False) -> tuple[str, .
 
 
 def sentence(finding: Finding, *, beside_table: bool = False) -> str:
-    """A finding as one line of harmless text, but for the word of `word_of`."""
+    """A finding as one line of harmless text, but for the word of `word_of`.
+
+    `beside_table`: `closing_line` is shown too, and says how many samples would tell.
+    """
     allowed, actual = in_words(finding)
     further = "".join(f"; {said}" for said in explanation(finding, beside_table=beside_table))
-    if finding.outcome == "inconclusive":
+    if finding.outcome == "inconclusive" and not beside_table:
         further = f"; inconclusive{further}"
-    if finding.samples_needed is not None:
+    if finding.samples_needed is not None and not beside_table:
         needed = units.counted(finding.samples_needed, "sample")
         further += f"; {needed} would be enough to tell"
     value = f"{name_of(finding)}: {actual}, allowed {allowed}"

@@ -33,7 +33,9 @@ MOST_IN_A_SUMMARY = 2**20
 MOST_IN_A_COMMENT = 65_536
 _MOST_IN_A_MARKER = 200
 _MARKS = {
-    "FAIL": "❌", "WARN": "⚠️", "PASS": "✅",
+    "FAIL": "❌",
+    "WARN": "⚠️",
+    "PASS": "✅",
     **dict.fromkeys(("–", "NOT MEASURED"), "⬜"),
     **dict.fromkeys(("?", "INCONCLUSIVE"), "❔"),
 }
