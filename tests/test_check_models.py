@@ -67,6 +67,29 @@ def test_an_update_that_accepts_nothing_says_why(
     assert not (project / "edgeconv.lock").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--accept-drop", "one"], "--accept-drop one accepts nothing without --update"),
+        (["--update", "--accept-drop", "on"], "unknown model of --accept-drop 'on'"),
+        (["--update", "--accept-drop", "one:int9"], "unknown recipe of --accept-drop 'int9'"),
+    ],
+)
+def test_a_loss_that_cannot_be_is_not_accepted(
+    project: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["check", "-q", *words]) == 2
+    assert said in capsys.readouterr().err
+    assert not (project / "one.tflites").exists()
+
+
+def test_a_file_cannot_accept_a_loss(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = f'{CONFIG}[check]\naccept-drop = ["one"]\n'
+    (project / "edgeconv.toml").write_text(config, encoding="utf-8")
+    assert run(["check", "-q"]) == 2
+    assert "accept-drop" in capsys.readouterr().err
+
+
 def test_a_pipe_is_written_into_and_never_replaced(project: Path) -> None:
     pipe = project / "pipe"
     os.mkfifo(pipe)

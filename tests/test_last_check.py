@@ -87,6 +87,19 @@ def test_what_the_gate_rejects_is_neither_embedded_nor_built(
     assert run(["build", "-q"]) == 0
 
 
+def test_the_verdict_is_a_file_that_a_build_depends_on(project: Path) -> None:
+    place = str(verdict_file(project / MODEL))
+    rule = ["--depfile", "d.d", "-q"]
+    for command in (["build", *rule], [*EMBED, *rule]):
+        verdict_file(project / MODEL).unlink(missing_ok=True)
+        assert run(["build", "-q"]) == 0
+        assert run(command) == 0
+        assert place not in (project / "d.d").read_text(encoding="utf-8")
+        assert run(["check", "-q"]) == 0
+        assert run(command) == 0
+        assert place in (project / "d.d").read_text(encoding="utf-8")
+
+
 def test_a_file_made_anew_since_the_check_was_never_checked(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from edgeconv.errors import OutputRefused, ToolFailed, UsageError
 from edgeconv.nouns import Built
 from edgeconv.plan import REVISION
 from edgeconv.report.last_check import require_passed
+from edgeconv.report.last_check import require_passed, verdict_file
 from edgeconv.store import hash_of, locked, tool_versions, writable_directory
 
 if TYPE_CHECKING:
@@ -82,16 +83,22 @@ def _done_before(step: Step) -> Built | None:
     stamp = fresh(step.stamp_file, step.key)
     if stamp is None or _is_torn(step.directory):
         return None
-    models = (one for one in stamp.published if one.path.endswith(".tflite"))
-    notes = [_check_note(step, Path(one.path), one.sha256) for one in models]
+    model = next(one for one in stamp.published if one.path.endswith(".tflite"))
+    note = _check_note(step, Path(model.path), model.sha256)
     return _built(
         step,
         stamp.embedded,
-        (state.path for state in stamp.inputs),
+        [*(state.path for state in stamp.inputs), *_verdict(Path(model.path))],
         (state.path for state in stamp.outputs),
         is_new=False,
-        notes=notes,
+        note=note,
     )
+
+
+def _verdict(model: Path) -> list[str]:
+    """The verdict of a file, where there is one: the next one is a reason to build again."""
+    place = verdict_file(model.absolute())
+    return [str(place)] if place.is_file() else []
 
 
 def _check_note(step: Step, model: Path, sha256: str) -> str:
@@ -127,10 +134,10 @@ def _done_now(step: Step, on_progress: Callable[[str], None]) -> Built:
     return _built(
         step,
         embedded,
-        map(str, inputs),
+        [*map(str, inputs), *_verdict(model)],
         map(str, sorted(outputs)),
         is_new=already is None,
-        notes=[note],
+        note=note,
     )
 
 
@@ -183,7 +190,7 @@ def _built(
     outputs: Iterable[str],
     *,
     is_new: bool,
-    notes: Iterable[str],
+    note: str,
 ) -> Built:
     return Built(
         name=step.name,
@@ -192,5 +199,5 @@ def _built(
         embedded=embedded,
         inputs=tuple(inputs),
         outputs=tuple(outputs),
-        notes=tuple(filter(None, notes)),
+        notes=(note,) if note else (),
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.data.location import parse_location
 from edgeconv.errors import InputRefused, UsageError
+from edgeconv.report.last_check import verdict_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,12 +21,13 @@ _NO_FILES = frozenset({"function", "sklearn", "tfds"})
 def dependencies(request: Request) -> tuple[Path, ...]:
     """All files that an embedding comes from, absolute, sorted; only those that exist.
 
-    The .tflite and its manifest, the labels, the data; and what the .tflite was converted from:
-    the trained model and the samples that calibrated it.
+    The .tflite, its manifest and the verdict of its last check, the labels, the data; and what the
+    .tflite was converted from: the trained model and the samples that calibrated it.
     """
     artifact = request.published.artifact
     sources = [request.data, *(record.source for record in artifact.calibration)]
-    roots = [request.published.model, request.published.manifest]
+    model = request.published.model
+    roots = [model, request.published.manifest, verdict_file(model)]
     roots += [Path(artifact.source_path)] if artifact.source_path else []
     roots += [request.labels_file] if request.labels_file else []
     roots += [place for source in sources if source and (place := _place(source))]
