@@ -15,7 +15,6 @@ from edgeconv.embed.writing import JOURNAL
 from edgeconv.errors import OutputRefused, ToolFailed, UsageError
 from edgeconv.nouns import Built
 from edgeconv.plan import REVISION
-from edgeconv.report.last_check import require_passed
 from edgeconv.report.last_check import require_passed, verdict_file
 from edgeconv.store import hash_of, locked, tool_versions, writable_directory
 
