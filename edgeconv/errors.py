@@ -7,10 +7,24 @@ error: it is a `Verdict`. To ship what it rejected is one.
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Self
+
+
+class Cause(NamedTuple):
+    """What is known of why a conversion failed, for what is tried next and what is said at last.
+
+    `operators`: those of TensorFlow that the converter did not take. `loader`: the Keras that
+    loaded the file, where it is one that the other may read as well. `graph`: the SavedModel
+    that could not be converted.
+    """
+
+    operators: tuple[str, ...] = ()
+    loader: str = ""
+    graph: str = ""
 
 
 class EdgeconvError(Exception):
@@ -21,11 +35,18 @@ class EdgeconvError(Exception):
 
     exit_code = 4
 
-    def __init__(self, message: str, *, hint: str = "", place: str = "") -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", place: str = "", cause: Cause = Cause()
+    ) -> None:
         super().__init__(message)
         self.place = place
         self.message = message
         self.hint = hint
+        self.cause = cause
+
+    def saying(self, message: str, cause: Cause | None = None) -> Self:
+        """The same error with another message, and maybe more that is known of its cause."""
+        return type(self)(message, hint=self.hint, place=self.place, cause=cause or self.cause)
 
     def __str__(self) -> str:
         return f"{self.message}\n  next: {self.hint}" if self.hint else self.message
@@ -75,6 +96,10 @@ class WorkerCrashed(ToolFailed):
     """A child process ended by a signal or without an answer."""
 
 
+class WorkerKilled(WorkerCrashed):
+    """A child process was killed by somebody else, or by the system where memory ran out."""
+
+
 class WorkerTimedOut(ToolFailed):
     """A child process was stopped because its time was up."""
 
@@ -85,6 +110,10 @@ class WorkerOutOfMemory(ToolFailed):
 
 class VerificationFailed(ToolFailed):
     """The artifact was made, and is not what was asked for. It is not published."""
+
+
+class NotFinite(VerificationFailed):
+    """An output has values that are not finite, where the model's own are."""
 
 
 WORKER_ERRORS: dict[str, type[EdgeconvError]] = {
@@ -99,9 +128,11 @@ WORKER_ERRORS: dict[str, type[EdgeconvError]] = {
         OutputRefused,
         ToolFailed,
         WorkerCrashed,
+        WorkerKilled,
         WorkerTimedOut,
         WorkerOutOfMemory,
         VerificationFailed,
+        NotFinite,
     )
 }
 

@@ -14,6 +14,7 @@ from edgeconv.nouns import (
     Conversion,
     Failure,
     IoType,
+    Opening,
     Preprocessing,
     Qat,
     Recipe,
@@ -44,6 +45,7 @@ def convert(
     shapes: Mapping[str, Sequence[int]] | None = None,
     select_ops: bool = False,
     target_runtime: str | TargetRuntime = "litert",
+    opening: Opening = Opening(),
     execution: Execution = Execution(),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Conversion:
@@ -57,7 +59,8 @@ def convert(
     data source with labels, for the recipe qat; it calibrates too if no other does. `signature`:
     one key, several, or "all": several go into one file. `batch` and `shapes` (by input, -1
     for what stays) fix dynamic dimensions. `select_ops` allows operators that only TensorFlow
-    has. `target_runtime`: prove the artifacts on this runtime as well.
+    has. `target_runtime`: prove the artifacts on this runtime as well. `opening`: the user's own
+    Keras classes, or the tags of a SavedModel's graph.
 
     What is published already and unchanged is left alone, without starting TensorFlow.
     A recipe whose result fails verification is in `Conversion.failures`, and nothing of
@@ -75,7 +78,8 @@ def convert(
         select_ops=select_ops,
         target=_target(target_runtime),
     )
-    plan = make_plan(model, directory, _recipes(to), asked, allow_code=execution.allow_code)
+    allowed = execution.allow_code
+    plan = make_plan(model, directory, _recipes(to), asked, opening=opening, allow_code=allowed)
     if len(found := _up_to_date(plan)) == len(plan.recipes):
         return _conversion(plan, found, found, ())
     waiting = f"waiting for another run into {plan.directory}"
@@ -97,6 +101,7 @@ def qat(
     preprocess: str | Mapping[str, Preprocessing] = "none",
     input_type: IoType = "float32",
     output_type: IoType = "float32",
+    opening: Opening = Opening(),
     execution: Execution = Execution(),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Conversion:
@@ -117,6 +122,7 @@ def qat(
         calibration=calibration,
         preprocess=preprocess,
         training=training,
+        opening=opening,
         execution=execution,
         on_progress=on_progress,
     )

@@ -16,6 +16,7 @@ from edgeconv import data, source
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.nouns import (
     Artifact,
+    Opening,
     Preprocessing,
     Recipe,
     RecipeName,
@@ -85,6 +86,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             asked.batch,
             asked.shapes,
             asked.select_ops,
+            source.opening_key(self.model),
             tool_versions(),
         )
 
@@ -112,6 +114,7 @@ def make_plan(
     recipes: Sequence[Recipe],
     asked: Asked,
     *,
+    opening: Opening = Opening(),
     allow_code: bool = False,
 ) -> Plan:
     """The plan, once the model and the data are known to be there.
@@ -119,7 +122,7 @@ def make_plan(
     Raises `InputRefused` for a model or data that cannot be taken, `UsageError` for
     options that do not go together.
     """
-    identified = source.identify(model)
+    identified = source.identify(model, opening, allow_code=allow_code)
     _refuse_options(recipes, asked)
     _refuse_recipes(recipes)
     target = Path(directory or f"{identified.name}.tflites").absolute()
@@ -145,7 +148,9 @@ def resolve(plan: Plan) -> tuple[Signature, ...]:
     Raises `InputRefused` for a model that cannot be converted, `UsageError` where the
     signature must be chosen, or for options that this kind of model does not have.
     """
-    model, asked = source.load(plan.model.path), plan.asked
+    # What is to be run was allowed when the plan was made.
+    model = source.load_to_run(plan.model.path, plan.model.opening, allow_code=True)
+    asked = plan.asked
     if model.kind == "tflite":
         source.refuse_quantized(model)
         _refuse_tflite_options(plan)
@@ -284,7 +289,8 @@ def refuse_changed_model(plan: Plan) -> None:
 
     To be asked after it was read, and before what came of it is kept under the plan's keys.
     """
-    if source.identify(plan.model.path).sha256 != plan.model.sha256:
+    now = source.identify(plan.model.path, plan.model.opening, allow_code=True)
+    if (now.sha256, now.opening) != (plan.model.sha256, plan.model.opening):
         raise _changed(plan.model.path)
 
 

@@ -62,6 +62,7 @@ def kept(run: Run, recipe: Recipe) -> Ready | None:
         name=run.plan.model.name,
         file=run.plan.target(recipe.name).name,
         source_path=run.plan.model.path,
+        opening=run.plan.model.opening,
     )
     return Ready(artifact=here, file=entry / _MODEL)
 
@@ -92,6 +93,7 @@ def _manifest(plan: Plan, prepared: Prepared, examined: Examined) -> Artifact:
         source_path=plan.model.path,
         source_kind=plan.model.kind,
         source_sha256=plan.model.sha256,
+        opening=plan.model.opening,
         recipe=recipe,
         engine=candidate.engine,
         signatures=examined.signatures,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
 
 import msgspec
 
-from edgeconv.errors import WORKER_ERRORS, EdgeconvError, ToolFailed, WorkerCrashed
+from edgeconv.errors import WORKER_ERRORS, Cause, EdgeconvError, ToolFailed, WorkerCrashed
 from edgeconv.logs import NewLines
 from edgeconv.progress import Counted
 from edgeconv.workers import Allowance, Child, start
@@ -40,6 +40,7 @@ class _Failure(msgspec.Struct, frozen=True):
     kind: str
     message: str
     hint: str
+    cause: Cause
 
 
 class Task(Generic[Answer]):
@@ -78,7 +79,8 @@ class Task(Generic[Answer]):
         failed = self._directory / "failure.json"
         if failed.exists():
             failure = msgspec.json.decode(failed.read_bytes(), type=_Failure)
-            raise WORKER_ERRORS.get(failure.kind, ToolFailed)(failure.message, hint=failure.hint)
+            kind = WORKER_ERRORS.get(failure.kind, ToolFailed)
+            raise kind(failure.message, hint=failure.hint, cause=failure.cause)
         answer = self._directory / "answer.json"
         if not answer.exists():
             raise WorkerCrashed(f"{self.child.label} ended without an answer\n{self.child.tail()}")
@@ -151,7 +153,7 @@ def _main(name: str, directory: str) -> None:
     try:
         answer = function(job)
     except EdgeconvError as error:
-        failure = _Failure(type(error).__name__, error.message, error.hint)
+        failure = _Failure(type(error).__name__, error.message, error.hint, error.cause)
         (_child_directory / "failure.json").write_bytes(msgspec.json.encode(failure))
     else:
         (_child_directory / "peak.txt").write_text(str(_peak_bytes()), encoding="ascii")

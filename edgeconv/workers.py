@@ -28,6 +28,7 @@ import msgspec
 from edgeconv.errors import (
     EdgeconvError,
     WorkerCrashed,
+    WorkerKilled,
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
@@ -214,7 +215,9 @@ class Child:
         code = self._process.returncode
         if code:
             message = f"{self.label} {_how_it_ended(code)}\n{self.tail()}".rstrip()
-            raise WorkerCrashed(message, hint=_KILLED if code == -signal.SIGKILL else "")
+            if code == -signal.SIGKILL:
+                raise WorkerKilled(message, hint=_KILLED)
+            raise WorkerCrashed(message)
 
     def _enforce_allowance(self) -> None:
         if self.has_ended():

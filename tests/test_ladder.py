@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,20 +15,31 @@ from tiny_tflite import Graph, float_model, packed
 from edgeconv.cli.convert import by_signature, named_shape
 from edgeconv.data import Samples, write_samples
 from edgeconv.errors import (
+    Cause,
     ConversionRefused,
     InputRefused,
+    NotFinite,
     ToolFailed,
     UnsupportedOperators,
     UsageError,
     VerificationFailed,
     WorkerCrashed,
+    WorkerKilled,
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
 from edgeconv.nouns import Signature, TensorSpec
 from edgeconv.plan import REVISION, Asked, Plan, make_plan, resolve
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.stages.ladder import dynamic_notes, first_rung, is_curable, next_rung
+from edgeconv.stages.ladder import (
+    Known,
+    dynamic_notes,
+    explained,
+    first_rung,
+    is_curable,
+    known_of,
+    next_rung,
+)
 from edgeconv.stages.prepare import Part, Prepared
 from edgeconv.stages.samples import Split
 from edgeconv.tf.shapes import FixedShapes
@@ -81,21 +93,92 @@ def prepared(tmp_path: Path):
     return make
 
 
-def rungs(plan: Plan, prepared: Prepared | None) -> list[str]:
-    """All attempts, where each gives the same graph."""
+FAILED = Known(converts=False)
+
+
+def rungs(plan: Plan, known: Prepared | Known) -> list[str]:
+    """All attempts, where each tells the same of the model."""
     rung, texts = first_rung(plan), []
     while rung is not None:
         texts.append(rung.text)
-        rung = next_rung(plan, rung, prepared)
+        rung = next_rung(plan, rung, known if isinstance(known, Known) else known_of(known))
     return texts
 
 
 def test_a_model_that_gives_no_graph_is_fixed_and_then_unrolled(plan):
-    assert rungs(plan(), None) == [
+    assert rungs(plan(), FAILED) == [
         "as it is",
         "batch fixed to 1",
         "loops unrolled, batch fixed to 1",
     ]
+
+
+def test_a_model_that_gives_no_graph_is_not_tried_on_a_rung_that_changes_nothing(plan):
+    assert rungs(plan(), FAILED._replace(has_loops=False)) == ["as it is", "batch fixed to 1"]
+    assert rungs(plan(), FAILED._replace(is_open=False, has_loops=False)) == ["as it is"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "loader", "attempts"),
+    [
+        ("hdf5", "keras", ["as it is", "loaded with tf_keras"]),
+        # Keras 3 could not read it, or would read something else.
+        ("hdf5", "tf_keras", ["as it is"]),
+        ("hdf5", "", ["as it is"]),
+        ("keras", "tf_keras", ["as it is", "loaded with keras"]),
+        ("keras", "keras", ["as it is"]),
+        ("saved_model", "", ["as it is"]),
+    ],
+)
+def test_a_keras_file_that_both_versions_read_is_tried_with_the_other(kind, loader, attempts, plan):
+    one = plan()
+    one = msgspec.structs.replace(one, model=msgspec.structs.replace(one.model, kind=kind))
+    known = FAILED._replace(loader=loader, is_open=False, has_loops=False)
+    assert rungs(one, known) == attempts
+
+
+def test_the_keras_that_gave_a_graph_is_the_one_to_go_on_with(plan):
+    one = plan()
+    one = msgspec.structs.replace(one, model=msgspec.structs.replace(one.model, kind="hdf5"))
+    other = next_rung(one, first_rung(one), FAILED._replace(loader="keras"))
+    assert other.other_keras
+    fixed = next_rung(one, other, Known(converts=True))
+    assert (fixed.text, fixed.other_keras) == ("loaded with tf_keras, batch fixed to 1", True)
+    assert not next_rung(one, other, FAILED).other_keras
+
+
+def refused(*operators: str, message: str = "") -> UnsupportedOperators:
+    return UnsupportedOperators(
+        message or f"no {', '.join(operators)}", hint="replace it", cause=Cause(operators=operators)
+    )
+
+
+def test_attempts_that_all_failed_name_the_likeliest_cause_and_each_of_them():
+    failures = [
+        ("as it is", refused("TensorListReserve", "MatrixInverse")),
+        ("batch fixed to 1", refused("MatrixInverse", message="no MatrixInverse\n  the log: x")),
+        ("loops unrolled", ToolFailed("the converter was ended by SIGSEGV")),
+    ]
+    error = explained(failures)
+    assert isinstance(error, UnsupportedOperators)
+    assert str(error).splitlines() == [
+        "no MatrixInverse",
+        "  the log: x",
+        "  tried as it is: no TensorListReserve, MatrixInverse",
+        "  tried batch fixed to 1: the same",
+        "  tried loops unrolled: the converter was ended by SIGSEGV",
+        "  next: replace it",
+    ]
+
+
+def test_where_no_operator_is_refused_each_time_the_model_as_it_is_says_why():
+    failures = [("as it is", refused("Conv2D")), ("batch fixed to 1", refused("While"))]
+    assert explained(failures).message.startswith("no Conv2D\n  tried as it is: the same")
+
+
+def test_one_attempt_speaks_for_itself():
+    error = refused("Conv2D")
+    assert explained([("as it is", error)]) is error
 
 
 def test_a_graph_without_loops_or_open_sizes_is_tried_once(plan, prepared):
@@ -119,31 +202,31 @@ def test_a_graph_with_a_loop_and_no_open_size_is_unrolled_at_once(plan, prepared
 def test_open_sizes_within_a_sample_become_those_of_the_samples(plan, prepared):
     one = plan()
     given_samples = prepared(one, "RELU", WITHIN, samples=(2, 7))
-    rung = next_rung(one, first_rung(one), given_samples)
+    rung = next_rung(one, first_rung(one), known_of(given_samples))
     assert rung.text == "shapes fixed to those of the samples: x [1, 7]"
     assert rung.fixed == FixedShapes(batch=1, by_input={"x": (1, 7)}, only_open=True)
 
 
 def test_made_up_samples_say_nothing_of_a_models_sizes(plan, prepared):
     one = plan()
-    rung = next_rung(one, first_rung(one), prepared(one, "RELU", WITHIN))
+    rung = next_rung(one, first_rung(one), known_of(prepared(one, "RELU", WITHIN)))
     assert rung.fixed.by_input == {}
 
 
 def test_what_the_user_fixes_stays_fixed_so_on_every_rung(plan):
     one = plan(batch=3)
-    assert rungs(one, None) == ["batch fixed to 3", "loops unrolled, batch fixed to 3"]
+    assert rungs(one, FAILED) == ["batch fixed to 3", "loops unrolled, batch fixed to 3"]
     one = plan(shapes={"x": (2, 4)})
     first = first_rung(one)
     assert first.text == "x fixed to [2, 4]"
-    assert next_rung(one, first, None).fixed.by_input == {"x": (2, 4)}
+    assert next_rung(one, first, FAILED).fixed.by_input == {"x": (2, 4)}
 
 
 def test_a_tflite_source_has_one_rung(tmp_path):
     file = tmp_path / "model.tflite"
     file.write_bytes(packed(float_model()))
     one = make_plan(file, tmp_path / "out", make_recipes(["float32"]), Asked())
-    assert rungs(one, None) == ["as it is"]
+    assert rungs(one, FAILED) == ["as it is"]
 
 
 @pytest.mark.parametrize(
@@ -154,6 +237,7 @@ def test_a_tflite_source_has_one_rung(tmp_path):
         WorkerCrashed("ai-edge-quantizer was ended by SIGSEGV"),
         ToolFailed("ai-edge-quantizer: no"),
         UnsupportedOperators("the model needs TensorListReserve"),
+        UnsupportedOperators("the model has Conv2D in a form that TFLite does not have"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -166,8 +250,8 @@ def test_what_a_change_of_the_model_may_cure(error):
     [
         WorkerTimedOut("TensorFlow's converter did not end within 1 s"),
         WorkerOutOfMemory("TensorFlow's converter used more than 30 MiB"),
-        WorkerCrashed("TensorFlow's converter was ended by SIGKILL"),
-        UnsupportedOperators("the model needs MatrixInverse"),
+        WorkerKilled("TensorFlow's converter was ended by SIGKILL"),
+        NotFinite("float32: output 'y' has values that are not finite"),
         InputRefused("bad.npz: 1 NaN"),
         UsageError("unknown signature"),
     ],

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgeconv.cli.configured import Configured, command_line
-from edgeconv.cli.options import echo_json, execution, execution_options, terminal
+from edgeconv.cli.options import (
+    echo_json,
+    execution,
+    execution_options,
+    opening,
+    opening_options,
+    terminal,
+)
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import METRIC, PLACE, PROGRAM, SOURCE, STEPS, one_of
 from edgeconv.plugins import METRICS
@@ -48,6 +55,7 @@ _MEASURING = (
 @click.option(
     "--baseline", type=PLACE, help="The trained model. [default: the one the manifests name]"
 )
+@opening_options
 @click.option("--signature", help="The signature to run, if there are several.")
 @click.option("--output", help="The output that the labels are for, if there are several.")
 @click.option(
@@ -168,6 +176,7 @@ def bench_of(
         preprocess=options["preprocess"],
         samples=options["samples"],
         baseline=options["baseline"],
+        opening=opening(options),
         signature=options["signature"],
         training=_record(Path(training)) if training else None,
         measuring=Measuring(

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from edgeconv.cli.configured import Configured
-from edgeconv.cli.options import comma_list, echo_json, execution, execution_options, terminal
+from edgeconv.cli.options import (
+    comma_list,
+    echo_json,
+    execution,
+    execution_options,
+    opening,
+    opening_options,
+    terminal,
+)
 from edgeconv.cli.post_training import post_training, post_training_options
 from edgeconv.cli.progress import progress
 from edgeconv.cli.qat import qat, qat_options
@@ -124,6 +132,7 @@ _SIDES = ("input", "output")
     "[default: by recipe]",
 )
 @qat_options
+@opening_options
 @execution_options
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
@@ -170,6 +179,7 @@ def convert_of(ctx: click.Context, on_progress: Callable[[str], None]) -> Conver
         shapes=dict(map(named_shape, options["shapes"])),
         select_ops=options["allow_select_ops"],
         target_runtime=options["target_runtime"],
+        opening=opening(options),
         execution=execution(options),
         on_progress=on_progress,
     )

@@ -7,7 +7,15 @@ from typing import Any
 import click
 
 from edgeconv.cli.configured import Configured
-from edgeconv.cli.options import comma_list, echo_json, execution, execution_options, terminal
+from edgeconv.cli.options import (
+    comma_list,
+    echo_json,
+    execution,
+    execution_options,
+    opening,
+    opening_options,
+    terminal,
+)
 from edgeconv.cli.post_training import post_training, post_training_options
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import PLACE, SOURCE, STEPS
@@ -52,6 +60,7 @@ from edgeconv.cli.values import PLACE, SOURCE, STEPS
     show_default=True,
     help="How many layers to show, the costliest first. --json has all.",
 )
+@opening_options
 @execution_options
 def command(model: str, **options: Any) -> None:
     """Show which layers of MODEL lose most when it is quantised, and which rules help.
@@ -72,6 +81,7 @@ def command(model: str, **options: Any) -> None:
             samples=options["samples"],
             preprocess=options["preprocess"],
             signature=options["signature"],
+            opening=opening(options),
             execution=execution(options),
             on_progress=on_progress,
         )

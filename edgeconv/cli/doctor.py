@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 from edgeconv.cli.configured import Configured
-from edgeconv.cli.options import echo_json, execution, execution_options, terminal
+from edgeconv.cli.options import (
+    echo_json,
+    execution,
+    execution_options,
+    opening,
+    opening_options,
+    terminal,
+)
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import PLACE, STEPS
 
@@ -29,6 +36,7 @@ from edgeconv.cli.values import PLACE, STEPS
 )
 @click.option("--signature", help="The signature to run, if there are several.")
 @click.option("--output", help="The output that the labels are for, if there are several.")
+@opening_options
 @execution_options
 @click.pass_context
 def command(ctx: click.Context, /, model: str, data_source: str, **options: Any) -> None:
@@ -49,6 +57,7 @@ def command(ctx: click.Context, /, model: str, data_source: str, **options: Any)
             samples=options["samples"],
             signature=options["signature"],
             output=options["output"],
+            opening=opening(options),
             execution=execution(options),
             on_progress=on_progress,
         )

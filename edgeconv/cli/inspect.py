@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edgeconv.cli.configured import Configured
+from edgeconv.cli.options import TAG, opening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,8 +39,9 @@ _KERAS = ("keras", "hdf5")
 
 @click.command("inspect", cls=Configured)
 @click.argument("model", type=click.Path(path_type=Path))
+@TAG
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON document.")
-def command(model: Path, *, as_json: bool) -> None:
+def command(model: Path, *, tags: str, as_json: bool) -> None:
     """Show what is in MODEL: its signatures, operators or layers, and weights.
 
     MODEL is a SavedModel directory (or the directory of its versions), a .keras, .h5 or
@@ -47,7 +49,7 @@ def command(model: Path, *, as_json: bool) -> None:
     """
     from edgeconv.source import inspect_model
 
-    inspection = inspect_model(model)
+    inspection = inspect_model(model, opening({"tags": tags}))
     if as_json:
         import msgspec
 
@@ -106,6 +108,11 @@ def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     if inspection.custom_operators:
         yield "custom operators", _listed(inspection.custom_operators)
     yield from _runtime_facts(inspection.oldest_runtime)
+    if inspection.unknown_classes:
+        yield "unknown classes", _listed(inspection.unknown_classes)
+        yield "", "convert takes the module that has them: --custom-objects MODULE"
+    if len(inspection.tag_sets) > 1 or inspection.tag_sets not in ((), (("serve",),)):
+        yield "tags of its graphs", "; ".join(map(_plain, map(",".join, inspection.tag_sets)))
     for note in _notes(model):
         yield "note", note
 

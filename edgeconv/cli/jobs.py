@@ -73,9 +73,11 @@ class Jobs:
         def bench(files: Sequence[Path], extent: Extent, baseline: str = "") -> Report:
             from edgeconv.cli.bench import bench_of
 
+            opening = _opening_words(converting) if not (baseline or options["baseline"]) else []
             words = [
                 *(("--baseline", baseline) if baseline else ()),
                 *_metrics(options["metrics"], extent.metrics),
+                *opening,
                 *("--", *map(str, files)),
             ]
             context = self._chosen.context(model, _BENCH, words)
@@ -187,6 +189,12 @@ def checking_of(
 def judging_of(ctx: click.Context) -> Judging:
     """The options of `check` that say how to judge."""
     return Judging(**{name: ctx.params[name] for name in Judging.__struct_fields__})
+
+
+def _opening_words(converting: click.Context) -> list[str]:
+    """How the conversion opens the trained model, as words for measuring it."""
+    custom = converting.params["custom_objects"]
+    return [word for text in custom for word in ("--custom-objects", text)]
 
 
 def _calibration(context: click.Context) -> tuple[str, ...]:

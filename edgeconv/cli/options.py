@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
+from edgeconv.cli.values import CUSTOM_OBJECTS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from edgeconv.nouns import Opening
     from edgeconv.stages import Execution
     from edgeconv.workers import Allowance
 
@@ -65,6 +68,39 @@ def allowance(options: Mapping[str, Any]) -> Allowance:
 
     return Allowance(
         timeout_s=options["timeout_s"], memory_bytes=options["memory_limit_mib"] * 2**20
+    )
+
+
+TAG = click.option(
+    "--tag",
+    "tags",
+    default="",
+    metavar="TAGS",
+    help="The graph of a SavedModel with exactly these tags, comma-separated. [default: serve]",
+)
+CUSTOM = click.option(
+    "--custom-objects",
+    "custom_objects",
+    type=CUSTOM_OBJECTS,
+    multiple=True,
+    metavar="MODULE[:NAME]",
+    help="The module that defines the layers and functions of a Keras file, by dotted name or as "
+    "./FILE.py; with :NAME only that one. It is imported. Repeatable.",
+)
+
+
+def opening_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of what opening a trained model takes besides the file."""
+    return CUSTOM(TAG(command))
+
+
+def opening(options: Mapping[str, Any]) -> Opening:
+    """The values of `opening_options` as one."""
+    from edgeconv.nouns import Opening
+
+    return Opening(
+        tags=tuple(comma_list(options["tags"])),
+        custom_objects=tuple(options.get("custom_objects", ())),
     )
 
 

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from edgeconv.cli.configured import Configured
-from edgeconv.cli.options import comma_list, echo_json, execution, execution_options, terminal
+from edgeconv.cli.options import (
+    comma_list,
+    echo_json,
+    execution,
+    execution_options,
+    opening,
+    opening_options,
+    terminal,
+)
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import METRIC, NAMES, PLACE, SOURCE, STEPS
 from edgeconv.nouns import Objective
@@ -113,6 +121,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="How long the search may take, in seconds; to confirm and publish comes on top.",
 )
+@opening_options
 @execution_options
 @click.pass_context
 def command(ctx: click.Context, /, model: str, data_source: str, **options: Any) -> None:
@@ -134,6 +143,7 @@ def command(ctx: click.Context, /, model: str, data_source: str, **options: Any)
             _wanted(options),
             options["directory"],
             limits=Limits(trials=options["trials"], seconds=options["time_limit_s"]),
+            opening=opening(options),
             execution=execution(options),
             on_progress=on_progress,
         )

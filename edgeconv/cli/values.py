@@ -135,6 +135,20 @@ class _Metric(Text):
         return metric_runs_code(text)
 
 
+class _CustomObjects(Text):
+    form = "MODULE or MODULE:NAME; a path to a file from the folder of this file."
+    may_run_code = True
+
+    def within(self, text: str, folder: Path) -> str:
+        from edgeconv.config.sources import place_within
+        from edgeconv.data.custom import is_path
+
+        return place_within(text, folder) if is_path(text) else text
+
+    def runs_code(self, text: str) -> bool:
+        return bool(text)
+
+
 class _Program(Text):
     is_file = True
     form = "A program, named as on the command line."
@@ -152,6 +166,7 @@ SOURCE = _Source()
 KEYED_SOURCE = _KeyedSource()
 STEPS = _Steps()
 METRIC = _Metric()
+CUSTOM_OBJECTS = _CustomObjects()
 PROGRAM = _Program()
 
 

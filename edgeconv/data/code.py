@@ -48,7 +48,7 @@ def users_function(module: str, name: str, directory: str) -> Any:
         except ModuleNotFoundError as error:
             if not _is_part_of(error.name, module):
                 raise
-            raise _no_module(directory, str(error.name)) from error
+            raise no_module(directory, str(error.name)) from error
     for part in name.split("."):
         if not hasattr(found, part):
             known = [n for n in dir(found) if callable(getattr(found, n)) and n[0] != "_"]
@@ -72,10 +72,10 @@ def refuse_missing_module(module: str, directory: str) -> None:
         spec = spec or _found(name, place)
         is_last = count == len(parts)
         if spec is None or (spec.origin is None and is_last):
-            raise _no_module(directory, name)
+            raise no_module(directory, name)
         place = spec.submodule_search_locations
         if place is None and not is_last:
-            raise _no_module(directory, ".".join(parts[: count + 1]))
+            raise no_module(directory, ".".join(parts[: count + 1]))
 
 
 def _found(name: str, place: Sequence[str] | None) -> ModuleSpec | None:
@@ -87,7 +87,8 @@ def _is_part_of(missing: str | None, module: str) -> bool:
     return missing is not None and f"{module}.".startswith(f"{missing}.")
 
 
-def _no_module(place: str, missing: str) -> InputRefused:
+def no_module(place: str, missing: str) -> InputRefused:
+    """The refusal of a module that is neither in the directory `place` nor installed."""
     directory = Path(place, *missing.split(".")[:-1])
     here = [path.stem for path in directory.glob("*") if path.is_dir() or path.suffix == ".py"]
     close = get_close_matches(missing.rpartition(".")[2], here, n=1)

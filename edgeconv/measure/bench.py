@@ -30,7 +30,7 @@ from edgeconv.measure.subjects import (
     warned,
 )
 from edgeconv.measure.trained import measure_trained
-from edgeconv.nouns import DataIdentity, Report, TrainingRecord
+from edgeconv.nouns import DataIdentity, Opening, Report, TrainingRecord
 from edgeconv.runtimes.warmup import write_warmup_requests
 from edgeconv.stages import Execution
 from edgeconv.store import scratch_directory
@@ -60,6 +60,7 @@ def bench(
     preprocess: str | None = None,
     samples: int | None = None,
     baseline: str | Path | None = None,
+    opening: Opening = Opening(),
     signature: str | None = None,
     training: TrainingRecord | None = None,
     measuring: Measuring = Measuring(),
@@ -72,12 +73,12 @@ def bench(
     `models`: files, or directories that `convert` published in. `data_source`: samples, with labels
     for accuracy; without it made-up ones are used. `preprocess`: what is done to each stored
     sample; None takes what the manifests say. `samples`: how many, by a fixed seed; None takes all.
-    `baseline`: the trained model; None takes the one that the manifests name. `training`: how that
-    was trained; None takes the record beside it. `command`: what was typed, for the report. A model
-    that does not run has its `error` set. Raises an `EdgeconvError` for input that cannot be taken.
+    `baseline`: the trained model, None that of the manifests; `opening`: how it is opened;
+    `training`: how it was trained, None the record beside it. `command`: what was typed. A model
+    that does not run has its `error` set. Raises an `EdgeconvError` for input that is not taken.
     """
     subjects = find_subjects(models, signature)
-    trained, notes = find_baseline(subjects, baseline)
+    trained, notes = find_baseline(subjects, baseline, opening, allow_code=execution.allow_code)
     training = training or record_beside(trained)
     names = Names(subjects, trained)
     steps, said = preprocessing_of(subjects, preprocess)
@@ -90,7 +91,7 @@ def bench(
         rows, watch = _measure(run, scorer, places, trained, subjects, names)
         measured = rows.artifacts()
     first, conditions = rows.baseline, watch.conditions if places.is_here else None
-    artifacts = tuple(subject.artifact for subject in subjects if subject.artifact)
+    artifacts = tuple(one.artifact for one in subjects if one.artifact)
     return Report(
         title=measuring.title or subjects[0].file.parent.name,
         environment=places.environment,

@@ -12,6 +12,7 @@ from edgeconv.data.preprocessing import describe, parse_preprocessing
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.nouns import (
     Artifact,
+    Opening,
     Preprocessing,
     RecipeName,
     Signature,
@@ -154,24 +155,50 @@ def warned(subjects: Sequence[Subject]) -> tuple[str, ...]:
 
 
 def find_baseline(
-    subjects: Sequence[Subject], given: str | Path | None
+    subjects: Sequence[Subject],
+    given: str | Path | None,
+    opening: Opening = Opening(),
+    *,
+    allow_code: bool = False,
 ) -> tuple[SourceModel | None, tuple[str, ...]]:
     """The trained model to measure beside, and notes on how it was found.
 
-    `given`, or the source that every manifest names, if it is still there unchanged.
+    `given`, or the source that every manifest names, if it is still there unchanged. It is opened
+    by `opening`; the manifests say its tags too, but code that only they name is not run: raises
+    `UsageError` where it is needed.
     """
     if given is not None:
-        return source.load(given), ()
-    paths = {(s.artifact.source_path, s.artifact.source_sha256) for s in subjects if s.artifact}
-    if len(paths) != 1 or any(s.artifact is None for s in subjects):
+        return source.load_to_run(given, opening, allow_code=allow_code), ()
+    artifacts = [s.artifact for s in subjects if s.artifact]
+    # By the content of its code, wherever that was looked for.
+    made_from = {
+        (a.source_path, a.source_sha256, a.opening.tags, a.opening.code_sha256) for a in artifacts
+    }
+    if len(made_from) != 1 or any(s.artifact is None for s in subjects):
         return None, ("no baseline: none was given, and the manifests do not name one source",)
-    path, sha256 = paths.pop()
+    said = artifacts[0].opening
+    path, sha256, *_ = made_from.pop()
     if not Path(path).exists():
         return None, (f"no baseline: {path}, which the manifests name, is not there",)
-    model = source.load(path)
-    if model.sha256 != sha256:
+    if source.identify(path).sha256 != sha256:
         return None, (f"no baseline: {path} has changed since it was converted",)
+    _refuse_unnamed_code(path, said, opening)
+    opening = msgspec.structs.replace(opening, tags=opening.tags or said.tags)
+    model = source.load_to_run(path, opening, allow_code=allow_code)
+    if model.opening.code_sha256 != said.code_sha256:
+        named = ", ".join(opening.custom_objects)
+        return None, (f"no baseline: the code of {named} has changed since {path} was converted",)
     return model, ()
+
+
+def _refuse_unnamed_code(path: str, said: Opening, opening: Opening) -> None:
+    if said.custom_objects and not opening.custom_objects:
+        options = " ".join(f"--custom-objects {text}" for text in said.custom_objects)
+        raise UsageError(
+            f"the trained model {path} takes code of the user's own to load: "
+            f"{', '.join(said.custom_objects)}, in {said.directory}",
+            hint=f"look at it, and allow it to run with {options}",
+        )
 
 
 def record_beside(model: SourceModel | None) -> TrainingRecord | None:

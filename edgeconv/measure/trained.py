@@ -45,8 +45,9 @@ def measure_trained(run: Bench, model: SourceModel, signature: str) -> tuple[Mea
     run.on_progress("running the trained model")
     timing = run.measuring.timing if run.measuring.is_timed else None
     job = BaselineJob(
-        path=model.path,
+        path=source.served(model, run.scratch / "served"),
         kind=model.kind,
+        opening=model.opening,
         signature=signature if model.kind == "saved_model" else None,
         inputs="",
         outputs="",

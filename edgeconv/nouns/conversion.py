@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edgeconv.nouns.model import Noun, OldestRuntime, OperatorCount, Result, Signature, SourceKind
+from edgeconv.nouns.model import (
+    Noun,
+    OldestRuntime,
+    Opening,
+    OperatorCount,
+    Result,
+    Signature,
+    SourceKind,
+)
 from edgeconv.nouns.samples import Preprocessing
 from edgeconv.nouns.training import Qat, QatRecord
 
@@ -231,7 +239,8 @@ class Artifact(Noun, kw_only=True, frozen=True):
 
     `file` is relative to the manifest. `key` is the content hash of all that went
     in, so an equal key means that there is nothing to do. `ladder` has the attempts where the
-    first one did not do. `preprocessing` is by input name, "" for every input not named.
+    first one did not do. `opening` is how the source was opened. `preprocessing` is by input name,
+    "" for every input not named.
     """
 
     format: Literal[1] = 1
@@ -243,6 +252,7 @@ class Artifact(Noun, kw_only=True, frozen=True):
     source_path: str
     source_kind: SourceKind
     source_sha256: str
+    opening: Opening = Opening()
     recipe: Recipe
     engine: Literal["litert", "tflite"]
     signatures: tuple[Signature, ...]

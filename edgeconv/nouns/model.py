@@ -52,12 +52,27 @@ class Signature(Noun, kw_only=True, frozen=True):
     outputs: tuple[TensorSpec, ...]
 
 
+class Opening(Noun, kw_only=True, frozen=True):
+    """What opening a model file takes that is not in the file itself.
+
+    `tags` choose the graph of a SavedModel, () the one for serving. `custom_objects` are texts
+    MODULE or MODULE:NAME: the user's own classes and functions in a Keras file. The other two
+    are filled in once they are found: `directory` is where modules are looked for first,
+    `code_sha256` the hash of the modules' source files.
+    """
+
+    tags: tuple[str, ...] = ()
+    custom_objects: tuple[str, ...] = ()
+    directory: str = ""
+    code_sha256: str = ""
+
+
 class SourceModel(Noun, kw_only=True, frozen=True):
     """A model file as the user gave it, before anything ran.
 
     `path` is absolute; for a versioned parent it is the version directory that
     was chosen. `signatures` is empty for a Keras file, whose signature is only
-    known once it is loaded.
+    known once it is loaded. `opening` says how it is opened.
     """
 
     path: str
@@ -67,6 +82,7 @@ class SourceModel(Noun, kw_only=True, frozen=True):
     size_bytes: int
     signatures: tuple[Signature, ...] = ()
     notes: tuple[str, ...] = ()
+    opening: Opening = Opening()
 
 
 class OperatorCount(Noun, kw_only=True, frozen=True):
@@ -137,7 +153,8 @@ class Inspection(Noun, kw_only=True, frozen=True):
     by the shapes of its weights; each None where the file does not tell. `never_called`: it is a
     Sequential model that has no input yet, and cannot be converted. The rest is known of a
     .tflite only: the fields of `GraphSummary`, and the oldest runtime that can run it; None
-    elsewhere.
+    elsewhere. `unknown_classes` are the classes and functions of a Keras file that Keras does not
+    have; `tag_sets` are the tags of each graph of a SavedModel.
     """
 
     model: SourceModel
@@ -153,3 +170,5 @@ class Inspection(Noun, kw_only=True, frozen=True):
     custom_operators: tuple[str, ...] | None = None
     oldest_runtime: OldestRuntime | None = None
     description: str = ""
+    unknown_classes: tuple[str, ...] = ()
+    tag_sets: tuple[tuple[str, ...], ...] = ()

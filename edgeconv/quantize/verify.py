@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import VerificationFailed
+from edgeconv.errors import NotFinite, VerificationFailed
 from edgeconv.nouns import (
     ROUNDING,
     GraphSummary,
@@ -163,12 +163,12 @@ def _keeps_state(summary: GraphSummary) -> tuple[str, ...]:
 
 
 def refuse_not_finite(recipe: Recipe, outputs: Outputs) -> None:
-    """Raise `VerificationFailed` where an output has NaN or infinite values."""
+    """Raise `NotFinite` where an output has NaN or infinite values."""
     import numpy as np
 
     for name, values in outputs.items():
         if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise VerificationFailed(
+            raise NotFinite(
                 f"{recipe.name}: output {name!r} has values that are not finite",
                 hint="look at the model's weights, and at the samples: are they scaled as in "
                 "training?",

@@ -1,6 +1,15 @@
 """What a model file is, found without TensorFlow and without running it."""
 
-from edgeconv.source.loading import declared, identify, inspect_model, load, refuse_quantized
+from edgeconv.source.loading import (
+    declared,
+    identify,
+    inspect_model,
+    load,
+    load_to_run,
+    refuse_quantized,
+    served,
+)
+from edgeconv.source.opening import opening_key
 from edgeconv.source.ready_made import ready_made
 from edgeconv.source.signatures import chosen_signature, distinct_signatures, shape_text
 
@@ -11,7 +20,10 @@ __all__ = [
     "identify",
     "inspect_model",
     "load",
+    "load_to_run",
+    "opening_key",
     "ready_made",
     "refuse_quantized",
+    "served",
     "shape_text",
 ]

@@ -14,6 +14,7 @@ from edgeconv.errors import EdgeconvError, InputRefused, WorkerCrashed, WorkerTi
 from edgeconv.nouns import OperatorCount, Signature
 from edgeconv.source.keras_ends import built_for, declared_signature, layers_of, never_called
 from edgeconv.source.keras_weights import parameters, weights_of
+from edgeconv.source.unknown import unknown_classes
 from edgeconv.store import scratch_directory
 from edgeconv.tasks import start_task
 from edgeconv.workers import Allowance
@@ -54,6 +55,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     """A Keras model's layers, counted by class, and what is worth saying.
 
     `signature` is what the config declares; it and the numbers are None where they cannot be told.
+    `unknown` names the classes and functions that are not Keras's own.
     """
 
     layers: tuple[OperatorCount, ...]
@@ -62,6 +64,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     never_called: bool = False
     parameters: int | None = None
     trainable_parameters: int | None = None
+    unknown: tuple[str, ...] = ()
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +94,7 @@ def read_keras(path: Path, *, count: bool = False) -> Content:
     weights = None
     if count and _WEIGHTS in names:
         weights = _in_child(read_weights_here, path, "an archive with weights").found
-    return _content(_decoded(path, "config.json", config), version, weights)
+    return _content(_decoded(path, "config.json", config), version, weights, is_zip=True)
 
 
 def read_hdf5(path: Path) -> Content:
@@ -144,7 +147,7 @@ def read_hdf5_here(job: Hdf5Job) -> Content:
             hint="build the model in code, load_weights() this file into it, and save the whole "
             "model with model.save('NAME.keras')",
         )
-    return _content(_decoded(path, "model_config", config), version, weights)
+    return _content(_decoded(path, "model_config", config), version, weights, is_zip=False)
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
@@ -174,7 +177,9 @@ def _decoded(path: Path, name: str, raw: Any) -> dict[str, Any]:
         ) from error
 
 
-def _content(config: dict[str, Any], version: Any, weights: tuple[Weight, ...] | None) -> Content:
+def _content(
+    config: dict[str, Any], version: Any, weights: tuple[Weight, ...] | None, *, is_zip: bool
+) -> Content:
     counts = Counter(_layer_classes(config))
     layers = tuple(
         OperatorCount(name=name, version=0, count=count) for name, count in sorted(counts.items())
@@ -184,9 +189,12 @@ def _content(config: dict[str, Any], version: Any, weights: tuple[Weight, ...] |
     if signature is None:
         notes.append(_why_undeclared(config))
     total, trained = parameters(config, weights) if weights else (None, None)
+    # What tf_keras saves as .keras, it also loads, and imports what is named there.
+    imports_any = is_zip and isinstance(version, str) and version.startswith("2.")
     return Content(
         layers=layers,
         notes=tuple(notes),
+        unknown=unknown_classes(config, imports_any=imports_any),
         signature=signature,
         never_called=never_called(config),
         parameters=total,

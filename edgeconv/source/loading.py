@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused
-from edgeconv.nouns import Inspection, SourceModel
+from edgeconv.nouns import Inspection, Opening, SourceModel
 from edgeconv.source.kinds import find_model, unreadable
+from edgeconv.source.opening import refuse_unknown_classes, resolved
 from edgeconv.store.hashes import sha256_file, sha256_tree
 
 if TYPE_CHECKING:
@@ -18,30 +19,62 @@ if TYPE_CHECKING:
 _NO_PART = ("assets.extra/tf_serving_warmup_requests",)
 
 
-def identify(path: str | Path) -> SourceModel:
+def identify(
+    path: str | Path, opening: Opening = Opening(), *, allow_code: bool = False
+) -> SourceModel:
     """The model at `path` by name, kind, size and content hash; its signatures are not read.
 
-    Raises `InputRefused` for anything that is no model by its name and first bytes.
+    Modules of `opening` are found and hashed, and not imported. Raises `InputRefused` for
+    anything that is no model by its name and first bytes, or a module that is not there, and
+    `UsageError` for an opening that this kind of model does not have, or code that is not allowed.
     """
-    return _identified(find_model(path))
+    return _identified(find_model(path), opening, allow_code=allow_code)
 
 
-def load(path: str | Path) -> SourceModel:
+def load(
+    path: str | Path, opening: Opening = Opening(), *, allow_code: bool = False
+) -> SourceModel:
     """The model at `path`: what `identify` gives, and its signatures and notes.
 
-    Raises `InputRefused` also for a file whose content turns out not to be a model.
+    Raises as `identify`, and `InputRefused` also for a file whose content turns out not to be a
+    model.
     """
-    return inspect_model(path, count=False).model
+    return inspect_model(path, opening, allow_code=allow_code, count=False).model
 
 
-def inspect_model(path: str | Path, *, count: bool = True) -> Inspection:
+def load_to_run(
+    path: str | Path, opening: Opening = Opening(), *, allow_code: bool = False
+) -> SourceModel:
+    """What `load` gives, of a model that TensorFlow is to run.
+
+    Raises as `load`, and `InputRefused` where it is clear already that TensorFlow cannot open it:
+    no graph for serving, or classes that Keras does not have.
+    """
+    inspection = inspect_model(path, opening, allow_code=allow_code, count=False)
+    model = inspection.model
+    if inspection.unknown_classes and not model.opening.custom_objects:
+        refuse_unknown_classes(model.path, inspection.unknown_classes)
+    if model.kind == "saved_model" and not model.opening.tags:
+        from edgeconv.source.saved_model import refuse_without_graph
+
+        refuse_without_graph(model.path, inspection.tag_sets)
+    return model
+
+
+def inspect_model(
+    path: str | Path,
+    opening: Opening = Opening(),
+    *,
+    allow_code: bool = False,
+    count: bool = True,
+) -> Inspection:
     """All that can be said of the model at `path` without running it.
 
     Without `count`, the parameters of a .keras file are not counted, which takes a process.
-    Raises `InputRefused`, see `load`.
+    Raises as `load`.
     """
     found = find_model(path)
-    model = _identified(found)
+    model = _identified(found, opening, allow_code=allow_code)
     if found.kind == "saved_model":
         return _inspect_saved_model(found, model)
     if found.kind == "tflite":
@@ -62,6 +95,19 @@ def declared(path: str | Path) -> Signature | None:
             hint="call it on a batch before saving, or export a SavedModel with a signature",
         )
     return inspection.declared
+
+
+def served(model: SourceModel, target: Path) -> str:
+    """The path of the model as TensorFlow takes it.
+
+    That is its own; of a SavedModel whose graph for `opening` is not tagged "serve" alone, it is
+    `target`, where a copy is written that is. Raises `InputRefused`.
+    """
+    from edgeconv.source.saved_model import serving_copy
+
+    if model.kind != "saved_model":
+        return model.path
+    return str(target) if serving_copy(Path(model.path), model.opening.tags, target) else model.path
 
 
 def refuse_quantized(model: SourceModel) -> None:
@@ -87,8 +133,9 @@ def refuse_quantized(model: SourceModel) -> None:
         )
 
 
-def _identified(found: Found) -> SourceModel:
+def _identified(found: Found, opening: Opening, *, allow_code: bool) -> SourceModel:
     is_tree = found.kind == "saved_model"
+    opening = resolved(opening, found, allow_code=allow_code)
     try:
         return SourceModel(
             path=str(found.path),
@@ -99,6 +146,7 @@ def _identified(found: Found) -> SourceModel:
             ),
             size_bytes=_size_bytes(found.path),
             notes=found.notes,
+            opening=opening,
         )
     except OSError as error:
         raise unreadable(found.path, error) from error
@@ -118,11 +166,12 @@ def _inspect_saved_model(found: Found, model: SourceModel) -> Inspection:
 
     from edgeconv.source.saved_model import read_saved_model
 
-    content = read_saved_model(found.path)
+    content = read_saved_model(found.path, model.opening.tags)
     notes = (*model.notes, *content.notes)
     return Inspection(
         model=replace(model, signatures=content.signatures, notes=notes),
         operators=content.operators,
+        tag_sets=content.tag_sets,
     )
 
 
@@ -140,6 +189,7 @@ def _inspect_keras(found: Found, model: SourceModel, *, count: bool) -> Inspecti
         never_called=content.never_called,
         parameters=content.parameters,
         trainable_parameters=content.trainable_parameters,
+        unknown_classes=content.unknown,
     )
 
 

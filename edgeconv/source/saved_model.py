@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgeconv.errors import InputRefused
+from edgeconv.errors import InputRefused, UsageError
 from edgeconv.messages import message_class
 from edgeconv.nouns import OperatorCount, Signature, TensorSpec
 from edgeconv.source.foreign_kinds import FOREST_SAVED_MODEL
@@ -54,35 +55,46 @@ _DTYPES = dict(enumerate(_DTYPE_NAMES.split(), start=1))
 _FIRST_REFERENCE = 100
 _SERVING_TAG = "serve"
 _FOREST_OPERATORS = "SimpleML"
+# What TensorFlow reads besides saved_model.pb.
+_FOLDERS = ("variables", "assets")
 _INITIALISER = "__saved_model_init_op"
 
 
 class Content(NamedTuple):
-    """A SavedModel's signatures, the operators of its graph, and what is worth saying."""
+    """One graph of a SavedModel: its signatures, its operators, and what is worth saying.
+
+    `tag_sets` are the tags of every graph that is there.
+    """
 
     signatures: tuple[Signature, ...]
     operators: tuple[OperatorCount, ...]
     notes: tuple[str, ...]
+    tag_sets: tuple[tuple[str, ...], ...]
 
 
-def read_saved_model(directory: Path) -> Content:
-    """What `directory`/saved_model.pb says of the graph that is tagged for serving.
+def read_saved_model(directory: Path, tags: tuple[str, ...] = ()) -> Content:
+    """What `directory`/saved_model.pb says of the graph with these tags, () the one for serving.
 
     Signatures and their tensors are sorted by name; operators are counted in the graph and
-    in its functions. Raises `InputRefused` for a file that is no SavedModel, for one without
-    the values of its variables, and for a decision forest.
+    in its functions. Without `tags`, and without a graph for serving, there are no signatures and
+    a note says so. Raises `InputRefused` for a file that is no SavedModel, for one without the
+    values of its variables, and for a decision forest, and `UsageError` for tags that no graph has.
     """
-    path = directory / "saved_model.pb"
-    message = _parse(path)
-    if not message.meta_graphs:
-        raise _garbled(path, "it holds no graph")
-    chosen = _serving_graph(message.meta_graphs)
+    graphs = _parse(directory / "saved_model.pb").meta_graphs
+    tag_sets = tuple(tuple(graph.info.tags) for graph in graphs)
+    chosen = _chosen_graph(graphs, tags)
+    if chosen is None and tags:
+        raise UsageError(
+            f"{directory} has no graph with exactly the tags {','.join(tags)}",
+            hint=_tag_hint(tag_sets),
+        )
     if chosen is None:
-        tags = "; ".join(", ".join(graph.info.tags) for graph in message.meta_graphs)
-        return Content((), (), (f"no graph is tagged {_SERVING_TAG!r}, only: {tags or 'no tag'}",))
+        there = "; ".join(map(_tag_text, tag_sets))
+        note = f"no graph is tagged {_SERVING_TAG!r}, only: {there}"
+        return Content((), (), (note,), tag_sets)
     operators = _operators(chosen)
     _refuse_unusable(directory, [operator.name for operator in operators])
-    return Content(_signatures(chosen), operators, tuple(_notes(chosen)))
+    return Content(_signatures(chosen), operators, tuple(_notes(chosen)), tag_sets)
 
 
 def _refuse_unusable(directory: Path, operators: list[str]) -> None:
@@ -90,6 +102,49 @@ def _refuse_unusable(directory: Path, operators: list[str]) -> None:
         what, hint = FOREST_SAVED_MODEL
         raise InputRefused(f"{directory} is {what}", hint=hint)
     refuse_missing_variables(directory, operators)
+
+
+def refuse_without_graph(path: str, tag_sets: tuple[tuple[str, ...], ...]) -> None:
+    """Raise `InputRefused` where none of the graphs is for serving."""
+    if not any(_SERVING_TAG in tags for tags in tag_sets):
+        there = "; ".join(map(_tag_text, tag_sets))
+        raise InputRefused(
+            f"{path} has no graph tagged {_SERVING_TAG!r}, only: {there}", hint=_tag_hint(tag_sets)
+        )
+
+
+def serving_copy(directory: Path, tags: tuple[str, ...], target: Path) -> bool:
+    """Write the graph with these tags to `target` as a SavedModel for serving.
+
+    It has all the variables and assets. Returns False, and writes nothing, where what
+    TensorFlow takes by itself is that graph already. Raises `InputRefused`.
+    """
+    message = _parse(directory / "saved_model.pb")
+    chosen = _chosen_graph(message.meta_graphs, tags)
+    if chosen is None or list(chosen.info.tags) == [_SERVING_TAG]:
+        return False
+    kept = type(chosen).FromString(chosen.SerializeToString())
+    kept.info.tags[:] = [_SERVING_TAG]
+    del message.meta_graphs[:]
+    message.meta_graphs.append(kept)
+    try:
+        target.mkdir(parents=True)
+        for name in _FOLDERS:
+            if (directory / name).is_dir():
+                shutil.copytree(directory / name, target / name)
+        (target / "saved_model.pb").write_bytes(message.SerializeToString())
+    except OSError as error:
+        raise InputRefused(f"{directory} cannot be copied: {error}") from error
+    return True
+
+
+def _tag_text(tags: tuple[str, ...]) -> str:
+    return ",".join(tags) or "(no tag)"
+
+
+def _tag_hint(tag_sets: tuple[tuple[str, ...], ...]) -> str:
+    options = [f"--tag {','.join(tags)}" for tags in tag_sets if tags]
+    return f"choose the graph with {' or '.join(options)}" if options else "export it with tags"
 
 
 def _parse(path: Path) -> Any:
@@ -106,6 +161,8 @@ def _parse(path: Path) -> Any:
         message.ParseFromString(data)
     except DecodeError as error:
         raise _garbled(path, str(error)) from error
+    if not message.meta_graphs:
+        raise _garbled(path, "it holds no graph")
     return message
 
 
@@ -121,8 +178,13 @@ def _message_class() -> Any:
     return message_class(_MESSAGES, "SavedModel")
 
 
-def _serving_graph(graphs: Any) -> Any:
-    """The graph tagged "serve" and nothing else, else the first with that among its tags."""
+def _chosen_graph(graphs: Any, tags: tuple[str, ...]) -> Any:
+    """The graph with exactly these tags.
+
+    Without tags, the one tagged "serve" and nothing else, else the first with that among its tags.
+    """
+    if tags:
+        return next((graph for graph in graphs if set(graph.info.tags) == set(tags)), None)
     serving = [graph for graph in graphs if _SERVING_TAG in graph.info.tags]
     return min(serving, key=lambda graph: len(graph.info.tags), default=None)
 
@@ -168,5 +230,5 @@ def _operators(graph: Any) -> tuple[OperatorCount, ...]:
 def _notes(graph: Any) -> Iterator[str]:
     if graph.info.tensorflow_version:
         yield f"saved by TensorFlow {graph.info.tensorflow_version}"
-    if len(graph.info.tags) > 1:
+    if list(graph.info.tags) != [_SERVING_TAG]:
         yield f"tagged {', '.join(graph.info.tags)}"

@@ -68,4 +68,4 @@ class Run:
             if kept is None:
                 raise
             message = f"{error.message}\n  the whole log: {kept}"
-            raise type(error)(message, hint=error.hint) from error
+            raise error.saying(message) from error

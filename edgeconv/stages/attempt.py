@@ -16,7 +16,18 @@ from edgeconv.stages.judge import (
     with_ladder,
     with_warning,
 )
-from edgeconv.stages.ladder import Rung, first_rung, has_fused_layers, is_curable, next_rung
+from edgeconv.stages.ladder import (
+    Known,
+    Rung,
+    explained,
+    first_rung,
+    has_fused_layers,
+    is_curable,
+    is_final,
+    known_of,
+    known_of_failure,
+    next_rung,
+)
 from edgeconv.stages.make import start_first_engine
 from edgeconv.stages.prepare import Prepared, prepare
 from edgeconv.stages.sizes import size_warning
@@ -63,9 +74,29 @@ class _Climb:
     """
 
     good: dict[Recipe, Good] = field(default_factory=dict)
-    errors: dict[Recipe, EdgeconvError] = field(default_factory=dict)
-    steps: dict[Recipe, tuple[LadderStep, ...]] = field(default_factory=dict)
     float_bytes: int = 0
+    failures: dict[Recipe, list[tuple[str, EdgeconvError]]] = field(default_factory=dict)
+
+    def fail(self, recipe: Recipe, attempt: str, error: EdgeconvError) -> None:
+        """Add what an attempt at a recipe ended in."""
+        self.failures.setdefault(recipe, []).append((attempt, error))
+
+    def error(self, recipe: Recipe) -> EdgeconvError | None:
+        """Why a recipe is not good, of all its attempts; None where none was made."""
+        failures = self.failures.get(recipe)
+        return explained(failures) if failures else None
+
+    def goes_on(self, recipe: Recipe) -> bool:
+        """Whether another rung may make a recipe that has failed."""
+        errors = [error for _, error in self.failures.get(recipe, ())]
+        return bool(errors) and is_curable(errors[0]) and not is_final(errors[-1])
+
+    def steps(self, recipe: Recipe) -> tuple[LadderStep, ...]:
+        """The attempts that failed, for the manifest."""
+        return tuple(
+            LadderStep(attempt=attempt, failed=error.message.partition("\n")[0])
+            for attempt, error in self.failures.get(recipe, ())
+        )
 
 
 def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
@@ -79,31 +110,42 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
     asked: _Attempt | None = None
     while rung is not None:
         remaining = [recipe for recipe in recipes if recipe not in climb.good]
-        curable = [r for r in remaining if rung.is_first or _is_curable(climb.errors.get(r))]
+        curable = [r for r in remaining if rung.is_first or climb.goes_on(r)]
         if not curable:
             break
         if not rung.is_first:
             run.on_progress(f"trying again: {rung.text}")
         attempt = _tried(run, rung, curable, climb)
         last = attempt or last
-        rung = next_rung(run.plan, rung, attempt.prepared if attempt else None)
         # A fused layer is quantised as one where that can be: it is smaller than unrolled.
         if attempt and has_fused_layers(attempt.prepared):
             _ask_second_engine(run, attempt, recipes, climb)
             asked = attempt
+        rung = next_rung(run.plan, rung, _known(run, attempt, climb.failures.get(curable[0])))
     if last is None:
-        raise climb.errors[recipes[0]]
+        raise explained(climb.failures[recipes[0]])
     if last is not asked:
         _ask_second_engine(run, last, recipes, climb)
     _ask_for_more(run, climb)
     if is_asked(run):
         _prove_all(run, climb)
     _warn_of_sizes(climb)
-    return {recipe: climb.good.get(recipe) or climb.errors[recipe] for recipe in recipes}
+    return {recipe: _outcome(climb, recipe) for recipe in recipes}
 
 
-def _is_curable(error: EdgeconvError | None) -> bool:
-    return error is not None and is_curable(error)
+def _outcome(climb: _Climb, recipe: Recipe) -> Good | EdgeconvError:
+    outcome = climb.good.get(recipe) or climb.error(recipe)
+    assert outcome is not None, "each recipe was tried"
+    return outcome
+
+
+def _known(
+    run: Run, attempt: _Attempt | None, failures: Sequence[tuple[str, EdgeconvError]] | None
+) -> Known:
+    if attempt is not None:
+        return known_of(attempt.prepared)
+    assert failures, "an attempt that gave no graph failed"
+    return known_of_failure(run, failures[-1][1].cause)
 
 
 def _tried(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) -> _Attempt | None:
@@ -114,27 +156,16 @@ def _tried(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) -> _A
         if rung.is_first and not is_curable(error):
             raise
         for recipe in recipes:
-            _note_failure(climb, recipe, rung.text, error)
+            climb.fail(recipe, rung.text, error)
         return None
     climb.float_bytes = climb.float_bytes or attempt.prepared.float_model.stat().st_size
     for recipe, outcome in attempt.settled.items():
         if isinstance(outcome, EdgeconvError):
-            _note_failure(climb, recipe, rung.text, outcome)
+            climb.fail(recipe, rung.text, outcome)
         else:
-            examined = with_ladder(outcome, climb.steps.get(recipe, ()))
+            examined = with_ladder(outcome, climb.steps(recipe))
             climb.good[recipe] = Good(attempt.prepared, examined, attempt.outputs)
     return attempt
-
-
-def _note_failure(climb: _Climb, recipe: Recipe, attempt: str, error: EdgeconvError) -> None:
-    first_line = error.message.partition("\n")[0]
-    step = LadderStep(attempt=attempt, failed=first_line)
-    climb.steps[recipe] = (*climb.steps.get(recipe, ()), step)
-    before = climb.errors.get(recipe)
-    if before is not None and before.message != error.message:
-        both = f"{before.message}\n  then, with {attempt}: {first_line}"
-        error = type(before)(both, hint=before.hint or error.hint)
-    climb.errors[recipe] = error
 
 
 def _attempt(run: Run, rung: Rung, recipes: Sequence[Recipe]) -> _Attempt:
@@ -159,17 +190,19 @@ def _ask_second_engine(
 ) -> None:
     """Ask TFLiteConverter for what has no good file yet, from the SavedModel of `attempt`."""
     for recipe in recipes:
-        first = climb.errors.get(recipe)
+        failures = climb.failures.get(recipe, ())
         if recipe in climb.good or recipe.name == "float32":
             continue
-        if first is not None and recipe.engine == "litert":
+        # The user's own limits would be spent once more.
+        if failures and (recipe.engine == "litert" or is_final(failures[-1][1])):
             continue
         where = verifying_runtime(run, attempt.prepared.select_ops)
-        outcome = second_opinion(run, attempt.prepared, recipe, first, attempt.outputs, where)
+        outcome = second_opinion(run, attempt.prepared, recipe, attempt.outputs, where)
         if isinstance(outcome, EdgeconvError):
-            climb.errors[recipe] = outcome
+            text = f"{attempt.prepared.rung.text}, quantized with TFLiteConverter"
+            climb.fail(recipe, text, outcome)
         else:
-            outcome = with_ladder(outcome, climb.steps.get(recipe, ()))
+            outcome = with_ladder(outcome, climb.steps(recipe))
             climb.good[recipe] = Good(attempt.prepared, outcome, attempt.outputs)
 
 
@@ -184,13 +217,13 @@ def _ask_for_more(run: Run, climb: _Climb) -> None:
             continue
         if recipe.name not in _TFLITE_HAS or not is_mostly_float(recipe, summary):
             continue
-        other = second_opinion(run, good.prepared, recipe, None, good.outputs)
+        other = second_opinion(run, good.prepared, recipe, good.outputs)
         if isinstance(other, EdgeconvError):
             continue
         if made_share(recipe, other.summary) > made_share(recipe, summary):
             left = f"{1 - made_share(recipe, summary):.1%} of the weights stayed float32"
             attempt = f"{good.prepared.rung.text}, quantized with ai-edge-quantizer"
-            steps = (*climb.steps.get(recipe, ()), LadderStep(attempt=attempt, failed=left))
+            steps = (*climb.steps(recipe), LadderStep(attempt=attempt, failed=left))
             climb.good[recipe] = Good(good.prepared, with_ladder(other, steps), good.outputs)
 
 
@@ -200,7 +233,7 @@ def _prove_all(run: Run, climb: _Climb) -> None:
         proven = prove(run, good.prepared, good.examined, good.outputs)
         if isinstance(proven, EdgeconvError):
             del climb.good[recipe]
-            climb.errors[recipe] = proven
+            climb.fail(recipe, "proven on the target runtime", proven)
         else:
             climb.good[recipe] = Good(good.prepared, proven, good.outputs)
 

@@ -12,8 +12,6 @@ from edgeconv.errors import (
     EdgeconvError,
     ToolFailed,
     UnsupportedOperators,
-    WorkerOutOfMemory,
-    WorkerTimedOut,
 )
 from edgeconv.progress import Counted
 from edgeconv.quantize.candidate import (
@@ -129,33 +127,14 @@ def judge_all(
 
 
 def second_opinion(
-    run: Run,
-    prepared: Prepared,
-    recipe: Recipe,
-    first: EdgeconvError | None,
-    outputs: Outputs,
-    target: Target = Target(),
+    run: Run, prepared: Prepared, recipe: Recipe, outputs: Outputs, target: Target = Target()
 ) -> Examined | EdgeconvError:
-    """What TFLiteConverter makes of a recipe, judged like any other.
-
-    `first` is why ai-edge-quantizer's result was not good, None where it was not asked. It
-    is the answer where the user's own limits stopped it: they would be spent once more.
-    """
-    if isinstance(first, WorkerTimedOut | WorkerOutOfMemory):
-        return first
+    """What TFLiteConverter makes of a recipe, judged like any other."""
     try:
         candidate = second_engine(run, prepared, recipe)
     except EdgeconvError as error:
-        second: Examined | EdgeconvError = error
-    else:
-        second = judge_all(run, prepared, {recipe: candidate}, outputs, target)[recipe]
-    if first is None:
-        return second
-    if isinstance(second, EdgeconvError):
-        said = second.message.partition("\n")[0]
-        both = f"{first.message}\n  with TFLiteConverter instead: {said}"
-        return type(first)(both, hint=first.hint)
-    return second
+        return error
+    return judge_all(run, prepared, {recipe: candidate}, outputs, target)[recipe]
 
 
 def with_ladder(examined: Examined, steps: Sequence[LadderStep]) -> Examined:

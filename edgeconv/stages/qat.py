@@ -194,6 +194,7 @@ def _job(
         path=plan.model.path,
         name=plan.model.name,
         kind=plan.model.kind,
+        opening=plan.model.opening,
         recipe=recipe,
         settings=_settings(recipe),
         source=plan.asked.training,

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from edgeconv.errors import EdgeconvError
 from edgeconv.nouns import LadderStep
 from edgeconv.plan import refuse_changed_model
+from edgeconv.source import served
 from edgeconv.store import hash_of
 from edgeconv.tf.convert import FloatJob, to_float
 from edgeconv.tf.reference import ReferenceJob, ReferencePart, run_reference
@@ -88,8 +90,10 @@ def start_float_graph(
     place = Path(tempfile.mkdtemp(prefix="float-", dir=run.scratch))
     run.on_progress("converting to float32 with TensorFlow")
     job = FloatJob(
-        path=plan.model.path,
+        path=served(plan.model, place / _EXPORTED),
         kind=plan.model.kind,
+        opening=plan.model.opening,
+        other_keras=rung.other_keras,
         signatures=tuple(signature.key for signature in chosen),
         fixed=rung.fixed,
         unroll=rung.unroll,
@@ -101,7 +105,14 @@ def start_float_graph(
     task = children.enter_context(run.start(to_float, job, "TensorFlow's converter"))
 
     def finish() -> FloatGraph:
-        made = run.result(task)
+        try:
+            made = run.result(task)
+        except EdgeconvError as error:
+            graph = _trained(run, place)
+            if not Path(graph, "saved_model.pb").is_file():
+                # The Keras file was not even exported.
+                graph = ""
+            raise error.saying(error.message, error.cause._replace(graph=graph)) from error
         refuse_changed_model(plan)
         index = _FloatIndex(
             signatures=made.signatures,
@@ -119,8 +130,7 @@ def start_float_graph(
 
 def _graph(run: Run, place: Path) -> FloatGraph:
     index = msgspec.json.decode((place / _INDEX).read_bytes(), type=_FloatIndex)
-    exported, rewritten = place / _EXPORTED, place / _REWRITTEN
-    trained = str(exported) if exported.is_dir() else run.plan.model.path
+    rewritten, trained = place / _REWRITTEN, _trained(run, place)
     return FloatGraph(
         file=place / _MODEL,
         trained=trained,
@@ -130,6 +140,12 @@ def _graph(run: Run, place: Path) -> FloatGraph:
         narrow=index.narrow,
         notes=index.notes,
     )
+
+
+def _trained(run: Run, place: Path) -> str:
+    """The SavedModel of the model as it was trained."""
+    exported = place / _EXPORTED
+    return str(exported) if exported.is_dir() else run.plan.model.path
 
 
 def start_reference(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from edgeconv.errors import InputRefused, UsageError, unknown_name
-from edgeconv.nouns import SourceKind, TensorSpec
+from edgeconv.nouns import Opening, SourceKind, TensorSpec
 from edgeconv.store import scratch_directory
 from edgeconv.tf import keras_files
 from edgeconv.tf.environment import use_cpu_only
@@ -32,14 +32,15 @@ _BATCH_REPEATS = 10
 class BaselineJob(msgspec.Struct, frozen=True, kw_only=True):
     """What to run, on what, and where its outputs go.
 
-    `path` is a SavedModel directory or a Keras file. `signature` is None for a Keras
-    file, which has only one. `inputs` is a directory that `edgeconv.data.spool` hands
-    `samples` samples over in, in parts that are whole batches but for the last. `batch` is for
-    the evaluation; a model with a fixed batch keeps that one.
+    `path` is a SavedModel directory or a Keras file, `opening` how that is loaded. `signature` is
+    None for a Keras file, which has only one. `inputs` is a directory that
+    `edgeconv.data.spool` hands `samples` samples over in, in parts that are whole batches but for
+    the last. `batch` is for the evaluation; a model with a fixed batch keeps that one.
     """
 
     path: str
     kind: SourceKind
+    opening: Opening = Opening()
     signature: str | None
     inputs: str
     outputs: str
@@ -135,8 +136,8 @@ def open_model(job: BaselineJob) -> Opened:
         return _open_saved_model(job.path, job.signature or SERVING, "tf.saved_model")
     with scratch_directory() as scratch:
         exported = str(scratch / "model")
-        loader = keras_files.export(job.path, job.kind, exported)[-1].attempt
-        return _open_saved_model(exported, SERVING, loader)
+        loaders = keras_files.export(job.path, job.kind, exported, opening=job.opening)
+        return _open_saved_model(exported, SERVING, loaders[-1].attempt)
 
 
 def _open_saved_model(directory: str, key: str, loader: str) -> Opened:

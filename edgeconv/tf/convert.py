@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import ConversionRefused, UnsupportedFloats, UnsupportedOperators
-from edgeconv.nouns import LadderStep, SourceKind
+from edgeconv.errors import (
+    ConversionRefused,
+    EdgeconvError,
+    UnsupportedFloats,
+    UnsupportedOperators,
+)
+from edgeconv.nouns import LadderStep, Opening, SourceKind
 from edgeconv.tf import keras_files, lean
 from edgeconv.tf.rewrite import Change, freeze_variables, rewrite
 from edgeconv.tf.shapes import FixedShapes
+from edgeconv.tf.tensor_lists import LISTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,13 +30,16 @@ _TF1_VARIABLES = "VariableV2"
 class FloatJob(msgspec.Struct, frozen=True, kw_only=True):
     """What to convert. `signatures` is empty for a Keras file, which has its only one.
 
-    `fixed` and `unroll` say what the ladder or the user changes in it first; `select_ops`
-    allows operators that only TensorFlow has. `target`: the .tflite to write. `exported`:
-    where the SavedModel of a Keras file is written; `rewritten`: where a changed one is.
+    `opening` and `other_keras` say how a Keras file is loaded; `fixed` and `unroll` what the
+    ladder or the user changes in it first; `select_ops` allows operators that only TensorFlow
+    has. `target`: the .tflite to write. `exported`: where the SavedModel of a Keras file is
+    written; `rewritten`: where a changed one is.
     """
 
     path: str
     kind: SourceKind
+    opening: Opening = Opening()
+    other_keras: bool = False
     signatures: tuple[str, ...]
     fixed: FixedShapes
     unroll: bool
@@ -44,7 +53,8 @@ class FloatGraph(msgspec.Struct, frozen=True, kw_only=True):
     """What was converted.
 
     `trained` is the SavedModel that says what is right, `read` the one that TensorFlow's
-    converter read; `loading` are the attempts at loading it, where the first one failed.
+    converter read; `loading` are the attempts at loading it, where the first one failed, and
+    `loader` is the Keras that did it where none failed.
     `narrow` says that the model as it was trained computes in coarser floats than float32.
     """
 
@@ -52,6 +62,7 @@ class FloatGraph(msgspec.Struct, frozen=True, kw_only=True):
     read: str
     signatures: tuple[str, ...]
     loading: tuple[LadderStep, ...] = ()
+    loader: str = ""
     narrow: bool = False
     notes: tuple[str, ...] = ()
 
@@ -81,6 +92,8 @@ def to_float(job: FloatJob) -> FloatGraph:
             narrow=True,
             loading=(*graph.loading[:-1], failed, LadderStep(attempt="computed in float32")),
         )
+    except EdgeconvError as error:
+        raise error.saying(error.message, error.cause._replace(loader=graph.loader)) from error
     Path(job.target).write_bytes(data)
     return graph
 
@@ -90,7 +103,7 @@ def _unchanged(job: FloatJob, graph: FloatGraph) -> tuple[FloatGraph, bytes]:
     try:
         return graph, _convert(job, graph)
     except ConversionRefused as error:
-        if _TF1_VARIABLES not in error.message:
+        if _TF1_VARIABLES not in error.cause.operators:
             raise
         freeze_variables(graph.read, graph.signatures, job.rewritten)
         failed = LadderStep(attempt="as it is", failed=error.message)
@@ -124,7 +137,7 @@ def _changed(
         try:
             return graph, _convert(job, graph)
         except (ConversionRefused, UnsupportedOperators) as error:
-            if way == ways[-1] or "TensorList" not in error.message:
+            if way == ways[-1] or LISTS.keys().isdisjoint(error.cause.operators):
                 raise
     raise AssertionError("the last way returned or raised")
 
@@ -136,11 +149,19 @@ def _convert(job: FloatJob, graph: FloatGraph) -> bytes:
 
 
 def _exported(job: FloatJob) -> FloatGraph:
-    loading = keras_files.export(job.path, job.kind, job.exported, fixed=job.fixed)
+    loading = keras_files.export(
+        job.path,
+        job.kind,
+        job.exported,
+        opening=job.opening,
+        fixed=job.fixed,
+        other=job.other_keras,
+    )
     return FloatGraph(
         trained=job.exported,
         read=job.exported,
         signatures=(SERVING,),
         loading=loading if len(loading) > 1 else (),
+        loader=loading[0].attempt if len(loading) == 1 else "",
         notes=(f"loaded with {loading[-1].attempt}",),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from edgeconv.nouns import SourceKind
+from edgeconv.nouns import Opening, SourceKind
 from edgeconv.tf import keras_files
 from edgeconv.tf.environment import use_cpu_only
 
@@ -15,6 +15,7 @@ class ExportJob(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     kind: SourceKind
     target: str
+    opening: Opening = Opening()
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,4 +27,5 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 def export_keras(job: ExportJob) -> Exported:
     """Write the SavedModel. Runs in a child. Raises `InputRefused`, see `keras_files.export`."""
     use_cpu_only()
-    return Exported(loader=keras_files.export(job.path, job.kind, job.target)[-1].attempt)
+    loaders = keras_files.export(job.path, job.kind, job.target, opening=job.opening)
+    return Exported(loader=loaders[-1].attempt)

@@ -7,8 +7,10 @@ import re
 import zipfile
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.errors import ConversionRefused, InputRefused
-from edgeconv.nouns import LadderStep
+from edgeconv.errors import Cause, ConversionRefused, InputRefused
+from edgeconv.nouns import LadderStep, Opening
+from edgeconv.tf.both_keras import refuse_another_function
+from edgeconv.tf.custom_objects import custom_objects, library_of, refuse_other_library
 from edgeconv.tf.ends import inputs_of, refuse_names
 from edgeconv.tf.export import export_keras, inference
 from edgeconv.tf.shapes import FixedShapes
@@ -36,29 +38,52 @@ _LOAD_ERRORS = (
 )
 
 
-def load(path: str, kind: SourceKind) -> tuple[Any, tuple[LadderStep, ...]]:
+def load(
+    path: str, kind: SourceKind, opening: Opening = Opening(), *, other: bool = False
+) -> tuple[Any, tuple[LadderStep, ...]]:
     """The Keras model in a file, and the loaders that were tried; the last one took it.
 
     A .keras file says which Keras it is of. An HDF5 file may be of either: many older ones
     load only in tf_keras, which goes second because its HDF5 loader would also run Lambda
-    code, so a file with a Lambda layer is refused first. Raises `InputRefused`.
+    code, so a file with a Lambda layer is refused first. `other`: by the Keras that goes second
+    for such a file. The user's own classes are those of `opening`. Raises `InputRefused`.
     """
-    if kind == "keras" and _is_legacy(path):
-        return _load_legacy(path), (LadderStep(attempt="tf_keras"),)
-    if kind == "hdf5" and _means_other_in_keras_3(path):
+    if opening.custom_objects:
+        # Before any code of the user's runs.
         refuse_lambda(path)
-        return _load_legacy(path), (LadderStep(attempt="tf_keras"),)
+    names = _names(path) if opening.custom_objects else frozenset[str]()
+    objects = custom_objects(opening, names)
+    derived = {library_of(objects.get(name)) for name in names}
+    if kind == "keras":
+        is_legacy = _is_legacy(path) is not other
+    else:
+        is_legacy = other or "tf_keras" in derived or _means_other_in_keras_3(path)
+    if is_legacy:
+        refuse_lambda(path)
+        return _load_legacy(path, objects), (LadderStep(attempt="tf_keras"),)
+    if kind == "keras":
+        refuse_other_library(path, "keras", objects, names)
     import keras
 
     try:
-        model = keras.models.load_model(path, compile=False, safe_mode=True)
+        model = keras.models.load_model(path, custom_objects=objects, compile=False, safe_mode=True)
     except _LOAD_ERRORS as error:
         refuse_lambda(path)
         if kind == "keras":
             raise _refused(path, "Keras 3", error) from error
         failed = LadderStep(attempt="keras", failed=_reason(error))
-        return _load_legacy(path), (failed, LadderStep(attempt="tf_keras"))
+        return _load_legacy(path, objects), (failed, LadderStep(attempt="tf_keras"))
     return model, (LadderStep(attempt="keras"),)
+
+
+def _names(path: str) -> frozenset[str]:
+    """The names of all classes and functions in a Keras file; registered ones as PACKAGE>NAME."""
+    found = (
+        node.get(key)
+        for node in _dicts(_config(path))
+        for key in ("class_name", "registered_name", "config", "activation")
+    )
+    return frozenset(name for name in found if isinstance(name, str))
 
 
 def _is_legacy(path: str) -> bool:
@@ -90,11 +115,14 @@ def _means_other_in_keras_3(path: str) -> bool:
     return "hard_sigmoid" in json.dumps(_config(path))
 
 
-def _load_legacy(path: str) -> Any:
+def _load_legacy(path: str, objects: dict[str, Any]) -> Any:
+    refuse_other_library(path, "tf_keras", objects, _names(path) if objects else ())
     import tf_keras
 
     try:
-        return tf_keras.models.load_model(path, compile=False, safe_mode=True)
+        return tf_keras.models.load_model(
+            path, custom_objects=objects, compile=False, safe_mode=True
+        )
     except _LOAD_ERRORS as error:
         refuse_lambda(path)
         raise _refused(path, "tf_keras", error) from error
@@ -138,15 +166,23 @@ def _is_code(config: dict[str, Any]) -> bool:
 
 
 def export(
-    path: str, kind: SourceKind, target: str, *, fixed: FixedShapes = FixedShapes()
+    path: str,
+    kind: SourceKind,
+    target: str,
+    *,
+    opening: Opening = Opening(),
+    fixed: FixedShapes = FixedShapes(),
+    other: bool = False,
 ) -> tuple[LadderStep, ...]:
     """Write the model of a Keras file to `target` as a SavedModel; returns the loaders tried.
 
     The SavedModel has one signature, `serving_default`, in inference mode. It is traced
     with the shapes of `fixed`: only so do the loops of recurrent layers get to know the
-    batch. Raises `InputRefused`.
+    batch. `opening` and `other` are as in `load`. Raises `InputRefused`.
     """
-    model, loaders = load(path, kind)
+    model, loaders = load(path, kind, opening, other=other)
+    if other:
+        refuse_another_function(path, load(path, kind, opening)[0], model)
     if not inputs_of(model):
         raise InputRefused(
             f"{path}: Keras does not know the shape of its inputs: it was never called, or is "
@@ -169,6 +205,7 @@ def _export(model: Any, path: str, target: str, fixed: FixedShapes) -> None:
         raise ConversionRefused(
             f"{path} cannot be exported by Keras 3: {_reason(error)}",
             hint="export it as a SavedModel where it was trained, and convert that",
+            cause=Cause(loader="keras"),
         ) from error
 
 
@@ -185,8 +222,8 @@ def _refused(path: str, loaders: str, error: Exception) -> InputRefused:
         name = unknown[1] or unknown[2]
         return InputRefused(
             f"{path} has {name!r}, which only the code that made the model knows",
-            hint="export the model as a SavedModel where that code is, and convert that: it "
-            "holds what a layer computes",
+            hint="give the module that has it with --custom-objects MODULE, or export the model as "
+            "a SavedModel where that code is, and convert that: it holds what a layer computes",
         )
     return InputRefused(
         f"{path} does not load in {loaders}: {_reason(error)}",

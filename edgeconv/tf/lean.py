@@ -20,12 +20,14 @@ from types import ModuleType
 from typing import Any
 
 from edgeconv.errors import (
+    Cause,
     ConversionRefused,
     InputRefused,
     ToolFailed,
     UnsupportedFloats,
     UnsupportedOperators,
 )
+from edgeconv.tf.builtins import has_builtin
 
 _FLOATS = {"f16": "float16", "bf16": "bfloat16", "f64": "float64"}
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
@@ -138,29 +140,46 @@ def refusal(message: str) -> InputRefused:
     if damaged:
         return damaged
     unsupported = re.search(r"(?:TF Select|Custom) ops: ([^\n]+)", message)
-    if unsupported and (
-        floats := re.search(r"tensor<[^>]*\b(?:\?x|\d+x)*(f16|bf16|f64)>", message)
-    ):
+    if unsupported is None:
+        return _refused(message)
+    operators = tuple(name.strip() for name in unsupported[1].split(","))
+    cause = Cause(operators=operators)
+    floats = re.search(r"tensor<[^>]*\b(?:\?x|\d+x)*(f16|bf16|f64)>", message)
+    if floats:
         return UnsupportedFloats(
             f"the model computes in {_FLOATS[floats[1]]}, which TFLite does not: "
-            f"{unsupported[1].strip()}{_place(message)}",
+            f"{', '.join(operators)}{_place(message)}",
             hint="export it with float32 computation (in Keras, the policy float32)",
+            cause=cause,
         )
-    if unsupported:
+    unknown = tuple(name for name in operators if not has_builtin(name))
+    if not unknown:
         return UnsupportedOperators(
-            f"the model needs operators that TFLite does not have: {unsupported[1].strip()}"
-            f"{_place(message)}",
-            hint="replace them in the model, or convert with --allow-select-ops, and link the "
-            "Select-TF (Flex) delegate on the device"
-            if "TF Select" in unsupported[0]
-            else "replace them in the model: no TFLite runtime has them",
+            "the model has operators in a form that TFLite does not have, often because a "
+            f"dimension is left open: {', '.join(operators)}{_place(message)}",
+            hint="fix the open dimensions with --batch or --shape, or replace the layer",
+            cause=cause,
         )
+    is_select = "TF Select" in unsupported[0]
+    return UnsupportedOperators(
+        f"the model needs operators that TFLite does not have: {', '.join(unknown)}"
+        f"{_place(message)}",
+        hint="replace them in the model, or convert with --allow-select-ops, and link the "
+        "Select-TF (Flex) delegate on the device"
+        if is_select
+        else "replace them in the model: no TFLite runtime has them",
+        cause=cause,
+    )
+
+
+def _refused(message: str) -> ConversionRefused:
     # The first error names the operator; the place that stands before it is a page long.
     found = re.search(r"error: (?:loc\(.*\): )?([^\n]+)", message)
     reason = found[1] if found else message.strip().split("\n")[0] or "it gave no reason"
     return ConversionRefused(
         f"TensorFlow's converter does not take this model: {reason.strip()[:400]}{_place(message)}",
         hint="replace that operator or layer in the model, or export it with fixed shapes",
+        cause=Cause(operators=tuple(dict.fromkeys(re.findall(r"'tf\.(\w+)' op", message)))),
     )
 
 

@@ -14,7 +14,7 @@ from edgeconv.data.preprocessing import describe, parse_preprocessing
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.measure.measuring import Measuring
 from edgeconv.measure.subjects import float_inputs
-from edgeconv.nouns import DataIdentity, Tuning, TuningTrial
+from edgeconv.nouns import DataIdentity, Opening, Tuning, TuningTrial
 from edgeconv.pipeline import convert
 from edgeconv.stages import Execution
 from edgeconv.store import (
@@ -51,6 +51,7 @@ def tune(
     directory: str | Path | None = None,
     *,
     limits: Limits = Limits(),
+    opening: Opening = Opening(),
     execution: Execution = Execution(),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Tuning:
@@ -67,7 +68,7 @@ def tune(
     """
     started_s = time.monotonic()
     refuse(wanted, limits)
-    identified = source.identify(model)
+    identified = source.identify(model, opening, allow_code=execution.allow_code)
     target = Path(directory or f"{identified.name}.tuned").absolute()
     run = Question(
         model=identified,
@@ -173,6 +174,7 @@ def _float_model(run: Question, place: Path) -> Artifact:
         ["float32"],
         signature=run.wanted.signature or None,
         batch=run.wanted.batch,
+        opening=run.model.opening,
         execution=run.execution,
         on_progress=run.on_progress,
     )
@@ -240,6 +242,7 @@ def _recommended(run: Question, tuning: Tuning, trial: TuningTrial, samples: Sam
         preprocess=run.wanted.preprocess,
         signature=run.wanted.signature or None,
         batch=run.wanted.batch,
+        opening=run.model.opening,
         execution=run.execution,
         on_progress=run.on_progress,
     )
@@ -251,7 +254,13 @@ def _recommended(run: Question, tuning: Tuning, trial: TuningTrial, samples: Sam
             f"{trial.name} gave other bytes when it was published than when it was tried",
             hint=f"something changed meanwhile: remove {run.work} and run it again",
         )
-    text = recipe_text(trial.recipe, run.wanted, samples.calibration_there, samples.preprocess)
+    text = recipe_text(
+        trial.recipe,
+        run.wanted,
+        run.model.opening,
+        samples.calibration_there,
+        samples.preprocess,
+    )
     publish_all({run.recipe_file: text.encode()})
     return msgspec.structs.replace(
         tuning,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edgeconv.source import opening_key
 from edgeconv.store import hash_of, tool_versions
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class Question:
     def key(self) -> str:
         """The key of the result, which the limits decide as well."""
         question = (self.data_source, self.identities, self.wanted, self.limits)
-        return hash_of(self.model.sha256, question, tool_versions())
+        model = (self.model.sha256, opening_key(self.model))
+        return hash_of(model, question, tool_versions())
 
     @property
     def record(self) -> Path:
@@ -64,7 +66,8 @@ class Question:
         Those are neither the limits nor the budget.
         """
         wanted = msgspec.structs.replace(self.wanted, max_drop=0.0, objective="size", recipes=())
-        key = hash_of(self.model.sha256, self.data_source, self.identities, wanted, tool_versions())
+        model = (self.model.sha256, opening_key(self.model))
+        key = hash_of(model, self.data_source, self.identities, wanted, tool_versions())
         place = self.work / key[:24]
         place.mkdir(parents=True, exist_ok=True)
         return place

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.config.toml_text import toml_value
+from edgeconv.data.custom import is_path
 from edgeconv.nouns import CALIBRATED
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Recipe
+    from edgeconv.nouns import Opening, Recipe
     from edgeconv.tuning.asked import Wanted
 
 _WITHOUT_METHODS = ("float32", "float16")
 
 
-def recipe_text(recipe: Recipe, wanted: Wanted, calibration: str, preprocess: str) -> str:
+def recipe_text(
+    recipe: Recipe, wanted: Wanted, opening: Opening, calibration: str, preprocess: str
+) -> str:
     """The [convert] table of a recipe, in TOML.
 
     `calibration` is the SOURCE as it is to be found from the folder of the file, `preprocess`
@@ -38,6 +42,14 @@ def recipe_text(recipe: Recipe, wanted: Wanted, calibration: str, preprocess: st
         values["signature"] = wanted.signature
     if wanted.batch is not None:
         values["batch"] = wanted.batch
+    if opening.tags:
+        values["tag"] = ",".join(opening.tags)
+    if opening.custom_objects:
+        # From wherever the file is; a dotted name is looked for where edgeconv is run.
+        values["custom-objects"] = [
+            str(Path(opening.directory, text)) if is_path(text) else text
+            for text in opening.custom_objects
+        ]
     lines = [f"{key} = {_value(value)}" for key, value in values.items()]
     return "\n".join(["[convert]", *lines, ""])
 

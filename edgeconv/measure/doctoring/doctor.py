@@ -14,7 +14,7 @@ from edgeconv.measure.doctoring.attempts import LEAST_SAMPLES, attempts, joined,
 from edgeconv.measure.doctoring.candidates import STANDARDISED
 from edgeconv.measure.doctoring.judging import judged
 from edgeconv.measure.doctoring.patient import Clinic, answers, examined, only_float_input
-from edgeconv.nouns import DataIdentity, Diagnosis, Preprocessing, Trial
+from edgeconv.nouns import DataIdentity, Diagnosis, Opening, Preprocessing, Trial
 from edgeconv.stages import Execution
 from edgeconv.statistics.chance import is_better
 from edgeconv.store import scratch_directory
@@ -36,6 +36,7 @@ def doctor(
     samples: int | None = None,
     signature: str | None = None,
     output: str | None = None,
+    opening: Opening = Opening(),
     execution: Execution = Execution(),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Diagnosis:
@@ -57,7 +58,7 @@ def doctor(
     _refuse_early(model, data_source, given, execution)
     with scratch_directory() as scratch:
         clinic = Clinic(scratch=scratch, execution=execution, on_progress=on_progress)
-        patient = examined(clinic, model, signature)
+        patient = examined(clinic, model, signature, opening)
         # Steps that do nothing let the samples be opened that do not fit the model as stored.
         steps = (patient.declared if given is None else given) or {"": Preprocessing()}
         whole = data.open_samples(

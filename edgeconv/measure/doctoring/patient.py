@@ -13,6 +13,7 @@ from edgeconv import data, source
 from edgeconv.errors import InputRefused
 from edgeconv.measure.subjects import find_subjects, float_inputs, preprocessing_of
 from edgeconv.measure.trained import run_trained
+from edgeconv.nouns import Opening
 from edgeconv.runtimes.local import start_run
 from edgeconv.store import tool_versions
 from edgeconv.tasks import start_task
@@ -58,9 +59,12 @@ class Patient:
         return data.batch_size((self.spec,))
 
 
-def examined(clinic: Clinic, model: str | Path, key: str | None) -> Patient:
+def examined(
+    clinic: Clinic, model: str | Path, key: str | None, opening: Opening = Opening()
+) -> Patient:
     """The model at a path. Raises an `EdgeconvError` for one that cannot be examined."""
-    found = source.load(model)
+    allow_code = clinic.execution.allow_code
+    found = source.load_to_run(model, opening, allow_code=allow_code)
     declared: Mapping[str, Preprocessing] = {}
     if found.kind == "tflite":
         subjects = find_subjects((found.path,), key)
@@ -91,12 +95,12 @@ def answers(clinic: Clinic, patient: Patient, samples: Samples) -> tuple[dict[st
 
 
 def _exported(clinic: Clinic, model: SourceModel) -> SourceModel:
-    """A SavedModel as it is; of a Keras file one that says what its input is."""
-    if model.kind == "saved_model":
-        return model
-    clinic.on_progress("loading the Keras file")
+    """A SavedModel as TensorFlow takes it; of a Keras file one that says what its input is."""
     target = clinic.scratch / "exported"
-    job = ExportJob(path=model.path, kind=model.kind, target=str(target))
+    if model.kind == "saved_model":
+        return msgspec.structs.replace(model, path=source.served(model, target))
+    clinic.on_progress("loading the Keras file")
+    job = ExportJob(path=model.path, kind=model.kind, target=str(target), opening=model.opening)
     with start_task(
         export_keras,
         job,

@@ -10,7 +10,7 @@ from edgeconv import data
 from edgeconv.data import parse_preprocessing
 from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
 from edgeconv.measure.insides.layers import layer_errors
-from edgeconv.nouns import QAT, Debugged, Recipe
+from edgeconv.nouns import QAT, Debugged, Opening, Recipe
 from edgeconv.plan import ALL_SIGNATURES, Asked, make_plan
 from edgeconv.quantize.debugging import DebugJob, dissect, worst_first
 from edgeconv.quantize.recipes import make_recipes
@@ -40,6 +40,7 @@ def debug(
     samples: int | None = None,
     preprocess: str | Mapping[str, Preprocessing] = "none",
     signature: str | None = None,
+    opening: Opening = Opening(),
     execution: Execution = Execution(),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Debugged:
@@ -48,7 +49,7 @@ def debug(
     `model`: anything that `convert` takes. `to`: the name of a recipe that quantises, or a recipe
     of `edgeconv.quantize.recipes.make_recipes`, with methods and rules. `calibration`, `samples`,
     `preprocess`: as in `convert`; up to 32 of the samples measure too. `signature`: the one to
-    debug, if there are several.
+    debug, if there are several. `opening`: as in `convert`.
 
     The file is what `convert` would verify, made by the first engine; one that `convert` would
     refuse for what it answers is debugged all the same. Raises an `EdgeconvError` where the model
@@ -72,6 +73,7 @@ def debug(
             scratch / "files",
             [floating, recipe],
             asked,
+            opening=opening,
             allow_code=execution.allow_code,
         )
         cache = Cache(cache_directory() if execution.use_cache else None)

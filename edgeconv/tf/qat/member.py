@@ -11,6 +11,7 @@ import msgspec
 
 from edgeconv.nouns import (
     CONNECTED,
+    Opening,
     Qat,
     QatRecord,
     Recipe,
@@ -53,6 +54,7 @@ class QatJob(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     name: str
     kind: SourceKind
+    opening: Opening = Opening()
     recipe: Recipe
     settings: Qat
     source: str
@@ -89,7 +91,7 @@ def train_qat(job: QatJob) -> QatDone:
     report_progress(CONNECTED)
     from edgeconv.tf.qat.opened import open_for_qat
 
-    opened = open_for_qat(job.path, job.kind, job.train)
+    opened = open_for_qat(job.path, job.kind, job.train, job.opening)
     with lost_members_told():
         work = _Work(job, strategy, opened)
         done = work.done(started_s) if job.is_chief else work.helped()

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.errors import InputRefused
+from edgeconv.nouns import Opening
 from edgeconv.tf import keras_files
+from edgeconv.tf.custom_objects import custom_objects
 from edgeconv.tf.qat.agreement import computes_in_other_floats, max_error
 from edgeconv.tf.qat.flat import flattened
 
@@ -38,7 +40,7 @@ class Opened(NamedTuple):
     notes: tuple[str, ...]
 
 
-def open_for_qat(path: str, kind: SourceKind, samples: str) -> Opened:
+def open_for_qat(path: str, kind: SourceKind, samples: str, opening: Opening = Opening()) -> Opened:
     """Open a model file; runs in a child, since loading may run code.
 
     `samples` is a directory that `edgeconv.data.write_samples` wrote; the first 256 are used.
@@ -47,7 +49,7 @@ def open_for_qat(path: str, kind: SourceKind, samples: str) -> Opened:
     """
     from edgeconv.data import read_samples
 
-    model = _loaded(path, kind)
+    model = _loaded(path, kind, opening)
     arrays = read_samples(Path(samples)).arrays
     return opened(model, {name: array[:_MOST_SAMPLES] for name, array in arrays.items()})
 
@@ -79,21 +81,22 @@ def refuse_without_layers(path: str, kind: SourceKind) -> None:
         raise _no_keras(path, "is a SavedModel without its Keras layers")
 
 
-def _loaded(path: str, kind: SourceKind) -> Any:
+def _loaded(path: str, kind: SourceKind, opening: Opening) -> Any:
     refuse_without_layers(path, kind)
     if kind == "saved_model":
-        return _from_saved_model(Path(path))
-    return keras_files.load(path, kind)[0]
+        return _from_saved_model(Path(path), opening)
+    return keras_files.load(path, kind, opening)[0]
 
 
-def _from_saved_model(path: Path) -> Any:
+def _from_saved_model(path: Path, opening: Opening) -> Any:
     import tensorflow as tf
     import tf_keras
 
     metadata = path / _METADATA
     _refuse_code(metadata)
+    objects = custom_objects(opening, ())
     try:
-        return tf_keras.models.load_model(str(path), compile=False)
+        return tf_keras.models.load_model(str(path), custom_objects=objects, compile=False)
     except (ValueError, TypeError, AttributeError, KeyError, OSError, tf.errors.OpError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise InputRefused(

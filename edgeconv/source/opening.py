@@ -1,0 +1,66 @@
+"""What opening a model takes besides the file, checked before TensorFlow starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from edgeconv.errors import InputRefused, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgeconv.nouns import Opening, SourceModel
+    from edgeconv.source.kinds import Found
+
+# What tf_keras writes into a SavedModel, whose layers it can then make again.
+_KERAS_METADATA = "keras_metadata.pb"
+
+
+def resolved(opening: Opening, found: Found, *, allow_code: bool) -> Opening:
+    """The opening with the hash of the user's modules, which are found and not imported.
+
+    Raises `UsageError` for what this kind of model does not have, or code that is not allowed,
+    `InputRefused` for a module that is not there.
+    """
+    if opening.tags and found.kind != "saved_model":
+        raise UsageError(
+            f"--tag {','.join(opening.tags)}: {found.path} is not a SavedModel",
+            hint="remove --tag",
+        )
+    if not opening.custom_objects:
+        return opening
+    has_layers = found.kind in ("keras", "hdf5") or (found.path / _KERAS_METADATA).is_file()
+    named = ", ".join(opening.custom_objects)
+    if not has_layers:
+        raise UsageError(
+            f"--custom-objects {named}: {found.path} has no Keras layers to be made again, only "
+            "what they compute",
+            hint="remove --custom-objects",
+        )
+    if not allow_code:
+        raise UsageError(
+            f"--custom-objects {named} runs code, and it was not given on the command line",
+            hint="look at what it runs, and allow it: Execution(allow_code=True)",
+        )
+    from edgeconv.data.custom import custom_hash, find_custom
+
+    directory = opening.directory or str(Path.cwd())
+    modules = [find_custom(text, directory) for text in opening.custom_objects]
+    return replace(opening, directory=directory, code_sha256=custom_hash(modules))
+
+
+def opening_key(model: SourceModel) -> tuple[object, ...]:
+    """What the opening adds to the key of all that is made of the model; not where anything is."""
+    return (sorted(model.opening.tags), model.opening.code_sha256)
+
+
+def refuse_unknown_classes(path: str, names: Sequence[str]) -> None:
+    """Raise `InputRefused`: a Keras file has classes or functions that Keras does not have."""
+    raise InputRefused(
+        f"{path} has {', '.join(map(repr, names))}, which only the code that made the model knows",
+        hint="give the module that has it with --custom-objects MODULE, or export the model as a "
+        "SavedModel where that code is, and convert that: it holds what a layer computes",
+    )

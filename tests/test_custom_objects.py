@@ -1,0 +1,255 @@
+"""The user's own Keras classes: which a file needs, where they are, and who may have them run."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+from tiny_saved_model import write_plain
+
+from edgeconv.data.custom import custom_hash, find_custom
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.nouns import Opening
+from edgeconv.plan import Asked, make_plan, refuse_changed_model
+from edgeconv.quantize.recipes import make_recipes
+from edgeconv.source import identify, inspect_model, load_to_run, opening_key
+
+
+def built_in(name: str, **config: Any) -> dict[str, Any]:
+    return {"module": "keras.layers", "class_name": name, "config": config, "registered_name": None}
+
+
+POOL = {
+    "module": "my_layers",
+    "class_name": "AttentionPool",
+    "config": {"inner": built_in("Dense")},
+    "registered_name": "mine>AttentionPool",
+}
+SWISH = {
+    "module": "builtins",
+    "class_name": "function",
+    "config": "my_swish",
+    "registered_name": "function",
+}
+
+
+def keras_file(path: Path, *layers: dict[str, Any], version: str = "3.15.1") -> Path:
+    config = {"class_name": "Functional", "module": "keras", "config": {"layers": list(layers)}}
+    # What the optimizer was is nobody's concern.
+    config["compile_config"] = {"optimizer": {"class_name": "MyAdam", "config": {}}}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", json.dumps(config))
+        archive.writestr("metadata.json", json.dumps({"keras_version": version}))
+    return path
+
+
+def hdf5_file(path: Path, *layers: dict[str, Any]) -> Path:
+    config = {"class_name": "Sequential", "config": {"layers": list(layers)}}
+    with h5py.File(path, "w") as file:
+        file.attrs["model_config"] = json.dumps(config)
+        file.attrs["keras_version"] = "2.4.0"
+    return path
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def module(here: Path) -> Path:
+    """A module that must not be imported by anybody who only looks for it."""
+    path = here / "my_layers.py"
+    path.write_text("raise SystemExit('imported')\n", encoding="utf-8")
+    return path
+
+
+def unknown(path: Path) -> tuple[str, ...]:
+    return inspect_model(path).unknown_classes
+
+
+# Which classes are unknown
+
+
+def test_a_file_of_keras_s_own_layers_has_no_unknown_class(tmp_path):
+    layers = [built_in("Dense", activation="relu"), built_in("Conv2D")]
+    assert unknown(keras_file(tmp_path / "m.keras", *layers)) == ()
+    old = [{"class_name": "Dense", "config": {"activation": "softmax"}}]
+    assert unknown(hdf5_file(tmp_path / "m.h5", *old)) == ()
+
+
+def test_classes_and_functions_that_keras_does_not_have_are_named_however_deep(tmp_path):
+    inside = built_in("TimeDistributed", layer=built_in("Dense", activation=SWISH))
+    assert unknown(keras_file(tmp_path / "m.keras", inside, built_in("Dense", layer=POOL))) == (
+        "mine>AttentionPool",
+        "my_swish",
+    )
+
+
+def test_old_files_name_a_class_and_an_activation_without_a_module(tmp_path):
+    layers = [
+        {"class_name": "AttentionPool", "config": {}},
+        {"class_name": "Dense", "config": {"activation": "my_swish"}},
+    ]
+    assert unknown(hdf5_file(tmp_path / "m.h5", *layers)) == ("AttentionPool", "my_swish")
+
+
+def test_a_layer_of_keras_hub_is_known_where_that_is_installed(tmp_path):
+    for package, names in (("keras_hub", ()), ("keras_cv", ("keras_cv>Block",))):
+        layer = {
+            "module": f"{package}.src.block",
+            "class_name": "Block",
+            "config": {},
+            "registered_name": f"{package}>Block",
+        }
+        assert unknown(keras_file(tmp_path / "m.keras", layer)) == names
+
+
+def test_a_class_that_tf_keras_would_import_by_itself_is_known(tmp_path):
+    layer = {"module": "h5py", "class_name": "File", "config": {}, "registered_name": "File"}
+    assert unknown(keras_file(tmp_path / "two.keras", layer, version="2.21.0")) == ()
+    assert unknown(keras_file(tmp_path / "three.keras", layer)) == ("File",)
+
+
+def test_a_model_with_unknown_classes_is_refused_before_tensorflow_with_two_ways_out(tmp_path):
+    file = keras_file(tmp_path / "m.keras", POOL)
+    with pytest.raises(InputRefused, match=r"m\.keras has 'mine>AttentionPool'") as caught:
+        load_to_run(file)
+    assert "--custom-objects MODULE" in caught.value.hint
+    assert "as a SavedModel" in caught.value.hint
+
+
+def test_with_their_module_it_is_not_refused(tmp_path, module):
+    file = keras_file(tmp_path / "m.keras", POOL)
+    opening = Opening(custom_objects=("my_layers",))
+    model = load_to_run(file, opening, allow_code=True)
+    assert model.opening.custom_objects == ("my_layers",)
+    assert model.opening.directory == str(tmp_path)
+
+
+# Where the modules are
+
+
+def test_a_module_is_found_by_its_dotted_name_or_its_path_and_not_imported(here, module):
+    (here / "pkg").mkdir()
+    (here / "pkg" / "__init__.py").write_text("raise SystemExit\n", encoding="utf-8")
+    (here / "pkg" / "inner.py").write_text("", encoding="utf-8")
+    for text, name, file in (
+        ("my_layers", "my_layers", module),
+        ("my_layers:AttentionPool", "my_layers", module),
+        ("./my_layers.py:AttentionPool", "my_layers", module),
+        (str(module), "my_layers", module),
+        ("pkg.inner:A.B", "pkg.inner", here / "pkg" / "inner.py"),
+        ("pkg", "pkg", here / "pkg" / "__init__.py"),
+        # A file of a package is imported as part of it.
+        ("pkg/inner.py", "pkg.inner", here / "pkg" / "inner.py"),
+    ):
+        found = find_custom(text, str(here))
+        assert (found.module, found.file, found.root) == (name, file, here), text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("my_layer", "there is no module 'my_layer'"),
+        ("./other.py", "there is no file"),
+        ("my_layers:", "names no module"),
+        (":Pool", "names no module"),
+        ("", "names no module"),
+        ("my layers", "is not the name of a module"),
+        ("my_layers:a b", "names no module"),
+    ],
+)
+def test_what_names_no_module_is_refused(text, said, here, module):
+    with pytest.raises((InputRefused, UsageError), match=said):
+        find_custom(text, str(here))
+
+
+def test_a_file_whose_name_python_cannot_import_is_refused_with_a_name(here):
+    (here / "my-layers.py").write_text("", encoding="utf-8")
+    with pytest.raises(InputRefused, match="cannot be imported") as caught:
+        find_custom("./my-layers.py", str(here))
+    assert "my_layers.py" in caught.value.hint
+
+
+def test_the_hash_is_of_the_module_and_of_what_it_imports_beside_it(here):
+    (here / "my_layers.py").write_text("import numpy\nfrom parts import base\n", encoding="utf-8")
+    (here / "parts").mkdir()
+    (here / "parts" / "__init__.py").write_text("", encoding="utf-8")
+    (here / "parts" / "base.py").write_text("from . import deep\n", encoding="utf-8")
+    (here / "parts" / "deep.py").write_text("A = 1\n", encoding="utf-8")
+    (here / "other.py").write_text("", encoding="utf-8")
+
+    def now() -> str:
+        return custom_hash([find_custom("my_layers", str(here))])
+
+    before = now()
+    (here / "other.py").write_text("changed = 1\n", encoding="utf-8")
+    assert now() == before
+    (here / "parts" / "deep.py").write_text("A = 2\n", encoding="utf-8")
+    assert now() != before
+
+
+def test_the_name_in_the_module_is_part_of_the_hash(here, module):
+    one, two = (find_custom(f"my_layers:{name}", str(here)) for name in "AB")
+    assert custom_hash([one]) != custom_hash([two])
+
+
+# Plans and their keys
+
+
+def plan(file: Path, *custom: str, allow_code: bool = True) -> Any:
+    opening = Opening(custom_objects=custom)
+    recipes = make_recipes(["float32"])
+    return make_plan(file, "out", recipes, Asked(), opening=opening, allow_code=allow_code)
+
+
+def test_an_edited_layer_is_converted_anew(here, module):
+    file = keras_file(here / "m.keras", POOL)
+    before = plan(file, "my_layers")
+    assert plan(file, "my_layers").float_key == before.float_key
+    assert plan(file).float_key != before.float_key
+    module.write_text("changed = 1\n", encoding="utf-8")
+    assert plan(file, "my_layers").float_key != before.float_key
+    with pytest.raises(InputRefused, match="changed while it was read"):
+        refuse_changed_model(before)
+
+
+def test_the_key_does_not_depend_on_where_the_module_is(here, module):
+    file = keras_file(here / "m.keras", POOL)
+    moved = here / "elsewhere"
+    moved.mkdir()
+    (moved / module.name).write_bytes(module.read_bytes())
+    keys = [plan(file, text).float_key for text in ("my_layers", "elsewhere/my_layers.py")]
+    assert keys[0] == keys[1]
+
+
+def test_a_module_that_was_not_allowed_to_run_is_refused(here, module):
+    file = keras_file(here / "m.keras", POOL)
+    with pytest.raises(UsageError, match="runs code") as caught:
+        plan(file, "my_layers", allow_code=False)
+    assert "allow_code=True" in caught.value.hint
+
+
+def test_a_model_that_has_no_layers_takes_no_custom_objects(here, module):
+    opening = Opening(custom_objects=("my_layers",))
+    with pytest.raises(UsageError, match="has no Keras layers to be made again"):
+        identify(write_plain(here / "model"), opening, allow_code=True)
+
+
+def test_a_keras_file_takes_no_tags(here):
+    with pytest.raises(UsageError, match="is not a SavedModel"):
+        identify(keras_file(here / "m.keras"), Opening(tags=("serve",)))
+
+
+def test_tags_are_part_of_the_key_in_any_order(tmp_path):
+    model = write_plain(tmp_path / "model")
+    plain, one, other = (
+        opening_key(identify(model, Opening(tags=tags))) for tags in ((), ("a", "b"), ("b", "a"))
+    )
+    assert one == other != plain
