@@ -9,6 +9,7 @@ import click
 from edgeconv.cli.configured import Configured
 from edgeconv.cli.distribution import distribution, distribution_options
 from edgeconv.cli.options import (
+    CUSTOM,
     NO_LIMIT,
     allowance,
     allowance_options,
@@ -80,6 +81,7 @@ from edgeconv.nouns import LoopName
     type=PLACE,
     help="[default: AIP_TENSORBOARD_LOG_DIR, else none]",
 )
+@CUSTOM
 @allowance_options(NO_LIMIT)
 @printing_options
 def command(module: str, directory: str | None, **options: Any) -> None:
@@ -96,7 +98,7 @@ def command(module: str, directory: str | None, **options: Any) -> None:
 
     names = (
         *("data", "loop", "epochs", "steps_per_epoch", "checkpoint_steps", "global_batch"),
-        *("learning_rate", "validation_fraction", "patience", "seed"),
+        *("learning_rate", "validation_fraction", "patience", "seed", "custom_objects"),
     )
     training = Training(
         module=module,

@@ -54,7 +54,8 @@ class Training(Noun, kw_only=True, frozen=True):
     `steps_per_epoch` of None: an epoch is one pass over the training samples. A checkpoint is
     kept every `checkpoint_steps` steps, and after each epoch. `validation_fraction` of the
     training samples are kept apart; then the best epoch is kept, and the training ends after
-    `patience` epochs without a better one.
+    `patience` epochs without a better one. `custom_objects` are MODULE or MODULE:NAME, whose
+    classes the module's own loading of Keras files is to know.
     """
 
     module: str
@@ -69,6 +70,7 @@ class Training(Noun, kw_only=True, frozen=True):
     patience: int | None = None
     seed: int = 0
     distribution: Distribution = Distribution()
+    custom_objects: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

@@ -44,6 +44,22 @@ def custom_objects(opening: Opening, wanted: Collection[str]) -> dict[str, Any]:
     return objects | registered
 
 
+def register(opening: Opening) -> None:
+    """Make the modules' classes and functions known to every loading in this process.
+
+    A class becomes known to the Keras that it derives from, a function to the same ones, else to
+    Keras 3. Raises as `custom_objects`.
+    """
+    objects = custom_objects(opening, ())
+    if not objects:
+        return
+    libraries = {library_of(value) for value in objects.values()} - {None} or {"keras"}
+    for library in libraries:
+        assert library is not None
+        known = import_module(library).saving.get_custom_objects()
+        known |= {n: value for n, value in objects.items() if library_of(value) in (None, library)}
+
+
 def library_of(custom: Any) -> Library | None:
     """Which Keras a class derives from; None for a function, or a class that derives from none."""
     for base in getattr(custom, "__mro__", ()):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edgeconv.data.custom import find_custom
 from edgeconv.errors import InputRefused
 from edgeconv.nouns import Training, TrainingRecord
 from edgeconv.plugins import BASELINE_MODELS
@@ -78,6 +79,9 @@ def train(
     refuse_options(asked)
     refuse_missing(asked.module)
     _refuse_data(asked)
+    for text in asked.custom_objects:
+        # Found now, so that a name that is wrong ends it before any process starts.
+        find_custom(text, str(Path.cwd()))
     clusters = clusters_of(asked.distribution)
     places = _places(asked, directory, checkpoints, tensorboard)
     own = _own(places, on_progress) if is_chief(clusters) else contextlib.nullcontext()

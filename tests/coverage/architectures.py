@@ -13,6 +13,7 @@ from pathlib import Path
 
 import arch_applications
 import arch_modules
+import arch_opened
 import arch_recurrent
 import arch_sequence
 import arch_sequential
@@ -220,6 +221,23 @@ def _modules() -> dict[str, Architecture]:
     }
 
 
+def _opened() -> dict[str, Architecture]:
+    option = ("--custom-objects", arch_opened.MODULE)
+    custom = arch_opened.custom_objects
+    return {
+        "custom objects (keras)": Architecture(
+            partial(custom, library="keras", kind="keras"), "keras .keras", option, is_tiny=True
+        ),
+        "custom objects (tf_keras)": Architecture(
+            partial(custom, library="tf_keras", kind="h5"), "tf_keras .h5", option
+        ),
+        "generator of any size": Architecture(arch_opened.generator, "Keras 2 .h5", is_tiny=True),
+        "TensorFlow 1, other tag": Architecture(
+            arch_opened.other_tag, "TF1 SavedModel", ("--tag", "infer")
+        ),
+    }
+
+
 ARCHITECTURES: dict[str, Architecture] = {
     **_applications(),
     **_recurrent(),
@@ -228,6 +246,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     **_several_outputs(),
     **_sequential(),
     **_modules(),
+    **_opened(),
     **shared_rows.trained(),
     **shared_rows.serving(),
     **shared_rows.micro(),

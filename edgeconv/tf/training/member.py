@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.errors import ToolFailed
-from edgeconv.nouns import CONNECTED, Training, TrainingRecord
+from edgeconv.nouns import CONNECTED, Opening, Training, TrainingRecord
 from edgeconv.plugins import BASELINE_MODELS
 from edgeconv.tasks import report_progress
+from edgeconv.tf.custom_objects import register
 from edgeconv.tf.export import (
     export_to,
     export_version,
@@ -73,6 +74,7 @@ def train_member(job: TrainJob) -> MemberDone:
     early = _module_and_data(training) if training.module in BASELINE_MODELS else None
     strategy = begin(training.distribution, training.seed)
     report_progress(CONNECTED)
+    register(Opening(custom_objects=training.custom_objects, directory=job.work))
     module, data = early or _module_and_data(training)
     learning_rate = _or(training.learning_rate, module.LEARNING_RATE)
     problem = as_problem(

@@ -1,0 +1,170 @@
+"""Models with layers of the user's own, from the file to what is published and measured."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from conftest import made_by
+
+from edgeconv import bench, convert, train
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.nouns import Artifact, Opening, Training
+from edgeconv.stages import Execution
+from edgeconv.tf import keras_files
+
+if TYPE_CHECKING:
+    from edgeconv.nouns import Conversion
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+]
+TRUSTED = Execution(allow_code=True)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The modules and models of custom_zoo.py."""
+    return made_by("custom_zoo.py", tmp_path_factory.mktemp("custom"))
+
+
+@pytest.fixture(autouse=True)
+def _here(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
+
+
+@pytest.fixture(scope="module")
+def converted(place: Path) -> Conversion:
+    before = Path.cwd()
+    os.chdir(place)
+    try:
+        opening = Opening(custom_objects=("my_layers",))
+        return convert("three.keras", "three", ["float32"], opening=opening, execution=TRUSTED)
+    finally:
+        os.chdir(before)
+
+
+def loaded(file: str, *custom: str) -> list[str]:
+    """The Keras that loads a file, as the child does it."""
+    kind = "keras" if file.endswith(".keras") else "hdf5"
+    opening = Opening(custom_objects=custom, directory=str(Path.cwd()))
+    return [step.attempt for step in keras_files.load(file, kind, opening)[1]]
+
+
+def test_a_model_with_layers_of_the_user_s_own_converts_and_says_with_what(
+    converted: Conversion, place: Path
+) -> None:
+    (artifact,) = converted.artifacts
+    assert artifact.verification.outputs[0].snr_db > 100
+    assert artifact.opening.custom_objects == ("my_layers",)
+    assert artifact.opening.directory == str(place)
+    manifest = (place / "three" / "three.float32.json").read_bytes()
+    assert msgspec.json.decode(manifest, type=Artifact).opening == artifact.opening
+
+
+@pytest.mark.parametrize("module", ["my_layers", "./my_layers.py"])
+@pytest.mark.parametrize("file", ["three.keras", "three.h5"])
+def test_layers_of_keras_3_load_by_name_and_by_path(file: str, module: str) -> None:
+    assert loaded(file, module) == ["keras"]
+
+
+@pytest.mark.parametrize("file", ["two.keras", "two.h5"])
+def test_layers_of_tf_keras_load_in_tf_keras(file: str) -> None:
+    assert loaded(file, "my_tf_layers") == ["tf_keras"]
+
+
+def test_one_class_of_a_module_is_enough_where_the_model_has_one() -> None:
+    assert loaded("one.keras", "my_layers:Scale") == ["keras"]
+    with pytest.raises(InputRefused, match=r"'AttentionPool'|'my_swish'"):
+        loaded("three.keras", "my_layers:Scale")
+
+
+@pytest.mark.parametrize(
+    ("file", "module", "said"),
+    [
+        ("three.keras", "my_tf_layers", "is of Keras 3, and .* derives from a class of tf_keras"),
+        ("two.keras", "my_layers", "is of tf_keras, and .* derives from a class of Keras 3"),
+    ],
+)
+def test_a_class_that_derives_from_the_other_keras_is_said(
+    file: str, module: str, said: str
+) -> None:
+    with pytest.raises(InputRefused, match=said):
+        loaded(file, module)
+
+
+@pytest.mark.parametrize(
+    ("custom", "kind", "said"),
+    [
+        ("my_layers:Pool", UsageError, "unknown class in my_layers 'Pool'"),
+        ("my_layers:NUMBER", UsageError, "is a int, not a class or a function"),
+        ("empty", UsageError, "defines no class and no function"),
+        ("broken", InputRefused, r"division by zero .*broken\.py:2\)"),
+        ("wrong_syntax", InputRefused, r"SyntaxError.*wrong_syntax\.py:1\)"),
+        ("leaves", InputRefused, r"called exit\(3\)"),
+        ("./types.py", InputRefused, "is the name of another module"),
+    ],
+)
+def test_what_is_wrong_with_a_module_is_said_with_its_own_line(
+    custom: str, kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match=said):
+        loaded("three.keras", custom)
+
+
+@pytest.mark.parametrize("file", ["code.keras", "code.h5"])
+def test_a_lambda_layer_stays_refused_and_nothing_is_imported(file: str) -> None:
+    with pytest.raises(InputRefused, match="has a Lambda layer"):
+        loaded(file, "leaves")
+
+
+def test_bench_needs_the_option_again_and_does_not_run_code_that_a_manifest_names(
+    converted: Conversion, place: Path
+) -> None:
+    with pytest.raises(UsageError, match="takes code of the user's own to load") as caught:
+        bench([place / "three"], execution=TRUSTED)
+    assert "--custom-objects my_layers" in caught.value.hint
+    opening = Opening(custom_objects=("my_layers",))
+    report = bench([place / "three"], opening=opening, execution=TRUSTED)
+    assert report.baseline is not None
+    with pytest.raises(UsageError, match="it was not given on the command line"):
+        bench([place / "three"], opening=opening)
+
+
+def test_a_configuration_may_name_the_module_only_with_allow_code(
+    converted: Conversion, place: Path
+) -> None:
+    config = place / "edgeconv.toml"
+    config.write_text('[convert]\ncustom-objects = ["./my_layers.py"]\n', encoding="utf-8")
+    words = ["convert", "three.keras", "--to", "float32", "-o", "configured", "-q"]
+    command = [sys.executable, "-m", "edgeconv", *words]
+    try:
+        refused = subprocess.run(command, capture_output=True, text=True, check=False)
+        allowed = subprocess.run(
+            [*command, "--allow-code"], capture_output=True, text=True, check=False
+        )
+    finally:
+        config.unlink()
+    assert refused.returncode == 2
+    assert "names code" in refused.stderr
+    assert "--allow-code" in refused.stderr
+    assert allowed.returncode == 0, allowed.stderr
+    assert (place / "configured" / "three.float32.tflite").is_file()
+
+
+def test_a_training_that_begins_with_a_keras_file_knows_its_layers(place: Path) -> None:
+    with pytest.raises(InputRefused, match="Scale"):
+        train(Training(module="fine_tune.py"), "trained")
+    with pytest.raises(InputRefused, match="there is no module 'my_layer'"):
+        train(Training(module="fine_tune.py", custom_objects=("my_layer",)), "trained")
+    asked = Training(module="fine_tune.py", custom_objects=("my_tf_layers:Scale",))
+    record = train(asked, "trained")
+    assert record is not None
+    assert loaded(record.keras_file, "my_tf_layers") == ["tf_keras"]
