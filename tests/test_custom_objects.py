@@ -11,6 +11,8 @@ import h5py
 import pytest
 from tiny_saved_model import write_plain
 
+from edgeconv.cli.build_steps import _inputs as inputs_of
+from edgeconv.cli.convert import command as convert
 from edgeconv.data.custom import custom_hash, find_custom
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.nouns import Opening
@@ -253,3 +255,15 @@ def test_tags_are_part_of_the_key_in_any_order(tmp_path):
         opening_key(identify(model, Opening(tags=tags))) for tags in ((), ("a", "b"), ("b", "a"))
     )
     assert one == other != plain
+
+
+# A build
+
+
+def test_a_build_looks_at_the_module_and_at_what_it_imports_and_at_none_that_is_not_there(here):
+    (here / "my_layers.py").write_text("import parts\n", encoding="utf-8")
+    (here / "parts.py").write_text("", encoding="utf-8")
+    words = ["m.keras", "--to", "float32", "--custom-objects", "my_layers:Pool"]
+    context = convert.make_context("convert", [*words, "--custom-objects", "gone"])
+    roots = inputs_of("m.keras", context).roots
+    assert roots == tuple(here / name for name in ("m.keras", "my_layers.py", "parts.py"))

@@ -18,7 +18,8 @@ from edgeconv.cli.jobs import settings
 from edgeconv.cli.options import allowance
 from edgeconv.cli.values import KEYED_SOURCE, PLACE, SOURCE, STEPS, text_of
 from edgeconv.config.sources import place_within
-from edgeconv.errors import EdgeconvError, UsageError
+from edgeconv.data.custom import custom_files
+from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.store import cache_directory
 
 if TYPE_CHECKING:
@@ -208,4 +209,8 @@ def _inputs(source: str, *contexts: click.Context) -> Inputs:
                 sources += [value] if value else []
             elif value and (types[name] is not STEPS or value.endswith(".toml")):
                 places.append(Path(value))
+        for text in context.params.get("custom_objects", ()):
+            # One that is not there is refused when it is converted.
+            with contextlib.suppress(InputRefused, UsageError):
+                places += custom_files(text, str(Path.cwd()))
     return inputs(places, sources)

@@ -60,6 +60,14 @@ def find_custom(text: str, directory: str) -> CustomModule:
     return _of_name(place, directory, name)
 
 
+def custom_files(text: str, directory: str) -> tuple[Path, ...]:
+    """The source files that decide what a text names: its module, and what that imports beside it.
+
+    Raises as `find_custom`.
+    """
+    return tuple(file for _, file in _files(find_custom(text, directory)))
+
+
 def custom_hash(modules: Iterable[CustomModule]) -> str:
     """The hash of the modules, and of what they import that lies in the same place."""
     return hash_of(
