@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 import pytest
 from conftest import made_by
 
 from edgeconv import bench, convert, train
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Artifact, Opening, Training
+from edgeconv.nouns import Artifact, Opening, Qat, Training
+from edgeconv.quantize.recipes import make_recipes
 from edgeconv.stages import Execution
 from edgeconv.tf import keras_files
 
@@ -160,7 +162,7 @@ def test_a_configuration_may_name_the_module_only_with_allow_code(
 
 
 def test_a_training_that_begins_with_a_keras_file_knows_its_layers(place: Path) -> None:
-    with pytest.raises(InputRefused, match="Scale"):
+    with pytest.raises(InputRefused, match=r"build\(\) of fine_tune failed"):
         train(Training(module="fine_tune.py"), "trained")
     with pytest.raises(InputRefused, match="there is no module 'my_layer'"):
         train(Training(module="fine_tune.py", custom_objects=("my_layer",)), "trained")
@@ -168,3 +170,25 @@ def test_a_training_that_begins_with_a_keras_file_knows_its_layers(place: Path) 
     record = train(asked, "trained")
     assert record is not None
     assert loaded(record.keras_file, "my_tf_layers") == ["tf_keras"]
+
+
+@pytest.mark.slow
+def test_a_layer_of_the_user_s_own_stays_float_in_a_training_with_quantization(
+    place: Path,
+) -> None:
+    steps = np.random.default_rng(4).standard_normal((64, 6, 4)).astype(np.float32)
+    np.savez("steps.npz", steps=steps)
+    settings = Qat(epochs=1, target="model", validation_fraction=0.0)
+    made = convert(
+        "two.h5",
+        "trained-on",
+        make_recipes(["qat"], qat=settings, allow_float=("*",)),
+        training="steps.npz",
+        opening=Opening(custom_objects=("my_tf_layers",)),
+        execution=TRUSTED,
+    )
+    assert made.failures == ()
+    record = made.artifacts[0].qat
+    assert record is not None
+    left = {layer.kind: layer.reason for layer in record.layers if layer.treatment == "float"}
+    assert left["AttentionPool"] == left["Scale"] == "its class is not one of Keras's own"

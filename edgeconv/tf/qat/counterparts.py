@@ -27,6 +27,7 @@ _SAME_AS_NONE = {"data_format": "channels_last"}
 _FLOATS = frozenset(
     {"float16", "bfloat16", "float64", "mixed_float16", "mixed_bfloat16", "float32"}
 )
+_LIBRARIES = frozenset({"tf_keras", "tensorflow", "tensorflow_model_optimization"})
 _CODE = "its function is code, which is not taken over"
 
 
@@ -63,7 +64,9 @@ def counterpart(operation: Any, name: str, *, frozen: bool) -> Counterpart:
     module = type(operation).__module__
     if module.startswith("keras.src.layers."):
         return _from_keras_3(operation, name, frozen)
-    if module.startswith("tf_keras.src.layers.") and class_name(operation) != "Lambda":
+    if class_name(operation) != "Lambda" and (
+        module.startswith("tf_keras.src.layers.") or _is_users_own(operation)
+    ):
         config = {**operation.get_config(), "name": name}
         config["dtype"] = float32_if_float(operation._dtype_policy.name)
         _finish(config, operation, frozen)
@@ -71,6 +74,14 @@ def counterpart(operation: Any, name: str, *, frozen: bool) -> Counterpart:
     if class_name(operation) == "Lambda":
         raise NoCounterpart(_CODE)
     raise NoCounterpart("its class is not one of Keras's own")
+
+
+def _is_users_own(operation: Any) -> bool:
+    """Whether a layer is of a class that the user derived from one of tf_keras."""
+    import tf_keras
+
+    package = type(operation).__module__.split(".")[0]
+    return isinstance(operation, tf_keras.layers.Layer) and package not in _LIBRARIES
 
 
 def _from_keras_3(operation: Any, name: str, frozen: bool) -> Counterpart:

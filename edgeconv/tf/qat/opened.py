@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edgeconv.errors import InputRefused
 from edgeconv.nouns import Opening
 from edgeconv.tf import keras_files
-from edgeconv.tf.custom_objects import custom_objects
+from edgeconv.tf.custom_objects import custom_objects, register
 from edgeconv.tf.qat.agreement import computes_in_other_floats, max_error
 from edgeconv.tf.qat.flat import flattened
 
@@ -49,6 +49,8 @@ def open_for_qat(path: str, kind: SourceKind, samples: str, opening: Opening = O
     """
     from edgeconv.data import read_samples
 
+    # What is made of the model's configuration later needs the same classes.
+    register(opening)
     model = _loaded(path, kind, opening)
     arrays = read_samples(Path(samples)).arrays
     return opened(model, {name: array[:_MOST_SAMPLES] for name, array in arrays.items()})
