@@ -13,6 +13,7 @@ from edgeconv import bench, convert
 from edgeconv.errors import ConversionRefused, InputRefused, UnsupportedOperators
 from edgeconv.nouns import Opening
 from edgeconv.tf import keras_files
+from edgeconv.tf.both_keras import refuse_another_function
 from edgeconv.tf.builtins import has_builtin
 from edgeconv.tf.lean import refusal
 
@@ -86,17 +87,21 @@ def test_the_same_of_keras_3_converts_with_the_shapes_of_the_samples_or_says_wha
     assert made.artifacts[0].signature.inputs[0].shape == (1, 16, 24, 3)
 
 
-def test_a_file_that_means_something_else_in_the_other_keras_is_not_taken_from_there(
-    tmp_path: Path,
-) -> None:
+def test_a_model_that_means_something_else_in_the_other_keras_is_not_taken_from_there() -> None:
     import keras
+    import tf_keras
 
-    layers = keras.layers
-    model = keras.Sequential([layers.Input((4,)), layers.Dense(3, activation="hard_sigmoid")])
-    model.save(tmp_path / "model.h5")
+    def dense(library, activation: str):
+        inputs = library.layers.Input((4,))
+        model = library.Model(inputs, library.layers.Dense(3, activation=activation)(inputs))
+        model.set_weights([np.linspace(-2, 2, 12).reshape(4, 3), np.zeros(3)])
+        return model
+
+    refuse_another_function("m.h5", dense(keras, "tanh"), dense(tf_keras, "tanh"))
     with pytest.raises(ConversionRefused, match="the answers differ"):
-        keras_files.export(str(tmp_path / "model.h5"), "hdf5", str(tmp_path / "to"), other=True)
-    assert not (tmp_path / "to").exists()
+        refuse_another_function(
+            "m.h5", dense(keras, "hard_sigmoid"), dense(tf_keras, "hard_sigmoid")
+        )
 
 
 def test_a_keras_file_of_keras_2_that_both_read_is_exported_by_keras_3_when_asked(
