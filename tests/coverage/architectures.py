@@ -232,7 +232,7 @@ def _opened() -> dict[str, Architecture]:
             partial(custom, library="tf_keras", kind="h5"), "tf_keras .h5", option
         ),
         "generator of any size": Architecture(arch_opened.generator, "Keras 2 .h5", is_tiny=True),
-        "TensorFlow 1, other tag": Architecture(
+        "TensorFlow 1 (other tag)": Architecture(
             arch_opened.other_tag, "TF1 SavedModel", ("--tag", "infer")
         ),
     }
