@@ -73,11 +73,11 @@ class Jobs:
         def bench(files: Sequence[Path], extent: Extent, baseline: str = "") -> Report:
             from edgeconv.cli.bench import bench_of
 
-            opening = _opening_words(converting) if not (baseline or options["baseline"]) else []
+            other = baseline or options["baseline"]
             words = [
                 *(("--baseline", baseline) if baseline else ()),
                 *_metrics(options["metrics"], extent.metrics),
-                *opening,
+                *(_opening_words(converting) if converting and not other else ()),
                 *("--", *map(str, files)),
             ]
             context = self._chosen.context(model, _BENCH, words)

@@ -72,10 +72,10 @@ def bench(
 
     `models`: files, or directories that `convert` published in. `data_source`: samples, with labels
     for accuracy; without it made-up ones are used. `preprocess`: what is done to each stored
-    sample; None takes what the manifests say. `samples`: how many, by a fixed seed; None takes all.
-    `baseline`: the trained model, None that of the manifests; `opening`: how it is opened;
-    `training`: how it was trained, None the record beside it. `command`: what was typed. A model
-    that does not run has its `error` set. Raises an `EdgeconvError` for input that is not taken.
+    sample, None what the manifests say. `samples`: how many, by a fixed seed, None all. `baseline`:
+    the trained model, None that of the manifests; `opening`: how it is opened; `training`: how it
+    was trained, None the record beside it. `command`: what was typed. A model that does not run
+    has its `error` set. Raises an `EdgeconvError` for input that is not taken.
     """
     subjects = find_subjects(models, signature)
     trained, notes = find_baseline(subjects, baseline, opening, allow_code=execution.allow_code)
