@@ -71,11 +71,10 @@ def bench(
     """Measure .tflite files, and the trained model they came from, on the same samples.
 
     `models`: files, or directories that `convert` published in. `data_source`: samples, with labels
-    for accuracy; without it made-up ones are used. `preprocess`: what is done to each stored
-    sample, None what the manifests say. `samples`: how many, by a fixed seed, None all. `baseline`:
-    the trained model, None that of the manifests; `opening`: how it is opened; `training`: how it
-    was trained, None the record beside it. `command`: what was typed. A model that does not run
-    has its `error` set. Raises an `EdgeconvError` for input that is not taken.
+    for accuracy; without it made-up ones. `preprocess`: what is done to each stored sample, None
+    what the manifests say. `samples`: how many, by a fixed seed, None all. `baseline`: the trained
+    model, None that of the manifests; `opening`: how it is opened; `training`: its record, None
+    the one beside it. What does not run has its `error` set. Raises an `EdgeconvError`.
     """
     subjects = find_subjects(models, signature)
     trained, notes = find_baseline(subjects, baseline, opening, allow_code=execution.allow_code)
