@@ -120,6 +120,7 @@ WORKER_ERRORS: dict[str, type[EdgeconvError]] = {
     kind.__name__: kind
     for kind in (
         EdgeconvError,
+        CheckFailed,
         UsageError,
         InputRefused,
         ConversionRefused,
