@@ -37,7 +37,9 @@ def read(place: str, wanted: frozenset[str] | None = None, **options: str) -> An
 
 
 def with_classes(arrays: Any) -> Any:
-    """The same arrays. Raises, as `open_samples` does, where labels are no class numbers."""
+    """The same arrays. Raises, as `open_samples` does for inputs of numbers, what it is told."""
+    for error in arrays.not_numbers.values():
+        raise error
     if arrays.no_classes:
         raise InputRefused(arrays.no_classes)
     return arrays

@@ -52,6 +52,8 @@ def read(place: str, wanted: frozenset[str] | None = None, **options: str) -> An
             output=output,
         )
         arrays = take_over(parquet.read_table(job), Path(output))
+    for error in arrays.not_numbers.values():
+        raise error  # As `open_samples` does for inputs of numbers.
     if arrays.no_classes:
         # As `open_samples` does where labels must be classes.
         raise InputRefused(arrays.no_classes)

@@ -107,8 +107,8 @@ def test_a_bare_pickle_is_refused_and_not_loaded(tmp_path: Path) -> None:
         npy.read(str(path), {}, None)
 
 
-def test_text_and_structured_arrays_are_refused(tmp_path: Path) -> None:
-    place = saved_npz(tmp_path / "a.npz", image=np.array(["a", "b"]))
+def test_structured_arrays_are_refused(tmp_path: Path) -> None:
+    place = saved_npz(tmp_path / "a.npz", image=np.zeros(2, [("a", "i4"), ("b", "f4")]))
     with pytest.raises(InputRefused, match="not numbers"):
         npz.read(place, {}, None)
 

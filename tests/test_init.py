@@ -138,9 +138,11 @@ def test_of_several_signatures_one_is_chosen_and_all_are_named() -> None:
     assert "signature =" not in starting_text(start())
 
 
-def test_text_is_not_quantised() -> None:
-    text = starting_text(start(TensorSpec(name="t", shape=(-1,), dtype="string")))
+def test_what_has_no_samples_is_not_quantised_and_text_has_some() -> None:
+    text = starting_text(start(TensorSpec(name="t", shape=(-1,), dtype="resource")))
     assert loaded(text).tables["convert"]["to"] == ["float32"]
+    text = starting_text(start(TensorSpec(name="t", shape=(-1,), dtype="string")))
+    assert loaded(text).tables["convert"]["to"] == ["float32", "float16", "dynamic"]
 
 
 def test_hostile_names_stay_in_their_comments_and_quotes() -> None:

@@ -30,7 +30,7 @@ _SIZE_RATIOS = {"float16": 0.6, "int8": 0.4}
 _DROPS = (0.01, 0.02, 0.03, 0.05, 0.1)
 _DIFFER = 0.01
 _FLOATS = frozenset({"float16", "float32", "float64"})
-_TEXT_TYPES = frozenset({"string", "object", "resource", "variant"})
+_UNKNOWN_TYPES = frozenset({"object", "resource", "variant"})
 _DEFAULT_SIGNATURE = "serving_default"
 
 
@@ -59,7 +59,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     def recipes(self) -> tuple[str, ...]:
         """The recipes that can be made with what is there."""
         inputs = self.signature.inputs if self.signature else ()
-        if any(tensor.dtype in _TEXT_TYPES for tensor in inputs):
+        if any(tensor.dtype in _UNKNOWN_TYPES for tensor in inputs):
             return ("float32",)
         return ("float32", "float16", "dynamic", *(("int8",) if self.calibration else ()))
 

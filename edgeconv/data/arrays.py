@@ -6,20 +6,21 @@ import contextlib
 import math
 import stat
 import tokenize
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from edgeconv.errors import InputRefused
 from edgeconv.store.pointers import refuse_pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     import numpy as np
 
 LARGEST_BYTES = 16 << 30
 _NUMBERS = "biufc"
+_STRINGS = "US"
 
 # All that numpy's header reader was seen to raise on damaged headers.
 _BAD_HEADER = (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError)
@@ -42,7 +43,9 @@ class Arrays:
     A column is an array (n, *sample_shape), or `Items` where reading all of it at once would
     be too much. An array that has no name in the data is called "". `is_text` says that the
     numbers are written as text or in a table, and so have no dtype of their own: they are
-    taken in the dtype of the model's input, where that keeps their values. `class_names` are
+    taken in the dtype of the model's input, where that keeps their values; `as_strings` has
+    what gives the same arrays as strings, where the data has text, and `not_numbers` why one of
+    these is not in `by_name`. `class_names` are
     the names of the labels 0, 1, …, where the data has names for them. `no_classes` says which
     label is no class number, where there is one: it may be meant as a number. `rate_hz` is how many
     values a second audio has, where the data says so.
@@ -54,6 +57,13 @@ class Arrays:
     class_names: tuple[str, ...] = ()
     rate_hz: int | None = None
     no_classes: str = ""
+    as_strings: Mapping[str, Callable[[], np.ndarray[Any, Any]]] = field(default_factory=dict)
+    not_numbers: Mapping[str, InputRefused] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all arrays, of numbers or of strings."""
+        return (*self.by_name, *self.not_numbers)
 
 
 @contextlib.contextmanager
@@ -86,37 +96,47 @@ def sha256_of(path: Path) -> str:
         return sha256_file(path)
 
 
-def read_array(stream: IO[bytes], size_bytes: int, what: str) -> np.ndarray[Any, Any]:
-    """The numeric array in a stream of `size_bytes` in numpy's .npy format.
+def read_array(
+    stream: IO[bytes], size_bytes: int, what: str, *, are_ended: bool = False
+) -> np.ndarray[Any, Any]:
+    """The array of numbers or strings in a stream of `size_bytes` in numpy's .npy format.
 
+    Strings come as `edgeconv.data.strings` has them; `are_ended` says that they are stored so.
     Never unpickles, and allocates no more than the stream really holds. Raises
     `InputRefused` with `what` named where the bytes are anything else.
     """
     from numpy.lib import format as npy
 
     shape, dtype, _ = _header(stream, what)
-    _check_numbers(dtype, what)
+    _check_dtype(dtype, what)
     _check_size(stream.tell() + math.prod(shape) * dtype.itemsize, size_bytes, what)
     stream.seek(0)
     try:
-        return npy.read_array(stream, allow_pickle=False)
+        array = npy.read_array(stream, allow_pickle=False)
     except _BAD_HEADER as error:
         raise InputRefused(f"{what} is damaged: {error}") from error
     except MemoryError as error:
         raise InputRefused(f"{what} does not fit into memory ({size_bytes:,} bytes)") from error
+    return array if are_ended else _stored(array, what)
+
+
+def _stored(array: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, Any]:
+    from edgeconv.data.strings import ended
+
+    return ended(array, what) if array.dtype.kind in _STRINGS else array
 
 
 class StoredRows:
     """The rows of an array in a .npy file, which is never read as a whole; `Items`.
 
-    Raises `InputRefused` for what is no array of numbers, as `read_array` does.
+    Raises `InputRefused` for what is no array of numbers or strings, as `read_array` does.
     """
 
     def __init__(self, path: Path) -> None:
         with opened(path) as (file, size_bytes):
             shape, self._dtype, in_order = _header(file, str(path))
             self._begin = file.tell()
-            _check_numbers(self._dtype, str(path))
+            _check_dtype(self._dtype, str(path))
             _check_size(
                 self._begin + math.prod(shape) * self._dtype.itemsize, size_bytes, str(path)
             )
@@ -140,17 +160,19 @@ class StoredRows:
             data = file.read(size)
         if len(data) < size:
             raise InputRefused(f"{self._path} is shorter than it was")
-        return np.frombuffer(data, self._dtype).reshape(self._row)
+        row = np.frombuffer(data, self._dtype).reshape(self._row)
+        return _stored(row, str(self._path))
 
 
-def _check_numbers(dtype: np.dtype[Any], what: str) -> None:
+def _check_dtype(dtype: np.dtype[Any], what: str) -> None:
     if dtype.hasobject:
         raise InputRefused(
             f"{what} holds pickled Python objects, which edgeconv never loads",
-            hint="save it again as a numeric array, for example np.stack(list(x))",
+            hint="save it again as an array of numbers, for example np.stack(list(x)), or of "
+            "strings: x.astype(str)",
         )
-    if dtype.kind not in _NUMBERS:
-        raise InputRefused(f"{what} holds {dtype}, not numbers")
+    if dtype.kind not in _NUMBERS + _STRINGS:
+        raise InputRefused(f"{what} holds {dtype}, not numbers or strings")
 
 
 def _header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], np.dtype[Any], bool]:

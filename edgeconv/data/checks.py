@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgeconv.data.strings import STRING, holds_strings
 from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:
@@ -26,11 +27,13 @@ _BLOCK_BYTES = 1 << 20
 
 
 def input_dtype(spec: TensorSpec) -> np.dtype[Any]:
-    """The numpy dtype of an input. Raises `InputRefused` for strings, resources and the like."""
+    """The numpy dtype of an input, S for strings. Raises `InputRefused` for resources and such."""
+    if spec.dtype == STRING:
+        return np.dtype("S")
     if spec.dtype not in _DTYPES:
         raise InputRefused(
             f"the model's input {spec.name!r} takes {spec.dtype}, for which there are no samples",
-            hint="choose a signature with numeric inputs",
+            hint="choose a signature with inputs of numbers or strings",
         )
     return np.dtype(spec.dtype)
 
@@ -56,7 +59,7 @@ def as_written(where: str, array: Array, spec: TensorSpec, *, has_steps: bool) -
     """
     array = _as_samples(where, array, spec, has_steps=has_steps)
     wanted = np.dtype(np.float32) if has_steps else input_dtype(spec)
-    if array.dtype == wanted or array.dtype.kind not in "iuf":
+    if array.dtype == wanted or array.dtype.kind not in "iuf" or wanted.kind == "S":
         return array
     if wanted.kind in "iub":
         low, high = _limits(wanted)
@@ -106,7 +109,7 @@ def alike(
     """
     for index, sample in enumerate(samples):
         first = sample.dtype if first is None else first
-        if sample.dtype != first:
+        if sample.dtype != first and not (holds_strings(sample) and first.kind == "S"):
             raise InputRefused(
                 f"{where}: the first sample is stored as {first.name}, and number {index + 1} as "
                 f"{sample.dtype.name}, so that their scales differ",
@@ -154,6 +157,11 @@ def check_labels(
     where `only_classes`.
     """
     where = f"{source}: the labels"
+    if holds_strings(labels):
+        raise InputRefused(
+            f"{where} are strings, not numbers",
+            hint="give class numbers: np.unique(y, return_inverse=True)[1]",
+        )
     if only_classes:
         _check_classes(where, labels)
     if labels.ndim < 1 or labels.shape[0] != count:
@@ -191,8 +199,10 @@ def _non_negative(where: str, labels: Array) -> Array:
 
 
 def _check_dtype(where: str, array: Array, wanted: np.dtype[Any]) -> None:
-    if array.dtype == wanted:
+    if array.dtype == wanted or (holds_strings(array) and wanted.kind == "S"):
         return
+    if holds_strings(array) or wanted.kind == "S":
+        raise _not_of_one_kind(where, array, wanted)
     # `.str` tells apart what only differs in byte order.
     given = array.dtype.str if array.dtype.name == wanted.name else array.dtype.name
     hint = f"convert it: x.astype(np.{wanted.name})"
@@ -203,6 +213,19 @@ def _check_dtype(where: str, array: Array, wanted: np.dtype[Any]) -> None:
         hint += ", and scale it as it was in training (x / 255 if that was 0..1), which "
         hint += "--preprocess scale=1/255 does for both"
     raise InputRefused(f"{where} is {given}, the model takes {wanted.name}", hint=hint)
+
+
+def _not_of_one_kind(where: str, array: Array, wanted: np.dtype[Any]) -> InputRefused:
+    if holds_strings(array):
+        return InputRefused(
+            f"{where} holds strings, the model takes {wanted.name}",
+            hint="give numbers, made of the strings as in training; or another array or column",
+        )
+    return InputRefused(
+        f"{where} is {array.dtype.name}, the model takes strings",
+        hint="give the strings that the model looks up: an array of text, for example "
+        "x.astype(str), or a column of text",
+    )
 
 
 def _check_shape(where: str, shape: tuple[int, ...], sample: tuple[int, ...]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from edgeconv.data.arrays import Arrays, Items
 from edgeconv.data.decoding import decoded
+from edgeconv.data.strings import STRING, ended_list
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.messages import message_class
 
@@ -27,7 +28,9 @@ Encoding = Literal["list", "jpeg", "png", "image", "raw", "zlib"]
 _FORMATS = {"jpeg": ("JPEG",), "png": ("PNG",), "image": ("JPEG", "PNG")}
 _BITS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
 _DTYPES = {"bool", *(f"{kind}{size}" for kind, sizes in _BITS.items() for size in sizes)}
-_LIST_DTYPES = _DTYPES - {"float16"}
+_LIST_DTYPES = _DTYPES - {"float16"} | {STRING}
+# What a string is taken to need, before it is read.
+_STRING_BYTES = 64
 # Beyond this a feature is read sample by sample, as images are.
 _STACKED_BYTES = 1 << 28
 _LARGEST_SAMPLE_BYTES = 1 << 30
@@ -47,9 +50,9 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
 class Feature(msgspec.Struct, frozen=True, kw_only=True):
     """How one feature is stored, and what comes of it.
 
-    "list": numbers, as `dtype` (`shape`). "raw": little-endian bytes of that, "zlib": the
-    same, deflated. "jpeg", "png", "image" (either): uint8 (height, width, channels), with
-    `channels` None as stored. One size in `shape` may be -1, which is then different from
+    "list": numbers or strings, as `dtype` (`shape`). "raw": little-endian bytes of numbers,
+    "zlib": the same, deflated. "jpeg", "png", "image" (either): uint8 (height, width, channels),
+    with `channels` None as stored. One size in `shape` may be -1, which is then different from
     sample to sample.
     """
 
@@ -118,14 +121,16 @@ def _flat(labels: Array) -> Array:
 
 
 def _bytes_of(feature: Feature) -> int:
-    return math.prod(feature.shape) * np.dtype(feature.dtype).itemsize
+    is_text = feature.dtype == STRING
+    each = _STRING_BYTES if is_text else np.dtype(feature.dtype).itemsize
+    return math.prod(feature.shape) * each
 
 
 def _stacked(
     records: Records, features: Mapping[str, Feature], labels: str | None
 ) -> dict[str, Array]:
     arrays: dict[str, Array] = {
-        name: np.empty((len(records), *feature.shape), feature.dtype)
+        name: np.empty((len(records), *feature.shape), _room(feature))
         for name, feature in features.items()
     }
     for index in range(len(records)):
@@ -133,7 +138,15 @@ def _stacked(
         for name, feature in features.items():
             stored = labels if name == "\0labels" and labels is not None else name
             arrays[name][index] = example.value(stored, feature)
-    return arrays
+    # An S array would cut what is longer than its first.
+    return {
+        name: np.array(array.tolist(), "S").reshape(array.shape) if array.dtype == object else array
+        for name, array in arrays.items()
+    }
+
+
+def _room(feature: Feature) -> str:
+    return "O" if feature.dtype == STRING else feature.dtype
 
 
 @dataclass(frozen=True)
@@ -206,12 +219,13 @@ def _only_bytes(what: str, stored: Any) -> bytes:
 
 def _listed(what: str, stored: Any, feature: Feature) -> Array:
     is_float = feature.dtype.startswith("float")
-    wanted = "floats" if is_float else "ints"
+    is_text = feature.dtype == STRING
+    wanted = "bytes" if is_text else "floats" if is_float else "ints"
     kind = _kind(stored)
     # An empty list may leave no trace of its type.
     if kind not in (wanted, "nothing"):
         way_out = {
-            "bytes": 'encoding = "png", "jpeg" or "raw"',
+            "bytes": 'encoding = "png", "jpeg" or "raw", or dtype = "string"',
             "floats": 'dtype = "float32"',
             "ints": 'dtype = "int64"',
         }
@@ -220,6 +234,8 @@ def _listed(what: str, stored: Any, feature: Feature) -> Array:
             hint=f"correct the feature spec: {way_out[kind]}",
         )
     values = getattr(stored, wanted).value
+    if is_text:
+        return _shaped(what, ended_list(values, what.rstrip(",")), feature)
     array = np.fromiter(values, np.float32 if is_float else np.int64, len(values))
     return _in_dtype(what, _shaped(what, array, feature), np.dtype(feature.dtype))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,8 @@ import numpy as np
 from edgeconv.data.checks import alike, as_written, check_input, check_labels, input_dtype, stacked
 from edgeconv.data.location import kind_module, parse_location
 from edgeconv.data.samples import Array, Samples, SamplesHash, as_slice
-from edgeconv.errors import InputRefused, unknown_name
+from edgeconv.data.strings import STRING
+from edgeconv.errors import InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from edgeconv.nouns import Preprocessing, TensorSpec
 
     Column = Array | Items
+
+# The option of tables that says which columns to take.
+_FEATURES = "features"
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,10 +150,9 @@ def open_samples(
     location = parse_location(source)
     module = kind_module(source, location.kind, allow_code=allow_code)
     own, renames = _sorted_options(location.options, module, inputs)
-    wanted = frozenset(renames.values()) if renames else None
-    given: Arrays = module.read(location.place, own, wanted)
+    given, renames = _read(module, location.place, own, renames, names)
     _check_rate(source, given.rate_hz, steps)
-    columns = _by_input(source, given.by_name, renames, inputs)
+    columns = _by_input(source, given, renames, inputs)
     for spec in inputs:
         column = columns[spec.name]
         as_stored = not (steps or given.is_text)
@@ -166,6 +170,19 @@ def open_samples(
             )
         labels = check_labels(source, labels, count, only_classes=only_classes)
     return Source(source, inputs, columns, labels, given.is_text, steps, given.class_names)
+
+
+def _read(
+    module: ModuleType, place: str, own: dict[str, str], renames: dict[str, str], names: list[str]
+) -> tuple[Arrays, dict[str, str]]:
+    """What the data has, and which array each input gets where that is not by its own name."""
+    columns = {name: name for name in names}
+    if len(names) > 1 and not renames and _FEATURES in module.OPTIONS and _FEATURES not in own:
+        # A table with a column for every input needs no more to be said.
+        with contextlib.suppress(UsageError):
+            return module.read(place, own, frozenset(names)), columns
+    wanted = frozenset(renames.values()) if renames else None
+    return module.read(place, own, wanted), renames
 
 
 def load_samples(
@@ -213,21 +230,37 @@ def _sorted_options(
 
 
 def _by_input(
-    source: str,
-    by_name: Mapping[str, Column],
-    renames: dict[str, str],
-    inputs: tuple[TensorSpec, ...],
+    source: str, given: Arrays, renames: dict[str, str], inputs: tuple[TensorSpec, ...]
 ) -> dict[str, Column]:
     """The columns under the names of the inputs, in their order, none missing or left over."""
     names = [spec.name for spec in inputs]
-    if "" in by_name:
+    arrays = _arrays_of_inputs(source, given.names, renames, names)
+    return {spec.name: _as_taken(given, arrays[spec.name], spec) for spec in inputs}
+
+
+def _as_taken(given: Arrays, array: str, spec: TensorSpec) -> Column:
+    """An array as strings where the input takes these and the data has text."""
+    if spec.dtype == STRING and array in given.as_strings:
+        return given.as_strings[array]()
+    if spec.dtype != STRING and array in given.not_numbers:
+        raise given.not_numbers[array]
+    return given.by_name[array]
+
+
+def _arrays_of_inputs(
+    source: str, arrays: tuple[str, ...], renames: dict[str, str], names: list[str]
+) -> dict[str, str]:
+    """The name of the array for each input."""
+    if "" in arrays:
         if len(names) > 1:
             raise InputRefused(
                 f"{source} holds one array, the model takes {len(names)}: {', '.join(names)}",
-                hint="say what each gets: INPUT=COLUMNS of a table, or an array of an .npz file",
+                hint="say what each gets: for a table "
+                f"'{source.partition('?')[0]}?{'&'.join(f'{n}=COLUMNS' for n in names)}'; or give "
+                "an .npz file with an array for each",
             )
-        return {names[0]: by_name[""]}
-    given = {name: by_name[array] for name, array in renames.items()} if renames else by_name
+        return {names[0]: ""}
+    given = renames or {name: name for name in arrays}
     missing = [name for name in names if name not in given]
     extra = [name for name in given if name not in names]
     if missing or extra:

@@ -9,6 +9,7 @@ import numpy as np
 from edgeconv.data.mel import log_mel
 from edgeconv.data.pixels import converted_channels, cropped, resized
 from edgeconv.data.steps import check
+from edgeconv.data.strings import holds_strings
 from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:
@@ -26,6 +27,13 @@ def preprocess(batch: Array, steps: Preprocessing, where: str) -> Array:
     `UsageError` for steps that contradict each other.
     """
     check(steps)
+    if holds_strings(batch):
+        if steps == type(steps)():
+            return batch
+        raise InputRefused(
+            f"{where} holds strings, and preprocessing is for numbers",
+            hint="add NAME.none for this input, as in --preprocess 'scale=1/255&user.none'",
+        )
     if batch.dtype.kind not in "biuf":
         raise InputRefused(f"{where} has {batch.dtype} samples, which no preprocessing takes")
     try:

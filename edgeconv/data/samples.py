@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from edgeconv.data.strings import STRING, holds_strings, plain
 from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ class Samples:
     """Samples for a model's inputs, in the order of its inputs.
 
     `arrays` maps an input's name to (n, *sample_shape), without the model's batch
-    dimension; `labels` is int64 (n,), or (n, ...) of any numbers where such were asked for, or
-    None; `source` is where they came from.
+    dimension, those of strings as `edgeconv.data.strings` has them; `labels` is int64 (n,), or
+    (n, ...) of any numbers where such were asked for, or None; `source` is where they came from.
     """
 
     arrays: dict[str, Array]
@@ -127,11 +128,16 @@ class _ColumnHash:
         self._runs: list[tuple[int, str, tuple[int, ...]]] = []
 
     def add(self, rows: Array) -> None:
-        kind = (rows.dtype.str, rows.shape[1:])
+        kind = (STRING if holds_strings(rows) else rows.dtype.str, rows.shape[1:])
         before = 0
         if self._runs and self._runs[-1][1:] == kind:
             before = self._runs.pop()[0]
         self._runs.append((before + len(rows), *kind))
+        if holds_strings(rows):
+            # Not as they are stored, which depends on the longest of those that came together.
+            for value in plain(rows).ravel():
+                self._bytes.update(len(value).to_bytes(8, "little") + value)
+            return
         self._bytes.update(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
 
     def said(self) -> tuple[list[tuple[int, str, tuple[int, ...]]], str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgeconv.data.files import read_samples, write_samples
+from edgeconv.data.strings import holds_strings
 from edgeconv.errors import InputRefused, OutputRefused
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def take_parts(directory: Path, count: int) -> Iterator[Samples]:
 class RowsFile:
     """A .npy file of `count` rows that are written in any order, and never all in memory.
 
+    Strings are the exception: how much room they need is known once all of them are there.
     Rows of different places may be written at the same time by different threads.
     """
 
@@ -65,6 +67,7 @@ class RowsFile:
         """
         self.path = path
         self.row = (like.dtype, like.shape[1:])
+        self._strings: dict[int, Array] = {}
         header: dict[str, Any] = {
             "descr": np.lib.format.dtype_to_descr(like.dtype),
             "fortran_order": False,
@@ -75,7 +78,8 @@ class RowsFile:
             with path.open("wb") as file:
                 np.lib.format.write_array_header_1_0(file, header)
                 self._begin = file.tell()
-                file.truncate(self._begin + count * self._row_bytes)
+                if not holds_strings(like):
+                    file.truncate(self._begin + count * self._row_bytes)
             self._file = os.open(path, os.O_WRONLY)
         except OSError as error:
             raise _no_room(path, error) from error
@@ -85,10 +89,14 @@ class RowsFile:
 
         Raises `InputRefused` for rows of another shape or dtype, `OutputRefused`.
         """
-        if (rows.dtype, rows.shape[1:]) != self.row:
+        is_alike = rows.dtype == self.row[0] or (holds_strings(rows) and self.row[0].kind == "S")
+        if not is_alike or rows.shape[1:] != self.row[1]:
             raise InputRefused(
                 f"rows of {rows.dtype} {rows.shape[1:]} after some of {self.row[0]} {self.row[1]}"
             )
+        if holds_strings(rows):
+            self._strings[start] = rows
+            return
         data = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
         place = self._begin + start * self._row_bytes
         try:
@@ -101,6 +109,12 @@ class RowsFile:
     def close(self) -> None:
         """Nothing more is to be written."""
         os.close(self._file)
+        if self._strings:
+            rows = np.concatenate([self._strings[start] for start in sorted(self._strings)])
+            try:
+                np.save(self.path, rows, allow_pickle=False)
+            except OSError as error:
+                raise _no_room(self.path, error) from error
 
     @property
     def _row_bytes(self) -> int:

@@ -1,14 +1,9 @@
-"""Tables: which columns are meant, and their cells as arrays of numbers and class numbers.
-
-COLUMNS are names separated by commas; `first:last` is every column from one to the other,
-both included, in the order of the table. A name that has a comma or a colon in it is
-taken as it stands where a column is called so.
-"""
+"""Tables: their cells as arrays of numbers or strings, and as class numbers."""
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from edgeconv.data.arrays import Arrays
-from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.data.strings import ended_list
+from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable
+
+    from edgeconv.data.columns import Choice
+
+    _Cells = Callable[[str, pa.ChunkedArray, int], "Array"]
 
 Array = np.ndarray[Any, Any]
 
@@ -28,127 +28,75 @@ _LARGEST_EXACT = 2**53
 _SHOWN_CHARACTERS = 40
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The columns that make up each array, by the array's name, and the column of the labels."""
-
-    columns: Mapping[str, tuple[str, ...]]
-    labels: str | None
-
-    @property
-    def needed(self) -> list[str]:
-        """Every column that is to be read, once."""
-        chosen = [name for names in self.columns.values() for name in names]
-        return list(dict.fromkeys([*chosen, *([self.labels] if self.labels else [])]))
-
-
-def choose(
-    place: str, names: Sequence[str], options: Mapping[str, str], wanted: Iterable[str] | None
-) -> Choice:
-    """What the options `labels` and `features`, or else the COLUMNS in `wanted`, mean.
-
-    Without any of them every column but that of the labels is in one array, called "".
-    Raises `UsageError` for a name that is no column, `InputRefused` for names that are
-    not told apart.
-    """
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputRefused(
-            f"{place} has more than one column called {', '.join(map(repr, twice))}",
-            hint="rename them, so that it is clear which is meant",
-        )
-    labels = options.get("labels")
-    if labels is not None and labels not in names:
-        raise unknown_name(f"column in {place}", labels, names)
-    if wanted is not None and "features" in options:
-        raise UsageError(
-            "features= and INPUT=COLUMNS both say which columns to take",
-            hint="leave features= out",
-        )
-    if wanted is not None:
-        return Choice({text: _columns(place, names, text) for text in sorted(wanted)}, labels)
-    if "features" in options:
-        return Choice({"": _columns(place, names, options["features"])}, labels)
-    rest = tuple(name for name in names if name != labels)
-    if not rest:
-        raise InputRefused(f"{place} has no columns but the labels")
-    return Choice({"": rest}, labels)
-
-
-def _columns(place: str, names: Sequence[str], text: str) -> tuple[str, ...]:
-    if text in names:
-        return (text,)
-    chosen: list[str] = []
-    for part in text.split(","):
-        chosen += [part] if part in names else _range(place, names, part)
-    twice = sorted({name for name in chosen if chosen.count(name) > 1})
-    if twice:
-        raise UsageError(f"{text!r} names the column {twice[0]!r} twice")
-    return tuple(chosen)
-
-
-def _range(place: str, names: Sequence[str], part: str) -> Sequence[str]:
-    first, colon, last = part.partition(":")
-    if not colon:
-        raise unknown_name(f"column in {place}", part, names)
-    for name in (first, last):
-        if name not in names:
-            raise unknown_name(f"column in {place}", name, names)
-    start, stop = names.index(first), names.index(last)
-    if start > stop:
-        raise UsageError(
-            f"in {place} the column {first!r} comes after {last!r}",
-            hint=f"turn them around: {last}:{first}",
-        )
-    return names[start : stop + 1]
-
-
 def arrays(place: str, table: pa.Table, choice: Choice, first_row: int) -> Arrays:
     """The chosen columns of a table as arrays, each (n, columns), and the labels.
 
     One column of lists becomes (n, *list_shape). `first_row` is the number that the table's
-    first row has in messages. Raises `InputRefused`, with row and column, for what is no
-    number.
+    first row has in messages. Columns of text are there as strings as well, and only so where
+    they are not numbers. Raises `InputRefused`, with row and column, for what is neither.
     """
-    if choice.labels is None:
-        _refuse_unnamed_labels(place, table, choice)
-    by_name = {
-        name: _stacked(place, table, columns, first_row) for name, columns in choice.columns.items()
+    by_name: dict[str, Array] = {}
+    not_numbers: dict[str, InputRefused] = {}
+    as_strings = {
+        name: partial(_stacked, place, table, columns, first_row, _strings)
+        for name, columns in choice.columns.items()
+        if all(_holds_text(table.schema.field(column).type) for column in columns)
     }
+    for name, columns in choice.columns.items():
+        try:
+            by_name[name] = _stacked(place, table, columns, first_row, _numbers)
+        except InputRefused as error:
+            words = _unnamed_labels(place, table, columns) if choice.labels is None else None
+            if name not in as_strings:
+                raise words or error from error
+            not_numbers[name] = words or error
     if choice.labels is None:
-        return Arrays(by_name, is_text=True)
+        return Arrays(by_name, is_text=True, as_strings=as_strings, not_numbers=not_numbers)
     where = f"{place}, column {choice.labels!r} (the labels)"
     labels, class_names = _class_numbers(where, table.column(choice.labels), first_row)
     fault = _no_classes(where, labels, first_row)
     if labels.ndim == 1 and labels.dtype.kind == "f" and not fault:
         labels = labels.astype(np.int64)
-    return Arrays(by_name, labels, is_text=True, class_names=class_names, no_classes=fault)
+    return Arrays(
+        by_name,
+        labels,
+        is_text=True,
+        class_names=class_names,
+        no_classes=fault,
+        as_strings=as_strings,
+        not_numbers=not_numbers,
+    )
 
 
-def _refuse_unnamed_labels(place: str, table: pa.Table, choice: Choice) -> None:
-    """Raise `InputRefused` for a column of words among numbers: most likely the labels."""
-    words = [name for name in choice.needed if _is_words(table.column(name))]
-    if len(words) == 1 and len(choice.needed) > 1:
-        name, cell = words[0], table.column(words[0])[0].as_py()
-        raise InputRefused(
-            f"{place}, column {name!r} has words, such as {_shown(cell)}, where numbers are needed",
-            hint=f"if it has the labels: {place}?labels={name}; else choose the other columns with "
-            "features=COLUMNS",
-        )
+def _unnamed_labels(place: str, table: pa.Table, columns: tuple[str, ...]) -> InputRefused | None:
+    """What is wrong with a column of words among numbers: most likely it has the labels."""
+    words = [name for name in columns if _is_words(table.column(name))]
+    if len(words) != 1 or len(columns) == 1:
+        return None
+    name, cell = words[0], table.column(words[0])[0].as_py()
+    return InputRefused(
+        f"{place}, column {name!r} has words, such as {_shown(cell)}, where numbers are needed",
+        hint=f"if it has the labels: {place}?labels={name}; else choose the other columns with "
+        "features=COLUMNS",
+    )
 
 
 def _is_words(column: pa.ChunkedArray) -> bool:
     """Whether no cell of a column of text is a number."""
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    if not _is_text(column.type):
         return False
     cells = pc.unique(pc.utf8_trim_whitespace(column.drop_null())).to_pylist()
     return bool(cells) and all(cell and not _is_number(cell) for cell in cells)
 
 
-def _stacked(place: str, table: pa.Table, columns: tuple[str, ...], first_row: int) -> Array:
-    parts = [
-        _numbers(f"{place}, column {name!r}", table.column(name), first_row) for name in columns
-    ]
+def _stacked(
+    place: str,
+    table: pa.Table,
+    columns: tuple[str, ...],
+    first_row: int,
+    of: _Cells,
+) -> Array:
+    parts = [of(f"{place}, column {name!r}", table.column(name), first_row) for name in columns]
     if len(parts) == 1:
         return parts[0][:, None] if parts[0].ndim == 1 else parts[0]
     lists = [name for name, part in zip(columns, parts, strict=True) if part.ndim > 1]
@@ -160,13 +108,33 @@ def _stacked(place: str, table: pa.Table, columns: tuple[str, ...], first_row: i
     return np.stack(parts, axis=1)
 
 
+def _holds_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind) or _is_list(kind):
+        return _holds_text(kind.value_type)
+    return _is_text(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _strings(where: str, column: pa.ChunkedArray, first_row: int) -> Array:
+    """The cells as they are (n,), or (n, *list_shape) for a column of lists."""
+    _refuse_nulls(where, column, first_row)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if _is_list(column.type):
+        return _lists(where, column, first_row, _strings)
+    return ended_list(column.to_pylist(), where)
+
+
 def _numbers(where: str, column: pa.ChunkedArray, first_row: int) -> Array:
     """The cells (n,), or (n, *list_shape) for a column of lists. Booleans become 0 and 1."""
     _refuse_nulls(where, column, first_row)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if _is_text(kind):
         return _parsed(where, column, first_row)
     if pa.types.is_boolean(kind):
         return _to_numpy(column.cast(pa.uint8()))
@@ -175,7 +143,7 @@ def _numbers(where: str, column: pa.ChunkedArray, first_row: int) -> Array:
     if pa.types.is_decimal(kind):
         return _to_numpy(column.cast(pa.float64()))
     if _is_list(kind):
-        return _lists(where, column, first_row)
+        return _lists(where, column, first_row, _numbers)
     raise _not_numbers(where, kind)
 
 
@@ -189,7 +157,12 @@ def _is_list(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _lists(where: str, column: pa.ChunkedArray, first_row: int) -> Array:
+def _lists(
+    where: str,
+    column: pa.ChunkedArray,
+    first_row: int,
+    of: _Cells,
+) -> Array:
     lengths = _to_numpy(pc.list_value_length(column))
     size = int(lengths[0]) if len(lengths) else 0
     if (lengths != size).any():
@@ -199,7 +172,7 @@ def _lists(where: str, column: pa.ChunkedArray, first_row: int) -> Array:
             f"that in row {first_row} has {size}",
             hint="lists must be equally long; pad or cut them when the file is written",
         )
-    flat = _numbers(f"{where} (in its lists)", pc.list_flatten(column), 1)
+    flat = of(f"{where} (in its lists)", pc.list_flatten(column), 1)
     return flat.reshape(len(lengths), size, *flat.shape[1:])
 
 
@@ -279,7 +252,7 @@ def _class_numbers(
     _refuse_nulls(where, column, first_row)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    if _is_text(column.type):
         names = _class_names(where, pc.utf8_trim_whitespace(column), first_row)
         if names:
             cells = pc.utf8_trim_whitespace(column)

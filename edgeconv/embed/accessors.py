@@ -76,7 +76,11 @@ def check_port(spec: TensorSpec) -> None:
     if spec.dtype not in _BYTES:
         raise InputRefused(
             f"{spec.name!r} is {spec.dtype}, for which there is no accessor",
-            hint="convert a signature with numeric inputs and outputs",
+            hint="call the runtime's own interpreter in the app, which takes strings in Python, "
+            "Java and C++; or convert a signature with numeric inputs and outputs, and look "
+            "strings up in the app"
+            if spec.dtype == "string"
+            else "convert a signature with numeric inputs and outputs",
         )
     if len(spec.scale) > 1:
         raise InputRefused(f"{spec.name!r} has {len(spec.scale)} scales; an accessor has one")

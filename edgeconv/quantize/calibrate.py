@@ -63,9 +63,12 @@ class Feed:
     def __iter__(self) -> Iterator[dict[str, NDArray[np.generic]]]:
         import numpy as np
 
+        from edgeconv.data.strings import as_tensorflow_takes
+
         for index in range(self._count):
             part = slice(index * self._batch, (index + 1) * self._batch)
-            yield {name: np.ascontiguousarray(value[part]) for name, value in self._arrays.items()}
+            batch = as_tensorflow_takes({name: a[part] for name, a in self._arrays.items()})
+            yield {name: np.ascontiguousarray(value) for name, value in batch.items()}
 
 
 def activation_ranges(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def answers(model: bytes, feeds: Mapping[str, Feed], *, threads: int) -> Answers:
     """What the model gives for all samples, as the real numbers that its integers stand for.
 
+    Outputs of strings are left out: they are no numbers that could be nearer or farther.
     Raises `ToolFailed` where it does not run.
     """
     from ai_edge_litert.interpreter import Interpreter
@@ -42,11 +43,13 @@ def answers(model: bytes, feeds: Mapping[str, Feed], *, threads: int) -> Answers
 def _answers_of(interpreter: Any, key: str, feed: Feed) -> Answers:
     runner = interpreter.get_signature_runner(key)
     inputs, outputs = runner.get_input_details(), runner.get_output_details()
-    parts: dict[str, list[NDArray[np.float64]]] = {name: [] for name in outputs}
+    numbers = [name for name in outputs if np.dtype(outputs[name]["dtype"]).kind not in "SO"]
+    parts: dict[str, list[NDArray[np.float64]]] = {name: [] for name in numbers}
     for batch in feed:
         given = {name: _stored(value, inputs[name]) for name, value in batch.items()}
-        for name, value in runner(**given).items():
-            parts[name].append(_real(value, outputs[name]))
+        made = runner(**given)
+        for name in numbers:
+            parts[name].append(_real(made[name], outputs[name]))
         # Afterwards: before its first run a model has no place for them yet.
         interpreter.reset_all_variables()
     return {(key, name): np.concatenate(values) for name, values in parts.items()}

@@ -15,6 +15,7 @@ from edgeconv.nouns import (
     TensorSpec,
 )
 from edgeconv.quantize.output_doubts import output_doubts
+from edgeconv.quantize.verify_strings import kept_strings, string_error
 from edgeconv.statistics.signal import Extent, snr_db
 
 if TYPE_CHECKING:
@@ -70,7 +71,11 @@ def check_graph(
     _check_scales((*signature.inputs, *signature.outputs))
     if recipe.full_integer:
         _check_integer(recipe, summary, float_operators)
-    return (*_nothing_quantized(recipe, summary), *_keeps_state(summary))
+    return (
+        *_nothing_quantized(recipe, summary),
+        *_keeps_state(summary),
+        *kept_strings(recipe, signature),
+    )
 
 
 def _check_io(recipe: Recipe, signature: Signature) -> None:
@@ -204,6 +209,8 @@ def _output_error(
             f"output {name!r} has shape {actual.shape}, the reference {expected.shape}",
             hint="the converter or the runtime has a fault here; look at the operators before it",
         )
+    if {expected.dtype.kind, actual.dtype.kind} == {"S"}:
+        return string_error(name, float(np.mean(expected != actual)), len(expected))
     want = np.asarray(expected, np.float64)
     have = np.asarray(actual, np.float64)
     extent = Extent()

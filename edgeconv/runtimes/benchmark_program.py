@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.runtimes.benchmark_log import complaints, parse_log
-from edgeconv.runtimes.tensors import batches, dequantized, joined, raw, signature_of
+from edgeconv.runtimes.tensors import (
+    batches,
+    dequantized,
+    joined,
+    raw,
+    refuse_strings,
+    signature_of,
+)
 from edgeconv.store import scratch_directory, sha256_file
 
 if TYPE_CHECKING:
@@ -185,6 +192,7 @@ def runnable(model: Model) -> Signature:
     Raises `InputRefused` for a model that benchmark_model cannot be given inputs for.
     """
     signature = signature_of(model)
+    refuse_strings(model, signature, "benchmark_model")
     if any(not spec.shape for spec in signature.inputs):
         raise InputRefused(
             f"{model.file}: benchmark_model takes no input without dimensions",

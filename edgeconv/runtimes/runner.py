@@ -47,6 +47,9 @@ run      run the arrays of the request, (n, *sample) by input; the arrays of the
 
 Float samples are quantised for an integer input and integer outputs dequantised, by
 the model's own scale and zero point, outside of the timed part.
+
+Strings are in arrays of dtype S, and each has one byte more at its end, END, so that zeros
+there are not lost; edgeconv/data/strings.py says the same.
 """
 
 from __future__ import annotations
@@ -68,6 +71,7 @@ STABLE_WITHIN = 0.02
 LEAST_WINDOW = 5
 # A processor that was idle takes some time to reach its frequency.
 LEAST_WARMUP_S = 0.1
+END = b"\x01"
 # What a runtime that is not there raises, and the interpreters for a model that they cannot
 # load, prepare or run.
 FAILURES = (
@@ -328,6 +332,10 @@ class Compiled:
         from ai_edge_litert.hardware_accelerator import HardwareAccelerator
         from ai_edge_litert.options import CpuOptions, Options
 
+        for name, details in list(inputs.items()) + list(outputs.items()):
+            if np.dtype(details["dtype"]).kind in "SO":
+                raise ValueError("CompiledModel takes no strings, and %r holds these" % name)
+
         cpu = CpuOptions(num_threads=threads)
         options = Options(hardware_accelerators=HardwareAccelerator.CPU, cpu_options=cpu)
         self.model = CompiledModel.from_file(path, options=options)
@@ -404,6 +412,8 @@ class Unsigned:
 
 def quantize(value: Any, details: dict[str, Any]) -> Any:
     """`value` in the tensor's dtype: rounded half to even and clipped to its range."""
+    if value.dtype.kind == "S":
+        return plain_strings(value)
     dtype = np.dtype(details["dtype"])
     scale, zero_point = details["quantization"]
     if value.dtype == dtype or not scale:
@@ -415,10 +425,25 @@ def quantize(value: Any, details: dict[str, Any]) -> Any:
 
 def dequantize(value: Any, details: dict[str, Any]) -> Any:
     """`value` as float32 where the tensor is quantised, else as it is."""
+    if np.dtype(details["dtype"]).kind in "SO":
+        return ended_strings(value)
     scale, zero_point = details["quantization"]
     if not scale or value.dtype.kind == "f":
         return value
     return ((value.astype(np.float64) - zero_point) * scale).astype(np.float32)
+
+
+def plain_strings(value: Any) -> Any:
+    """Strings as objects that are bytes, without END: what an interpreter takes."""
+    flat = np.empty(value.size, object)
+    flat[:] = [each[:-1] for each in value.ravel().tolist()]
+    return flat.reshape(value.shape)
+
+
+def ended_strings(value: Any) -> Any:
+    """An interpreter's strings with END, as dtype S."""
+    array = np.asarray(value, object)
+    return np.array([each + END for each in array.ravel().tolist()], "S").reshape(array.shape)
 
 
 def batches(inputs: Batch, size: int) -> Iterator[Batch]:

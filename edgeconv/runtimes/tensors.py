@@ -78,15 +78,30 @@ def check_fixed(model: Model, signature: Signature, where: str) -> None:
             )
 
 
+def refuse_strings(model: Model, signature: Signature, where: str) -> None:
+    """Raise `InputRefused` for a model with strings, which `where` cannot be given or asked for."""
+    for spec in (*signature.inputs, *signature.outputs):
+        if spec.dtype == "string":
+            raise InputRefused(
+                f"{model.file}: {spec.name!r} holds strings, and {where} takes numbers only",
+                hint="measure it with --runtime litert, or with tflite-runtime over ssh",
+            )
+
+
 def raw(inputs: Arrays, specs: tuple[TensorSpec, ...]) -> dict[str, NDArray[np.generic]]:
-    """Samples by input in the tensors' own dtypes, in the order of `specs`.
+    """Samples by input in the tensors' own dtypes, strings as they are, in the order of `specs`.
 
     Raises `InputRefused` for an input that has no samples.
     """
     missing = [spec.name for spec in specs if spec.name not in inputs]
     if missing:
         raise InputRefused(f"there are no samples for the model's inputs {missing}")
-    return {spec.name: quantized(inputs[spec.name], spec) for spec in specs}
+    return {
+        spec.name: inputs[spec.name]
+        if spec.dtype == "string"
+        else quantized(inputs[spec.name], spec)
+        for spec in specs
+    }
 
 
 def quantized(value: NDArray[np.generic], spec: TensorSpec) -> NDArray[np.generic]:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _LOOPS = frozenset({"CALL", "CALL_ONCE", "IF", "STABLEHLO_WHILE", "WHILE"})
 # What a loop is in TensorFlow's graph.
 _TF_LOOPS = frozenset({"If", "StatelessIf", "StatelessWhile", "While"})
+_FILLS_TABLE = "HASHTABLE_IMPORT"
 # What the user's own limits stopped, or somebody killed, would end so again; and no change of
 # form makes numbers out of what is none.
 _FINAL = (UsageError, WorkerTimedOut, WorkerOutOfMemory, WorkerKilled, NotFinite)
@@ -205,7 +206,9 @@ def _first_line(error: EdgeconvError) -> str:
 
 def has_loops(prepared: Prepared) -> bool:
     """Whether the float32 graph has loops and branches, which no quantiser looks through."""
-    return bool(prepared.operators & _LOOPS)
+    loops = prepared.operators & _LOOPS
+    # Tables are filled in a graph of their own, which has nothing to quantise.
+    return bool(loops - {"CALL_ONCE"} if _FILLS_TABLE in prepared.operators else loops)
 
 
 def has_fused_layers(prepared: Prepared) -> bool:

@@ -12,11 +12,11 @@ from edgeconv.plan import SERVING, declared, refuse_changed_model, resolve
 from edgeconv.stages.ladder import dynamic_notes
 from edgeconv.stages.samples import Split, check_samples, split_samples
 from edgeconv.stages.tensorflow import start_float_graph, start_reference
-from edgeconv.tflite import brought_up_to_date, ensure_signature, summarise
+from edgeconv.tflite import brought_up_to_date, ensure_signature, summarise, vocabularies
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from edgeconv.nouns import LadderStep, Signature
     from edgeconv.stages import Run
@@ -98,11 +98,12 @@ def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepare
     file = run.scratch / "float.tflite"
     file.write_bytes(signed)
     signatures = _signatures(signed, [one.key or SERVING for one in chosen])
+    words = vocabularies(signed, where="the model")
     select_ops = _select_ops(run, signed)
     return Prepared(
         rung=rung,
         float_model=file,
-        parts=_parts(run, signatures),
+        parts=_parts(run, signatures, words),
         saved_model=None,
         reference=None,
         select_ops=select_ops,
@@ -134,7 +135,8 @@ def _from_tensorflow(
     # TensorFlow goes first, since it takes longest; the samples are read meanwhile.
     converted = start_float_graph(run, chosen, rung, children)
     parts: tuple[Part, ...] = ()
-    if chosen and not rung.fixed.fixes:
+    # Made-up strings are words of the graph's tables.
+    if chosen and not rung.fixed.fixes and not any(_takes_strings(one) for one in chosen):
         parts = _parts(run, chosen)
     else:
         # The signature is not known in full yet, and what does not fit it is said at once.
@@ -144,7 +146,10 @@ def _from_tensorflow(
     content = graph.file.read_bytes()
     signatures = _signatures(content, graph.signatures)
     select_ops = _select_ops(run, content)
-    parts = _with_signatures(parts, signatures) if parts else _parts(run, signatures)
+    if parts:
+        parts = _with_signatures(parts, signatures)
+    else:
+        parts = _parts(run, signatures, vocabularies(content, where="the float32 model"))
     # Not before: two processes with TensorFlow in them would take the most memory of all.
     answered = start_reference(run, rung, graph.trained, parts, children)
     return Prepared(
@@ -179,8 +184,14 @@ def _fixed_notes(rung: Rung) -> tuple[str, ...]:
     return (f"changed before conversion: {rung.text}",) if rung.fixed.fixes else ()
 
 
-def _parts(run: Run, signatures: tuple[Signature, ...]) -> tuple[Part, ...]:
-    return tuple(Part(signature=one, split=split_samples(run, one)) for one in signatures)
+def _takes_strings(signature: Signature) -> bool:
+    return any(spec.dtype == "string" for spec in signature.inputs)
+
+
+def _parts(
+    run: Run, signatures: tuple[Signature, ...], words: Sequence[Sequence[bytes]] = ()
+) -> tuple[Part, ...]:
+    return tuple(Part(signature=one, split=split_samples(run, one, words)) for one in signatures)
 
 
 def _with_signatures(parts: tuple[Part, ...], made: tuple[Signature, ...]) -> tuple[Part, ...]:

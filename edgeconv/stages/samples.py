@@ -14,6 +14,8 @@ from edgeconv.plan import refuse_changed_samples
 from edgeconv.store import hash_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from edgeconv.data import Samples
     from edgeconv.nouns import Signature
     from edgeconv.plan import Plan
@@ -41,8 +43,11 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
         return self.calibration is None
 
 
-def split_samples(run: Run, signature: Signature) -> Split:
-    """Read, check, split and store a signature's samples; made-up ones where none were given."""
+def split_samples(run: Run, signature: Signature, words: Sequence[Sequence[bytes]] = ()) -> Split:
+    """Read, check, split and store a signature's samples; made-up ones where none were given.
+
+    `words` are the vocabularies that made-up strings are taken from.
+    """
     plan, inputs = run.plan, signature.inputs
     asked = plan.asked
     batch = asked.batch or data.batch_size(inputs)
@@ -50,7 +55,8 @@ def split_samples(run: Run, signature: Signature) -> Split:
     source = asked.calibration.get(named)
     if source is None:
         _refuse_without_samples(plan, signature)
-        made_up = data.synthetic_samples(inputs, _SYNTHETIC_SAMPLES * batch, _SYNTHETIC_SEED)
+        count = _SYNTHETIC_SAMPLES * batch
+        made_up = data.synthetic_samples(inputs, count, _SYNTHETIC_SEED, words)
         held_back = _store(run, made_up, signature, "held-back")
         return Split(calibration=None, held_back=held_back, record=None, batch=batch)
     opened = data.open_samples(

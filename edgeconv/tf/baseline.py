@@ -177,10 +177,11 @@ def _noun(name: str, spec: Any) -> TensorSpec:
 
 
 def _refuse_unstorable(name: str, dtype: Any) -> None:
-    if not (dtype.is_bool or dtype.is_integer or dtype.is_floating) or dtype.name == "bfloat16":
+    is_known = dtype.is_bool or dtype.is_integer or dtype.is_floating or dtype.name == "string"
+    if not is_known or dtype.name == "bfloat16":
         raise InputRefused(
             f"output {name!r} is {dtype.name}, which cannot be compared with a .tflite's",
-            hint="choose a signature with numeric outputs",
+            hint="choose a signature with outputs of numbers or strings",
         )
 
 
@@ -242,12 +243,18 @@ def _feeds(arrays: Arrays, batch: int) -> Iterator[dict[str, Any]]:
     """The samples as tensors by input name, `batch` at a time; the last may be fewer."""
     import tensorflow as tf
 
+    from edgeconv.data.strings import as_tensorflow_takes
+
     for start in range(0, _count(arrays), batch):
-        yield {name: tf.constant(array[start : start + batch]) for name, array in arrays.items()}
+        piece = {name: array[start : start + batch] for name, array in arrays.items()}
+        yield {name: tf.constant(array) for name, array in as_tensorflow_takes(piece).items()}
 
 
 def _answer(opened: Opened, feed: dict[str, Any]) -> Arrays:
-    return {name: value.numpy() for name, value in opened.call(**feed).items()}
+    from edgeconv.data.strings import as_tensorflow_gives
+
+    given = opened.call(**feed)
+    return {name: as_tensorflow_gives(value.numpy()) for name, value in given.items()}
 
 
 def _call_times_us(

@@ -18,6 +18,7 @@ from edgeconv.nouns import LadderStep, Opening, SourceKind
 from edgeconv.tf import keras_files, lean
 from edgeconv.tf.rewrite import Change, freeze_variables, rewrite
 from edgeconv.tf.shapes import FixedShapes
+from edgeconv.tf.tables import make_tables_known
 from edgeconv.tf.tensor_lists import LISTS
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def to_float(job: FloatJob) -> FloatGraph:
 def _unchanged(job: FloatJob, graph: FloatGraph) -> tuple[FloatGraph, bytes]:
     """The model as it is and its .tflite; one of TF1 has its variables frozen if need be."""
     try:
-        return graph, _convert(job, graph)
+        return _convert(job, graph)
     except ConversionRefused as error:
         if _TF1_VARIABLES not in error.cause.operators:
             raise
@@ -112,7 +113,7 @@ def _unchanged(job: FloatJob, graph: FloatGraph) -> tuple[FloatGraph, bytes]:
             read=job.rewritten,
             loading=(failed, LadderStep(attempt="variables made constants")),
         )
-        return graph, _convert(job, graph)
+        return _convert(job, graph)
 
 
 def _changed(
@@ -135,17 +136,23 @@ def _changed(
             in_float32=in_float32,
         )
         try:
-            return graph, _convert(job, graph)
+            return _convert(job, graph)
         except (ConversionRefused, UnsupportedOperators) as error:
             if way == ways[-1] or LISTS.keys().isdisjoint(error.cause.operators):
                 raise
     raise AssertionError("the last way returned or raised")
 
 
-def _convert(job: FloatJob, graph: FloatGraph) -> bytes:
-    return lean.convert_saved_model(
+def _convert(job: FloatJob, graph: FloatGraph) -> tuple[FloatGraph, bytes]:
+    notes = make_tables_known(graph.read, job.rewritten)
+    if notes is not None:
+        graph = msgspec.structs.replace(
+            graph, read=job.rewritten, notes=tuple(dict.fromkeys((*graph.notes, *notes)))
+        )
+    data = lean.convert_saved_model(
         graph.read, signatures=graph.signatures, tags=("serve",), select_ops=job.select_ops
     )
+    return graph, data
 
 
 def _exported(job: FloatJob) -> FloatGraph:

@@ -30,6 +30,13 @@ from edgeconv.errors import (
 from edgeconv.tf.builtins import has_builtin
 
 _FLOATS = {"f16": "float16", "bf16": "bfloat16", "f64": "float64"}
+# By what is in the names of operators.
+_WAYS_AROUND = {
+    "HashBucket": "compute the bucket in the application and give the model its number, or use a "
+    "StringLookup with a vocabulary; else ",
+    "Table": "TFLite has tables from strings to int64 and back only: look up the int64 index of "
+    "a string, and gather other values by it; else ",
+}
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
 # What TensorFlow says of a checkpoint of which something is missing.
 _DAMAGED = re.compile(
@@ -153,18 +160,21 @@ def refusal(message: str) -> InputRefused:
             cause=cause,
         )
     unknown = tuple(name for name in operators if not has_builtin(name))
+    way = _way_around(unsupported[1])
     if not unknown:
+        often = "" if way else ", often because a dimension is left open"
+        way = way or "fix the open dimensions with --batch or --shape, or "
         return UnsupportedOperators(
-            "the model has operators in a form that TFLite does not have, often because a "
-            f"dimension is left open: {', '.join(operators)}{_place(message)}",
-            hint="fix the open dimensions with --batch or --shape, or replace the layer",
+            f"the model has operators in a form that TFLite does not have{often}: "
+            f"{', '.join(operators)}{_place(message)}",
+            hint=f"{way}replace the layer",
             cause=cause,
         )
     is_select = "TF Select" in unsupported[0]
     return UnsupportedOperators(
         f"the model needs operators that TFLite does not have: {', '.join(unknown)}"
         f"{_place(message)}",
-        hint="replace them in the model, or convert with --allow-select-ops, and link the "
+        hint=f"{way}replace them in the model, or convert with --allow-select-ops, and link the "
         "Select-TF (Flex) delegate on the device"
         if is_select
         else "replace them in the model: no TFLite runtime has them",
@@ -181,6 +191,11 @@ def _refused(message: str) -> ConversionRefused:
         hint="replace that operator or layer in the model, or export it with fixed shapes",
         cause=Cause(operators=tuple(dict.fromkeys(re.findall(r"'tf\.(\w+)' op", message)))),
     )
+
+
+def _way_around(operators: str) -> str:
+    """What can be done instead of operators on strings and tables; "" for others."""
+    return next((way for name, way in _WAYS_AROUND.items() if name in operators), "")
 
 
 def damaged_variables(message: str) -> InputRefused | None:

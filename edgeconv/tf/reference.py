@@ -71,8 +71,9 @@ def _outputs(running: Any, loaded: Any, part: ReferencePart) -> tuple[str, ...]:
     import numpy as np
 
     from edgeconv.data import read_samples
+    from edgeconv.data.strings import as_tensorflow_gives, as_tensorflow_takes
 
-    arrays = read_samples(Path(part.samples)).arrays
+    arrays = as_tensorflow_takes(read_samples(Path(part.samples)).arrays)
     signature = loaded.signature_def[part.signature]
     fetches = {name: info.name for name, info in sorted(signature.outputs.items())}
     runs = []
@@ -83,6 +84,6 @@ def _outputs(running: Any, loaded: Any, part: ReferencePart) -> tuple[str, ...]:
         }
         runs.append(running.run(fetches, feed))
     for index, name in enumerate(fetches):
-        values = np.concatenate([np.atleast_1d(run[name]) for run in runs])
-        np.save(Path(part.directory) / f"{index}.npy", values)
+        values = np.concatenate([np.atleast_1d(as_tensorflow_gives(run[name])) for run in runs])
+        np.save(Path(part.directory) / f"{index}.npy", values, allow_pickle=False)
     return tuple(fetches)

@@ -101,6 +101,7 @@ def _configure(tf: Any, converter: Any, recipe: Recipe) -> None:
 
 def _feed(job: EngineJob) -> Callable[[], Iterator[Any]]:
     from edgeconv.data import read_samples
+    from edgeconv.data.strings import as_tensorflow_takes
 
     stored = {}
     for part in job.parts:
@@ -112,6 +113,6 @@ def _feed(job: EngineJob) -> Callable[[], Iterator[Any]]:
         for part, arrays in stored.items():
             for start in range(0, len(next(iter(arrays.values()))), part.batch):
                 batch = {name: value[start : start + part.batch] for name, value in arrays.items()}
-                yield part.signature, batch
+                yield part.signature, as_tensorflow_takes(batch)
 
     return feed

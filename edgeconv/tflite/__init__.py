@@ -14,6 +14,7 @@ from edgeconv.tflite.kernels import int8_kernels, most_distinct, zero_share
 from edgeconv.tflite.layers import FloatLayer, float_layers
 from edgeconv.tflite.softmax import SoftmaxInput, with_softmax_inputs
 from edgeconv.tflite.summary import is_quantized, output_steps, summarise
+from edgeconv.tflite.vocabularies import vocabularies
 
 __all__ = [
     "FloatLayer",
@@ -29,6 +30,7 @@ __all__ = [
     "oldest_runtime",
     "output_steps",
     "summarise",
+    "vocabularies",
     "with_input_shapes",
     "with_softmax_inputs",
     "with_sound_blocks",

@@ -17,6 +17,7 @@ import arch_opened
 import arch_recurrent
 import arch_sequence
 import arch_sequential
+import arch_tables
 import arch_vision
 import shared_rows
 from architecture import Architecture
@@ -238,6 +239,21 @@ def _opened() -> dict[str, Architecture]:
     }
 
 
+def _tables() -> dict[str, Architecture]:
+    return {
+        "strings": Architecture(arch_tables.strings, "keras SavedModel", is_tiny=True),
+        "strings (tf_keras)": Architecture(arch_tables.strings_in_tf_keras, "tf_keras SavedModel"),
+        "strings (.keras)": Architecture(arch_tables.strings_in_a_keras_file, "keras .keras"),
+        "strings and floats": Architecture(arch_tables.strings_and_floats, "keras SavedModel"),
+        "integer lookup": Architecture(arch_tables.whole_numbers, "keras SavedModel"),
+        "hashed strings": Architecture(
+            arch_tables.hashed_strings,
+            "keras SavedModel",
+            refusal="its operator StringToHashBucketFast runs with Select-TF only",
+        ),
+    }
+
+
 ARCHITECTURES: dict[str, Architecture] = {
     **_applications(),
     **_recurrent(),
@@ -247,6 +263,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     **_sequential(),
     **_modules(),
     **_opened(),
+    **_tables(),
     **shared_rows.trained(),
     **shared_rows.serving(),
     **shared_rows.micro(),

@@ -3,7 +3,7 @@
 `header=no` says that the first row is data; the columns are then called 0, 1, ….
 `labels=COLUMN` has the labels, as class numbers or as names; `features=COLUMNS` are all
 that is taken, or INPUT=COLUMNS for each input. `delimiter=` is a character, or `tab`.
-COLUMNS are as in `edgeconv.data.table`. Rows are counted from 1 in messages, the header
+COLUMNS are as in `edgeconv.data.columns`. Rows are counted from 1 in messages, the header
 is one, and empty lines are none.
 """
 
@@ -40,9 +40,9 @@ def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) 
     """The chosen columns as arrays (n, columns) and the labels.
 
     Raises `UsageError` for a column or option that does not exist, `InputRefused` for a
-    file that is no table of numbers.
+    file that is no table of numbers or strings.
     """
-    from edgeconv.data import table
+    from edgeconv.data import columns, table
 
     delimiter, header = _delimiter(place, options), _has_header(options)
     with opened(Path(place)) as (file, size_bytes):
@@ -50,7 +50,7 @@ def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) 
             raise InputRefused(f"{place} has {size_bytes:,} bytes; the most is {_LARGEST_BYTES:,}")
         _check_text(place, file)
         names = _names(place, file, delimiter, header=header)
-        choice = table.choose(place, names, options, wanted)
+        choice = columns.choose(place, names, options, wanted)
         cells = _cells(place, file, delimiter, names, choice.needed).slice(int(header))
     if not cells.num_rows:
         raise InputRefused(

@@ -29,6 +29,8 @@ from edgeconv.workers import Allowance
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
+
 OPTIONS: frozenset[str] = frozenset()
 RUNS_CODE = True
 
@@ -154,6 +156,8 @@ def _arrays(place: str, result: Any) -> Arrays:
 def _array(place: str, name: str, value: Any) -> Any:
     import numpy as np
 
+    from edgeconv.data.strings import ended
+
     what = f"{place} returned, as {name!r}," if name else f"{place} returned"
     if value is None or callable(getattr(value, "__next__", None)):
         kind = "nothing" if value is None else f"a {type(value).__name__}"
@@ -166,9 +170,18 @@ def _array(place: str, name: str, value: Any) -> Any:
         raise InputRefused(
             f"{what} no array: {error}", hint="all samples need the same shape"
         ) from error
+    if array.dtype.kind in "US" and not isinstance(value, np.ndarray):
+        # Numpy drops zeros at the end of bytes.
+        array = np.array(value, object)
+    if array.dtype.kind in "US" or _are_strings(array):
+        return ended(array, what)
     if array.dtype.kind not in "biuf":
         raise InputRefused(
-            f"{what} {array.dtype} ({type(value).__name__}), and no numbers",
-            hint="return arrays of numbers, and labels as class numbers",
+            f"{what} {array.dtype} ({type(value).__name__}), and neither numbers nor strings",
+            hint="return arrays of numbers or of strings, and labels as class numbers",
         )
     return array
+
+
+def _are_strings(array: np.ndarray[Any, Any]) -> bool:
+    return array.dtype.kind == "O" and all(isinstance(each, str | bytes) for each in array.flat)

@@ -1,7 +1,7 @@
 """The kind `parquet`: a table in one Parquet file, or in all `*.parquet` of a directory.
 
 `labels=COLUMN` has the labels, as class numbers or as names; `features=COLUMNS` are all
-that is taken, or INPUT=COLUMNS for each input. COLUMNS are as in `edgeconv.data.table`. A
+that is taken, or INPUT=COLUMNS for each input. COLUMNS are as in `edgeconv.data.columns`. A
 column of equally long lists is an array (n, length). Rows are counted from 1 in messages.
 """
 
@@ -42,7 +42,7 @@ def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) 
     """The chosen columns as arrays and the labels, read in a child: pyarrow can abort.
 
     Raises `UsageError` for a column that does not exist, `InputRefused` for files that
-    hold no table of numbers.
+    hold no table of numbers or strings.
     """
     paths = _files(place)
     for path in paths:
@@ -78,10 +78,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_table(job: Job) -> Handover:
     """In a child: the chosen columns and the labels, written to `job.output`."""
-    from edgeconv.data import table
+    from edgeconv.data import columns, table
 
     paths = [Path(path) for path in job.paths]
-    choice = table.choose(job.place, _names(paths), job.options, job.wanted)
+    choice = columns.choose(job.place, _names(paths), job.options, job.wanted)
     rows = _joined(paths, [_columns(path, choice.needed) for path in paths])
     if not rows.num_rows:
         raise InputRefused(f"{job.place} has no rows")

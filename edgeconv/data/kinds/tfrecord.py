@@ -10,7 +10,7 @@
     dtype = "uint8"
     shape = [28, 28, 1]
     [features.label]
-    dtype = "int64"            # a list of floats ("float32") or of integers
+    dtype = "int64"            # a list of floats ("float32"), of integers or of "string"
     shape = []                 # may be left out: one number
     [features.samples]
     dtype = "float32"

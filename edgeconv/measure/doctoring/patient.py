@@ -128,8 +128,8 @@ def only_float_input(model: str, signature: Signature) -> TensorSpec:
     if not spec.dtype.startswith("float"):
         raise InputRefused(
             f"{model}: its input {spec.name!r} takes {spec.dtype}, so there is no scale to find",
-            hint="whole numbers go in as they are: if the accuracy is wrong, look at the labels "
-            "and, for tokens, at the vocabulary",
+            hint="whole numbers and strings go in as they are: if the accuracy is wrong, look at "
+            "the labels and, for tokens and words, at the vocabulary",
         )
     return spec
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
+from edgeconv.data.strings import as_tensorflow_takes
 from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.nouns import LayerError
 from edgeconv.runtimes.tensors import raw, signature_of
@@ -131,8 +132,8 @@ def _run(
     count = min(len(array) for array in given.values()) // job.batch * job.batch
     for start in range(0, count, job.batch):
         rows = slice(start, start + job.batch)
-        have = quantised.run({name: array[rows] for name, array in given.items()})
-        want = floating.run({name: array[rows] for name, array in wanted.items()})
+        have = quantised.run(as_tensorflow_takes({n: a[rows] for n, a in given.items()}))
+        want = floating.run(as_tensorflow_takes({n: a[rows] for n, a in wanted.items()}))
         for name, layer in common.items():
             sums[name].add(want[outside[name].tensor], have[layer.tensor])
     return count

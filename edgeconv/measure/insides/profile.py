@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 
+from edgeconv.data.strings import as_tensorflow_takes
 from edgeconv.errors import ToolFailed, WorkerOutOfMemory, WorkerTimedOut
 from edgeconv.measure.insides.layering import Operator, operators_of
 from edgeconv.nouns import OperatorTime, Profile
@@ -211,7 +212,7 @@ def _prepared(
 
 
 def _loaded(job: ProfileJob) -> dict[str, NDArray[np.generic]]:
-    return {name: np.load(file) for name, file in job.inputs.items()}
+    return as_tensorflow_takes({name: np.load(file) for name, file in job.inputs.items()})
 
 
 def _graph(data: bytes) -> list[Operator]:

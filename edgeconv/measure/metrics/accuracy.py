@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgeconv.data.strings import holds_strings
 from edgeconv.errors import InputRefused, ToolFailed, UsageError, unknown_name
 from edgeconv.measure.metrics.classes import TOP1
 from edgeconv.nouns import Accuracy
@@ -53,8 +54,20 @@ def accuracy_of(
 
 
 def chosen_output(outputs: Outputs, output: str | None) -> NDArray[np.generic]:
-    """The output of that name; None takes the only one. Raises `UsageError`."""
-    return outputs[chosen_name(outputs, output)]
+    """The output of that name; None takes the only one.
+
+    Raises `UsageError`, and `InputRefused` for one of strings.
+    """
+    name = chosen_name(outputs, output)
+    if holds_strings(outputs[name]):
+        numbers = [each for each, array in outputs.items() if not holds_strings(array)]
+        raise InputRefused(
+            f"output {name!r} holds strings, and labels are compared with numbers",
+            hint=f"choose another one: --output {numbers[0]}"
+            if numbers
+            else "measure without labels, which compares the strings with the trained model's",
+        )
+    return outputs[name]
 
 
 def chosen_name(names: Collection[str], output: str | None) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgeconv.data.strings import holds_strings
 from edgeconv.measure.metrics.scores import blocks
 from edgeconv.nouns import Agreement
 from edgeconv.statistics.signal import Extent, Signal, snr_db
@@ -37,6 +38,8 @@ def agreement(output: str, given: Array, wanted: Array, name: str) -> Agreement:
 
     A difference that is not finite counts as the largest number there is.
     """
+    if holds_strings(given) and holds_strings(wanted):
+        return _string_agreement(output, given, wanted, name)
     has_classes = given.ndim == 2 and given.shape[1] > 1
     flips, highest = 0, 0.0
     signal, extent = Signal(), Extent()
@@ -62,6 +65,24 @@ def agreement(output: str, given: Array, wanted: Array, name: str) -> Agreement:
         max_error=highest,
         span=extent.span,
         varies_by=extent.varies_by,
+    )
+
+
+def _string_agreement(output: str, given: Array, wanted: Array, name: str) -> Agreement:
+    """Strings are equal or not: a sample is flipped where any of its strings is another one."""
+    flips, differing = 0, 0
+    for rows, block in blocks(given):
+        differs = (block != wanted[rows]).reshape(len(block), -1)
+        flips += int(differs.any(axis=1).sum())
+        differing += int(differs.sum())
+    return Agreement(
+        output=output,
+        reference=name,
+        samples=len(given),
+        flips=flips,
+        cosine=1 - differing / given.size,
+        snr_db=snr_db(1.0, differing / given.size),
+        max_error=float(differing > 0),
     )
 
 

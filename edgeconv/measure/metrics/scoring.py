@@ -12,6 +12,7 @@ import msgspec
 from edgeconv import plugins
 from edgeconv.data.blame import Blamed
 from edgeconv.data.code import refuse_missing_module, users_code, users_function
+from edgeconv.data.strings import holds_strings
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
 from edgeconv.measure.metrics.scores import Likeness, Metric, Scored
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 class OwnMetric(msgspec.Struct, frozen=True):
     """A function of the user's: `module:function`, called with (outputs, labels).
 
-    `outputs` are arrays (n, ...) by name, `labels` is (n, ...) or None; it returns one number a
-    sample. With the attribute `higher_is_better = False` less is better.
+    `outputs` are arrays (n, ...) by name, strings as objects that are bytes, and `labels` is
+    (n, ...) or None; it returns one number a sample. With the attribute
+    `higher_is_better = False` less is better.
     """
 
     module: str
@@ -64,7 +66,7 @@ class Scorer:
         if isinstance(metric, Likeness):
             if reference is None:
                 return None
-            return accuracy_of(name, metric.score(dict(outputs), dict(reference)))
+            return accuracy_of(name, metric.score(_numbers(outputs), _numbers(reference)))
         assert labels is not None
         if not outputs:
             raise InputRefused(
@@ -124,10 +126,12 @@ def call_own(job: OwnJob) -> OwnAnswer:
     """In a child: call the user's metric. Raises `UsageError`, `InputRefused`."""
     import numpy as np
 
+    from edgeconv.data.strings import as_tensorflow_takes
+
     place, files = f"{job.metric.module}:{job.metric.function}", Path(job.place)
     with users_code(job.directory):
         function = users_function(job.metric.module, job.metric.function, job.directory)
-        outputs = {name: np.load(files / file) for name, file in job.outputs.items()}
+        outputs = as_tensorflow_takes({n: np.load(files / f) for n, f in job.outputs.items()})
         labels = np.load(files / "labels.npy") if (files / "labels.npy").exists() else None
         with Blamed(place, job.directory):
             values: Any = function(outputs, labels)
@@ -140,6 +144,11 @@ def call_own(job: OwnJob) -> OwnAnswer:
                 )
             np.save(files / "values.npy", values)
             return OwnAnswer(higher_is_better=bool(getattr(function, "higher_is_better", True)))
+
+
+def _numbers(outputs: Outputs) -> dict[str, NDArray[np.generic]]:
+    """The outputs that a distance can be taken of."""
+    return {name: array for name, array in outputs.items() if not holds_strings(array)}
 
 
 def named_metrics(

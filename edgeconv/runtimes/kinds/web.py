@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Any
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.nouns import Environment
 from edgeconv.runtimes.interface import Timed
-from edgeconv.runtimes.tensors import batches, check_fixed, dequantized, joined, raw, signature_of
+from edgeconv.runtimes.tensors import (
+    batches,
+    check_fixed,
+    dequantized,
+    joined,
+    raw,
+    refuse_strings,
+    signature_of,
+)
 from edgeconv.runtimes.web_package import DEFAULT_VERSION, litertjs
 from edgeconv.runtimes.web_talk import Page
 
@@ -175,6 +183,7 @@ class WebSession:
 
 def check_signature(model: Model, signature: Signature) -> None:
     """Raise `InputRefused` for a dimension that is open, or a type that LiteRT.js has not."""
+    refuse_strings(model, signature, "LiteRT.js")
     check_fixed(model, signature, "LiteRT.js")
     for spec in (*signature.inputs, *signature.outputs):
         if spec.dtype not in _DTYPES:

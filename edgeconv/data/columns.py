@@ -1,0 +1,91 @@
+"""Which columns of a table are meant.
+
+COLUMNS are names separated by commas; `first:last` is every column from one to the other,
+both included, in the order of the table. A name that has a comma or a colon in it is
+taken as it stands where a column is called so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import InputRefused, UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The columns that make up each array, by the array's name, and the column of the labels."""
+
+    columns: Mapping[str, tuple[str, ...]]
+    labels: str | None
+
+    @property
+    def needed(self) -> list[str]:
+        """Every column that is to be read, once."""
+        chosen = [name for names in self.columns.values() for name in names]
+        return list(dict.fromkeys([*chosen, *([self.labels] if self.labels else [])]))
+
+
+def choose(
+    place: str, names: Sequence[str], options: Mapping[str, str], wanted: Iterable[str] | None
+) -> Choice:
+    """What the options `labels` and `features`, or else the COLUMNS in `wanted`, mean.
+
+    Without any of them every column but that of the labels is in one array, called "".
+    Raises `UsageError` for a name that is no column, `InputRefused` for names that are
+    not told apart.
+    """
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputRefused(
+            f"{place} has more than one column called {', '.join(map(repr, twice))}",
+            hint="rename them, so that it is clear which is meant",
+        )
+    labels = options.get("labels")
+    if labels is not None and labels not in names:
+        raise unknown_name(f"column in {place}", labels, names)
+    if wanted is not None and "features" in options:
+        raise UsageError(
+            "features= and INPUT=COLUMNS both say which columns to take",
+            hint="leave features= out",
+        )
+    if wanted is not None:
+        return Choice({text: _columns(place, names, text) for text in sorted(wanted)}, labels)
+    if "features" in options:
+        return Choice({"": _columns(place, names, options["features"])}, labels)
+    rest = tuple(name for name in names if name != labels)
+    if not rest:
+        raise InputRefused(f"{place} has no columns but the labels")
+    return Choice({"": rest}, labels)
+
+
+def _columns(place: str, names: Sequence[str], text: str) -> tuple[str, ...]:
+    if text in names:
+        return (text,)
+    chosen: list[str] = []
+    for part in text.split(","):
+        chosen += [part] if part in names else _range(place, names, part)
+    twice = sorted({name for name in chosen if chosen.count(name) > 1})
+    if twice:
+        raise UsageError(f"{text!r} names the column {twice[0]!r} twice")
+    return tuple(chosen)
+
+
+def _range(place: str, names: Sequence[str], part: str) -> Sequence[str]:
+    first, colon, last = part.partition(":")
+    if not colon:
+        raise unknown_name(f"column in {place}", part, names)
+    for name in (first, last):
+        if name not in names:
+            raise unknown_name(f"column in {place}", name, names)
+    start, stop = names.index(first), names.index(last)
+    if start > stop:
+        raise UsageError(
+            f"in {place} the column {first!r} comes after {last!r}",
+            hint=f"turn them around: {last}:{first}",
+        )
+    return names[start : stop + 1]
