@@ -33,6 +33,7 @@ from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.verify import judge_outputs, output_errors
 from edgeconv.runtimes import runner
 from edgeconv.runtimes.interface import Model
+from edgeconv.runtimes.kinds import tfserving
 from edgeconv.runtimes.tensors import refuse_strings
 
 USER = TensorSpec(name="user", shape=(-1, 1), dtype="string")
@@ -256,3 +257,9 @@ def test_runtimes_of_numbers_refuse_strings_by_name() -> None:
     model = Model(file=Path("a.tflite"), signature=None)
     with pytest.raises(InputRefused, match=r"'user' holds strings, and LiteRT\.js takes"):
         refuse_strings(model, signature, "LiteRT.js")
+
+
+def test_tensorflow_serving_is_not_sent_strings() -> None:
+    session = tfserving.ServingSession(None, Model(file=Path("a.tflite"), signature=None))  # type: ignore[arg-type]
+    with pytest.raises(InputRefused, match="input 'user' takes strings"):
+        session.run({"user": ended_list([b"a"], "x")})

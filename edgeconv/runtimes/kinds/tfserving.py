@@ -14,7 +14,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.nouns import Environment
 from edgeconv.runtimes.interface import Timed
 from edgeconv.runtimes.places import refuse_version
@@ -79,6 +79,7 @@ class ServingRuntime:
 
         from edgeconv.runtimes.runner import timings
 
+        _refuse_strings(inputs)
         batch = next(batches(inputs, model.batch))
         started = time.perf_counter_ns()
         with contextlib.closing(self._client()) as client:
@@ -104,6 +105,15 @@ class ServingRuntime:
         return kind(self._address, self._timeout_s)
 
 
+def _refuse_strings(inputs: Arrays) -> None:
+    for name, array in inputs.items():
+        if array.dtype.kind == "S":
+            raise InputRefused(
+                f"input {name!r} takes strings, and TensorFlow Serving is sent numbers only",
+                hint="measure the trained model here: edgeconv bench --baseline SAVED_MODEL",
+            )
+
+
 class ServingSession:
     """A connection to the served model; see `edgeconv.runtimes.interface.Session`."""
 
@@ -112,7 +122,8 @@ class ServingSession:
         self._signature = model.signature or DEFAULT_SIGNATURE
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
-        """Every output by name, over all samples. Raises `ToolFailed`."""
+        """Every output by name, over all samples. Raises `ToolFailed`, `InputRefused`."""
+        _refuse_strings(inputs)
         given = []
         for batch in batches(inputs, self._batch):
             answer = self._client.call(self._signature, batch)()
