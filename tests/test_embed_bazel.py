@@ -139,6 +139,7 @@ def test_the_files_are_those_of_c_with_a_module_around_them(plain):
     assert {*written} == {
         *("MODULE.bazel", "BUILD.bazel", "edgeconv.bzl", "edgeconv-embedded.json"),
         *("gesture.c", "gesture.h", "gesture.tflite", "gesture_model.c", "gesture_golden.c"),
+        *("gesture_interface.c", "gesture_interface.h"),
         *("gesture_self_test.c", "gesture_self_test.h", "gesture_self_test_main.cpp"),
         *("gesture_litert.cpp", "gesture_litert.hpp"),
     }
@@ -176,7 +177,11 @@ def test_the_targets_are_libraries_of_files_that_are_checked(plain):
     }
     library = targets["gesture"]
     assert (library["srcs"], library["hdrs"]) == ([":gesture_sources"], [":gesture_headers"])
-    assert targets["gesture_sources"]["srcs"] == ["gesture.c", "gesture_model.c"]
+    assert targets["gesture_sources"]["srcs"] == [
+        "gesture.c",
+        "gesture_interface.c",
+        "gesture_model.c",
+    ]
     assert library["copts"] == ["-Iexternal/gesture"]
     assert targets["gesture_tflite"]["src"] == "gesture.tflite"
     assert targets["gesture_self_test"]["tags"] == ["manual"]
@@ -211,7 +216,7 @@ def test_the_resolver_for_microcontrollers_is_a_header_of_the_library(tmp_path):
     directory = bazel(tmp_path, options={"micro": "yes"})
     assert b"AddFullyConnected" in (directory / "gesture_micro.h").read_bytes()
     headers = Bazel(directory).targets()["gesture_headers"]
-    assert headers["srcs"] == ["gesture.h", "gesture_micro.h"]
+    assert headers["srcs"] == ["gesture.h", "gesture_interface.h", "gesture_micro.h"]
     assert {*headers["sha256"]} == {*headers["srcs"]}
 
 

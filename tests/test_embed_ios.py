@@ -32,6 +32,7 @@ def test_the_package_the_tests_and_the_script_are_written(tmp_path):
         "Package.swift",
         "Sources/TinyModel/Resources/tiny.tflite",
         "Sources/TinyModel/Tiny.swift",
+        "Sources/TinyModel/TinyInterface.swift",
         "Sources/TinyModel/TinyRunners.swift",
         "Tests/TinyModelTests/Resources/tiny_golden.bin",
         "Tests/TinyModelTests/TinyTests.swift",
@@ -71,6 +72,7 @@ def test_every_file_of_swift_parses(tmp_path, make):
     assert [file.name for file in files] == [
         "Package.swift",
         "Guard.swift",
+        "GuardInterface.swift",
         "GuardRunners.swift",
         "GuardTests.swift",
     ]

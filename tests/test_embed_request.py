@@ -222,7 +222,7 @@ def test_the_package_for_python_is_python_3_8(tmp_path):
 
     embed(hostile_tiny(tmp_path / "m"), "python", tmp_path / "out", symbol="net")
     files = sorted((tmp_path / "out" / "net").glob("*.py"))
-    assert len(files) == 4
+    assert len(files) == 5
     for file in files:
         ast.parse(file.read_text(), feature_version=(3, 8))
 

@@ -56,6 +56,7 @@ def test_the_files_are_those_of_an_es_module_with_types_a_test_page_and_the_mode
         "gesture.js",
         "gesture.tflite",
         "gesture_golden.bin",
+        "gesture_interface.js",
         "gesture_self_test.d.ts",
         "gesture_self_test.html",
         "gesture_self_test.js",
@@ -352,9 +353,9 @@ def test_the_page_takes_litert_js_from_where_it_is_told(embedding, address):
 
 
 @pytest.mark.parametrize("address", ["", "node_modules/", "./npm", "javascript:x/", "/a b/", "/é/"])
-def test_an_address_that_no_page_can_take_modules_from_is_refused(embedding, address):
-    with pytest.raises(UsageError, match="is no address of a directory"):
-        files(dataclasses.replace(embedding, options={"packages": address}))
+def test_an_address_that_no_page_can_take_modules_from_is_refused(tmp_path, address):
+    with pytest.raises(UsageError, match="packages is where the test page finds"):
+        web(tmp_path, uint8_model(), options={"packages": address})
 
 
 def test_an_option_that_is_none_of_web_is_refused(tmp_path):

@@ -17,7 +17,22 @@ if TYPE_CHECKING:
     from edgeconv.nouns import Embedded
 
 
-@click.command("embed", cls=Configured)
+class _Embed(Configured):
+    """A command whose help has the options of every target too."""
+
+    def format_epilog(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        from edgeconv.plugins import embed_target
+
+        formatter.write_paragraph()
+        formatter.write_text("What each target takes with --option NAME=VALUE:")
+        for target in EMBED_TARGETS:
+            if options := embed_target(target).OPTIONS:
+                rows = [(f"{name}=", option.shown) for name, option in options.items()]
+                with formatter.section(target):
+                    formatter.write_dl(rows)
+
+
+@click.command("embed", cls=_Embed)
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option(
     "--target",
@@ -59,7 +74,7 @@ if TYPE_CHECKING:
     "options",
     multiple=True,
     metavar="NAME=VALUE",
-    help="An option of the target; see docs/embed.md.",
+    help="An option of the target, see below. Repeatable.",
 )
 @click.option(
     "--depfile",

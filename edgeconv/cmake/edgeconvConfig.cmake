@@ -8,12 +8,13 @@
 #     [SYMBOL NAME] [DATA SOURCE] [VECTORS COUNT] [LABELS FILE] [OPTIONS NAME=VALUE...]
 #     [SELF_TEST])
 #
-# adds the static library TARGET. MODEL is converted to one RECIPE, as `edgeconv convert` does;
+# adds the static library TARGET, also called TARGET::TARGET. MODEL is converted to one RECIPE, as `edgeconv convert` does;
 # ARTIFACT is a .tflite that was converted before, with its manifest. Both are done again when the
 # model, the samples or the labels change, and only then. Paths are relative to the directory of
 # the CMakeLists.txt. SYMBOL, by default the name of the target, begins all names in the code;
-# include "SYMBOL.h". SELF_TEST adds TARGET_litert, a library with the class SYMBOL_litert, and
-# the program TARGET_self_test, which ctest runs.
+# include "SYMBOL.h". SELF_TEST adds TARGET_self_test_lib with the golden vectors,
+# TARGET_litert, a library with the class SYMBOL_litert, and the program TARGET_self_test, which
+# ctest runs.
 #
 # edgeconv::LiteRt is the library of LiteRT that edgeconv itself runs models with.
 
@@ -113,16 +114,17 @@ function(edgeconv_add_model target)
     list(APPEND options --option "${option}")
   endforeach()
 
-  set(sources "${code}/${arg_SYMBOL}.c" "${code}/${arg_SYMBOL}_model.c"
-              "${code}/${arg_SYMBOL}_golden.c" "${code}/${arg_SYMBOL}_self_test.c")
+  set(sources "${code}/${arg_SYMBOL}.c" "${code}/${arg_SYMBOL}_interface.c"
+              "${code}/${arg_SYMBOL}_model.c")
+  set(test_sources "${code}/${arg_SYMBOL}_golden.c" "${code}/${arg_SYMBOL}_self_test.c")
   set(runner "${code}/${arg_SYMBOL}_litert.cpp")
   set(program "${code}/${arg_SYMBOL}_self_test_main.cpp")
-  set(headers "${code}/${arg_SYMBOL}.h" "${code}/${arg_SYMBOL}_self_test.h"
-              "${code}/${arg_SYMBOL}_litert.hpp")
+  set(headers "${code}/${arg_SYMBOL}.h" "${code}/${arg_SYMBOL}_interface.h"
+              "${code}/${arg_SYMBOL}_self_test.h" "${code}/${arg_SYMBOL}_litert.hpp")
   # What has not changed is not written again, so the stamp is what is newer than its sources.
   add_custom_command(
     OUTPUT "${stamp}"
-    BYPRODUCTS ${sources} ${runner} ${program} ${headers}
+    BYPRODUCTS ${sources} ${test_sources} ${runner} ${program} ${headers}
     ${convert}
     COMMAND ${EDGECONV_COMMAND} embed "${artifact}" --target cmake -o "${code}" --quiet
             --symbol "${arg_SYMBOL}" --depfile "${depfile}" --depfile-target "${stamp}" ${options}
@@ -135,20 +137,27 @@ function(edgeconv_add_model target)
 
   get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
   if(NOT C IN_LIST languages)
-    set_source_files_properties(${sources} PROPERTIES LANGUAGE CXX)
+    set_source_files_properties(${sources} ${test_sources} PROPERTIES LANGUAGE CXX)
   endif()
   add_library(${target} STATIC ${sources} "${stamp}")
-  target_include_directories(${target} PUBLIC "${code}")
+  add_library(${target}::${target} ALIAS ${target})
+  target_include_directories(${target} PUBLIC "$<BUILD_INTERFACE:${code}>")
   set_target_properties(${target} PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON
                                              POSITION_INDEPENDENT_CODE ON)
   if(NOT arg_SELF_TEST)
     return()
   endif()
 
+  add_library(${target}_self_test_lib STATIC ${test_sources})
+  target_link_libraries(${target}_self_test_lib PUBLIC ${target})
+  add_dependencies(${target}_self_test_lib ${target})
+  set_target_properties(${target}_self_test_lib PROPERTIES
+                        C_STANDARD 11 C_STANDARD_REQUIRED ON POSITION_INDEPENDENT_CODE ON)
+
   _edgeconv_find_litert()
   add_library(${target}_litert STATIC "${runner}")
-  target_link_libraries(${target}_litert PUBLIC ${target} edgeconv::LiteRt)
-  add_dependencies(${target}_litert ${target})
+  target_link_libraries(${target}_litert PUBLIC ${target}_self_test_lib edgeconv::LiteRt)
+  add_dependencies(${target}_litert ${target}_self_test_lib)
   add_executable(${target}_self_test "${program}")
   target_link_libraries(${target}_self_test PRIVATE ${target}_litert)
   add_test(NAME ${target}_self_test COMMAND ${target}_self_test)

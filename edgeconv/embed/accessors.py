@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgeconv.embed.interface import Port
 from edgeconv.errors import InputRefused
+from edgeconv.tflite.flatbuffer import type_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -84,6 +85,12 @@ def check_port(spec: TensorSpec) -> None:
         )
     if len(spec.scale) > 1:
         raise InputRefused(f"{spec.name!r} has {len(spec.scale)} scales; an accessor has one")
+
+
+def tensor_types() -> tuple[str, ...]:
+    """The names of the types that tensors have, in the order of their codes in a .tflite."""
+    names = type_names()
+    return tuple(names[code] for code in range(len(names)))
 
 
 def identifiers(

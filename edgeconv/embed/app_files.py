@@ -6,15 +6,21 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.data.preprocessing import describe
-from edgeconv.embed.accessors import LIMITS, identifiers
+from edgeconv.embed.accessors import LIMITS, identifiers, tensor_types
 from edgeconv.embed.c_files import golden_layout, normalisation
-from edgeconv.errors import InputRefused
+from edgeconv.embed.interface import Option
+from edgeconv.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from edgeconv.embed.interface import Embedding, Port
 
+CLASS_OPTION = Option(
+    help="the name of the class; without it, one made of the symbol",
+    pattern="(?:[A-Z][A-Za-z0-9]*)?",
+    example="DigitsModel",
+)
 _LINE_ENDS = frozenset("\n\r")
 # How many characters of labels stand in one literal; a class file of Java ends at 64 KiB.
 _LABELS_PER_LITERAL = 8000
@@ -32,7 +38,7 @@ def app_values(
     `model` is the file that ships, `types` the language's array type for each dtype,
     `reserved` its words, and `taken` the types that generated code refers to. Raises
     `InputRefused` for a dtype without a type, for an open dimension other than the batch, and
-    for a label that is more than one line.
+    for a label that is more than one line; `UsageError` for a class of a name that is taken.
     """
     check_labels(embedding.labels)
     for port in (*embedding.inputs, *embedding.outputs):
@@ -48,10 +54,11 @@ def app_values(
         "symbol": embedding.symbol,
         "name": embedding.name,
         "embedding": embedding,
-        "class": identifiers([embedding.symbol], "pascal", not_free, "model")[0],
+        "class": _class(embedding, not_free),
         "sha256": hashlib.sha256(model).hexdigest(),
         "size": len(model),
         "signature": embedding.signature.key,
+        "tensor_types": tensor_types(),
         "inputs": inputs,
         "outputs": outputs,
         "labels": _label_parts(embedding.labels),
@@ -60,6 +67,16 @@ def app_values(
         "golden_source": embedding.golden.source,
         **golden_layout(inputs, outputs, len(embedding.golden.vectors)),
     }
+
+
+def _class(embedding: Embedding, not_free: Collection[str]) -> str:
+    given = embedding.options["class"]
+    if given in not_free:
+        raise UsageError(
+            f"--option class={given}: the generated code has a {given} already",
+            hint=f"as in class={given}Model",
+        )
+    return given or identifiers([embedding.symbol], "pascal", not_free, "model")[0]
 
 
 def check_labels(labels: tuple[str, ...]) -> None:

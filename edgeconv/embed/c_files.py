@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.data.preprocessing import describe
-from edgeconv.embed.accessors import LIMITS, identifiers
+from edgeconv.embed.accessors import LIMITS, identifiers, tensor_types
+from edgeconv.embed.interface import Option
 from edgeconv.embed.rendering import render
 from edgeconv.embed.request import RESERVED_IN_C
-from edgeconv.errors import InputRefused, unknown_name
+from edgeconv.errors import InputRefused
+from edgeconv.tflite.flatbuffer import parse, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,11 +29,19 @@ if TYPE_CHECKING:
 
 # From here on, text takes a compiler longer than a build should.
 LARGE_BYTES = 1 << 20
-BYTES_OPTION = {
-    "bytes": "text: the model as an array of numbers; file: .incbin or #embed of a file; auto: "
-    "text below 1 MiB. [default: auto]"
+C_OPTIONS = {
+    "bytes": Option(
+        help="text: the model as an array of numbers; file: .incbin or #embed of a file; auto: "
+        "text below 1 MiB",
+        default="auto",
+        choices=("auto", "text", "file"),
+    ),
+    "section": Option(
+        help="the linker section that the model's bytes go into; without it, that of constants",
+        pattern=r"(?:[.A-Za-z_][A-Za-z0-9_.]*)?",
+        example=".model_flash",
+    ),
 }
-_BYTES_CHOICES = ("auto", "text", "file")
 _ALIGNMENT = 16
 _WORD = 0xFFFFFFFF
 _TYPES = {
@@ -45,11 +55,15 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Blob:
-    """Bytes that become an array in C: its name, and the file that has them, "" for text."""
+    """Bytes that become an array in C: its name, and the file that has them, "" for text.
+
+    `section` is the one that the linker finds them in, "" for that of constants.
+    """
 
     symbol: str
     content: bytes
     file: str
+    section: str
 
     @property
     def size(self) -> int:
@@ -70,8 +84,9 @@ class Blob:
 def c_files(embedding: Embedding) -> dict[str, bytes | Path]:
     """SYMBOL.h and what it declares, by file name.
 
-    SYMBOL_model.c has the model, SYMBOL.c the tables, SYMBOL_self_test.c and .h compare a
-    runtime with the golden vectors, which SYMBOL_golden.c has. Raises `InputRefused` for a
+    SYMBOL_model.c has the model, SYMBOL.c the tables, SYMBOL_interface.c and .h compare another
+    model with it, SYMBOL_self_test.c and .h compare a runtime with the golden vectors, which
+    SYMBOL_golden.c has. Raises `InputRefused` for a
     model with a dimension that is open, other than the batch.
     """
     symbol = embedding.symbol
@@ -80,6 +95,8 @@ def c_files(embedding: Embedding) -> dict[str, bytes | Path]:
     files: dict[str, bytes | Path] = {
         f"{symbol}.h": render("c_header.j2", **values),
         f"{symbol}.c": render("c_tables.j2", **values),
+        f"{symbol}_interface.h": render("c_interface_header.j2", **values),
+        f"{symbol}_interface.c": render("c_interface.j2", **values),
         f"{symbol}_self_test.h": render("c_self_test_header.j2", **values),
         f"{symbol}_self_test.c": render("c_self_test.j2", **values),
     }
@@ -89,11 +106,17 @@ def c_files(embedding: Embedding) -> dict[str, bytes | Path]:
     return files
 
 
+def is_of_self_test(file: str, symbol: str) -> bool:
+    """Whether a file of `c_files` is of the self-test: compared with, and no part of the model."""
+    return file.startswith((f"{symbol}_self_test", f"{symbol}_golden"))
+
+
 def _blob_files(
     embedding: Embedding, what: str, content: bytes, file: str
 ) -> dict[str, bytes | Path]:
     as_file = _is_file(embedding, len(content))
-    blob = Blob(f"{embedding.symbol}_{what}", content, file if as_file else "")
+    section = embedding.options["section"] if what == "model" else ""
+    blob = Blob(f"{embedding.symbol}_{what}", content, file if as_file else "", section)
     header = embedding.symbol if what == "model" else f"{embedding.symbol}_self_test"
     files: dict[str, bytes | Path] = {
         f"{blob.symbol}.c": render("c_blob.j2", blob=blob, header=header)
@@ -102,9 +125,7 @@ def _blob_files(
 
 
 def _is_file(embedding: Embedding, size: int) -> bool:
-    chosen = embedding.options.get("bytes", "auto")
-    if chosen not in _BYTES_CHOICES:
-        raise unknown_name("value of bytes", chosen, _BYTES_CHOICES)
+    chosen = embedding.options["bytes"]
     return size >= LARGE_BYTES if chosen == "auto" else chosen == "file"
 
 
@@ -124,6 +145,9 @@ def c_values(embedding: Embedding) -> dict[str, Any]:
         "embedding": embedding,
         "sha256": embedding.sha256,
         **_sha256_values(embedding.sha256),
+        "signature_key": embedding.signature.key,
+        "tensor_types": tensor_types(),
+        "operators": _resolved(embedding),
         "is_stateful": embedding.is_stateful,
         "has_half": any(port.dtype == "float16" for port in embedding.outputs),
         "size": embedding.size_bytes,
@@ -137,6 +161,15 @@ def c_values(embedding: Embedding) -> dict[str, Any]:
     }
 
 
+def _resolved(embedding: Embedding) -> list[tuple[int, str]]:
+    """The operators that the resolver of SYMBOL_micro.h has: codes, and names of custom ones."""
+    if embedding.options.get("micro", "no") == "no":
+        return []
+    codes = parse(embedding.model.read_bytes(), where=str(embedding.model)).operatorCodes
+    used = {(max(c.builtinCode, c.deprecatedBuiltinCode), text(c.customCode)) for c in codes}
+    return sorted(used)
+
+
 def _sha256_values(sha256: str) -> dict[str, Any]:
     """The expected hash and the constants of SHA-256, as words of C.
 
@@ -147,7 +180,7 @@ def _sha256_values(sha256: str) -> dict[str, Any]:
     cubes = [f"0x{_cube_root(prime << 96) & _WORD:08x}u" for prime in primes]
     rows = (", ".join(cubes[at : at + 6]) for at in range(0, len(cubes), 6))
     return {
-        "sha256_words": [f"0x{sha256[at : at + 8]}u" for at in range(0, 64, 8)],
+        "sha256_bytes": [f"0x{byte:02x}" for byte in bytes.fromhex(sha256)],
         "sha256_start": [f"0x{math.isqrt(prime << 64) & _WORD:08x}u" for prime in primes[:8]],
         "sha256_constants": ",\n".join("        " + row for row in rows),
     }

@@ -143,8 +143,12 @@ def make_embedding(
         labels=labels,
         labelled=_labelled(labels, outputs),
         is_stateful=is_stateful,
-        options=request.options,
+        options={**_defaults(request.target), **request.options},
     )
+
+
+def _defaults(target: str) -> dict[str, str]:
+    return {name: option.default for name, option in embed_target(target).OPTIONS.items()}
 
 
 def _labelled(labels: tuple[str, ...], outputs: tuple[Port, ...]) -> int | None:

@@ -7,12 +7,12 @@ A target is a module of `edgeconv.plugins.EMBED_TARGETS` with
         Equal embeddings give equal bytes on any machine: no time, no version, no path of this
         machine. Raises `InputRefused` for a model that the target cannot have, `UsageError` for
         an option with a value that means nothing.
+    OPTIONS: Mapping[str, Option]
+        The options that it takes, by name. Each value is checked before the model is run, and
+        `Embedding.options` has all of them: what was given, and the defaults.
 
 and may have
 
-    OPTIONS: Mapping[str, str]
-        The options that it takes by name, each with one line of help; `Embedding.options` has
-        those that were given, as text.
     notes(embedding) -> tuple[str, ...]
         What the user should know of what was written, a sentence each.
 
@@ -22,14 +22,52 @@ filters of `edgeconv.embed.escaping`, or as identifiers of `edgeconv.embed.acces
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003
 from typing import TYPE_CHECKING
+
+from edgeconv.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from edgeconv.nouns import Artifact, Preprocessing, Signature
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """An option of a target, which is text: one of `choices`, or what `pattern` matches as a whole.
+
+    `help` is a line that begins with what a value means, and `example` a value for the hint of an
+    error. `default` is what an option that is not given has; "" where the target works it out.
+    """
+
+    help: str
+    default: str = ""
+    choices: tuple[str, ...] = ()
+    pattern: str = ".*"
+    example: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The help, with the default where there is one."""
+        return f"{self.help}. [default: {self.default}]" if self.default else f"{self.help}."
+
+    def check(self, name: str, value: str) -> None:
+        """Raise `UsageError` for a value that the option `name` cannot have."""
+        if self.choices and value not in self.choices:
+            raise unknown_name(f"value of {name}", value, self.choices)
+        if not re.fullmatch(self.pattern, value, re.ASCII):
+            raise UsageError(
+                f"--option {name}={value}: no value that it can have; {name} is {self.help}",
+                hint=f"as in {name}={self.example}",
+            )
+
+
+def yes_or_no(help_: str, default: str = "yes") -> Option:
+    """An option that is yes or no."""
+    return Option(help=help_, default=default, choices=("yes", "no"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +145,8 @@ class Embedding:
     the .tflite. `symbol` is a C identifier that all generated names begin with. `labels` are
     the names of classes, () where there are none, and `labelled` is the index of the output
     that they belong to. `is_stateful`: the model keeps something from one invoke to the next,
-    while every golden vector is the answer of a model that was just loaded.
+    while every golden vector is the answer of a model that was just loaded. `options` are all
+    options of the target, by name.
     """
 
     artifact: Artifact

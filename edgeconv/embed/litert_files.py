@@ -26,7 +26,7 @@ def litert_files(embedding: Embedding) -> dict[str, bytes]:
             hint="--target c, for a runtime that counts them; or export it with names",
         )
     symbol = embedding.symbol
-    values = {**c_values(embedding), "signature_key": embedding.signature.key}
+    values = c_values(embedding)
     return {
         f"{symbol}_litert.hpp": render("litert_header.j2", **values),
         f"{symbol}_litert.cpp": render("litert_source.j2", **values),

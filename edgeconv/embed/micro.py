@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.embed.c_files import c_values
+from edgeconv.embed.interface import yes_or_no
 from edgeconv.embed.rendering import render
-from edgeconv.errors import InputRefused, UnsupportedOperators, unknown_name
+from edgeconv.errors import InputRefused, UnsupportedOperators
 from edgeconv.tflite.arena import arena_bytes
 from edgeconv.tflite.flatbuffer import is_custom, operator_name, parse, text, type_names
 from edgeconv.tflite.summary import spec_of
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
     from edgeconv.embed.interface import Embedding
 
 MICRO_OPTION = {
-    "micro": "yes: the resolver and arena for TensorFlow Lite for Microcontrollers; no: without, "
-    "for a model with operators that it does not have. [default: yes]"
+    "micro": yes_or_no(
+        "yes: the resolver and arena for TensorFlow Lite for Microcontrollers; no: without, for a "
+        "model with operators that it does not have"
+    )
 }
-_CHOICES = ("yes", "no")
 # The methods of MicroMutableOpResolver by operator, as of tflite-micro of October 2026. Those
 # named by no word of the operator are spelled out; see `_method`.
 _BUILTIN_NAMES = """
@@ -91,14 +93,18 @@ class Arena(NamedTuple):
 
 
 def micro_files(embedding: Embedding) -> Mapping[str, bytes | Path]:
-    """SYMBOL_micro.h, nothing where the option `micro` is no.
+    """SYMBOL_micro.h, nothing where the option `micro` is no; its self-test apart, if said so.
 
     Raises `UnsupportedOperators` for an operator that the resolver has no method for.
     """
     if not wants_micro(embedding):
         return {}
-    name = f"{embedding.symbol}_micro.h"
-    return {name: render("micro_header.j2", **micro_values(embedding))}
+    values = micro_values(embedding)
+    symbol = embedding.symbol
+    files = {f"{symbol}_micro.h": render("micro_header.j2", **values)}
+    if values["has_self_test"]:
+        return files
+    return {**files, f"{symbol}_self_test_micro.h": render("micro_self_test_header.j2", **values)}
 
 
 def micro_values(embedding: Embedding) -> dict[str, Any]:
@@ -108,6 +114,7 @@ def micro_values(embedding: Embedding) -> dict[str, Any]:
     _refuse_other_graph(model, embedding)
     return {
         **c_values(embedding),
+        "has_self_test": embedding.options.get("self_test", "beside") == "beside",
         "methods": resolver_methods(model, embedding.name),
         "arena": arena(data, model),
         "variables": resource_variables(model),
@@ -127,11 +134,8 @@ def micro_notes(embedding: Embedding) -> tuple[str, ...]:
 
 
 def wants_micro(embedding: Embedding) -> bool:
-    """What the option `micro` says. Raises `UsageError` for neither yes nor no."""
-    chosen = embedding.options.get("micro", "yes")
-    if chosen not in _CHOICES:
-        raise unknown_name("value of micro", chosen, _CHOICES)
-    return chosen == "yes"
+    """What the option `micro` says."""
+    return embedding.options["micro"] == "yes"
 
 
 def resolver_methods(model: ModelT, name: str) -> tuple[str, ...]:

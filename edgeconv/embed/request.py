@@ -113,9 +113,10 @@ def make_request(
     """
     module = embed_target(target)
     given = dict(options or {})
-    for name in given:
-        if name not in getattr(module, "OPTIONS", {}):
-            raise unknown_name(f"option of {target}", name, getattr(module, "OPTIONS", {}))
+    for name, value in given.items():
+        if name not in module.OPTIONS:
+            raise unknown_name(f"option of {target}", name, module.OPTIONS)
+        module.OPTIONS[name].check(name, value)
     if vectors < 1:
         raise UsageError(f"{vectors} golden vectors: at least one is needed")
     published = find_published(artifact)

@@ -256,7 +256,7 @@ def test_a_large_model_is_a_file_and_compiles_in_no_time(tmp_path):
     file, out = large_tiny(tmp_path / "m", 24 << 20), tmp_path / "out"
     embed(file, "c", out, symbol="net", vectors=1)
     assert {"net.tflite", "net_golden.bin"} <= set(tree(out))
-    assert max(path.stat().st_size for path in out.glob("*.[ch]")) < 20_000
+    assert max(path.stat().st_size for path in out.glob("*.[ch]")) < 30_000
     started = time.monotonic()
     program = compiled(out, C11, MAIN.format(s="net", S="NET"))
     assert time.monotonic() - started < 20
@@ -380,7 +380,9 @@ def _cross_compiled(out: Path, place: Path) -> dict[str, int]:
     assert done.returncode == 0, done.stderr
     sections = {"text": 0, "data": 0, "bss": 0}
     own = re.compile(r"^ \.(\w+)\.?(\S*)\n? +0x[0-9a-f]+ +0x([0-9a-f]+) \S*/cc\w+\.o", re.M)
-    for kind, name, size in own.findall((place / "map").read_text()):
+    # What comes before was thrown away.
+    kept = (place / "map").read_text().split("Linker script and memory map")[1]
+    for kind, name, size in own.findall(kept):
         if int(size, 16):
             key = name if kind == "rodata" else kind
             sections[key] = sections.get(key, 0) + int(size, 16)

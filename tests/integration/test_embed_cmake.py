@@ -238,6 +238,7 @@ def test_a_project_of_its_own_passes_with_several_open_inputs_and_outputs(tmp_pa
     other = project._run(program, float_tiny(tmp_path / "other"))
     assert other.returncode == 1
     assert "the model is not the one that this code was made for" in other.stdout
+    assert "signature serve is not in the file" in other.stdout
     assert project._run(program, out / "net.tflite").returncode == 0
     # Touching the file that the assembler reads builds again.
     assert project.build() == []
@@ -257,3 +258,133 @@ def test_a_model_that_litert_cannot_load_from_c_is_refused(tmp_path):
     with pytest.raises(InputRefused, match="has variable tensors"):
         embed(file, "cmake", tmp_path / "out")
     embed(file, "c", tmp_path / "out")
+
+
+def test_what_is_installed_is_found_and_linked_by_another_project(tmp_path):
+    out, prefix = tmp_path / "model", tmp_path / "prefix"
+    embed(float_tiny(tmp_path / "m"), "cmake", out, symbol="net", options={"namespace": "acme"})
+    project = Project(tmp_path, "Ninja" if shutil.which("ninja") else "Unix Makefiles")
+    made = project._run("cmake", "-S", out, "-B", tmp_path / "made", "-G", project.generator)
+    assert made.returncode == 0, made.stderr
+    for command in ("--build", "--install"):
+        extra = ["--prefix", prefix] if command == "--install" else []
+        done = project._run("cmake", command, tmp_path / "made", *extra)
+        assert done.returncode == 0, done.stdout + done.stderr
+    # What was built and embedded is gone: the installed files are all there is.
+    shutil.rmtree(out)
+    shutil.rmtree(tmp_path / "made")
+    (project.source / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.20)\nproject(app LANGUAGES C)\n"
+        "find_package(net CONFIG REQUIRED)\n"
+        "add_executable(app app.c)\ntarget_link_libraries(app PRIVATE acme::net)\n"
+        "add_executable(tested tested.c)\n"
+        "target_link_libraries(tested PRIVATE acme::net_self_test_lib)\n"
+    )
+    (project.source / "app.c").write_text(
+        '#include "net.h"\n#include <stdio.h>\n'
+        'int main(void) { printf("%d\\n", net_model[4]); return 0; }\n'
+    )
+    (project.source / "tested.c").write_text(
+        '#include "net_self_test.h"\n'
+        "int main(int count, char **a) { (void)a; return net_golden[count]; }\n"
+    )
+    place = f"-DCMAKE_PREFIX_PATH={prefix}"
+    configured = project._run(
+        *("cmake", "-S", project.source, "-B", project.build_directory, "-G", project.generator),
+        place,
+    )
+    assert configured.returncode == 0, configured.stderr
+    project.build()
+    assert project.app() == f"{ord('T')}\n"
+    # The golden vectors are in no program but the one that asked for them.
+    symbols = {
+        name: project._run("nm", project.build_directory / name).stdout
+        for name in ("app", "tested")
+    }
+    assert "net_golden" not in symbols["app"]
+    assert "net_golden" in symbols["tested"]
+
+
+def test_a_part_of_another_project_installs_nothing_and_has_its_alias(tmp_path):
+    project = Project(tmp_path, "Unix Makefiles")
+    for symbol in ("one", "two"):
+        embed(float_tiny(tmp_path / "m"), "cmake", project.source / symbol, symbol=symbol)
+    (project.source / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.20)\nproject(app LANGUAGES C CXX)\n"
+        "add_subdirectory(one)\nadd_subdirectory(two)\nadd_executable(app app.c)\n"
+        "target_link_libraries(app PRIVATE one::one two::two)\n"
+    )
+    (project.source / "app.c").write_text(
+        '#include "one.h"\n#include "two.h"\n'
+        "int main(void) { return one_model[0] != two_model[0]; }\n"
+    )
+    configured = project._run("cmake", "-S", project.source, "-B", project.build_directory)
+    assert configured.returncode == 0, configured.stderr
+    project.build()
+    project.app()
+    prefix = tmp_path / "prefix"
+    installed = project._run("cmake", "--install", project.build_directory, "--prefix", prefix)
+    assert installed.returncode == 0, installed.stderr
+    assert not list(prefix.rglob("*.*"))
+
+
+UPDATE = """
+#include "net_litert.hpp"
+#include <cstdio>
+int main(int, char **arguments) {
+    net_litert runtime(arguments[1]);
+    const float x[] = {1, 2, 3, 4};
+    float y[3] = {0, 0, 0};
+    const void *inputs[] = {x};
+    void *outputs[] = {y};
+    if (!runtime.run(inputs, outputs)) {
+        std::printf("%s\\n", runtime.error().c_str());
+        return 1;
+    }
+    std::printf("%g %g %g\\n", y[0], y[1], y[2]);
+    return 0;
+}
+"""
+
+
+def test_a_model_that_came_later_runs_in_litert_or_says_what_differs(tmp_path):
+    from edgeconv.runtimes.c_api import library_path
+
+    project = Project(tmp_path, "Unix Makefiles")
+    embed(float_tiny(tmp_path / "m"), "cmake", project.source / "net", symbol="net")
+    (project.source / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.20)\nproject(app LANGUAGES C CXX)\n"
+        "add_subdirectory(net)\nadd_executable(app app.cpp)\n"
+        "target_link_libraries(app PRIVATE net::net_litert)\n"
+    )
+    (project.source / "app.cpp").write_text(UPDATE)
+    configured = project._run(
+        *("cmake", "-S", project.source, "-B", project.build_directory),
+        *(f"-DLITERT_LIBRARY={library_path()}", f"-DCMAKE_CXX_FLAGS={STRICT}"),
+    )
+    assert configured.returncode == 0, configured.stderr
+    project.build()
+
+    def ran(content: bytes) -> tuple[int, str]:
+        (tmp_path / "update.tflite").write_bytes(content)
+        done = project._run(project.build_directory / "app", tmp_path / "update.tflite")
+        return done.returncode, done.stdout.strip()
+
+    same = float_model(signature=SIGNED)
+    better = float_model(signature=SIGNED)
+    weights = better.buffers[better.subgraphs[0].tensors[1].buffer]
+    weights.data = (np.frombuffer(bytes(weights.data), np.float32) * 2).view(np.uint8)
+    other = float_model(signature=("serving_default", ["pixels"], ["y"]))
+    whole = packed(same)
+    assert ran(whole) == (0, "49 -30 166")
+    assert ran(packed(better)) == (0, "88 -40 302")
+    assert ran(packed(other)) == (
+        1,
+        "input x is not in the file; input pixels is in the file, not in the app",
+    )
+    assert ran(b"<html>") == (1, "the file is not a .tflite model")
+    assert ran(b"") == (1, "the file is not a .tflite model")
+    for size in range(8, len(whole) - 8, 31):
+        assert ran(whole[:size]) == (1, "the file is damaged: what it points to is not in it")
+    gone = project._run(project.build_directory / "app", tmp_path / "nowhere")
+    assert gone.stdout.strip() == f"{tmp_path / 'nowhere'} cannot be read"

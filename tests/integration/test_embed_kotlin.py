@@ -7,6 +7,7 @@ uses of Gradle and of the Android Gradle plugin; the actions of its tasks run, w
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from embed_models import HOSTILE, float_tiny, hostile_tiny, int8_tiny, published, tree
+from embed_updates import broken, cases, model, plain, python_says, stream, verdict
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model
 from tiny_tflite import BIASES, WEIGHTS, Graph, packed
 
@@ -88,7 +90,8 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("EDGECONV_CACHE_DIR", str(models / "cache"))
         for symbol, artifact in artifacts.items():
             given = str(labels) if symbol == "floats" else ""
-            embed(artifact, "android", to / symbol, symbol=symbol, labels=given)
+            options = {"plugin": "yes"} if symbol == "levels" else {}
+            embed(artifact, "android", to / symbol, symbol=symbol, labels=given, options=options)
     return to
 
 
@@ -117,7 +120,7 @@ def run(kotlinc: Path, embedded: Path, tmp_path_factory: pytest.TempPathFactory)
         java = [
             *("java", "-XX:TieredStopAtLevel=1", "-cp", path, f"-Dembedded={embedded / symbol}"),
             *(f"-Dpython={sys.executable}", f"-Dinterpreter={HERE / 'interpreter_process.py'}"),
-            *("harness.HarnessKt", *arguments),
+            *("harness.HarnessKt", *map(str, arguments)),
         ]
         found = subprocess.run(java, input=stdin, capture_output=True, text=True, check=False)
         assert found.returncode == 0 or not check, found.stderr
@@ -221,6 +224,42 @@ def test_an_asset_that_was_compressed_says_what_the_build_file_lacks(run):
     ]
 
 
+def test_what_differs_in_a_model_that_came_later_is_said(run, tmp_path):
+    (tmp_path / "files").write_bytes(stream([content for content, _ in cases().values()]))
+    said = [
+        plain(line.split("; ")) if line else []
+        for line in run("levels", "updates", tmp_path / "files")
+    ]
+    assert dict(zip(cases(), said, strict=True)) == {
+        name: wanted for name, (_, wanted) in cases().items()
+    }
+
+
+def test_no_broken_file_is_more_than_an_answer(run, tmp_path, embedded):
+    (tmp_path / "files").write_bytes(stream(broken()))
+    said = [
+        line.split("; ") if line else [] for line in run("levels", "updates", tmp_path / "files")
+    ]
+    embed(published(tmp_path / "m", model()), "python", tmp_path / "python", symbol="net")
+    in_python = python_says(tmp_path / "python", broken())
+    assert [verdict(one) for one in said] == [verdict(one) for one in in_python]
+
+
+def test_a_model_that_came_later_runs_in_the_place_of_the_embedded_one(run, tmp_path):
+    update, other = tmp_path / "update.tflite", tmp_path / "other.tflite"
+    update.write_bytes(model(weights=-WEIGHTS))
+    other.write_bytes(cases()["scale"][0])
+    sha256 = hashlib.sha256(update.read_bytes()).hexdigest()
+    # (W (0, 0, 0, 1) + b) / 64, with the weights the other way round.
+    expected = " ".join(str(int(v)) for v in np.rint((BIASES - WEIGHTS[:, 3]) / 64.0) + 5)
+    assert run("levels", "update", update) == [expected]
+    assert run("levels", "update", update, sha256) == [expected]
+    assert run("levels", "update", update, "00") == ["the model has not the sha256 00"]
+    assert run("levels", "update", other) == [
+        "the model is no update of levels.tflite: input x: scale 0.5 in the app, 0.25 in the file"
+    ]
+
+
 def test_the_tasks_of_the_gradle_plugin_convert_and_embed(run, tmp_path):
     edgeconv = Path(sys.executable).parent / "edgeconv"
     source = float_tiny(tmp_path / "source")
@@ -229,7 +268,10 @@ def test_the_tasks_of_the_gradle_plugin_convert_and_embed(run, tmp_path):
     int8 = int8_tiny(tmp_path / "converted")
     run("floats", "build", str(edgeconv), str(source), str(tmp_path))
     assert not int8.exists()
-    assert sorted(tree(tmp_path / "kotlin")) == ["com/example/built/Built.kt"]
+    assert sorted(tree(tmp_path / "kotlin")) == [
+        "com/example/built/Built.kt",
+        "com/example/built/BuiltInterface.kt",
+    ]
     assert sorted(tree(tmp_path / "assets")) == ["built.tflite"]
     written = tree(tmp_path / "embedded")
     assert "build.gradle.kts" not in written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -12,10 +13,13 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import embed_updates as updates
+import numpy as np
 import pytest
-from embed_models import HOSTILE
+from embed_models import HOSTILE, published
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model, web
 
+from edgeconv.embed.embedding import embed
 from edgeconv.errors import ToolFailed
 from edgeconv.nouns import Preprocessing
 from edgeconv.runtimes.web_package import litertjs
@@ -201,6 +205,63 @@ def test_an_app_gives_numbers_and_gets_numbers(tmp_path, browse):
     assert said == [[2, -4, 1, 20], [2, -4, 1, 20]]
 
 
+READ = """
+  const data = await (await fetch("/files")).arrayBuffer();
+  const view = new DataView(data), said = [];
+  for (let at = 0; at < data.byteLength; at += 4 + view.getUint32(at, true)) {
+    said.push(it.differences(new Uint8Array(data, at + 4, view.getUint32(at, true))));
+  }
+  return said;
+"""
+
+
+def test_what_differs_in_a_model_that_came_later_is_said(tmp_path, browse):
+    directory, _ = web(tmp_path, updates.model("uint8"))
+    files = [content for content, _ in updates.cases("uint8").values()]
+    (directory / "files").write_bytes(updates.stream([*files, *updates.broken("uint8")]))
+    said = browse(directory, "app.html", APP.format(code=READ))
+    assert dict(zip(updates.cases("uint8"), said, strict=False)) == {
+        name: wanted for name, (_, wanted) in updates.cases("uint8").items()
+    }
+    embed(published(tmp_path / "m", updates.model("uint8")), "python", tmp_path, symbol="net")
+    in_python = updates.python_says(tmp_path, updates.broken("uint8"))
+    verdicts = [updates.verdict(one) for one in said[len(files) :]]
+    assert verdicts == [updates.verdict(one) for one in in_python]
+
+
+def test_a_model_that_came_later_runs_in_the_place_of_the_embedded_one(tmp_path, browse):
+    directory, _ = web(tmp_path, updates.model("uint8"))
+    better = updates.model("uint8", weights=-updates.WEIGHTS)
+    (directory / "better.tflite").write_bytes(better)
+    (directory / "other.tflite").write_bytes(updates.cases("uint8")["scale"][0])
+    code = """
+      const wasm = "/node_modules/@litertjs/core/wasm/";
+      const announced = "%s";
+      const model = await it.load({ wasm, url: "better.tflite", update: true, announced });
+      const levels = new Uint8Array([3, 3, 3, 5]);
+      const said = [[...(await model.runRaw({ x: levels })).y]];
+      model.delete();
+      const file = new Uint8Array(await (await fetch("other.tflite")).arrayBuffer());
+      const wrong = [
+        { url: "better.tflite" },
+        { url: "better.tflite", update: true, announced: "00" },
+        { model: file, update: true },
+        { model: file.subarray(0, 300), update: true },
+      ];
+      for (const options of wrong) await it.load(options).catch((error) => said.push(error.message));
+      return said;
+    """
+    said = browse(directory, "app.html", APP.format(code=code % hashlib.sha256(better).hexdigest()))
+    last = updates.WEIGHTS[:, 3].astype(float)
+    assert said[0] == list(np.rint((updates.BIASES - last) / 64) + 5)
+    assert said[1:] == [
+        "better.tflite is not the model that this code was made for",
+        "better.tflite has not the sha256 00",
+        "the model is no update: input x: scale 0.5 in the app, 0.25 in the file",
+        f"the model is no update: {updates.DAMAGED}",
+    ]
+
+
 @pytest.mark.parametrize(
     "name",
     ["hand_gesture/keypoint_classifier", "tflm_models/hello_world__models__hello_world_float"],
@@ -241,6 +302,7 @@ SETTINGS = """{"files": ["user.ts"], "compilerOptions": {
   "module": "esnext", "moduleResolution": "bundler", "preserveSymlinks": true
 }}"""
 USER = """
+import * as it from "gesture";
 import {{ inputs, labels, load, outputs, type Outputs }} from "gesture";
 import {{ selfTest }} from "gesture/self-test";
 const shape: readonly [1, 2, 2, 1] = inputs.{image}.shape;
@@ -251,9 +313,12 @@ const model = await load({{ wasm: "wasm/", compile: {{ accelerator: "webgpu" }} 
 const numbers: Outputs = await model.run({{ {image}: levels }});
 const floats: Float32Array = numbers.scores;
 const raw: Uint8Array = (await model.runRaw({{ {image}: levels }})).scores;
+const said: string[] = it.differences(levels);
+const update = await load({{ model: levels, update: true, announced: "00" }});
+update.delete();
 const verdict: "passed" | "model-changed" | "run-failed" | "output-differs" =
   (await selfTest()).verdict;
-console.log(shape, ready, names, floats, raw, verdict, outputs.scores.zeroPoint);
+console.log(said, shape, ready, names, floats, raw, verdict, outputs.scores.zeroPoint);
 {wrong}
 """
 

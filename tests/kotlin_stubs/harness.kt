@@ -9,6 +9,8 @@ import edgeconv.levels.Levels
 import edgeconv.order.Order
 import edgeconv.wide.Wide
 import java.io.File
+import java.nio.ByteBuffer
+import java.nio.ByteOrder
 import org.junit.Test
 
 public fun main(arguments: Array<String>) {
@@ -21,6 +23,8 @@ public fun main(arguments: Array<String>) {
         "wide" -> wide()
         "broken" -> broken()
         "compressed" -> compressed()
+        "updates" -> updates(File(arguments[1]))
+        "update" -> update(File(arguments[1]), arguments.getOrNull(2))
         "build" -> buildSteps(arguments[1], File(arguments[2]), File(arguments[3]))
     }
 }
@@ -103,4 +107,19 @@ private fun broken() {
 private fun compressed() {
     val packed = AssetManager(assets, setOf(Floats.ASSET))
     runCatching { Floats.open(Context(packed)) }.onFailure { println(it) }
+}
+
+/** What differs in each of the files, which come after their lengths. */
+private fun updates(stream: File) {
+    val files = ByteBuffer.wrap(stream.readBytes()).order(ByteOrder.LITTLE_ENDIAN)
+    while (files.hasRemaining()) {
+        val file = ByteArray(files.getInt()).also { files.get(it) }
+        println(Levels.differences(ByteBuffer.wrap(file)).joinToString("; "))
+    }
+}
+
+private fun update(file: File, sha256: String?) {
+    runCatching { Levels.openUpdate(file, sha256 = sha256) }
+        .onFailure { println(it.message) }
+        .onSuccess { model -> model.use { println(it.run(Levels.Inputs(byteArrayOf(-3, -3, -3, -1))).y.joinToString(" ")) } }
 }

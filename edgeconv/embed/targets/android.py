@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from edgeconv.embed.app_files import app_values
+from edgeconv.embed.app_files import CLASS_OPTION, app_values
 from edgeconv.embed.app_metadata import shipped_model
 from edgeconv.embed.c_files import golden_bytes
+from edgeconv.embed.interface import Option, yes_or_no
 from edgeconv.embed.rendering import render
-from edgeconv.errors import UsageError, unknown_name
+from edgeconv.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,14 +17,44 @@ if TYPE_CHECKING:
 
     from edgeconv.embed.interface import Embedding
 
+# Those whose documentation names the Interpreter; 2.0 had none.
+_LITERT = r"(?:1\.\d+|2\.[1-9]\d*)\.\d+(?:-[A-Za-z0-9.]+)?"
+# The oldest Android that releases of LiteRT run on, by how their versions begin.
+_LOWEST_SDK = {"1.4.0": 26, "1.": 21, "2.": 23}
+_SDK = r"[1-9][0-9]{0,2}"
 OPTIONS = {
-    "package": "the Kotlin package, and namespace of the module. [default: edgeconv.SYMBOL]",
-    "module": "yes: with the build file of a library module; no: without. [default: yes]",
-    "plugin": "yes: with the Gradle plugin that runs edgeconv in a build; no: without. "
-    "[default: yes]",
+    "package": Option(
+        help="the Kotlin package, and namespace of the module; without it, edgeconv.SYMBOL",
+        pattern=r"(?:[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+)?",
+        example="com.example.digits",
+    ),
+    "class": CLASS_OPTION,
+    "minSdk": Option(
+        help="the lowest API level of Android that the module runs on",
+        default="23",
+        pattern=_SDK,
+        example="26",
+    ),
+    "compileSdk": Option(
+        help="the API level of Android that the module is compiled against",
+        default="35",
+        pattern=_SDK,
+        example="36",
+    ),
+    "litert": Option(
+        help="the version of com.google.ai.edge.litert:litert, which has to have the Interpreter: "
+        "1.x, or 2.1 and newer",
+        default="2.1.5",
+        pattern=_LITERT,
+        example="2.3.2",
+    ),
+    "module": yes_or_no("yes: with the build file of a library module; no: without"),
+    "plugin": yes_or_no(
+        "yes: with the Gradle plugin that runs edgeconv in a build, which one model brings for all "
+        "models of the build; no: without",
+        "no",
+    ),
 }
-# The newest release whose documentation names the Interpreter.
-_LITERT = "2.1.5"
 # The array for each type that org.tensorflow.lite.DataType has.
 _ARRAYS = {
     "float32": "FloatArray",
@@ -56,23 +86,23 @@ _RESERVED = frozenset(_KOTLIN.split())
 _NO_PACKAGE = _RESERVED | frozenset(_JAVA.split())
 # What the generated code calls by these names.
 _TAKEN = """
-    AndroidJUnit4 Any Boolean Buffer Byte ByteBuffer ByteOrder Context Double FileChannel
-    FileInputStream FileNotFoundException Float IllegalArgumentException IllegalStateException
-    InstrumentationRegistry Int Interpreter List Long Math MessageDigest RunWith Short String Test
-    Unit
+    AndroidJUnit4 Any Boolean Buffer Byte ByteBuffer ByteOrder Charsets Context Double File
+    FileChannel FileInputStream FileNotFoundException Float IllegalArgumentException
+    IllegalStateException IndexOutOfBoundsException InstrumentationRegistry Int Interpreter List
+    Long Math MessageDigest Pair RunWith Short String Test Triple Unit
 """
-_PACKAGE = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+")
 
 
 def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     """See `edgeconv.embed.interface`."""
     package = _package(embedding)
+    _check_sdk(embedding.options)
     model = shipped_model(embedding)
     values = {
         **app_values(embedding, model, _ARRAYS, _RESERVED, _TAKEN.split()),
         "package": package,
         "views": _VIEWS,
-        "litert": _LITERT,
+        **{name: embedding.options[name] for name in ("minSdk", "compileSdk", "litert")},
     }
     symbol, name = embedding.symbol, values["class"]
     main, test = "src/main", "src/androidTest"
@@ -80,23 +110,27 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     found: dict[str, bytes | Path] = {
         f"{main}/assets/{symbol}.tflite": model,
         f"{main}/kotlin/{folder}/{name}.kt": render("android_model.j2", **values),
+        f"{main}/kotlin/{folder}/{name}Interface.kt": render("android_interface.j2", **values),
         f"{test}/assets/{symbol}_golden.bin": golden_bytes(embedding),
         f"{test}/kotlin/{folder}/{name}SelfTest.kt": render("android_self_test.j2", **values),
         f"{test}/kotlin/{folder}/{name}Test.kt": render("android_test.j2", **values),
     }
-    if _is_chosen(embedding, "module"):
+    if embedding.options["module"] == "yes":
         found["build.gradle.kts"] = render("android_build.j2", **values)
         found[f"{main}/AndroidManifest.xml"] = render("android_manifest.j2")
-    return {**found, **(_plugin() if _is_chosen(embedding, "plugin") else {})}
+    return {**found, **(_plugin() if embedding.options["plugin"] == "yes" else {})}
 
 
 def notes(embedding: Embedding) -> tuple[str, ...]:
     """See `edgeconv.embed.interface`."""
-    return (
+    said = (
         f"{embedding.symbol}.tflite is the published model with TFLite metadata in it, and so has "
         "a hash of its own",
         'the app\'s build file needs androidResources { noCompress += "tflite" }, or the plugin',
     )
+    if embedding.options["plugin"] == "no":
+        return said
+    return (*said, "gradle-plugin is for all models of a build: include that of one model only")
 
 
 def _plugin() -> dict[str, bytes]:
@@ -111,20 +145,29 @@ def _plugin() -> dict[str, bytes]:
     }
 
 
-def _is_chosen(embedding: Embedding, option: str) -> bool:
-    chosen = embedding.options.get(option, "yes")
-    if chosen not in ("yes", "no"):
-        raise unknown_name(f"value of {option}", chosen, ("yes", "no"))
-    return chosen == "yes"
+def _check_sdk(options: Mapping[str, str]) -> None:
+    """Raise `UsageError` for API levels that LiteRT, or one another, rule out."""
+    litert, lowest, compiled = options["litert"], int(options["minSdk"]), int(options["compileSdk"])
+    needed = next(sdk for start, sdk in _LOWEST_SDK.items() if litert.startswith(start))
+    if lowest < needed:
+        raise UsageError(
+            f"--option minSdk={lowest} is lower than LiteRT {litert} runs on",
+            hint=f"minSdk={needed} or higher; LiteRT 1.x, other than 1.4.0, runs from 21 on",
+        )
+    if compiled < lowest:
+        raise UsageError(
+            f"--option compileSdk={compiled} is lower than minSdk={lowest}",
+            hint=f"compileSdk={max(lowest, int(OPTIONS['compileSdk'].default))}",
+        )
 
 
 def _package(embedding: Embedding) -> str:
     symbol = embedding.symbol.lower()
     default = f"edgeconv.{symbol}_" if symbol in _NO_PACKAGE else f"edgeconv.{symbol}"
-    package = embedding.options.get("package", default)
-    if not _PACKAGE.fullmatch(package) or _NO_PACKAGE & set(package.split(".")):
+    package = embedding.options["package"] or default
+    if reserved := sorted(_NO_PACKAGE & set(package.split("."))):
         raise UsageError(
-            f"package={package} is no package that Kotlin and Android take",
-            hint="two or more words of small letters, digits and _, as in com.example.digits",
+            f"--option package={package}: {reserved[0]!r} is a word of Kotlin or Java",
+            hint="as in package=com.example.digits",
         )
     return package

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeconv.embed.c_files import BYTES_OPTION, c_files, c_values
+from edgeconv.embed.c_files import C_OPTIONS, c_files, c_values
+from edgeconv.embed.interface import Option
 from edgeconv.embed.micro import MICRO_OPTION, micro_files, micro_notes, micro_values, wants_micro
 from edgeconv.embed.rendering import render
 
@@ -14,13 +15,23 @@ if TYPE_CHECKING:
 
     from edgeconv.embed.interface import Embedding
 
-OPTIONS = {**BYTES_OPTION, **MICRO_OPTION}
+_LIBRARY = r"[A-Za-z0-9][A-Za-z0-9 _.-]*[A-Za-z0-9_.-](?: \([<>=^~0-9A-Za-z.&| -]+\))?"
+OPTIONS = {
+    **C_OPTIONS,
+    **MICRO_OPTION,
+    "depends": Option(
+        help="the libraries that it needs, as library.properties has them",
+        pattern=f"(?:{_LIBRARY}(?:, ?{_LIBRARY})*)?",
+        example="Chirale_TensorFLowLite (>=2.0.0), ArduinoBLE",
+    ),
+}
 
 
 def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     """See `edgeconv.embed.interface`."""
     sources = {**c_files(embedding), **micro_files(embedding)}
-    values = c_values(embedding)
+    depends = [one.strip() for one in embedding.options["depends"].split(",") if one]
+    values = {**c_values(embedding), "depends": depends}
     written: dict[str, bytes | Path] = {
         **{f"src/{name}": content for name, content in sources.items()},
         "library.properties": render("arduino_properties.j2", **values),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from edgeconv.embed.c_files import BYTES_OPTION, c_files
+from edgeconv.embed.c_files import C_OPTIONS, c_files
+from edgeconv.embed.interface import yes_or_no
 from edgeconv.embed.litert_files import litert_files
 from edgeconv.embed.micro import micro_files
 from edgeconv.embed.rendering import render
-from edgeconv.errors import unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from edgeconv.embed.interface import Embedding
 
 OPTIONS = {
-    **BYTES_OPTION,
-    "micro": "yes: also the resolver and arena for TensorFlow Lite for Microcontrollers. "
-    "[default: no]",
-    "module": "no: a package for a project's own tree, without MODULE.bazel. [default: yes]",
+    **C_OPTIONS,
+    "micro": yes_or_no(
+        "yes: also the resolver and arena for TensorFlow Lite for Microcontrollers", "no"
+    ),
+    "module": yes_or_no("no: a package for a project's own tree, without MODULE.bazel"),
 }
-_CHOICES = ("yes", "no")
 
 
 def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
@@ -33,7 +33,7 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     sources: dict[str, bytes | Path] = {
         **c_files(embedding),
         **litert_files(embedding),
-        **(micro_files(embedding) if embedding.options.get("micro", "no") != "no" else {}),
+        **micro_files(embedding),
     }
     hashes = {name: _sha256(content) for name, content in sources.items() if name != model}
     hashes[model] = embedding.sha256
@@ -55,10 +55,7 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
 
 
 def _is_module(embedding: Embedding) -> bool:
-    chosen = embedding.options.get("module", "yes")
-    if chosen not in _CHOICES:
-        raise unknown_name("value of module", chosen, _CHOICES)
-    return chosen == "yes"
+    return embedding.options["module"] == "yes"
 
 
 def _sha256(content: bytes | Path) -> str:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeconv.embed.c_files import BYTES_OPTION, c_files
+from edgeconv.embed.c_files import C_OPTIONS, c_files, is_of_self_test
+from edgeconv.embed.interface import Option
 from edgeconv.embed.micro import MICRO_OPTION, micro_files, micro_notes
 
 if TYPE_CHECKING:
@@ -15,12 +16,30 @@ if TYPE_CHECKING:
 
     from edgeconv.embed.interface import Embedding
 
-OPTIONS = {**BYTES_OPTION, **MICRO_OPTION}
+OPTIONS = {
+    **C_OPTIONS,
+    **MICRO_OPTION,
+    "self_test": Option(
+        help="beside: the self-test and its golden vectors among the other files; apart: in the "
+        "folder self_test, for a library of their own, which firmware does not carry; no: without",
+        default="beside",
+        choices=("beside", "apart", "no"),
+    ),
+}
 
 
 def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     """See `edgeconv.embed.interface`."""
-    return {**c_files(embedding), **micro_files(embedding)}
+    written = {**c_files(embedding), **micro_files(embedding)}
+    if embedding.options["self_test"] == "beside":
+        return written
+    found: dict[str, bytes | Path] = {}
+    for name, content in written.items():
+        if not is_of_self_test(name, embedding.symbol):
+            found[name] = content
+        elif embedding.options["self_test"] == "apart":
+            found[f"self_test/{name}"] = content
+    return found
 
 
 def notes(embedding: Embedding) -> tuple[str, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeconv.embed.c_files import BYTES_OPTION, c_files, c_values
+from edgeconv.embed.c_files import C_OPTIONS, c_files, c_values, is_of_self_test
+from edgeconv.embed.interface import Option
 from edgeconv.embed.litert_files import litert_files
 from edgeconv.embed.rendering import render
 
@@ -14,7 +15,14 @@ if TYPE_CHECKING:
 
     from edgeconv.embed.interface import Embedding
 
-OPTIONS = BYTES_OPTION
+OPTIONS = {
+    **C_OPTIONS,
+    "namespace": Option(
+        help="what the names of the targets begin with, NAMESPACE::SYMBOL; without it, the symbol",
+        pattern="(?:[A-Za-z][A-Za-z0-9_]*)?",
+        example="acme",
+    ),
+}
 
 
 def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
@@ -26,9 +34,13 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
         f"{symbol}_model.c": f"{symbol}.tflite",
         f"{symbol}_golden.c": f"{symbol}_golden.bin",
     }
+    sources = sorted(name for name in written if name.endswith(".c"))
     values = {
         **c_values(embedding),
-        "sources": sorted(name for name in written if name.endswith(".c")),
+        "namespace": embedding.options["namespace"] or symbol,
+        "sources": [name for name in sources if not is_of_self_test(name, symbol)],
+        "test_sources": [name for name in sources if is_of_self_test(name, symbol)],
+        "headers": sorted(name for name in written if name.endswith(".h")),
         "blobs": [(source, blob) for source, blob in blobs.items() if blob in written],
     }
     return {**written, **runner, "CMakeLists.txt": render("cmake_lists.j2", **values)}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeconv.embed.app_files import app_values
+from edgeconv.embed.app_files import CLASS_OPTION, app_values
 from edgeconv.embed.c_files import golden_bytes
+from edgeconv.embed.interface import Option
 from edgeconv.embed.rendering import render
-from edgeconv.errors import InputRefused, unknown_name
+from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,11 +17,22 @@ if TYPE_CHECKING:
     from edgeconv.embed.interface import Embedding
 
 OPTIONS = {
-    "runtime": "the product that the package depends on: LiteRT, or TensorFlowLite, which has no "
-    "int8 inputs and outputs. [default: LiteRT]"
+    "class": CLASS_OPTION,
+    "runtime": Option(
+        help="the product that the package depends on: LiteRT, or TensorFlowLite, which has no "
+        "int8 inputs and outputs",
+        default="LiteRT",
+        choices=("LiteRT", "TensorFlowLite"),
+    ),
+    "litert": Option(
+        help="which LiteRT the package depends on: from:VERSION, exact:VERSION, branch:NAME or "
+        "revision:HASH; a package that itself is depended on by version cannot depend on a branch",
+        default="branch:release/2.3.0",
+        pattern=r"(?:from|exact):\d+\.\d+\.\d+(?:-[A-Za-z0-9.]+)?|branch:[A-Za-z0-9][A-Za-z0-9_./-]*"
+        r"|revision:[0-9a-f]{40}",
+        example="from:2.3.0",
+    ),
 }
-_PRODUCTS = ("LiteRT", "TensorFlowLite")
-_LITERT = "2.3.0"
 # The element of the array for each type.
 _TYPES = {
     "float32": "Float",
@@ -43,9 +55,9 @@ _WORDS = """
 _RESERVED = frozenset(_WORDS.split())
 # What the generated code calls by these names.
 _TAKEN = """
-    Accelerator Bundle CompiledModel Data Environment Error Interpreter Layout LiteRT MemoryLayout
-    Options SHA256 Set SignatureRunner String TensorBuffer TensorBufferRequirements TensorFlowLite
-    TensorType URL Value XCTestCase
+    Accelerator Array Bundle CompiledModel Data Environment Error Interpreter Layout LiteRT
+    MemoryLayout Options SHA256 Set SignatureRunner String TensorBuffer TensorBufferRequirements
+    TensorFlowLite TensorType URL UTF8 Value XCTestCase
 """
 
 
@@ -60,7 +72,7 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
         "module": f"{name}Model",
         "SYMBOL": symbol.upper(),
         "product": _product(embedding),
-        "litert": _LITERT,
+        "requirement": embedding.options["litert"].split(":", 1),
         "signature_index": keys.index(embedding.signature.key),
         "on_tensorflow_lite": not _int8_ports(embedding),
     }
@@ -68,6 +80,7 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     return {
         "Package.swift": render("swift_package.j2", **values),
         f"{sources}/{name}.swift": render("swift_model.j2", **values),
+        f"{sources}/{name}Interface.swift": render("swift_interface.j2", **values),
         f"{sources}/{name}Runners.swift": render("swift_runners.j2", **values),
         f"{sources}/Resources/{symbol}.tflite": embedding.model,
         f"{tests}/{name}Tests.swift": render("swift_self_test.j2", **values),
@@ -96,9 +109,7 @@ def _int8_ports(embedding: Embedding) -> list[str]:
 
 
 def _product(embedding: Embedding) -> str:
-    product = embedding.options.get("runtime", _PRODUCTS[0])
-    if product not in _PRODUCTS:
-        raise unknown_name("value of runtime", product, _PRODUCTS)
+    product = embedding.options["runtime"]
     ports = _int8_ports(embedding)
     if product == "TensorFlowLite" and ports:
         raise InputRefused(

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.data.preprocessing import describe
-from edgeconv.embed.accessors import LIMITS, identifiers
+from edgeconv.embed.accessors import LIMITS, identifiers, tensor_types
 from edgeconv.embed.c_files import golden_bytes, golden_layout, normalisation
 from edgeconv.embed.rendering import render
 from edgeconv.errors import UsageError
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from edgeconv.embed.interface import Embedding, Port
+    from edgeconv.embed.interface import Embedding, Option, Port
 
+OPTIONS: Mapping[str, Option] = {}
 # A field of a named tuple cannot begin with an underscore, or be one of its methods.
 # `enumerate` is what the code itself calls.
 _RESERVED = frozenset({*keyword.kwlist, *keyword.softkwlist, "self", "count", "index", "enumerate"})
@@ -52,6 +53,7 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
         "pyproject.toml": render("python_project.j2", **values),
         f"{symbol}/__init__.py": render("python_init.j2", **values),
         f"{symbol}/__main__.py": render("python_main.j2", **values),
+        f"{symbol}/_interface.py": render("python_interface.j2", tensor_types=tensor_types()),
         f"{symbol}/_model.py": render("python_model.j2", **values),
         f"{symbol}/_self_test.py": render("python_self_test.j2", **values),
         f"{symbol}/model.tflite": embedding.model,

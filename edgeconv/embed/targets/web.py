@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from edgeconv.data.preprocessing import describe
-from edgeconv.embed.accessors import LIMITS, identifiers
+from edgeconv.embed.accessors import LIMITS, identifiers, tensor_types
 from edgeconv.embed.c_files import golden_bytes, golden_layout, normalisation
+from edgeconv.embed.interface import Option
 from edgeconv.embed.litert_files import refuse_variables
 from edgeconv.embed.rendering import render
-from edgeconv.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,12 +20,14 @@ if TYPE_CHECKING:
     from edgeconv.embed.interface import Embedding, Port
 
 OPTIONS = {
-    "packages": "where the test page finds @litertjs/core, a path or URL with a slash at its end. "
-    "[default: ./node_modules/]"
+    "packages": Option(
+        help="where the test page finds @litertjs/core, a path or URL with a slash at its end",
+        default="./node_modules/",
+        # What a browser takes as the address of an import map, and cannot mistake for a package.
+        pattern=r"(?:\.{0,2}/|https?://)[!-~]*/|\.{0,2}/",
+        example="../node_modules/",
+    )
 }
-_PACKAGES = "./node_modules/"
-# What a browser takes as the address of an import map, and cannot mistake for a package.
-_ADDRESS = re.compile(r"(?:\.{0,2}/|https?://)[!-~]*/|\.{0,2}/")
 _ARRAYS = {"float32": "Float32Array", "int32": "Int32Array", "uint8": "Uint8Array"}
 
 
@@ -47,6 +48,7 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
         f"{symbol}.tflite": embedding.model,
         f"{symbol}.js": render("web_module.j2", **values),
         f"{symbol}.d.ts": render("web_types.j2", **values),
+        f"{symbol}_interface.js": render("web_interface.j2", tensor_types=tensor_types()),
         f"{symbol}_golden.bin": golden_bytes(embedding),
         f"{symbol}_self_test.js": render("web_self_test.j2", **values),
         f"{symbol}_self_test.d.ts": render("web_self_test_types.j2", **values),
@@ -84,7 +86,7 @@ def _values(embedding: Embedding) -> dict[str, Any]:
         "labels": embedding.labels,
         "labelled": None if labelled is None else outputs[labelled],
         "litertjs": DEFAULT_VERSION,
-        "packages": _packages(embedding.options.get("packages", _PACKAGES)),
+        "packages": embedding.options["packages"],
         "vectors": len(embedding.golden.vectors),
         **golden_layout(inputs, outputs, len(embedding.golden.vectors)),
     }
@@ -104,12 +106,3 @@ def _tensors(ports: tuple[Port, ...], otherwise: str) -> list[dict[str, Any]]:
         }
         for port, name in zip(ports, names, strict=True)
     ]
-
-
-def _packages(given: str) -> str:
-    if not _ADDRESS.fullmatch(given):
-        raise UsageError(
-            f"packages={given} is no address of a directory that a page can take modules from",
-            hint="as in packages=../node_modules/ or packages=https://host/npm/",
-        )
-    return given

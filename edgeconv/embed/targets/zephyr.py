@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeconv.embed.c_files import BYTES_OPTION, c_files, c_values
+from edgeconv.embed.c_files import C_OPTIONS, c_files, c_values, is_of_self_test
+from edgeconv.embed.interface import Option
 from edgeconv.embed.micro import MICRO_OPTION, micro_files, micro_notes, micro_values, wants_micro
 from edgeconv.embed.rendering import render
+from edgeconv.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,16 +16,29 @@ if TYPE_CHECKING:
 
     from edgeconv.embed.interface import Embedding
 
-OPTIONS = {**BYTES_OPTION, **MICRO_OPTION}
+OPTIONS = {
+    **C_OPTIONS,
+    **MICRO_OPTION,
+    "depends": Option(
+        help="what the Kconfig symbol depends on, an expression of Kconfig without CONFIG_",
+        # Symbols, numbers, y, m and n, strings, and what joins these.
+        pattern=r'(?:[A-Z0-9_!&|()=<>ymnx ]|"[A-Za-z0-9_./ -]*")*',
+        example="TENSORFLOW_LITE_MICRO && FPU",
+    ),
+}
 _SAMPLE = "samples/self_test"
 
 
 def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     """See `edgeconv.embed.interface`."""
     sources = {**c_files(embedding), **micro_files(embedding)}
+    _check_parentheses(embedding.options["depends"])
+    in_c = sorted(name for name in sources if name.endswith(".c"))
     values = {
         **c_values(embedding),
-        "sources": sorted(name for name in sources if name.endswith(".c")),
+        "depends": embedding.options["depends"],
+        "sources": [name for name in in_c if not is_of_self_test(name, embedding.symbol)],
+        "test_sources": [name for name in in_c if is_of_self_test(name, embedding.symbol)],
     }
     written: dict[str, bytes | Path] = {
         **{f"src/{name}": content for name, content in sources.items()},
@@ -38,6 +53,19 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
             f"{_SAMPLE}/src/main.cpp": render("zephyr_sample_main.j2", **micro_values(embedding)),
         }
     return written
+
+
+def _check_parentheses(expression: str) -> None:
+    open_ = 0
+    for sign in expression:
+        open_ += (sign == "(") - (sign == ")")
+        if open_ < 0:
+            break
+    if open_:
+        raise UsageError(
+            f"--option depends={expression}: its parentheses do not match",
+            hint=f"as in depends={OPTIONS['depends'].example}",
+        )
 
 
 def notes(embedding: Embedding) -> tuple[str, ...]:
