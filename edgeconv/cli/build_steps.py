@@ -134,6 +134,12 @@ def _step(chosen: Chosen, model: ModelTable, options: dict[str, Any]) -> Step:
     with explained(chosen.config, model, EMBED):
         embedding = chosen.context(model, EMBED, ["--", model.source])
         directory = chosen.directory(model, EMBED) or Path()
+        if embedding.params["remake"]:
+            raise UsageError(
+                "remake of [embed] is for `edgeconv embed`; a build converts in any case",
+                hint='say it to the conversion: io = "int8" and batch = 1 in [convert]',
+                place=chosen.config.origin("model", model.name, EMBED),
+            )
 
     def convert() -> Conversion:
         from edgeconv.cli.convert import convert_of

@@ -13,6 +13,8 @@ from edgeconv.cli.values import PLACE, SOURCE, one_of
 from edgeconv.plugins import EMBED_TARGETS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edgeconv.embed.request import Request
     from edgeconv.nouns import Embedded
 
@@ -87,6 +89,12 @@ class _Embed(Configured):
     is_flag=True,
     help="Refuse what `edgeconv check` never judged. What it rejected is refused in any case.",
 )
+@click.option(
+    "--remake",
+    is_flag=True,
+    help="For microcontrollers: convert the model again first, from its manifest, with a batch of "
+    "1 and integer inputs and outputs, embed that, and say what it saves.",
+)
 @allowance_options(600.0)
 @printing_options
 @click.pass_context
@@ -103,12 +111,18 @@ def command(ctx: click.Context, /, directory: Path, **options: Any) -> None:
     from edgeconv.embed.embedding import perform
     from edgeconv.embed.request import embedded_already, noted
 
-    request = request_of(ctx)
-    if request.check_note and (not options["quiet"] or request.check_note.startswith("warning")):
-        click.echo(request.check_note, err=True)
-    embedded = embedded_already(request)
-    is_new = embedded is None
+    saving = ""
     with progress(quiet=options["quiet"]) as on_progress:
+        request = request_of(ctx)
+        if options["remake"]:
+            ctx.params["artifact"], saving = _remade(request, on_progress)
+            request = request_of(ctx)
+        if request.check_note and (
+            not options["quiet"] or request.check_note.startswith("warning")
+        ):
+            click.echo(request.check_note, err=True)
+        embedded = embedded_already(request)
+        is_new = embedded is None
         embedded = embedded or perform(
             request, allow_code=True, allowance=allowance(options), on_progress=on_progress
         )
@@ -118,6 +132,7 @@ def command(ctx: click.Context, /, directory: Path, **options: Any) -> None:
         echo_json(noted(request, embedded))
     elif not options["quiet"]:
         _show(embedded, directory, is_new=is_new)
+        _show_saving(request, saving)
 
 
 def request_of(ctx: click.Context) -> Request:
@@ -143,6 +158,20 @@ def request_of(ctx: click.Context) -> Request:
     )
 
 
+def _remade(request: Request, on_progress: Callable[[str], None]) -> tuple[Path, str]:
+    """The model to embed instead, and what it saves. Raises an `EdgeconvError`."""
+    from edgeconv.cli.remaking import remake
+    from edgeconv.errors import UsageError
+    from edgeconv.plugins import embed_target
+
+    if "micro" not in embed_target(request.target).OPTIONS:
+        raise UsageError(
+            f"--remake is for microcontrollers, and {request.target} is not for these",
+            hint="convert with --batch 1, or --io int8, yourself",
+        )
+    return remake(request.published, on_progress)
+
+
 def _named_values(texts: tuple[str, ...]) -> dict[str, str]:
     """The target's options. Raises `UsageError` for one without a value, or given twice."""
     from edgeconv.errors import UsageError
@@ -164,6 +193,24 @@ def _write_depfile(request: Request, depfile: Path, result: str) -> None:
 
     target = result or str((request.directory / "edgeconv-embedded.json").absolute())
     publish_bytes(make_rule(target, dependencies(request)), depfile)
+
+
+def _show_saving(request: Request, saving: str) -> None:
+    """What was saved; or the command that saves, where a note of the target says that one does."""
+    from edgeconv.embed.savings import saving_notes
+    from edgeconv.plugins import embed_target
+
+    published = request.published
+    options = embed_target(request.target).OPTIONS
+    is_micro = (
+        "micro" in options and request.options.get("micro", options["micro"].default) == "yes"
+    )
+    if saving:
+        click.echo(f"remade: {saving}")
+    elif is_micro and saving_notes(published.artifact, published.model):
+        from edgeconv.cli.remaking import remake_command
+
+        click.echo(f"next: --remake, or {remake_command(published)}")
 
 
 def _show(embedded: Embedded, directory: Path, *, is_new: bool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edgeconv.embed.c_files import c_values
 from edgeconv.embed.interface import yes_or_no
 from edgeconv.embed.rendering import render
+from edgeconv.embed.savings import saving_notes
 from edgeconv.errors import InputRefused, UnsupportedOperators
 from edgeconv.tflite.arena import arena_bytes
 from edgeconv.tflite.flatbuffer import is_custom, operator_name, parse, text, type_names
@@ -122,7 +123,7 @@ def micro_values(embedding: Embedding) -> dict[str, Any]:
 
 
 def micro_notes(embedding: Embedding) -> tuple[str, ...]:
-    """What the estimate of the arena is worth."""
+    """What the estimate of the arena is worth, and what an open batch and float ends cost."""
     if not wants_micro(embedding):
         return ()
     data = embedding.model.read_bytes()
@@ -130,6 +131,7 @@ def micro_notes(embedding: Embedding) -> tuple[str, ...]:
     return (
         f"tensor arena: {bytes_needed.estimate:,} bytes by estimate, of which the tensors need "
         f"{bytes_needed.tensors:,}; arena_used_bytes() of the interpreter says what it really is",
+        *saving_notes(embedding.artifact, embedding.model),
     )
 
 

@@ -389,6 +389,51 @@ def _cross_compiled(out: Path, place: Path) -> dict[str, int]:
     return sections
 
 
+@pytest.mark.parametrize("form", ["text", "file"])
+def test_the_model_goes_into_the_section_that_was_chosen_and_nothing_else_does(tmp_path, form):
+    if not shutil.which("arm-none-eabi-gcc"):
+        pytest.skip("needs arm-none-eabi-gcc: Debian's packages gcc-arm-none-eabi and its newlib")
+    file, out = int8_tiny(tmp_path / "m"), tmp_path / "out"
+    options = {"bytes": form, "section": ".model_flash", "self_test": "apart"}
+    embed(file, "c", out, symbol="net", options=options)
+    flags = ["-mcpu=cortex-m4", "-mthumb", "-Os", f"-I{out}", "-c"]
+    sources = [str(path) for path in sorted(out.glob("*.c"))]
+    command = ["arm-none-eabi-gcc", "-std=c11", *WARNINGS, *flags, *sources]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    sizes: dict[str, int] = {}
+    for compiled_file in sorted(tmp_path.glob("*.o")):
+        listed = subprocess.run(
+            ["arm-none-eabi-size", "-A", compiled_file], capture_output=True, text=True, check=True
+        ).stdout
+        for name, size in re.findall(r"^(\.\S+)\s+(\d+)\s", listed, re.M):
+            sizes[name] = sizes.get(name, 0) + int(size)
+    assert sizes[".model_flash"] == file.stat().st_size
+    # The golden vectors are in the folder of the self-test, which was not compiled.
+    assert not list(tmp_path.glob("*golden*.o"))
+
+
+def test_firmware_without_the_self_test_compiles_and_with_it_apart_passes(tmp_path):
+    file, out = int8_tiny(tmp_path / "m"), tmp_path / "out"
+    embed(file, "c", out, symbol="net", vectors=3, options={"self_test": "apart"})
+    main = MAIN.format(s="net", S="NET")
+    (tmp_path / "main.c").write_text(main)
+    sources = [
+        *map(str, sorted(out.glob("*.c"))),
+        *map(str, sorted((out / "self_test").glob("*.c"))),
+    ]
+    command = ["gcc", "-std=c11", *WARNINGS, f"-I{out}", f"-I{out / 'self_test'}"]
+    program = tmp_path / "program"
+    subprocess.run([*command, str(tmp_path / "main.c"), *sources, "-o", program], check=True)
+    assert said(program, 0)[1] == [0, 0, 3]
+    micro = '#include "net_micro.h"\nint main() { return NET_OPERATOR_COUNT - 1; }\n'
+    (tmp_path / "main.cpp").write_text(micro)
+    command = ["g++", "-std=c++11", *WARNINGS, f"-I{out}", str(tmp_path / "main.cpp")]
+    subprocess.run([*command, "-o", tmp_path / "plain"], check=True)
+    subprocess.run([tmp_path / "plain"], check=True)
+    (tmp_path / "main.cpp").write_text(micro.replace("net_micro.h", "net_self_test_micro.h"))
+    subprocess.run([*command, f"-I{out / 'self_test'}", "-c", "-o", tmp_path / "o"], check=True)
+
+
 STAND_IN = """
 #include "net_micro.h"
 #include <stdio.h>

@@ -6,6 +6,7 @@ The same files go to Kotlin in test_embed_kotlin.py and to JavaScript in test_em
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -186,3 +187,60 @@ def test_the_hash_in_c_is_sha256(tmp_path, embedded):
     lines = subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()
     data = bytes(size % 256 for size in range(300))
     assert lines == [hashlib.sha256(data[:size]).hexdigest() for size in range(301)]
+
+
+# For a Cortex-M4 without any system: what is said goes where the third argument points to.
+FIRMWARE = r"""
+#include "net_interface.h"
+#include <string.h>
+static void add(void *context, const char *difference) {
+    char *said = (char *)context;
+    strcat(said, *said != 0 ? "; " : "");
+    strcat(said, difference);
+}
+void told(const void *file, size_t size, char *said);
+void told(const void *file, size_t size, char *said) {
+    *said = 0;
+    net_differences(file, size, add, said);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has unicorn, an emulator of Cortex-M."""
+    if not shutil.which("arm-none-eabi-gcc"):
+        pytest.skip("needs arm-none-eabi-gcc: Debian's packages gcc-arm-none-eabi and its newlib")
+    place = tmp_path_factory.mktemp("emulator")
+    subprocess.run([sys.executable, "-m", "venv", place], check=True)
+    pip = [place / "bin" / "python", "-m", "pip", "install", "-q", "--only-binary", ":all:"]
+    done = subprocess.run([*pip, "unicorn==2.1.4"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"unicorn cannot be installed here: {done.stderr[-200:]}")
+    return place / "bin" / "python"
+
+
+def test_a_cortex_m_says_what_differs_and_reads_nothing_beside_the_file(
+    tmp_path, embedded, emulator
+):
+    (tmp_path / "main.c").write_text(FIRMWARE)
+    out = embedded / "any"
+    flags = ["-mcpu=cortex-m4", "-mthumb", "-Os", "-std=c11", *WARNINGS, f"-I{out}"]
+    link = ["-nostartfiles", "--specs=nano.specs", "-Wl,-etold,--no-warnings"]
+    sources = [str(out / f"net{part}.c") for part in ("", "_interface", "_model")]
+    program = tmp_path / "program.elf"
+    command = ["arm-none-eabi-gcc", *flags, *link, str(tmp_path / "main.c"), *sources]
+    subprocess.run([*command, "-o", program], check=True)
+    files = [content for content, _ in cases().values()]
+    (tmp_path / "files").write_bytes(stream([*files, *broken()]))
+    script = Path(__file__).parent.parent / "cortex_m.py"
+    done = subprocess.run(
+        [emulator, script, program, tmp_path / "files"], capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    said = [one.split("; ") if one else [] for one in json.loads(done.stdout)]
+    assert dict(zip(cases(), said, strict=False)) == {
+        name: wanted for name, (_, wanted) in cases().items()
+    }
+    in_python = map(verdict, python_says(embedded / "python", broken()))
+    assert list(map(verdict, said[len(files) :])) == list(in_python)

@@ -248,7 +248,7 @@ def test_a_model_that_came_later_runs_in_the_place_of_the_embedded_one(tmp_path,
         { model: file, update: true },
         { model: file.subarray(0, 300), update: true },
       ];
-      for (const options of wrong) await it.load(options).catch((error) => said.push(error.message));
+      for (const one of wrong) await it.load(one).catch((error) => said.push(error.message));
       return said;
     """
     said = browse(directory, "app.html", APP.format(code=code % hashlib.sha256(better).hexdigest()))

@@ -1,0 +1,137 @@
+"""A published model converted again without what costs a microcontroller: `embed --remake`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgeconv.cli import command_named
+from edgeconv.data.preprocessing import describe
+from edgeconv.embed.micro import arena
+from edgeconv.embed.savings import options_that_save
+from edgeconv.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.nouns import CALIBRATED
+from edgeconv.quantize.recipes import MIN_SNR_DB
+from edgeconv.tflite.flatbuffer import operator_name, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edgeconv.embed.published import Published
+    from edgeconv.nouns import Artifact, Recipe
+
+_FOLDER = "remade"
+
+
+class _Cost(NamedTuple):
+    """What a model takes: operators, different ones for the resolver, and bytes."""
+
+    operators: int
+    kinds: int
+    arena_bytes: int
+    file_bytes: int
+
+
+def remake_command(published: Published) -> str:
+    """The command that does what `remake` does, to be typed."""
+    return shlex.join(["edgeconv", "convert", *_words(published)])
+
+
+def remake(published: Published, on_progress: Callable[[str], None]) -> tuple[Path, str]:
+    """Convert the model so, from the source and samples of its manifest.
+
+    Returns the .tflite, in a folder beside the published one, and what it saves, measured; the
+    published one itself, and "", where there is nothing to save. Raises `InputRefused` where the
+    source is not at hand, or is another than when the model was converted, `UsageError` for a model
+    of quantization-aware training, and `ToolFailed` where the conversion fails.
+    """
+    from edgeconv.cli.convert import convert_of
+    from edgeconv.embed.published import find_published
+
+    artifact = published.artifact
+    if not options_that_save(artifact):
+        return published.model, ""
+    if artifact.recipe.name not in ("float32", *CALIBRATED):
+        raise UsageError(
+            f"--remake: {artifact.file} cannot be made again from its manifest alone: its recipe "
+            f"is {artifact.recipe.name}",
+            hint=f"convert it with {' '.join(options_that_save(artifact))} yourself",
+        )
+    if not Path(artifact.source_path).exists():
+        raise InputRefused(
+            f"--remake: {artifact.source_path}, which {artifact.file} was made of, is not here",
+            hint="run it where the model was converted, or type the command with your paths: "
+            + remake_command(published),
+        )
+    context = command_named("convert").make_context("convert", [*_words(published)], default_map={})
+    conversion = convert_of(context, on_progress)
+    for failure in conversion.failures:
+        raise ToolFailed(f"--remake: {failure.message}")
+    made = find_published(Path(conversion.directory) / conversion.artifacts[0].file)
+    _refuse_other(artifact, made.artifact)
+    return made.model, _saved(_cost_of(published), _cost_of(made))
+
+
+def _cost_of(published: Published) -> _Cost:
+    """What the model takes of a microcontroller; the arena by estimate."""
+    data = published.model.read_bytes()
+    model = parse(data, where=str(published.model))
+    names = [operator_name(model, o) for graph in model.subgraphs for o in graph.operators]
+    return _Cost(len(names), len(set(names)), arena(data, model).estimate, len(data))
+
+
+def _saved(before: _Cost, after: _Cost) -> str:
+    """The measured difference between a model and what was made of it."""
+    return (
+        f"{before.operators} operators became {after.operators}, "
+        f"{before.kinds} in the resolver became {after.kinds}, "
+        f"{before.file_bytes:,} bytes of model became {after.file_bytes:,}, and "
+        f"{before.arena_bytes:,} bytes of arena, by estimate, became {after.arena_bytes:,}"
+    )
+
+
+def _refuse_other(before: Artifact, after: Artifact) -> None:
+    """Raise `InputRefused` where the model or its samples changed since."""
+    samples = [[record.sha256 for record in one.calibration] for one in (before, after)]
+    if before.source_sha256 != after.source_sha256 or samples[0] != samples[1]:
+        what = "calibration samples" if samples[0] != samples[1] else before.source_path
+        raise InputRefused(
+            f"--remake: {what} changed since {before.file} was converted",
+            hint="convert it again first, so that what is embedded is what was measured",
+        )
+
+
+def _words(published: Published) -> list[str]:
+    """The arguments of `convert` that make the model so."""
+    artifact = published.artifact
+    several = len(artifact.signatures) > 1
+    words = [artifact.source_path, *_recipe_words(artifact.recipe)]
+    words += options_that_save(artifact)
+    for record in artifact.calibration:
+        source = f"{record.signature}={record.source}" if several else record.source
+        words += ["--calibration", source]
+    if several:
+        words += [word for one in artifact.signatures for word in ("--signature", one.key)]
+    if artifact.preprocessing:
+        words += ["--preprocess", describe(artifact.preprocessing)]
+    if artifact.target:
+        words += ["--target-runtime", artifact.target.runtime]
+    return [*words, "-o", str(published.model.parent / _FOLDER)]
+
+
+def _recipe_words(recipe: Recipe) -> list[str]:
+    words = ["--to", recipe.name]
+    if recipe.engine != "auto":
+        words += ["--engine", recipe.engine]
+    if recipe.name in CALIBRATED and recipe.calibration_range != "minmax":
+        words += ["--calibration-range", recipe.calibration_range]
+    if recipe.allow_float:
+        words += ["--allow-float", ",".join(recipe.allow_float)]
+    if recipe.min_snr_db != MIN_SNR_DB[recipe.name]:
+        words += ["--min-snr-db", str(recipe.min_snr_db)]
+    if recipe.methods:
+        words += ["--methods", ",".join(recipe.methods)]
+    for rule in recipe.layers:
+        words += ["--layer", f"{rule.pattern}={rule.precision}"]
+    return words

@@ -1,0 +1,135 @@
+"""What an open batch and float ends cost on a microcontroller, and the command that saves it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from embed_models import int8_tiny, published
+from open_batch import open_batch_model
+
+from edgeconv.cli import cli
+from edgeconv.cli.remaking import remake_command
+from edgeconv.embed.embedding import embed
+from edgeconv.embed.published import find_published
+from edgeconv.nouns import CalibrationRecord, Preprocessing, Recipe
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAMPLES = CalibrationRecord(
+    signature="serving_default", source="cal data.npz", samples=8, sha256="", range="minmax"
+)
+
+
+def with_float_ends(directory: Path, recipe: str = "int8", **changes: object) -> Path:
+    """A model of 7 operators, of which 3 are for its open batch, and 2 for its float ends."""
+    content = open_batch_model(quantized=True)
+    changes = {"calibration": (SAMPLES,), "preprocessing": {"": Preprocessing(scale=0.5)}} | changes
+    return published(directory, content, recipe=recipe, **changes)
+
+
+def notes(file: Path, place: Path, target: str = "c") -> list[str]:
+    said = embed(file, target, place).notes
+    return [note for note in said if "operators are" in note]
+
+
+@pytest.mark.parametrize("target", ["c", "arduino", "zephyr"])
+def test_the_operators_that_would_go_are_named(tmp_path, target):
+    assert notes(with_float_ends(tmp_path / "m"), tmp_path / "out", target) == [
+        "5 of the 7 operators are DEQUANTIZE, QUANTIZE for the float ends and PACK, SHAPE, "
+        "STRIDED_SLICE for the open batch; --io int8 --batch 1 does without, and --remake "
+        "converts it so"
+    ]
+
+
+def test_a_float_model_has_only_its_batch_to_lose(tmp_path):
+    file = published(tmp_path / "m", open_batch_model(), recipe="float32")
+    assert notes(file, tmp_path / "out") == [
+        "3 of the 5 operators are PACK, SHAPE, STRIDED_SLICE for the open batch; --batch 1 does "
+        "without, and --remake converts it so"
+    ]
+
+
+def test_a_model_made_of_a_tflite_keeps_its_batch_and_says_why(tmp_path):
+    file = with_float_ends(tmp_path / "m", source_kind="tflite")
+    (said,) = notes(file, tmp_path / "out")
+    assert "--batch 1 needs the model that the .tflite came from" in said
+    assert said.endswith("--io int8 does without, and --remake converts it so")
+
+
+def test_a_model_that_has_neither_costs_nothing(tmp_path):
+    ends = Recipe(name="int8", input_type="int8", output_type="int8")
+    file = int8_tiny(tmp_path / "m")
+    manifest = find_published(file).artifact
+    file.with_suffix(".json").write_bytes(
+        msgspec.json.encode(msgspec.structs.replace(manifest, recipe=ends))
+    )
+    words = ["embed", str(file), "--target", "c", "-o", str(tmp_path / "out"), "--remake"]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, done.output
+    assert "operators are" not in done.output
+    assert "next:" not in done.output
+
+
+def test_the_command_says_all_that_the_manifest_knows(tmp_path):
+    recipe = Recipe(name="int8", calibration_range="mse", methods=("rounding",), min_snr_db=12.0)
+    file = with_float_ends(tmp_path / "m")
+    command = remake_command(find_published(file))
+    source = tmp_path / "m" / "source.keras"
+    assert re.sub(r"--min-snr-db \S+ ", "", command) == (
+        f"edgeconv convert {source} --to int8 --io int8 --batch 1 "
+        f"--calibration 'cal data.npz' --preprocess scale=0.5 -o {tmp_path / 'm' / 'remade'}"
+    )
+    chosen = with_float_ends(tmp_path / "n")
+    known = find_published(chosen).artifact
+    chosen.with_suffix(".json").write_bytes(
+        msgspec.json.encode(msgspec.structs.replace(known, recipe=recipe))
+    )
+    command = remake_command(find_published(chosen))
+    assert "--calibration-range mse --min-snr-db 12.0 --methods rounding" in command
+
+
+def test_the_command_is_offered_on_the_terminal_and_is_in_no_file(tmp_path):
+    file = with_float_ends(tmp_path / "m")
+    out = tmp_path / "out"
+    done = CliRunner().invoke(cli, ["embed", str(file), "--target", "c", "-o", str(out)])
+    assert "next: --remake, or edgeconv convert " in done.output
+    assert "remade" not in (out / "edgeconv-embedded.json").read_text()
+    python = ["embed", str(file), "--target", "python", "-o", str(tmp_path / "python")]
+    assert "next:" not in CliRunner().invoke(cli, python).output
+
+
+@pytest.mark.parametrize(
+    ("changes", "target", "code", "said"),
+    [
+        ({}, "c", 3, "source.keras, which tiny.int8.tflite was made of, is not here"),
+        ({}, "python", 2, "--remake is for microcontrollers"),
+        ({"recipe": "dynamic"}, "c", 2, "its recipe is dynamic"),
+    ],
+)
+def test_what_cannot_be_made_again_is_refused(tmp_path, capsys, changes, target, code, said):
+    from edgeconv.cli import run
+
+    file = with_float_ends(tmp_path / "m", **changes)
+    words = ["embed", str(file), "--target", target, "-o", str(tmp_path / "out"), "--remake"]
+    assert run(words) == code
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_build_does_not_take_it(tmp_path, capsys, monkeypatch):
+    from edgeconv.cli import run
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "edgeconv.toml").write_text(
+        '[model.m]\nsource = "m.keras"\n[model.m.embed]\ntarget = "c"\nout = "fw"\nremake = true\n'
+        '[convert]\nto = "int8"\ncalibration = "cal.npz"\n'
+    )
+    assert run(["build"]) == 2
+    said = capsys.readouterr().err
+    assert "remake of [embed] is for `edgeconv embed`" in said
+    assert 'io = "int8" and batch = 1 in [convert]' in said
