@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import struct
 import sys
+from pathlib import Path
 
 from unicorn import UC_ARCH_ARM, UC_MODE_MCLASS, UC_MODE_THUMB, Uc
 from unicorn.arm_const import (
@@ -66,5 +67,4 @@ def answers(program: bytes, stream: bytes) -> list[str]:
 
 
 if __name__ == "__main__":
-    with open(sys.argv[1], "rb") as file, open(sys.argv[2], "rb") as files:
-        print(json.dumps(answers(file.read(), files.read())))
+    print(json.dumps(answers(*(Path(name).read_bytes() for name in sys.argv[1:]))))
