@@ -76,7 +76,7 @@ def no_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_was_built_is_said_once_and_then_nothing(project, build, monkeypatch):
     code, said, errors = build()
-    assert (code, said) == (0, f"built net for c in {project}/app/model: 7 files\n")
+    assert (code, said) == (0, f"built net for c in {project}/app/model: 9 files\n")
     assert errors.startswith("edgeconv.toml:1: note: net: ")
     assert errors.endswith("net.int8.tflite was never checked, or was made anew since: " + NEXT)
     assert (project / RECORD).is_file()
@@ -122,7 +122,7 @@ def test_an_option_that_changed_is_noticed_and_one_of_another_model_is_not(
     write(CONFIG + 'symbol = "second"\n')
     build()
     names = {path.name for path in (project / "app" / "model").glob("*.h")}
-    assert names == {"second.h", "second_micro.h", "second_self_test.h"}
+    assert names == {"second.h", "second_interface.h", "second_micro.h", "second_self_test.h"}
     no_conversion(monkeypatch)
     write(CONFIG + 'symbol = "second"\n# comment\n[model.other]\nsource = "none.tflite"\n')
     assert build() == (0, "", "")
@@ -229,7 +229,10 @@ def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(project, build, mon
 
 
 def test_outputs_are_listed_also_where_nothing_was_to_do(project, build):
-    names = "net.c net.h net_golden.c net_micro.h net_model.c net_self_test.c net_self_test.h"
+    names = (
+        "net.c net.h net_golden.c net_interface.c net_interface.h net_micro.h net_model.c "
+        "net_self_test.c net_self_test.h"
+    )
     expected = [str(project / RECORD), *(f"{project}/app/model/{one}" for one in names.split())]
     for _ in range(2):
         code, said, _ = build("--list-outputs")
