@@ -93,7 +93,7 @@ def test_a_float_model_shows_no_scale_columns_and_its_float_operators(tmp_path):
     file = tmp_path / "tiny.tflite"
     file.write_bytes(packed(float_model()))
     lines = lines_of(file)
-    assert "computes on float   FULLY_CONNECTED" in lines
+    assert "computes on float  FULLY_CONNECTED" in lines
     assert not any("scale" in line for line in lines)
     assert "signature (none in the file: the first graph's ends)" in lines
 
@@ -109,8 +109,8 @@ def test_the_oldest_runtime_is_shown_with_what_sets_it_and_what_is_unknown(tmp_p
     file.write_bytes(packed(graph.model([x], [z])))
     lines = lines_of(file)
     said = "TensorFlow Lite 2.1.0 (RELU version 2 by its tensors, 1 in the file)"
-    place = lines.index(f"oldest runtime      {said}")
-    assert lines[place + 1] == "                    not known for Own\\x07 version 2"
+    place = lines.index(f"oldest runtime     {said}")
+    assert lines[place + 1] == "                   not known for Own\\x07 version 2"
 
 
 def test_the_oldest_runtime_is_known_of_a_tflite_only(tmp_path):

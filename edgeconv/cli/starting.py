@@ -11,7 +11,6 @@ from edgeconv.config.limits import IN_WORDS
 from edgeconv.config.toml_text import toml_key, toml_value
 from edgeconv.nouns import Inspection, Signature
 from edgeconv.report.units import plain
-from edgeconv.source import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -209,7 +208,7 @@ def _optional(key: str, value: str, example: str) -> str:
 
 
 def _tensor(tensor: TensorSpec) -> str:
-    return f"{plain(tensor.name)}: {plain(tensor.dtype)} {shape_text(tensor)}"
+    return f"{plain(tensor.name)}: {plain(tensor.dtype)} {tensor.shape_text}"
 
 
 def _shape(tensor: TensorSpec) -> str:

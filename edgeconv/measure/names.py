@@ -104,4 +104,4 @@ def _renamed(own: Signature, wanted: Signature) -> tuple[TensorSpec, ...]:
 
 
 def _listed(inputs: Sequence[TensorSpec]) -> str:
-    return ", ".join(f"{one.name!r} {one.dtype} {source.shape_text(one)}" for one in inputs)
+    return ", ".join(f"{one.name!r} {one.dtype} {one.shape_text}" for one in inputs)

@@ -43,6 +43,13 @@ class TensorSpec(Noun, kw_only=True, frozen=True):
     scale: tuple[float, ...] = ()
     zero_point: tuple[int, ...] = ()
 
+    @property
+    def shape_text(self) -> str:
+        """The shape as people read it: "[?, 224, 224, 3]", or "unknown"."""
+        if not self.rank_known:
+            return "unknown"
+        return "[" + ", ".join("?" if size < 0 else str(size) for size in self.shape) + "]"
+
 
 class Signature(Noun, kw_only=True, frozen=True):
     """A callable entry of a model: its key, and its inputs and outputs by name."""
@@ -145,7 +152,7 @@ class TargetRuntime(Noun, kw_only=True, frozen=True):
     version: str = ""
 
 
-class Inspection(Noun, kw_only=True, frozen=True):
+class Inspection(Result, kw_only=True, frozen=True):
     """What is in a model file, read without running it.
 
     `operators` are those of the graph; for a Keras file they are its layers by class. `declared`

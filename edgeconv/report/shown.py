@@ -11,6 +11,7 @@ from edgeconv.nouns import (
     Debugged,
     Diagnosis,
     Difference,
+    Inspection,
     Report,
     TrainingRecord,
     Tuning,
@@ -19,6 +20,7 @@ from edgeconv.nouns import (
 from edgeconv.report.changes import difference_page
 from edgeconv.report.debugged import debugged_page
 from edgeconv.report.diagnosis import diagnosis_page
+from edgeconv.report.inspected import inspection_page
 from edgeconv.report.layout import to_html, to_text
 from edgeconv.report.text import conversion_page, report_page, training_page, verdict_page
 from edgeconv.report.tuning import tuning_page
@@ -33,6 +35,7 @@ _PAGES: dict[type, Callable[[Any], Any]] = {
     Debugged: debugged_page,
     Diagnosis: diagnosis_page,
     Difference: difference_page,
+    Inspection: inspection_page,
     Report: report_page,
     TrainingRecord: training_page,
     Tuning: tuning_page,

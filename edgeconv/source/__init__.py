@@ -11,7 +11,7 @@ from edgeconv.source.loading import (
 )
 from edgeconv.source.opening import opening_key
 from edgeconv.source.ready_made import ready_made
-from edgeconv.source.signatures import chosen_signature, distinct_signatures, shape_text
+from edgeconv.source.signatures import chosen_signature, distinct_signatures
 
 __all__ = [
     "chosen_signature",
@@ -25,5 +25,4 @@ __all__ = [
     "ready_made",
     "refuse_quantized",
     "served",
-    "shape_text",
 ]

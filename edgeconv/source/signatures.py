@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Signature, SourceModel, TensorSpec
+    from edgeconv.nouns import Signature, SourceModel
 
 # The key that a .tflite without signatures gets once it needs one.
 _DEFAULT_KEY = "serving_default"
@@ -54,13 +54,6 @@ def distinct_signatures(model: SourceModel) -> tuple[Signature, ...]:
     return model.signatures
 
 
-def shape_text(tensor: TensorSpec) -> str:
-    """A tensor's shape as people read it: "[?, 224, 224, 3]", or "unknown"."""
-    if not tensor.rank_known:
-        return "unknown"
-    return "[" + ", ".join("?" if size < 0 else str(size) for size in tensor.shape) + "]"
-
-
 def _by_key(model: SourceModel, key: str | None) -> Signature:
     signatures = {signature.key: signature for signature in model.signatures}
     if not signatures:
@@ -90,5 +83,5 @@ def _are_keras_twins(signatures: dict[str, Signature]) -> bool:
 
 
 def _described(signature: Signature) -> str:
-    inputs = (f"{t.name}: {t.dtype} {shape_text(t)}" for t in signature.inputs)
+    inputs = (f"{t.name}: {t.dtype} {t.shape_text}" for t in signature.inputs)
     return f"{signature.key}({', '.join(inputs)})"

@@ -243,10 +243,8 @@ def _shapes_of_samples(parts: Sequence[Part]) -> dict[str, tuple[int, ...]]:
 
 def dynamic_notes(signatures: tuple[Signature, ...]) -> tuple[str, ...]:
     """What is to be said of dimensions that stay dynamic within a sample."""
-    from edgeconv.source import shape_text
-
     return tuple(
-        f"input {spec.name!r} keeps its dynamic shape {shape_text(spec)}: the runtime allocates "
+        f"input {spec.name!r} keeps its dynamic shape {spec.shape_text}: the runtime allocates "
         "anew when the size changes"
         for signature in signatures
         for spec in signature.inputs
