@@ -200,5 +200,5 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_started(tm
 
 def test_a_name_too_long_for_a_directory_is_refused(tmp_path):
     with pytest.raises(OutputRefused, match="too long"):
-        baseline.train("m" * 300, str(tmp_path))
+        baseline.train("digits_cnn", str(tmp_path / ("m" * 300)))
     assert not list(tmp_path.iterdir())

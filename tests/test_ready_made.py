@@ -185,7 +185,8 @@ def test_check_judges_the_file_itself_by_the_limits_of_what_it_looks_like(projec
         ("net", "max-size-bytes"),
         ("net", "max-accuracy-drop"),
     }
-    assert sorted(path.name for path in project.iterdir()) == sorted([*before, "edgeconv.toml"])
+    after = sorted(path.name for path in project.iterdir())
+    assert after == sorted([*before, "edgeconv.toml", "net.verdict.json"])
     assert check(project, 100).returncode == 1
 
 

@@ -15,7 +15,7 @@ from edgeconv.cli.convert import convert_of
 from edgeconv.data import open_samples, parse_preprocessing
 from edgeconv.data.load import Source
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import LayerRule, Loss, SourceModel, TensorSpec, TuningTrial
+from edgeconv.nouns import LayerRule, Loss, Opening, SourceModel, TensorSpec, TuningTrial
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.tuning.advice import advice, can_be_trained
 from edgeconv.tuning.asked import Limits, Wanted, refuse, uniform
@@ -169,7 +169,7 @@ def test_the_recipe_file_says_the_same_recipe(tmp_path_factory, names, to):
     (recipe,) = make_recipes(
         [to], engine="litert", methods=["rounding"], layers=layers, allow_float=["*"], **ranges
     )
-    text = recipe_text(recipe, Wanted(max_drop=0.01, batch=1), "c.npz", "scale=1/255")
+    text = recipe_text(recipe, Wanted(max_drop=0.01, batch=1), Opening(), "c.npz", "scale=1/255")
     file = tmp_path_factory.mktemp("recipe") / "m.recipe.toml"
     file.write_text(text, encoding="utf-8")
     context = context_of(read_config(file), "convert", ["model.tflite"])

@@ -162,7 +162,10 @@ def test_the_action_fails_where_a_limit_is_broken_and_annotates_it(
     job = Job(project, temporary, package="none", arguments="--model tiny --quiet")
     assert job.runs() == 1
     assert job.outputs()["verdict"] == "fail"
-    assert re.search(r"^::error file=edgeconv\.toml,line=1,title=tiny::", job.log, re.MULTILINE)
+    found = re.search(r"^::error file=edgeconv\.toml,line=(\d+),title=", job.log, re.MULTILINE)
+    assert found is not None, job.log
+    limit = (project / "edgeconv.toml").read_text(encoding="utf-8").splitlines()[int(found[1]) - 1]
+    assert limit.startswith("max-size-bytes")
     assert "❌ edgeconv check" in job.summary.read_text(encoding="utf-8")
 
 

@@ -58,7 +58,7 @@ def rows(text: str) -> dict[str, list[str]]:
 
 def test_the_table_has_one_row_an_artifact(first: Done, place: Path) -> None:
     table = rows(first.stdout)
-    assert table.keys() == {"recipe", "float32", "dynamic", "int8", "3"}
+    assert {"recipe", "float32", "dynamic", "int8", "3"} <= table.keys()
     assert table["int8"][1] == "legacy.int8.tflite"
     assert {"litert", "new", "float32"} <= set(table["int8"])
     assert first.stdout.splitlines()[-1] == f"3 files in {place / 'out'}"

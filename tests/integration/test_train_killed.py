@@ -287,7 +287,7 @@ def test_an_interrupted_command_leaves_no_process(number, checkpoints, small, tm
         command.wait_until(lambda: checkpoint(tmp_path) >= checkpoints)
         command.process.send_signal(number)
         assert command.wait() == 130
-        assert command.printed.endswith("from its last checkpoint\ninterrupted\n")
+        assert command.printed.endswith("from its last checkpoint\n\ninterrupted\n")
 
 
 @pytest.mark.slow
