@@ -136,6 +136,12 @@ def test_samples_without_values_are_refused(saved: Any) -> None:
         load_samples(saved(image=np.zeros((3, 0), np.float32)), (spec,))
 
 
+def test_a_lone_array_of_another_name_is_offered_for_the_lone_input(saved: Any) -> None:
+    with pytest.raises(InputRefused, match="'image' has no array") as error:
+        load_samples(saved(x_train=X), (IMAGE,))
+    assert "?image=x_train'" in error.value.hint
+
+
 def test_a_wrong_dtype_is_never_cast(saved: Any) -> None:
     with pytest.raises(InputRefused, match="is float64, the model takes float32") as error:
         load_samples(saved(image=X.astype(np.float64)), (IMAGE,))

@@ -284,6 +284,8 @@ def _mismatch(source: str, missing: list[str], extra: list[str], names: list[str
 def _likely_array(name: str, missing: list[str], extra: list[str]) -> str:
     if name not in missing:
         return name
+    if len(missing) == len(extra) == 1:
+        return extra[0]
     close = get_close_matches(name, extra, n=1)
     return close[0] if close else "ARRAY"
 
