@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from edgeconv.measure.doctoring.doctor import doctor
     from edgeconv.measure.insides.debug import debug
     from edgeconv.pipeline import convert, qat
+    from edgeconv.scanning import scan
     from edgeconv.source import inspect_model, load
     from edgeconv.training.baseline import train
     from edgeconv.tuning.flow import tune
@@ -31,6 +32,7 @@ __all__ = [
     "inspect_model",
     "load",
     "qat",
+    "scan",
     "train",
     "tune",
 ]
@@ -45,6 +47,7 @@ _VERBS = {
     "inspect_model": "edgeconv.source",
     "load": "edgeconv.source",
     "qat": "edgeconv.pipeline",
+    "scan": "edgeconv.scanning",
     "train": "edgeconv.training.baseline",
     "tune": "edgeconv.tuning.flow",
 }

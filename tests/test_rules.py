@@ -47,6 +47,7 @@ LAYERS = (
     ("stages",),
     ("plan",),
     ("training", "trackers"),
+    ("scanning",),
     ("source", "tf", "quantize", "report", "runtimes", "config"),
     ("tflite", "data", "models"),
     ("tasks",),

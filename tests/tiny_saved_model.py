@@ -52,11 +52,15 @@ def meta_graph(
     function_operators: tuple[str, ...] = (),
 ) -> bytes:
     info = b"".join(block(4, tag) for tag in tags) + block(5, "2.21.0")
-    nodes = b"".join(block(1, block(1, "n") + block(2, op)) for op in operators)
-    function = b"".join(block(3, block(1, "n") + block(2, op)) for op in function_operators)
-    graph = nodes + block(2, block(1, function))
+    nodes = b"".join(block(1, named(n, op)) for n, op in enumerate(operators))
+    function = b"".join(block(3, named(n, op)) for n, op in enumerate(function_operators))
+    graph = nodes + block(2, block(1, block(1, block(1, "function")) + function))
     signed = b"".join(entry(5, key, value) for key, value in signatures.items())
     return block(1, info) + block(2, graph) + signed
+
+
+def named(number: int, op: str) -> bytes:
+    return block(1, f"n{number}") + block(2, op)
 
 
 def write_saved_model(directory: Path, *meta_graphs: bytes) -> Path:

@@ -103,6 +103,7 @@ from edgeconv.nouns.samples import (
     DataIdentity,
     Preprocessing,
 )
+from edgeconv.nouns.scanning import Scan, ScanFinding
 from edgeconv.nouns.sensitivity import Debugged, DebuggedLayer, Remedy, Sensitivity
 from edgeconv.nouns.training import (
     CONNECTED,
@@ -219,6 +220,8 @@ __all__ = [
     "RuntimeLimit",
     "RuntimeNeed",
     "STRATEGY_NAMES",
+    "Scan",
+    "ScanFinding",
     "Severity",
     "Sensitivity",
     "Signature",

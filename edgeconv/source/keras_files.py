@@ -30,7 +30,7 @@ _WEIGHTS = "model.weights.h5"
 _MAX_CONFIG_BYTES = 2**27
 _ALLOWANCE = Allowance(timeout_s=10.0)
 # All that zipfile raises on a damaged, encrypted or oddly compressed member.
-_ZIP_ERRORS = (
+ZIP_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
     EOFError,
@@ -40,7 +40,7 @@ _ZIP_ERRORS = (
     ValueError,
 )
 # All that h5py raised on damaged files, found by mutating one.
-_HDF5_ERRORS = (KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+HDF5_ERRORS = (KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 # A Lambda layer's function is stored as Python bytecode, and loading the file runs it.
 _CODE_LAYER = "Lambda"
 
@@ -83,18 +83,18 @@ def read_keras(path: Path, *, count: bool = False) -> Content:
             names = archive.namelist()
             config = _member(archive, "config.json") if "config.json" in names else None
             metadata = _member(archive, "metadata.json") if "metadata.json" in names else b"{}"
-    except _ZIP_ERRORS as error:
-        raise _damaged(path, "a zip archive", error) from error
+    except ZIP_ERRORS as error:
+        raise damaged(path, "a zip archive", error) from error
     if config is None:
         raise InputRefused(
             f"{path} is a zip archive without a config.json, so no Keras model",
             hint="save the whole model with model.save('NAME.keras')",
         )
-    version = _decoded(path, "metadata.json", metadata).get("keras_version")
+    version = decoded(path, "metadata.json", metadata).get("keras_version")
     weights = None
     if count and _WEIGHTS in names:
         weights = _in_child(read_weights_here, path, "an archive with weights").found
-    return _content(_decoded(path, "config.json", config), version, weights, is_zip=True)
+    return _content(decoded(path, "config.json", config), version, weights, is_zip=True)
 
 
 def read_hdf5(path: Path) -> Content:
@@ -116,7 +116,7 @@ def _in_child(function: Callable[[Hdf5Job], Read], path: Path, what: str) -> Rea
             with task:
                 return task.result()
         except (WorkerCrashed, WorkerTimedOut) as error:
-            raise _damaged(path, what, error) from error
+            raise damaged(path, what, error) from error
 
 
 def read_weights_here(job: Hdf5Job) -> Weights:
@@ -126,8 +126,8 @@ def read_weights_here(job: Hdf5Job) -> Weights:
         # Keras stores them as they are, so that they are read in place.
         with zipfile.ZipFile(path) as archive, archive.open(_WEIGHTS) as file:
             return Weights(found=weights_of(file))
-    except (*_ZIP_ERRORS, *_HDF5_ERRORS) as error:
-        raise _damaged(path, f"an archive with a {_WEIGHTS}", error) from error
+    except (*ZIP_ERRORS, *HDF5_ERRORS) as error:
+        raise damaged(path, f"an archive with a {_WEIGHTS}", error) from error
 
 
 def read_hdf5_here(job: Hdf5Job) -> Content:
@@ -139,15 +139,15 @@ def read_hdf5_here(job: Hdf5Job) -> Content:
         with h5py.File(path, "r") as file:
             config, version = file.attrs.get("model_config"), file.attrs.get("keras_version")
         weights = weights_of(path)
-    except _HDF5_ERRORS as error:
-        raise _damaged(path, "an HDF5 file", error) from error
+    except HDF5_ERRORS as error:
+        raise damaged(path, "an HDF5 file", error) from error
     if config is None:
         raise InputRefused(
             f"{path} holds no model, only weights at most: it has no model_config",
             hint="build the model in code, load_weights() this file into it, and save the whole "
             "model with model.save('NAME.keras')",
         )
-    return _content(_decoded(path, "model_config", config), version, weights, is_zip=False)
+    return _content(decoded(path, "model_config", config), version, weights, is_zip=False)
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
@@ -157,7 +157,8 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     return archive.read(name)
 
 
-def _damaged(path: Path, what: str, error: Exception) -> InputRefused:
+def damaged(path: Path, what: str, error: Exception) -> InputRefused:
+    """The refusal of a file whose content makes no sense."""
     reason = error.message if isinstance(error, EdgeconvError) else str(error)
     return InputRefused(
         f"{path} cannot be read as {what}: {reason}",
@@ -165,7 +166,7 @@ def _damaged(path: Path, what: str, error: Exception) -> InputRefused:
     )
 
 
-def _decoded(path: Path, name: str, raw: Any) -> dict[str, Any]:
+def decoded(path: Path, name: str, raw: Any) -> dict[str, Any]:
     """The JSON object in `raw`, bytes or str."""
     try:
         return msgspec.json.decode(raw, type=dict[str, Any])

@@ -155,18 +155,19 @@ def _parse(path: Path) -> Any:
     except OSError as error:
         raise unreadable(path, error) from error
     if not data:
-        raise _garbled(path, "it is empty (0 bytes)")
+        raise garbled(path, "it is empty (0 bytes)")
     message = _message_class()()
     try:
         message.ParseFromString(data)
     except DecodeError as error:
-        raise _garbled(path, str(error)) from error
+        raise garbled(path, str(error)) from error
     if not message.meta_graphs:
-        raise _garbled(path, "it holds no graph")
+        raise garbled(path, "it holds no graph")
     return message
 
 
-def _garbled(path: Path, what: str) -> InputRefused:
+def garbled(path: Path, what: str) -> InputRefused:
+    """The refusal of a saved_model.pb whose content makes no sense."""
     return InputRefused(
         f"{path} is no SavedModel that can be read: {what}",
         hint="copy or export the model again; it may be truncated",

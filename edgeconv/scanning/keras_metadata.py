@@ -1,0 +1,49 @@
+"""What tf_keras writes beside a SavedModel, from which it makes layers again."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edgeconv.messages import message_class
+from edgeconv.scanning.keras_config import scan_config
+from edgeconv.scanning.wire import MalformedWire, messages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edgeconv.scanning.findings import Findings
+
+_MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
+    "SavedObject": {"path": (3, "string"), "metadata": (5, "string")}
+}
+_NODES = 1
+
+
+def scan_keras_metadata(
+    path: Path, findings: Findings, known: frozenset[str], *, is_read: bool
+) -> None:
+    """Look at the layers in a keras_metadata.pb.
+
+    Custom classes are common there, and the SavedModel holds what they compute. The layers are made
+    again (`is_read`) only where the model is trained on. Raises `OSError`.
+    """
+    from google.protobuf.message import DecodeError
+
+    data = path.read_bytes()
+    try:
+        for start, stop in messages(data, 0, len(data), _NODES):
+            node = _message().FromString(data[start:stop])
+            held = msgspec.json.decode(node.metadata) if node.metadata else {}
+            where = f"{path.name}:{node.path}"
+            scan_config(held, findings, known, where=where, is_read=is_read)
+    except (MalformedWire, DecodeError, msgspec.DecodeError, RecursionError) as error:
+        what = f"layers that cannot be read: {error}"
+        findings.add("structure", path.name, what, "may be anything", is_error=is_read)
+
+
+@cache
+def _message() -> Any:
+    return message_class(_MESSAGES, "SavedObject")

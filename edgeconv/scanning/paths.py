@@ -1,0 +1,295 @@
+"""Where the files that a graph reads and writes are named: by its loader, or by itself.
+
+Two kinds of operators touch files in an honest SavedModel. Those of its saver take the place of
+the checkpoint from the loader, and a lookup table reads an asset that the model declares. So each
+path is followed back, through functions and their calls, to where it comes from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgeconv.scanning.operators import families
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any, Literal
+
+    from edgeconv.scanning.findings import Findings
+    from edgeconv.scanning.graphs import Body, MetaGraph, Node
+
+    Need = Literal["saver", "asset"]
+
+# The inputs that are paths, by number.
+_PATH_INPUTS = {
+    "RestoreV2": (0,),
+    "SaveV2": (0,),
+    "MergeV2Checkpoints": (0, 1),
+    "InitializeTableFromTextFile": (1,),
+    "InitializeTableFromTextFileV2": (1,),
+}
+_WRITERS = frozenset({"SaveV2", "MergeV2Checkpoints"})
+# A saver puts its paths together of the prefix that it is given and of such pieces.
+_MADE_OF = frozenset(
+    ("Identity", "Pack", "PlaceholderWithDefault", "Select", "SelectV2", "ShardedFilename")
+) | {"StringJoin"}
+_PIECE = re.compile(rb"[A-Za-z0-9_.{}-]*(/part)?")
+# They give their inputs to the function's arguments one by one.
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_MAIN_OPS = ("saved_model_main_op", "legacy_init_op", "saved_model_train_op")
+
+
+class _Origin(NamedTuple):
+    """Where a path comes from: an argument, a constant, or an operator's output."""
+
+    kind: Literal["argument", "constant", "node"]
+    name: str
+    op: str = ""
+    text: tuple[bytes, ...] = ()
+
+
+class PathCheck:
+    """Follows every path in one graph, and adds what it finds."""
+
+    def __init__(self, graph: MetaGraph, findings: Findings) -> None:
+        self._bodies = graph.bodies
+        self._rest = graph.rest
+        self._findings = findings
+        self._assets = _asset_tensors(graph.rest)
+        self._bound = {entry.key: entry.value.bound for entry in graph.rest.objects.functions}
+        self._sites: dict[str, list[tuple[Body, Node]]] = defaultdict(list)
+        self._variables: Counter[tuple[bytes, ...]] = Counter()
+        self._followed: set[tuple[str, str, str]] = set()
+
+    def run(self) -> None:
+        """Look at all operators that have paths."""
+        users: list[tuple[Body, Node]] = []
+        self._check_inputs()
+        for body in self._bodies.values():
+            for node in body.nodes.values():
+                if node.op in _PATH_INPUTS:
+                    users.append((body, node))
+                elif node.op == "VarHandleOp":
+                    self._variables[node.text] += 1
+                for name in node.calls:
+                    self._sites[name].append((body, node))
+        for body, node in users:
+            family = families()[node.op]
+            need: Need = "asset" if family.reach == "asset" else "saver"
+            inputs = _data_inputs(node)
+            for index in _PATH_INPUTS[node.op]:
+                if index < len(inputs):
+                    self._follow(body, inputs[index], need, _Place(body, node))
+        self._check_runs(users)
+
+    def _check_inputs(self) -> None:
+        """Samples must not become paths."""
+        given = self._assets | {_node_of(self._rest.saver.filename)}
+        for entry in self._rest.signatures:
+            for tensor in entry.value.inputs:
+                if _node_of(tensor.value.name) in given - {""}:
+                    self._findings.add(
+                        "path",
+                        f"signature {entry.key}",
+                        f"input {tensor.key} that is a path",
+                        "reads or writes the file that a sample names",
+                    )
+
+    def _follow(self, body: Body, tensor: str, need: Need, place: _Place) -> None:
+        for origin in _origins(body, tensor):
+            if origin.kind == "argument":
+                self._into_callers(body, origin.name, need, place)
+            elif not self._is_fine(body, origin, need):
+                source = f"constant {origin.text!r}" if origin.kind == "constant" else origin.op
+                self._findings.add(
+                    "checkpoint" if need == "saver" else "asset",
+                    place.where,
+                    f"operator {place.op} on a path from {source} ({origin.name})",
+                    "reads or writes a checkpoint that the loader did not name"
+                    if need == "saver"
+                    else "reads a file that is not an asset of the model",
+                )
+
+    def _is_fine(self, body: Body, origin: _Origin, need: Need) -> bool:
+        if need == "asset":
+            return not body.name and (
+                origin.name in self._assets or self._reads_asset(body.nodes.get(origin.name))
+            )
+        if origin.kind == "constant":
+            return bool(origin.text) and all(_is_piece(text) for text in origin.text)
+        return not body.name and origin.op in ("Placeholder", "PlaceholderV2")
+
+    def _reads_asset(self, node: Node | None) -> bool:
+        """Whether a node reads a variable that holds the path of an asset, and nothing else ever.
+
+        So TensorFlow 2 exports it. Nobody else may have the variable, under its name or by handle.
+        """
+        if node is None or node.op != "ReadVariableOp":
+            return False
+        variable = self._bodies[""].nodes.get(_node_of(node.inputs[0]))
+        if variable is None or variable.op != "VarHandleOp":
+            return False
+        users = [n for n in self._bodies[""].nodes.values() if variable.name in _handles(n)]
+        return self._variables[variable.text] == 1 and all(
+            user.op in ("ReadVariableOp", "VarIsInitializedOp")
+            or (user.op == "AssignVariableOp" and _node_of(user.inputs[1]) in self._assets)
+            for user in users
+        )
+
+    def _into_callers(self, body: Body, argument: str, need: Need, place: _Place) -> None:
+        key = (body.name, argument, need)
+        if key in self._followed:
+            return
+        self._followed.add(key)
+        index = body.arguments.index(argument)
+        self._check_binding(body, index, need, place)
+        for caller, node in self._sites[body.name]:
+            inputs = _data_inputs(node)
+            is_call = node.op in _CALLS or node.op == body.name
+            if is_call and len(node.calls) == 1 and index < len(inputs):
+                self._follow(caller, inputs[index], need, place)
+            else:
+                self._findings.add(
+                    "checkpoint" if need == "saver" else "asset",
+                    place.where,
+                    f"operator {place.op} in a function that {node.op} calls ({node.name})",
+                    "gets a path that cannot be followed",
+                )
+
+    def _check_binding(self, body: Body, index: int, need: Need, place: _Place) -> None:
+        """What the loader of the objects, which calls functions without the graph, gives it."""
+        bound = self._bound.get(body.name)
+        if bound is None:
+            return
+        objects = self._rest.objects.nodes
+        from_end = index - (len(body.arguments) - len(bound))
+        number = bound[from_end] if from_end >= 0 else -1
+        is_asset = 0 <= number < len(objects) and objects[number].HasField("asset")
+        if need == "saver" or not is_asset:
+            self._findings.add(
+                "checkpoint" if need == "saver" else "asset",
+                place.where,
+                f"operator {place.op} in function {body.name}, which is one of the model's own",
+                "takes a path from whoever calls the function",
+            )
+
+    def _check_runs(self, users: Iterable[tuple[Body, Node]]) -> None:
+        """The saver is for the loader: nothing else may reach it, and restoring must not write."""
+        savers = [pair for pair in users if families()[pair[1].op].reach == "saver"]
+        everything, functions = self._reaching(savers)
+        writing, _ = self._reaching(pair for pair in savers if pair[1].op in _WRITERS)
+        top = self._bodies[""]
+        for root in _roots(self._rest):
+            for name in _ancestors(top, root) & everything:
+                self._add_run(name, f"a saver that runs with {root}")
+        for name in functions & self._bound.keys():
+            self._add_run(name, f"a saver in function {name}, which is one of the model's own")
+        for name in _ancestors(top, _node_of(self._rest.saver.restore)) & writing:
+            self._add_run(name, "a saver that writes when the model is loaded")
+
+    def _add_run(self, where: str, what: str) -> None:
+        why = "reads or writes checkpoints when the model starts or runs"
+        self._findings.add("checkpoint", where, what, why)
+
+    def _reaching(self, pairs: Iterable[tuple[Body, Node]]) -> tuple[set[str], set[str]]:
+        """What runs one of these nodes: nodes of the graph itself, and functions."""
+        waiting, functions, top = list(pairs), set[str](), set[str]()
+        while waiting:
+            body, node = waiting.pop()
+            if not body.name:
+                top.add(node.name)
+            elif body.name not in functions:
+                functions.add(body.name)
+                waiting += self._sites[body.name]
+        return top, functions
+
+
+class _Place:
+    """The operator that a path is for."""
+
+    def __init__(self, body: Body, node: Node) -> None:
+        self.where = f"{body.name}/{node.name}" if body.name else node.name
+        self.op = node.op
+
+
+def asset_files(rest: Any) -> Iterator[Any]:
+    """The assets that a graph declares, in both of the places for it. Raises `DecodeError`."""
+    from edgeconv.scanning.graphs import asset_in
+
+    yield from rest.assets
+    for entry in rest.collections:
+        if entry.key == "saved_model_assets":
+            for packed in entry.value.any.value:
+                yield asset_in(packed.value)
+            for value in entry.value.bytes.value:
+                yield asset_in(value)
+
+
+def _asset_tensors(rest: Any) -> set[str]:
+    return {_node_of(asset.tensor.name) for asset in asset_files(rest)}
+
+
+def _is_piece(text: bytes) -> bool:
+    return b".." not in text and _PIECE.fullmatch(text) is not None
+
+
+def _origins(body: Body, tensor: str) -> Iterator[_Origin]:
+    waiting, seen = [tensor], set[str]()
+    while waiting:
+        name = _node_of(waiting.pop())
+        if name in seen:
+            continue
+        seen.add(name)
+        node = body.nodes.get(name)
+        if node is None:
+            kind: Any = "argument" if name in body.arguments else "node"
+            yield _Origin(kind, name, "nothing")
+        elif node.op == "Const":
+            yield _Origin("constant", name, node.op, node.text)
+        elif node.op in _MADE_OF:
+            waiting += _data_inputs(node) if node.op != "ShardedFilename" else node.inputs[:1]
+        elif node.op not in ("StaticRegexFullMatch", "RegexFullMatch"):
+            # Those two answer yes or no.
+            yield _Origin("node", name, node.op)
+
+
+def _data_inputs(node: Node) -> list[str]:
+    return [name for name in node.inputs if not name.startswith("^")]
+
+
+def _node_of(tensor: str) -> str:
+    return tensor.lstrip("^").partition(":")[0]
+
+
+def _roots(rest: Any) -> Iterator[str]:
+    """The nodes that a loader or a signature runs."""
+    for entry in rest.signatures:
+        for output in entry.value.outputs:
+            yield from map(_node_of, _tensor_names(output.value))
+    for collection in rest.collections:
+        if collection.key in _MAIN_OPS:
+            yield from map(_node_of, collection.value.nodes.value)
+
+
+def _tensor_names(info: Any) -> Iterator[str]:
+    yield from (info.name, info.sparse.values, info.sparse.indices, info.sparse.shape)
+    for component in info.composite.components:
+        yield from _tensor_names(component)
+
+
+def _handles(node: Node) -> Iterator[str]:
+    return map(_node_of, node.inputs)
+
+
+def _ancestors(body: Body, name: str) -> set[str]:
+    """A node and all that runs before it."""
+    waiting, seen = [name], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in body.nodes:
+            continue
+        seen.add(name)
+        waiting += [_node_of(each) for each in body.nodes[name].inputs]
+    return seen

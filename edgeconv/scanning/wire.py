@@ -1,0 +1,87 @@
+"""Protocol buffers read field by field, so that memory does not grow with what a file claims.
+
+A parsed message takes many times its bytes, and a graph of 100 MB can be 50 million empty nodes.
+So the upper levels are walked here, and only one node at a time becomes a message. All that
+TensorFlow's own parser would see is seen: fields in any order, repeated ones, and a message in
+several parts, which it merges.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LENGTH_DELIMITED = 2
+_FIXED_BYTES = {1: 8, 5: 4}
+_MOST_VARINT_BYTES = 10
+
+
+class MalformedWire(ValueError):
+    """Bytes that are not a protocol buffer, or one that no tool writes."""
+
+
+class TooMuchWire(ValueError):
+    """More than any model has, so that reading it would take what the machine has."""
+
+
+class Field(NamedTuple):
+    """A field at `[start, stop)` with its tag; the content of a message begins at `content`."""
+
+    number: int
+    is_message: bool
+    start: int
+    content: int
+    stop: int
+
+
+def fields(data: bytes | memoryview, start: int, stop: int) -> Iterator[Field]:
+    """The fields of the message at `[start, stop)`. Raises `MalformedWire`."""
+    at = start
+    while at < stop:
+        begin = at
+        tag = data[at]
+        if tag < 0x80:
+            at += 1
+        else:
+            tag, at = _varint(data, at, stop)
+        number, kind = (tag & 0xFFFFFFFF) >> 3, tag & 7
+        if kind == _LENGTH_DELIMITED:
+            size, content = _varint(data, at, stop)
+            at = content + size
+        elif kind == 0:
+            _, at = _varint(data, at, stop)
+            content = at
+        elif kind in _FIXED_BYTES:
+            content = at
+            at += _FIXED_BYTES[kind]
+        else:
+            # Groups, which TensorFlow's messages have none of, and codes that do not exist.
+            raise MalformedWire(f"a field of wire type {kind} at byte {begin}")
+        if not number or at > stop:
+            raise MalformedWire(f"the field at byte {begin} goes beyond its message")
+        yield Field(number, kind == _LENGTH_DELIMITED, begin, content, at)
+
+
+def messages(
+    data: bytes | memoryview, start: int, stop: int, number: int
+) -> Iterator[tuple[int, int]]:
+    """Where each message of field `number` lies. Raises `MalformedWire`."""
+    for field in fields(data, start, stop):
+        if field.number == number and field.is_message:
+            yield field.content, field.stop
+
+
+def _varint(data: bytes | memoryview, at: int, stop: int) -> tuple[int, int]:
+    value = shift = 0
+    for _ in range(_MOST_VARINT_BYTES):
+        if at >= stop:
+            break
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise MalformedWire(f"a number without an end at byte {at}")

@@ -1,0 +1,154 @@
+"""Small .tflite files that stand for huge ones, or run TensorFlow's operators."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import time
+from pathlib import Path
+
+import flatbuffers
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from flatbuffers import flexbuffers
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from graph_files import node
+from tiny_tflite import Graph, float_model, packed, packed_with_weights_outside
+
+from edgeconv import scan
+from edgeconv.errors import InputRefused
+
+
+def scanned(path: Path, content: bytes):
+    (path / "m.tflite").write_bytes(content)
+    return scan(path / "m.tflite")
+
+
+def refusal(path: Path, model: schema.ModelT) -> str:
+    found = scanned(path, packed(model))
+    assert found.is_refused
+    return found.findings[0].what
+
+
+def test_plain_models_are_allowed(tmp_path):
+    assert scanned(tmp_path, packed(float_model())).findings == ()
+    assert scanned(tmp_path, packed_with_weights_outside(float_model())).findings == ()
+
+
+def test_twenty_thousand_subgraphs_are_refused_at_once(tmp_path):
+    model = float_model()
+    model.subgraphs = [copy.copy(model.subgraphs[0]) for _ in range(20_000)]
+    content = packed(model)
+    start = time.process_time()
+    found = scanned(tmp_path, content)
+    assert time.process_time() - start < 0.5
+    assert "20000 subgraphs" in found.findings[0].what
+
+
+def test_subgraphs_that_share_their_tensors_are_refused(tmp_path):
+    """Each names the same list, of the same tensor, which a parser would make 900,000 times."""
+    builder = flatbuffers.Builder(1024)
+    schema.TensorStart(builder)
+    tensors = vector(builder, [schema.TensorEnd(builder)] * 1000)
+    schema.SubGraphStart(builder)
+    schema.SubGraphAddTensors(builder, tensors)
+    subgraphs = vector(builder, [schema.SubGraphEnd(builder)] * 900)
+    schema.ModelStart(builder)
+    schema.ModelAddSubgraphs(builder, subgraphs)
+    builder.Finish(schema.ModelEnd(builder), file_identifier=b"TFL3")
+    found = scanned(tmp_path, bytes(builder.Output()))
+    assert "900000 tensors" in found.findings[0].what
+    assert found.is_refused
+
+
+def vector(builder: flatbuffers.Builder, tables: list[int]) -> int:
+    builder.StartVector(4, len(tables), 4)
+    for table in tables:
+        builder.PrependUOffsetTRelative(table)
+    return builder.EndVector()
+
+
+@pytest.mark.parametrize("shape", [(1,) * 5000, (2**30, 2**30), (-(2**31), 2**30)])
+def test_tensors_that_nothing_can_hold_are_refused(shape, tmp_path):
+    model = float_model()
+    model.subgraphs[0].tensors[0].shape = np.array(shape, np.int32)
+    assert "a tensor of" in refusal(tmp_path, model)
+
+
+def looping(target: int) -> schema.ModelT:
+    model = float_model()
+    options = schema.WhileOptionsT(condSubgraphIndex=target, bodySubgraphIndex=target)
+    operator = model.subgraphs[0].operators[0]
+    operator.builtinOptions, operator.builtinOptionsType = (
+        options,
+        schema.BuiltinOptions.WhileOptions,
+    )
+    return model
+
+
+def test_a_subgraph_that_calls_itself_is_refused(tmp_path):
+    assert "call themselves" in refusal(tmp_path, looping(0))
+
+
+def test_weights_that_lie_outside_of_the_file_are_refused(tmp_path):
+    model = float_model()
+    model.buffers[1].data, model.buffers[1].offset, model.buffers[1].size = None, 1000, 2**40
+    with pytest.raises(InputRefused, match="malformed"):
+        scanned(tmp_path, packed(model))
+    model = float_model()
+    model.subgraphs[0].tensors[1].externalBuffer = 1
+    assert "another file" in refusal(tmp_path, model)
+
+
+def flex(name: str, operator: str, message: bytes) -> schema.ModelT:
+    graph = Graph()
+    x, y = graph.tensor("x", (1,), "float32"), graph.tensor("y", (1,), "float32")
+    graph.operator(name, [x], [y])
+    builder = flexbuffers.Builder()
+    with builder.Vector():
+        builder.String(operator)
+        builder.String(message.decode())
+    graph.operators[0].customOptions = np.frombuffer(bytes(builder.Finish()), np.uint8)
+    return graph.model([x], [y])
+
+
+@pytest.mark.parametrize(
+    ("name", "operator", "run"),
+    [
+        ("FlexWriteFile", "WriteFile", "WriteFile"),
+        ("FlexAbs", "WriteFile", "Abs"),
+        ("FlexAbs", "Abs", "WriteFile"),
+    ],
+)
+def test_operators_of_tensorflow_are_held_to_its_rules(name, operator, run, tmp_path):
+    found = scanned(tmp_path, packed(flex(name, operator, node("n", run))))
+    assert "operator WriteFile" in [each.what for each in found.findings]
+    assert found.is_refused
+
+
+def test_one_that_computes_and_a_custom_one_are_told_and_allowed(tmp_path):
+    found = scanned(tmp_path, packed(flex("FlexAbs", "Abs", node("n", "Abs"))))
+    assert [(each.what, each.severity) for each in found.findings] == [
+        ("custom operator FlexAbs", "warn")
+    ]
+
+
+def test_every_cut_and_every_flipped_byte_is_read_or_refused(tmp_path):
+    content = packed(float_model())
+    for size in range(8, len(content), 7):
+        expect_an_answer(tmp_path, content[:size])
+    rng = np.random.default_rng(7)
+    for place in range(8, len(content), 3):
+        changed = bytearray(content)
+        changed[place] = int(rng.integers(256))
+        expect_an_answer(tmp_path, bytes(changed))
+
+
+def expect_an_answer(path: Path, content: bytes) -> None:
+    try:
+        scanned(path, content)
+    except InputRefused:
+        return
