@@ -13,6 +13,7 @@ from edgeconv.nouns import (
     Difference,
     Inspection,
     Report,
+    Scan,
     TrainingRecord,
     Tuning,
     Verdict,
@@ -22,6 +23,7 @@ from edgeconv.report.debugged import debugged_page
 from edgeconv.report.diagnosis import diagnosis_page
 from edgeconv.report.inspected import inspection_page
 from edgeconv.report.layout import to_html, to_text
+from edgeconv.report.scans import scan_page
 from edgeconv.report.text import conversion_page, report_page, training_page, verdict_page
 from edgeconv.report.tuning import tuning_page
 from edgeconv.report.verdicts.terminal import check_page
@@ -37,6 +39,7 @@ _PAGES: dict[type, Callable[[Any], Any]] = {
     Difference: difference_page,
     Inspection: inspection_page,
     Report: report_page,
+    Scan: scan_page,
     TrainingRecord: training_page,
     Tuning: tuning_page,
     Verdict: verdict_page,

@@ -49,7 +49,7 @@ def render_sarif(checked: Checked) -> str:
 
 
 def _rule(limit: str) -> dict[str, Any]:
-    is_of, to_do = (_message(text) for text in meaning(limit))
+    is_of, to_do = (message(text) for text in meaning(limit))
     return {
         "id": limit,
         "shortDescription": {"text": is_of},
@@ -65,7 +65,7 @@ def _result(check: Check, finding: Finding, rules: list[str], config: str) -> di
         "ruleId": limit,
         "ruleIndex": rules.index(limit),
         "level": level_of(finding),
-        "message": {"text": _message(f"{check.name}, {sentence(finding)}")},
+        "message": {"text": message(f"{check.name}, {sentence(finding)}")},
         "locations": [{"physicalLocation": _place(config, finding.line)}],
         "partialFingerprints": {"limit/v1": fingerprint(check, finding)},
         "properties": {"outcome": finding.outcome},
@@ -80,5 +80,6 @@ def _place(config: str, line: int | None) -> dict[str, Any]:
     }
 
 
-def _message(text: str) -> str:
+def message(text: str) -> str:
+    """A text as SARIF has them, with nothing in it that would be a placeholder or a link."""
     return units.plain(text).translate(_ESCAPES)

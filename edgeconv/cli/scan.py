@@ -1,0 +1,46 @@
+"""`edgeconv scan`: what models would touch if they were loaded, without loading them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgeconv.errors import InputRefused
+
+
+@click.command("scan")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "sarif"]),
+    default="text",
+    show_default=True,
+    help="Of what is printed; sarif is for code scanning.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+def command(paths: tuple[Path, ...], *, form: str, as_json: bool) -> int:
+    """Show what the models at PATHS would touch outside of themselves.
+
+    A path is a SavedModel directory (or the directory of its versions), a .keras, .h5 or .hdf5
+    file, or a .tflite file. Nothing in it is loaded or run. Exit code 0 when none is refused, 1
+    when one is, 3 when a path is not a model. No configuration changes what is found, and every
+    command that loads a model refuses what is refused here; see docs/security.md.
+    """
+    from edgeconv.report.scans import render_scan_json, render_scan_sarif, render_scan_text
+    from edgeconv.scanning import scan
+
+    renders = {"text": render_scan_text, "json": render_scan_json, "sarif": render_scan_sarif}
+    scans, errors = [], list[InputRefused]()
+    for path in paths:
+        try:
+            scans.append(scan(path))
+        except InputRefused as error:
+            errors.append(error)
+    click.echo(renders["json" if as_json else form](scans), nl=False)
+    for refused in errors[:-1]:
+        click.echo(f"error: {refused}", err=True)
+    if errors:
+        raise errors[-1]
+    return 1 if any(found.is_refused for found in scans) else 0
