@@ -12,7 +12,7 @@ from edgeconv.scanning.operators import families
 if TYPE_CHECKING:
     from edgeconv.scanning.findings import Findings
 
-_PREFIX = "Flex"
+PREFIX = "Flex"
 
 
 def check_flex(where: str, name: str, options: bytes, findings: Findings) -> None:
@@ -31,7 +31,7 @@ def check_flex(where: str, name: str, options: bytes, findings: Findings) -> Non
         return
     check(where, node)
     check.finish(set())
-    for each in {operator, node.op, name.removeprefix(_PREFIX)}:
+    for each in {operator, node.op, name.removeprefix(PREFIX)}:
         family = families().get(each)
         if family is None or family.reach not in ("computes", "state"):
             reason = family.reason if family else "is not an operator of TensorFlow"

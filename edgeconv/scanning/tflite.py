@@ -1,187 +1,36 @@
-"""The structure of a .tflite held against the file's own size, before a parser makes objects of it.
-
-A vector of a flatbuffer may be named many times, so that a small file stands for any number of
-tensors. So lengths are added up first, without an object for each, and what is then looked at one
-by one is no more than the bytes of the file.
-"""
+"""A .tflite held against its own size, and against what operators of TensorFlow may do."""
 
 from __future__ import annotations
 
-import math
 import mmap
 from typing import TYPE_CHECKING
 
-from edgeconv.scanning.flat_table import Broken, Table, root
+from edgeconv.scanning.flex import PREFIX, check_flex
+from edgeconv.tflite.flat_table import Broken
 from edgeconv.tflite.flatbuffer import malformed
+from edgeconv.tflite.structure import structure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from edgeconv.scanning.findings import Findings
 
-# Fields by their numbers in the schema.
-_CODES, _SUBGRAPHS, _BUFFERS, _METADATA, _SIGNATURES = 1, 2, 4, 6, 7
-_TENSORS, _INPUTS, _OUTPUTS, _OPERATORS = 0, 1, 2, 3
-_SHAPE, _NAME, _QUANTIZATION, _SHAPE_SIGNATURE, _EXTERNAL_BUFFER = 0, 3, 4, 7, 10
-_OPCODE, _OPTIONS_TYPE, _OPTIONS, _CUSTOM_OPTIONS = 0, 3, 4, 5
-_LARGE_OPTIONS_OFFSET, _LARGE_OPTIONS_SIZE, _OPTIONS_2_TYPE, _OPTIONS_2 = 9, 10, 11, 12
-_DATA, _DATA_OFFSET, _DATA_SIZE = 0, 1, 2
-_CUSTOM = 32
-# Options that name subgraphs, by their number in the union: the fields that do.
-_CALLS = {16: (0,), 92: (0, 1), 93: (0, 1), 103: (0,)}
-_CALLS_2 = {6: (1,), 7: (6,), 13: (5,), 14: (2,), 15: (0, 1), 21: (1,)}
-_CASE = 23
-# More than any model has; parsing takes some 100 microseconds for each subgraph, 30 for the others.
-_MOST_SUBGRAPHS = 1000
-_MOST_PARTS = 200_000
-# An offset and a table; and how often a converter names the same list.
-_LEAST_PART_BYTES = 8
-_MOST_SHARED = 2
-# What a kernel takes; NumPy has 64.
-_MOST_DIMENSIONS = 16
-_MOST_ELEMENTS = 2**34
-_MOST_DEPTH = 32
-_TAKES_ALL = "takes all memory or time to read"
+_CUSTOM = "the runtime needs code for it that is not in the file"
 
 
 def scan_tflite(path: Path, findings: Findings) -> None:
     """Look at the structure of a .tflite. Raises `InputRefused` if it is damaged, `OSError`."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:
-            _Walk(memoryview(data), findings).run()
+            found = structure(data)
         except Broken as error:
             raise malformed(str(path), str(error)) from error
-
-
-class _Walk:
-    def __init__(self, data: memoryview, findings: Findings) -> None:
-        self._data = data
-        self._findings = findings
-        self._calls: dict[int, set[int]] = {}
-
-    def run(self) -> None:
-        try:
-            self._run()
-        finally:
-            self._data.release()
-
-    def _run(self) -> None:
-        model = root(self._data)
-        count = model.length(_SUBGRAPHS)
-        if count > _MOST_SUBGRAPHS:
-            self._add("subgraphs", f"{count} subgraphs, and models have a few", _TAKES_ALL)
-            return
-        subgraphs = list(model.tables(_SUBGRAPHS))
-        if not self._is_bounded(model, subgraphs):
-            return
-        custom = self._custom_operators(model)
-        self._check_buffers(model)
-        for number, graph in enumerate(subgraphs):
-            for index, tensor in enumerate(graph.tables(_TENSORS)):
-                self._check_tensor(f"subgraph {number}, tensor {index}", tensor)
-            self._calls[number] = set()
-            for index, operator in enumerate(graph.tables(_OPERATORS)):
-                self._check_operator(number, index, operator, custom)
-        self._check_recursion()
-
-    def _is_bounded(self, model: Table, subgraphs: list[Table]) -> bool:
-        """Whether the parts of a model are few enough, and each is in the file about once."""
-        parts = model.lengths(_CODES, _BUFFERS, _METADATA, _SIGNATURES)
-        parts += sum(graph.lengths(_TENSORS, _OPERATORS) for graph in subgraphs)
-        if parts > min(_MOST_PARTS, len(self._data) // _LEAST_PART_BYTES):
-            what = f"{parts} tensors, operators and buffers in {len(self._data)} bytes"
-            self._add("model", what, _TAKES_ALL)
-            return False
-        items = sum(signature.lengths(0, 1) for signature in model.tables(_SIGNATURES))
-        for graph in subgraphs:
-            items += graph.lengths(_INPUTS, _OUTPUTS)
-            items += sum(each.lengths(1, 2, 5, 8) for each in graph.tables(_OPERATORS))
-            for tensor in graph.tables(_TENSORS):
-                quantization = tensor.table(_QUANTIZATION)
-                items += tensor.lengths(_SHAPE, _NAME, _SHAPE_SIGNATURE)
-                items += quantization.lengths(0, 1, 2, 3) if quantization else 0
-        if items > _MOST_SHARED * len(self._data):
-            what = f"lists of {items} items in {len(self._data)} bytes"
-            self._add("model", what, _TAKES_ALL)
-            return False
-        return True
-
-    def _custom_operators(self, model: Table) -> dict[int, str]:
-        """The operators that no runtime has by itself, by the number of their code."""
-        custom = {}
-        for number, code in enumerate(model.tables(_CODES)):
-            if max(code.int8(0), code.int32(3)) == _CUSTOM:
-                custom[number] = code.text(1)
-        for name in sorted(set(custom.values())):
-            why = "the runtime needs code for it that is not in the file"
-            what = f"custom operator {name}"
-            self._findings.add("operator", "operator codes", what, why, is_error=False)
-        return custom
-
-    def _check_buffers(self, model: Table) -> None:
-        for index, buffer in enumerate(model.tables(_BUFFERS)):
-            buffer.length(_DATA)
-            offset, size = buffer.uint64(_DATA_OFFSET), buffer.uint64(_DATA_SIZE)
-            if offset > 1 and offset + size > len(self._data):
-                raise Broken(f"buffer {index} ends at byte {offset + size}")
-
-    def _check_tensor(self, where: str, tensor: Table) -> None:
-        for field in (_SHAPE, _SHAPE_SIGNATURE):
-            count = tensor.length(field)
-            if count > _MOST_DIMENSIONS:
-                self._add(where, f"a tensor of {count} dimensions", "no kernel takes it")
-            elif math.prod(abs(size) for size in tensor.int32s(field)) > _MOST_ELEMENTS:
-                self._add(where, f"a tensor of shape {tensor.int32s(field)}", "takes all memory")
-        if tensor.int32(_EXTERNAL_BUFFER):
-            self._findings.add("path", where, "weights in another file", "reads that file")
-
-    def _check_operator(
-        self, graph: int, index: int, operator: Table, custom: dict[int, str]
-    ) -> None:
-        self._calls[graph].update(_called(operator, _OPTIONS_TYPE, _OPTIONS, _CALLS))
-        self._calls[graph].update(_called(operator, _OPTIONS_2_TYPE, _OPTIONS_2, _CALLS_2))
-        name = custom.get(operator.int32(_OPCODE), "")
-        if name.startswith("Flex"):
-            from edgeconv.scanning.flex import check_flex
-
-            offset, size = (
-                operator.uint64(n) for n in (_LARGE_OPTIONS_OFFSET, _LARGE_OPTIONS_SIZE)
-            )
-            options = operator.bytes(_CUSTOM_OPTIONS)
-            if offset > 1:
-                options = bytes(self._data[offset : offset + size])
-            check_flex(f"subgraph {graph}, operator {index}", name, options, self._findings)
-
-    def _check_recursion(self) -> None:
-        """Subgraphs that call each other for ever, or deeper than any model does."""
-        depths: dict[int, int] = {}
-        # Peeled from the leaves: what is left has a circle.
-        waiting = dict(self._calls)
-        while ready := [n for n, called in waiting.items() if not called & waiting.keys()]:
-            for number in ready:
-                called = self._calls[number]
-                depths[number] = 1 + max((depths.get(n, 0) for n in called), default=0)
-                del waiting[number]
-        if waiting:
-            self._add(f"subgraph {min(waiting)}", "subgraphs that call themselves", "never ends")
-        elif max(depths.values(), default=0) > _MOST_DEPTH:
-            what = f"subgraphs that call each other {max(depths.values())} deep"
-            self._add("model", what, "overflows the stack of a runtime")
-
-    def _add(self, where: str, what: str, why: str) -> None:
-        self._findings.add("structure", where, what, why)
-
-
-def _called(
-    operator: Table, type_field: int, field: int, calls: dict[int, tuple[int, ...]]
-) -> Iterator[int]:
-    """The subgraphs that an operator names in its options."""
-    kind = operator.uint8(type_field)
-    if type_field == _OPTIONS_2_TYPE and kind == _CASE:
-        case = operator.table(field)
-        yield from case.int32s(0) if case else ()
-    fields = calls.get(kind, ())
-    options = operator.table(field) if fields else None
-    if options is not None:
-        yield from (options.int32(number) for number in fields)
+    for problem in found.problems:
+        findings.add("structure", *problem)
+    for where in found.external:
+        findings.add("path", where, "weights in another file", "reads that file")
+    for operator in found.custom:
+        what = f"custom operator {operator.name}"
+        findings.add("operator", operator.where, what, _CUSTOM, is_error=False)
+        if operator.name.startswith(PREFIX):
+            check_flex(*operator, findings)

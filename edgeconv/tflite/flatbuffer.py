@@ -13,6 +13,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused
+from edgeconv.tflite.flat_table import Broken
+from edgeconv.tflite.structure import structure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,6 +41,7 @@ def parse(data: bytes, *, where: str) -> ModelT:
     if len(data) < 8 or data[4:8] != FILE_IDENTIFIER:
         what = "is empty" if not data else "is no .tflite file: its identifier is missing"
         raise InputRefused(f"{where} {what}", hint="give the file that a TFLite converter wrote")
+    _refuse_structure(data, where)
     from ai_edge_litert.schema_py_generated import ModelT
 
     try:
@@ -64,6 +67,20 @@ def is_outdated(data: bytes) -> bool:
     codes = (model.OperatorCodes(index) for index in range(model.OperatorCodesLength()))
     old_codes = any(code.BuiltinCode() < code.DeprecatedBuiltinCode() for code in codes)
     return old_codes or not model.Version()
+
+
+def _refuse_structure(data: bytes, where: str) -> None:
+    """Raise `InputRefused` for a file that would take all memory or time to make objects of."""
+    try:
+        problems = structure(data).problems
+    except Broken as error:
+        raise malformed(where, str(error)) from error
+    if problems:
+        first = problems[0]
+        raise InputRefused(
+            f"{where} has {first.what}: it {first.why} ({first.where})",
+            hint="give the file that a TFLite converter wrote",
+        )
 
 
 def serialise(model: ModelT) -> bytes:
