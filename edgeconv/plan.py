@@ -24,10 +24,11 @@ from edgeconv.nouns import (
     SourceModel,
     TargetRuntime,
 )
+from edgeconv.scanning import refuse_findings
 from edgeconv.store import hash_of, read_noun, sha256_file, tool_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 SERVING = "serving_default"
 # Raised where the same sources come to give other files, or other names in them.
@@ -142,12 +143,15 @@ def make_plan(
     )
 
 
-def resolve(plan: Plan) -> tuple[Signature, ...]:
+def resolve(plan: Plan, trusted: Collection[str] = ()) -> tuple[Signature, ...]:
     """The signatures to convert; none for a Keras file, which has its one once it is loaded.
 
-    Raises `InputRefused` for a model that cannot be converted, `UsageError` where the
+    Nothing has loaded the model before. Raises `InputRefused` for a model that cannot be
+    converted, or that the scan refuses and that is not among `trusted`, `UsageError` where the
     signature must be chosen, or for options that this kind of model does not have.
     """
+    trains = any(recipe.qat for recipe in plan.recipes)
+    refuse_findings(plan.model, trusted=trusted, reads_layers=trains)
     # What is to be run was allowed when the plan was made.
     model = source.load_to_run(plan.model.path, plan.model.opening, allow_code=True)
     asked = plan.asked

@@ -364,6 +364,7 @@ def test_a_comma_list_drops_spaces_and_what_is_empty():
 
 def test_execution_options_become_seconds_bytes_and_threads():
     options = {"threads": None, "timeout_s": 5.0, "memory_limit_mib": 3, "no_cache": True}
+    options["trusted"] = ("0" * 64,)
     made = execution(options)
     assert made.threads == os.cpu_count()
     assert (made.allowance.timeout_s, made.allowance.memory_bytes) == (5.0, 3 * 2**20)

@@ -83,7 +83,7 @@ def test_every_command_with_options_of_its_own_can_be_configured() -> None:
         assert isinstance(command_named(name), Configured)
         assert command_named(name).name == name
         assert set(OptionNames()[name]).isdisjoint(COMMAND_LINE_ONLY)
-    assert set(COMMANDS) - set(CONFIGURABLE) == {"init", "config", "cmake-dir", "cache"}
+    assert set(COMMANDS) - set(CONFIGURABLE) == {"init", "config", "cmake-dir", "cache", "scan"}
     assert len(OptionNames()) == len(CONFIGURABLE)
 
 
@@ -92,7 +92,7 @@ def test_every_long_option_is_a_key_but_those_that_only_a_person_may_give() -> N
         command = command_named(name)
         longs = {n[2:] for option in command.params for n in option.opts if n.startswith("--")}
         assert longs - set(options_of(command)) == longs & COMMAND_LINE_ONLY
-    assert {"config", "allow-code", "update"} <= COMMAND_LINE_ONLY
+    assert {"config", "allow-code", "trust-model", "update"} <= COMMAND_LINE_ONLY
 
 
 def test_what_is_not_typed_is_taken_from_the_file_and_what_is_typed_wins() -> None:

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from edgeconv.cli import command_named
-from edgeconv.cli.config_values import key_of, options_of
+from edgeconv.cli.config_values import key_of
 from edgeconv.cli.configured import context_of, origin_of
 from edgeconv.errors import UsageError, unknown_name
 
@@ -64,7 +64,7 @@ class Chosen:
 
     def context(self, model: ModelTable, command: str, words: Sequence[str]) -> click.Context:
         """The context of a command for a model, with these words typed."""
-        known = options_of(command_named(command))
+        known = {key_of(option) for option in command_named(command).params}
         said = [word for key, own in self._words.items() if key in known for word in own]
         return context_of(
             self.config,
@@ -120,7 +120,7 @@ def explained(config: Config, model: ModelTable, command: str) -> Iterator[None]
 
 def _execution_words(ctx: click.Context) -> dict[str, list[str]]:
     """What is typed, or in the command's table, of how to run; by the option's key."""
-    said = {}
+    said = {"trust-model": [f"--trust-model={each}" for each in ctx.params.get("trusted", ())]}
     for key, name in _EXECUTION.items():
         source = ctx.get_parameter_source(name)
         if source in (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP):

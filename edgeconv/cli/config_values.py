@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from edgeconv.config.lines import Key
     from edgeconv.errors import UsageError
 
-# A file must not choose the file, allow its own code or accept its own results.
-COMMAND_LINE_ONLY = frozenset({"config", "allow-code", "update", "accept-drop", "help"})
+# A file must not choose the file, allow its own code, trust its own models or accept its own
+# results.
+COMMAND_LINE_ONLY = frozenset(
+    {"config", "allow-code", "trust-model", "update", "accept-drop", "help"}
+)
 
 
 def default_map(

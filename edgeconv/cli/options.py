@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
+from click.types import StringParamType
 
 from edgeconv.cli.values import CUSTOM_OBJECTS
 
@@ -104,9 +105,32 @@ def opening(options: Mapping[str, Any]) -> Opening:
     )
 
 
+class _Sha256(StringParamType):
+    name = "SHA256"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from edgeconv.scanning.refusing import is_sha256
+
+        if not is_sha256(value):
+            self.fail(
+                f"{value!r} is not a sha256: 64 digits, as `edgeconv scan` shows it", param, ctx
+            )
+        return str(value)
+
+
+_TRUST = click.option(
+    "--trust-model",
+    "trusted",
+    type=_Sha256(),
+    multiple=True,
+    help="Load the model with this content although the scan refuses it; see docs/security.md. "
+    "Repeatable, and never taken from a configuration.",
+)
+
+
 def execution_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every command that runs models."""
-    return _THREADS(allowance_options(3600.0)(_NO_CACHE(printing_options(command))))
+    return _THREADS(allowance_options(3600.0)(_NO_CACHE(_TRUST(printing_options(command)))))
 
 
 def printing_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -128,6 +152,7 @@ def execution(options: Mapping[str, Any]) -> Execution:
         allow_code=True,
         allowance=allowance(options),
         use_cache=not options["no_cache"],
+        trusted=tuple(options["trusted"]),
     )
 
 

@@ -76,8 +76,8 @@ def bench(
     model, None that of the manifests; `opening`: how it is opened; `training`: its record, None
     the one beside it. What does not run has its `error` set. Raises an `EdgeconvError`.
     """
-    subjects = find_subjects(models, signature)
-    trained, notes = find_baseline(subjects, baseline, opening, allow_code=execution.allow_code)
+    subjects = find_subjects(models, signature, execution.trusted)
+    trained, notes = find_baseline(subjects, baseline, opening, execution)
     training = training or record_beside(trained)
     names = Names(subjects, trained)
     steps, said = preprocessing_of(subjects, preprocess)

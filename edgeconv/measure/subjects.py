@@ -20,12 +20,14 @@ from edgeconv.nouns import (
     TensorSpec,
     TrainingRecord,
 )
+from edgeconv.scanning import admitted
+from edgeconv.stages import Execution
 from edgeconv.store import read_noun, sha256_file
 from edgeconv.tflite import is_quantized, summarise
 from edgeconv.tflite.precision import looks_like
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,20 +46,23 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
 
 
-def find_subjects(paths: Sequence[str | Path], key: str | None) -> tuple[Subject, ...]:
+def find_subjects(
+    paths: Sequence[str | Path], key: str | None, trusted: Collection[str] = ()
+) -> tuple[Subject, ...]:
     """The .tflite files of `paths`: files, or directories that `convert` published in.
 
     Files of one model are called by their recipes, others by their own names, and where that
     gives two of one name, with the ends of their directories' paths in front.
 
-    Raises `InputRefused` for a path without any, or a file that its manifest does not
-    describe, `UsageError` for a file that is given twice.
+    Raises `InputRefused` for a path without any, a file that its manifest does not describe, or
+    that the scan refuses and that is not among `trusted`, `UsageError` for a file that is given
+    twice.
     """
     files = [file.absolute() for path in paths for file in _files(Path(path))]
     real = [file.resolve() for file in files]
     if twice := [file for file in real if real.count(file) > 1]:
         raise UsageError(f"{twice[0]} is given twice", hint="give each file once")
-    return _named([_subject(file, key) for file in files])
+    return _named([_subject(file, key, trusted) for file in files])
 
 
 def _named(subjects: list[Subject]) -> tuple[Subject, ...]:
@@ -113,7 +118,8 @@ def _manifests(directory: Path) -> list[Artifact]:
     return sorted(manifests, key=lambda a: (a.name, order.index(a.recipe.name)))
 
 
-def _subject(file: Path, key: str | None) -> Subject:
+def _subject(file: Path, key: str | None, trusted: Collection[str]) -> Subject:
+    admitted(file, trusted=trusted)
     model = source.load(file)
     if model.kind != "tflite":
         raise InputRefused(
@@ -158,16 +164,18 @@ def find_baseline(
     subjects: Sequence[Subject],
     given: str | Path | None,
     opening: Opening = Opening(),
-    *,
-    allow_code: bool = False,
+    execution: Execution = Execution(),
 ) -> tuple[SourceModel | None, tuple[str, ...]]:
     """The trained model to measure beside, and notes on how it was found.
 
     `given`, or the source that every manifest names, if it is still there unchanged. It is opened
     by `opening`; the manifests say its tags too, but code that only they name is not run: raises
-    `UsageError` where it is needed.
+    `UsageError` where it is needed. Raises `InputRefused` for a model that the scan refuses, and
+    that `execution` does not trust.
     """
+    allow_code, trusted = execution.allow_code, execution.trusted
     if given is not None:
+        admitted(given, opening, allow_code=allow_code, trusted=trusted)
         return source.load_to_run(given, opening, allow_code=allow_code), ()
     artifacts = [s.artifact for s in subjects if s.artifact]
     # By the content of its code, wherever that was looked for.
@@ -184,6 +192,7 @@ def find_baseline(
         return None, (f"no baseline: {path} has changed since it was converted",)
     _refuse_unnamed_code(path, said, opening)
     opening = msgspec.structs.replace(opening, tags=opening.tags or said.tags)
+    admitted(path, opening, allow_code=allow_code, trusted=trusted)
     model = source.load_to_run(path, opening, allow_code=allow_code)
     if model.opening.code_sha256 != said.code_sha256:
         named = ", ".join(opening.custom_objects)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.scanning.keras_functions import computes_only
 from edgeconv.source.keras_names import KERAS_NAMES
+from edgeconv.source.unknown import is_installed
 
 if TYPE_CHECKING:
     from edgeconv.scanning.findings import Findings
@@ -151,7 +152,9 @@ class _Walk:
             return "" if is_keras or self._modules else _LOOKED_UP
         if not isinstance(module, str):
             return _IMPORTED
-        if module in self._modules or (module == "__main__" and self._modules):
+        package = module.partition(".")[0]
+        # The user's objects come first; what is not among them is looked for in the module.
+        if self._modules and (module in self._modules or not is_installed(package)):
             return ""
         if _KERAS.fullmatch(module) and is_keras:
             return ""

@@ -6,11 +6,13 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
+from edgeconv import source
 from edgeconv.errors import InputRefused, UsageError
+from edgeconv.nouns import Opening
 from edgeconv.scanning.scanner import scan_identified
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
     from pathlib import Path
 
     from edgeconv.nouns import Scan, SourceModel
@@ -19,19 +21,36 @@ _TRUSTED = "trusted"
 _SHA256_CHARACTERS = 64
 
 
+def admitted(
+    path: str | Path,
+    opening: Opening = Opening(),
+    *,
+    allow_code: bool = False,
+    trusted: Collection[str] = (),
+) -> SourceModel:
+    """The model at `path`, identified, once the scan or its user admits it.
+
+    Every command that loads a model has it from here, or from `refuse_findings`. Raises as
+    `source.identify` and `refuse_findings`.
+    """
+    model = source.identify(path, opening, allow_code=allow_code)
+    refuse_findings(model, trusted=trusted)
+    return model
+
+
 def refuse_findings(
     model: SourceModel,
     *,
     trusted: Collection[str] = (),
-    custom_objects: Iterable[str] = (),
     reads_layers: bool = False,
 ) -> None:
     """Raise `InputRefused` for a model that the scan refuses, and that nobody trusts.
 
     `trusted` are content hashes, as `Scan.sha256`; those in the configuration of the user count
-    too. The other arguments are those of `scan`.
+    too. The classes that the model's `opening` names may be in it. `reads_layers` as in `scan`.
     """
-    found = _scanned(model, frozenset(custom_objects), reads_layers)
+    known = frozenset(model.opening.custom_objects)
+    found = _scanned(model, known, reads_layers)
     if found.is_refused and model.sha256 not in {*trusted, *trusted_by_user()}:
         raise InputRefused(
             f"{model.path} has {_summary(found)}",
@@ -91,7 +110,11 @@ def _scanned(model: SourceModel, known: frozenset[str], reads_layers: bool) -> S
 
 def _hint(found: Scan) -> str:
     is_code = any(each.severity == "error" and each.kind == "class" for each in found.findings)
-    export = "export the model as a SavedModel where that code is, and convert that; or, " * is_code
+    code = (
+        "give the module that has it with --custom-objects MODULE, or export the model as a "
+        "SavedModel where that code is, and convert that; or, "
+    )
+    export = code if is_code else ""
     return (
         f"{export}if you know who made it and what it does (edgeconv scan {found.path}), allow "
         f"this one file with --trust-model {found.sha256}"

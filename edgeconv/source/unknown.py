@@ -56,7 +56,7 @@ def _of_object(node: dict[str, Any], *, imports_any: bool) -> Iterator[str]:
     if isinstance(module, str):
         package = module.split(".")[0]
         is_keras = package in _KERAS or (module == "builtins" and name in KERAS_NAMES)
-        if is_keras or ((package in _FAMILY or imports_any) and _is_installed(package)):
+        if is_keras or ((package in _FAMILY or imports_any) and is_installed(package)):
             return
     elif name in KERAS_NAMES and not registered:
         return
@@ -64,7 +64,7 @@ def _of_object(node: dict[str, Any], *, imports_any: bool) -> Iterator[str]:
     yield str(registered) if is_registered else name
 
 
-def _is_installed(package: str) -> bool:
+def is_installed(package: str) -> bool:
     """Whether a child would find a package, which does not look in the current directory."""
     if package in ("builtins", "__main__"):
         return False

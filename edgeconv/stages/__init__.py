@@ -33,13 +33,15 @@ Answer = TypeVar("Answer")
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """How to run, which changes no result: threads, what a child may use, the cache.
 
-    `allow_code`: a SOURCE may name a function of the user's, which runs in a child.
+    `allow_code`: a SOURCE may name a function of the user's, which runs in a child. `trusted` are
+    the content hashes of models that are loaded although the scan refuses them.
     """
 
     threads: int = 2
     allowance: Allowance = Allowance()
     use_cache: bool = True
     allow_code: bool = False
+    trusted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def prepare(run: Run, rung: Rung, children: contextlib.ExitStack) -> Prepared:
 
     Raises an `EdgeconvError` where the model or the data are bad.
     """
-    chosen = resolve(run.plan)
+    chosen = resolve(run.plan, run.execution.trusted)
     if run.plan.model.kind == "tflite":
         return _from_tflite(run, chosen, rung)
     return _from_tensorflow(run, chosen, rung, children)

@@ -15,6 +15,7 @@ from edgeconv.measure.subjects import find_subjects, float_inputs, preprocessing
 from edgeconv.measure.trained import run_trained
 from edgeconv.nouns import Opening
 from edgeconv.runtimes.local import start_run
+from edgeconv.scanning import admitted
 from edgeconv.store import tool_versions
 from edgeconv.tasks import start_task
 from edgeconv.tf.baseline import SERVING, BaselineJob
@@ -64,10 +65,11 @@ def examined(
 ) -> Patient:
     """The model at a path. Raises an `EdgeconvError` for one that cannot be examined."""
     allow_code = clinic.execution.allow_code
+    admitted(model, opening, allow_code=allow_code, trusted=clinic.execution.trusted)
     found = source.load_to_run(model, opening, allow_code=allow_code)
     declared: Mapping[str, Preprocessing] = {}
     if found.kind == "tflite":
-        subjects = find_subjects((found.path,), key)
+        subjects = find_subjects((found.path,), key, clinic.execution.trusted)
         signature = subjects[0].signature
         declared, _ = preprocessing_of(subjects, None)
     else:
