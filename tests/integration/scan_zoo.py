@@ -104,9 +104,9 @@ def keras_files(root: Path, name: str, library: Any, operations: Any) -> None:
     for stem, model in (("text", reader), ("lstm", recurrent), ("operations", arithmetic)):
         model.save(root / f"{stem}.{name}.keras")
         if name == "keras":
-            model.export(root / f"{stem}.{name}", verbose=False)
+            model.export(root / f"{stem}.{name}.saved", verbose=False)
         else:
-            model.save(root / f"{stem}.{name}", save_format="tf")
+            model.save(root / f"{stem}.{name}.saved", save_format="tf")
     recurrent.save(root / f"lstm.{name}.h5")
 
 
