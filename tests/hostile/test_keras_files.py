@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 import pytest
+from graph_files import block, graph, meta_graph, write
 
 from edgeconv import scan
 from edgeconv.errors import InputRefused
@@ -249,3 +250,18 @@ def test_a_configuration_that_is_not_one_is_refused_as_input(raw, tmp_path):
         file.attrs.create("model_config", np.bytes_(raw[:60_000]))
     with pytest.raises(InputRefused):
         scan(tmp_path / "m.h5")
+
+
+@pytest.mark.parametrize(
+    "layer", [LAMBDA, TF_OP, {"class_name": "x", "module": "os", "config": {}}]
+)
+def test_layers_beside_a_saved_model_are_held_where_it_is_trained_on(layer, tmp_path):
+    """Only then they are made again; converting takes what the SavedModel computes."""
+    model = write(tmp_path / "m", meta_graph(graph()))
+    content = json.dumps(model_of(layer))
+    (model / "keras_metadata.pb").write_bytes(block(1, block(3, "root") + block(5, content)))
+    assert not scan(model).is_refused
+    assert scan(model).findings
+    assert scan(model, reads_layers=True).is_refused
+    (model / "keras_metadata.pb").write_bytes(block(1, block(5, "{")))
+    assert scan(model, reads_layers=True).is_refused
