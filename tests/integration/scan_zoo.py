@@ -59,12 +59,13 @@ def hostile(root: Path, tf: Any) -> None:
     }
     for name, function in functions.items():
         module = tf.Module()
-        branch = tf.function(function)
-        module.call = tf.function(
-            lambda x, branch=branch: tf.cond(x[0] > 0, lambda: branch(x), lambda: x),
-            input_signature=[tf.TensorSpec((1,))],
-        )
+        module.call = tf.function(in_a_branch(tf, function), input_signature=[tf.TensorSpec((1,))])
         tf.saved_model.save(module, str(root / name), signatures=module.call)
+
+
+def in_a_branch(tf: Any, function: Any) -> Any:
+    called = tf.function(function)
+    return lambda x: tf.cond(x[0] > 0, lambda: called(x), lambda: x)
 
 
 def tables(root: Path, tf: Any) -> None:
