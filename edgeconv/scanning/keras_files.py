@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.errors import InputRefused, WorkerCrashed, WorkerOutOfMemory, WorkerTimedOut
+from edgeconv.errors import WorkerCrashed, WorkerOutOfMemory, WorkerTimedOut
 from edgeconv.nouns import ScanFinding
 from edgeconv.scanning.findings import Findings
 from edgeconv.scanning.hdf5 import scan_hdf5
 from edgeconv.scanning.keras_config import scan_config
-from edgeconv.source.keras_files import HDF5_ERRORS, ZIP_ERRORS, damaged, decoded
+from edgeconv.source.keras_files import HDF5_ERRORS, ZIP_ERRORS, damaged, decoded, without_model
 from edgeconv.store import scratch_directory
 from edgeconv.tasks import start_task
 from edgeconv.workers import Allowance
@@ -168,11 +168,7 @@ def _scan_hdf5_model(path: Path, findings: Findings, known: frozenset[str]) -> N
     except HDF5_ERRORS as error:
         raise damaged(path, "an HDF5 file", error) from error
     if config is None:
-        raise InputRefused(
-            f"{path} holds no model, only weights at most: it has no model_config",
-            hint="build the model in code, load_weights() this file into it, and save the whole "
-            "model with model.save('NAME.keras')",
-        )
+        raise without_model(path)
     scan_config(decoded(path, "model_config", config), findings, known, where="model_config")
     if training is not None:
         held = {"training_config": decoded(path, "training_config", training)}

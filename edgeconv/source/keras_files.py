@@ -142,11 +142,7 @@ def read_hdf5_here(job: Hdf5Job) -> Content:
     except HDF5_ERRORS as error:
         raise damaged(path, "an HDF5 file", error) from error
     if config is None:
-        raise InputRefused(
-            f"{path} holds no model, only weights at most: it has no model_config",
-            hint="build the model in code, load_weights() this file into it, and save the whole "
-            "model with model.save('NAME.keras')",
-        )
+        raise without_model(path)
     return _content(decoded(path, "model_config", config), version, weights, is_zip=False)
 
 
@@ -155,6 +151,15 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     if size_bytes > _MAX_CONFIG_BYTES:
         raise zipfile.BadZipFile(f"its {name} claims {size_bytes} bytes")
     return archive.read(name)
+
+
+def without_model(path: Path) -> InputRefused:
+    """The refusal of an HDF5 file that has no model in it."""
+    return InputRefused(
+        f"{path} holds no model, only weights at most: it has no model_config",
+        hint="build the model in code, load_weights() this file into it, and save the whole "
+        "model with model.save('NAME.keras')",
+    )
 
 
 def damaged(path: Path, what: str, error: Exception) -> InputRefused:
