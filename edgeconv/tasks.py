@@ -27,6 +27,8 @@ from edgeconv.workers import Allowance, Child, start
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from edgeconv.sandbox import Access
+
 Answer = TypeVar("Answer")
 
 _PROGRESS = "progress.txt"
@@ -94,10 +96,13 @@ def start_task(
     *,
     label: str,
     scratch: Path,
+    access: Access,
     allowance: Allowance = Allowance(),
     environment: Mapping[str, str] | None = None,
 ) -> Task[Answer]:
     """Run `function(job)` in a child; its files go into a new directory in `scratch`.
+
+    `access` says what else it may touch, such as all that `job` names.
 
     `function` must be at module level, and is only named here, never called: a module
     of the folder tf/ can be imported by the parent as long as it imports TensorFlow
@@ -108,7 +113,14 @@ def start_task(
     (directory / "job.json").write_bytes(msgspec.json.encode(job))
     name = f"{function.__module__}:{function.__qualname__}"
     command = [sys.executable, "-m", "edgeconv.tasks", name, str(directory)]
-    child = start(command, label=label, cwd=directory, allowance=allowance, environment=environment)
+    child = start(
+        command,
+        label=label,
+        cwd=directory,
+        access=access,
+        allowance=allowance,
+        environment=environment,
+    )
     return Task(child, directory, answer_type)
 
 

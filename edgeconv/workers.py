@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
+    from edgeconv.sandbox import Access
+
 
 class HasChild(Protocol):
     """Anything that stands for a running child."""
@@ -86,6 +88,7 @@ class Child:
         *,
         label: str,
         cwd: Path,
+        access: Access,
         allowance: Allowance,
         environment: Mapping[str, str],
         talks: bool = False,
@@ -93,6 +96,7 @@ class Child:
     ) -> None:
         self.label = label
         self.log = cwd / "log.txt"
+        self.access = access
         self._allowance = allowance
         self._started_s = time.monotonic()
         self._unseen_polls = 0
@@ -244,12 +248,15 @@ def start(
     *,
     label: str,
     cwd: Path,
+    access: Access,
     allowance: Allowance = Allowance(),
     environment: Mapping[str, str] | None = None,
     talks: bool = False,
     shares: tuple[int, ...] = (),
 ) -> Child:
     """Run `command` under supervision in `cwd`, where its log is kept as log.txt.
+
+    `cwd` is its own scratch directory; `access` says what else it may touch.
 
     One that `talks` has its stdout in a pipe, which is not in the log; see `Child.pipes`. It
     `shares` these open files, by their numbers.
@@ -258,6 +265,7 @@ def start(
         command,
         label=label,
         cwd=cwd,
+        access=access,
         allowance=allowance,
         environment=environment or {},
         talks=talks,

@@ -12,6 +12,7 @@ from edgeconv.data import Samples, write_samples
 from edgeconv.quantize.configuration import quantizer_recipe
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.worker import QuantizeJob, QuantizePart, quantize
+from edgeconv.sandbox import Access
 from edgeconv.tasks import start_task
 from edgeconv.tflite import oldest_runtime
 from edgeconv.tflite.flatbuffer import operator_name, parse
@@ -38,7 +39,9 @@ def made(directory: Path, *, dense_per_tensor: bool) -> dict[str, bytes]:
         threads=1,
         dense_per_tensor=dense_per_tensor,
     )
-    with start_task(quantize, job, label="quantizing", scratch=directory) as task:
+    with start_task(
+        quantize, job, label="quantizing", scratch=directory, access=Access(writes=(directory,))
+    ) as task:
         attempts = task.result().attempts
     assert {attempt.error for attempt in attempts} == {""}
     return {name: (directory / f"{name}.tflite").read_bytes() for name in INT8_RECIPES}

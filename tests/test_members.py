@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 import worker_tasks
-from worker_tasks import HERE, Job, Sum
+from worker_tasks import FREE, HERE, Job, Sum
 
 from edgeconv import workers
 from edgeconv.errors import (
@@ -50,6 +50,7 @@ def run(tmp_path: Path) -> Callable[..., dict[str, Sum]]:
         run_cluster,
         label="training",
         scratch=tmp_path,
+        access=FREE,
         allowance=Allowance(timeout_s=60),
         environment=HERE,
     )
@@ -363,6 +364,7 @@ def test_members_given_as_started_tasks_are_run_too(tmp_path):
                 Job(number=number),
                 label=name,
                 scratch=tmp_path,
+                access=FREE,
                 environment=HERE,
             ),
         )

@@ -18,6 +18,7 @@ from edgeconv.measure.insides.profile import ProfileJob, by_prefixes, middle_mea
 from edgeconv.runtimes.c_api import Event
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.tensors import signature_of
+from edgeconv.sandbox import Access
 from edgeconv.tasks import start_task
 from edgeconv.tflite.cut import with_fixed_shapes
 from edgeconv.workers import Allowance
@@ -83,7 +84,14 @@ def test_models_that_end_early_say_the_same_of_the_operators(tmp_path: Path) -> 
     model.write_bytes(with_fixed_shapes(mixed_model(), None, {"x": (1, 1024)}))
     np.save(x, np.ones((1, 1024), np.float32))
     job = ProfileJob(model=str(model), inputs={"x": str(x)}, threads=1)
-    with start_task(by_prefixes, job, label="it", scratch=tmp_path, allowance=QUICK) as task:
+    with start_task(
+        by_prefixes,
+        job,
+        label="it",
+        scratch=tmp_path,
+        access=Access(writes=(tmp_path,)),
+        allowance=QUICK,
+    ) as task:
         answer = task.result()
     assert answer.method == "sub-models"
     assert [(s.number, s.delegate) for s in answer.shares] == [

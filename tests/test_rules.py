@@ -53,6 +53,7 @@ LAYERS = (
     ("tasks",),
     ("workers", "store", "messages", "statistics"),
     ("nouns",),
+    ("sandbox",),
     ("plugins",),
     ("errors", "logs", "progress", ""),
 )

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
+from worker_tasks import FREE
 
 from edgeconv.data import Samples, write_samples
 from edgeconv.errors import ToolFailed, WorkerCrashed, WorkerTimedOut
@@ -23,6 +24,7 @@ from edgeconv.runtimes.conversation import Conversation, Runner
 from edgeconv.runtimes.interface import Model, Timing
 from edgeconv.runtimes.local import RUNNER, Target, start_run
 from edgeconv.runtimes.runner import dequantize, is_stable, quantize, warm_up
+from edgeconv.sandbox import Access
 from edgeconv.tflite import with_uint8_io
 from edgeconv.workers import Allowance
 
@@ -59,7 +61,8 @@ def execute(
 def runner(place: Path, **options: Any) -> Runner:
     """A runner that serves, in this Python."""
     settings = {"package": "ai_edge_litert", "label": "LiteRT", "scratch": place} | options
-    return Runner(command=(sys.executable, str(RUNNER), "serve"), **settings)
+    command = (sys.executable, str(RUNNER), "serve")
+    return Runner(command=command, access=Access(), **settings)
 
 
 def timed(
@@ -369,7 +372,9 @@ def test_what_is_printed_beside_the_answers_does_not_reach_them(place):
     shell.chmod(0o755)
     file = place / "model.tflite"
     file.write_bytes(packed(float_model(signature=SERVING)))
-    one = Runner(command=(str(shell),), package="ai_edge_litert", label="there", scratch=place)
+    one = Runner(
+        command=(str(shell),), package="ai_edge_litert", label="there", scratch=place, access=FREE
+    )
     session = one.start(str(file), Model(file=file))
     np.testing.assert_allclose(session.run({"x": X[2:]})["y"], by_hand(X[2:]), rtol=1e-5, atol=1e-4)
     session.close()
@@ -386,7 +391,9 @@ def test_what_is_printed_beside_the_answers_does_not_reach_them(place):
 def test_a_runner_that_dies_in_a_conversation_has_crashed(script, reason, place):
     command = ("/bin/sh", "-c", script)
     with (
-        Conversation(command, label="there", scratch=place, allowance=Allowance()) as talk,
+        Conversation(
+            command, label="there", scratch=place, access=FREE, allowance=Allowance()
+        ) as talk,
         pytest.raises(WorkerCrashed, match=reason),
     ):
         talk.ask({"do": "facts", "runtime": "ai_edge_litert"}, {"x": np.zeros(10**6)})
@@ -396,7 +403,7 @@ def test_a_runner_that_says_nothing_is_given_up(place):
     command = ("/bin/sh", "-c", "sleep 60")
     with (
         Conversation(
-            command, label="there", scratch=place, allowance=Allowance(timeout_s=0.5)
+            command, label="there", scratch=place, access=FREE, allowance=Allowance(timeout_s=0.5)
         ) as talk,
         pytest.raises(WorkerTimedOut),
     ):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 import worker_tasks
-from worker_tasks import HERE, Job, Sum
+from worker_tasks import FREE, HERE, Job, Sum
 
 from edgeconv import errors, tasks, workers
 from edgeconv.errors import (
@@ -42,6 +42,7 @@ def task(function: Callable[[Job], Sum], scratch: Path, limit: Allowance | None 
         Job(**job),
         label="the task",
         scratch=scratch,
+        access=FREE,
         allowance=limit or Allowance(timeout_s=60),
         environment=HERE,
     )
@@ -50,7 +51,9 @@ def task(function: Callable[[Job], Sum], scratch: Path, limit: Allowance | None 
 def sleeper(scratch: Path, seconds: float = 600, timeout_s: float = 60) -> Child:
     scratch.mkdir(exist_ok=True)
     command = ["sleep", str(seconds)]
-    return start(command, label="sleeper", cwd=scratch, allowance=Allowance(timeout_s=timeout_s))
+    return start(
+        command, label="sleeper", cwd=scratch, access=FREE, allowance=Allowance(timeout_s=timeout_s)
+    )
 
 
 def alive(pid: int) -> bool:
@@ -184,7 +187,7 @@ def test_a_child_ended_by_a_signal_is_a_crash_that_names_it(name, tmp_path):
 def test_a_real_time_signal_without_a_name_is_told_by_number(tmp_path):
     command = ["sh", "-c", "kill -40 $$"]
     with pytest.raises(WorkerCrashed, match="sh was ended by signal 40"):
-        start(command, label="sh", cwd=tmp_path).wait()
+        start(command, label="sh", cwd=tmp_path, access=FREE).wait()
 
 
 @pytest.mark.parametrize(
@@ -241,7 +244,7 @@ def test_hostile_log_content_is_shown_short_and_without_control_characters(tmp_p
 
 def test_the_log_of_a_child_that_printed_nothing_adds_nothing(tmp_path):
     with pytest.raises(WorkerCrashed) as caught:
-        start(["false"], label="false", cwd=tmp_path).wait()
+        start(["false"], label="false", cwd=tmp_path, access=FREE).wait()
     assert str(caught.value) == "false ended with exit code 1"
 
 
@@ -263,7 +266,7 @@ def test_what_a_child_started_ends_with_it(tmp_path):
 
 def test_what_a_child_leaves_running_ends_when_the_child_has_ended_well(tmp_path):
     command = ["sh", "-c", "sleep 600 & echo $! > pids"]
-    start(command, label="sh", cwd=tmp_path).wait()
+    start(command, label="sh", cwd=tmp_path, access=FREE).wait()
     assert_all_end(pids_in(tmp_path))
 
 
@@ -274,7 +277,7 @@ def test_memory_is_counted_with_all_that_the_child_started(tmp_path):
         "child = subprocess.Popen([sys.executable, '-c', inner])\n"
         "child.wait()\n"
     )
-    with start([sys.executable, "-c", code], label="python", cwd=tmp_path) as child:
+    with start([sys.executable, "-c", code], label="python", cwd=tmp_path, access=FREE) as child:
         wait_until(lambda: "ready" in child.tail(), "the allocation")
         assert resident_bytes(child._process.pid) > 80_000_000
     assert resident_bytes(child._process.pid) == 0
@@ -334,7 +337,7 @@ def test_a_child_outlives_the_thread_that_started_it(tmp_path):
 
 def test_two_hundred_children_leak_no_file_descriptor_and_no_thread(tmp_path):
     def run_one() -> None:
-        start(["true"], label="true", cwd=tmp_path).wait()
+        start(["true"], label="true", cwd=tmp_path, access=FREE).wait()
 
     run_one()
     files, threads = psutil.Process().num_fds(), threading.active_count()
@@ -349,9 +352,9 @@ def test_two_hundred_children_leak_no_file_descriptor_and_no_thread(tmp_path):
 def test_a_program_that_is_not_there_has_crashed_and_leaks_no_file_descriptor(tmp_path):
     files = psutil.Process().num_fds()
     with pytest.raises(WorkerCrashed, match="no-such-program-anywhere: not found"):
-        start(["no-such-program-anywhere"], label="none", cwd=tmp_path).wait()
+        start(["no-such-program-anywhere"], label="none", cwd=tmp_path, access=FREE).wait()
     with pytest.raises(FileNotFoundError):
-        start(["true"], label="true", cwd=tmp_path / "no such directory")
+        start(["true"], label="true", cwd=tmp_path / "no such directory", access=FREE)
     assert psutil.Process().num_fds() == files
 
 
@@ -360,12 +363,14 @@ def test_a_program_gets_its_arguments_as_they_are_and_an_empty_input(tmp_path):
     arguments = ["", "a b", "$HOME", "*", '"', "\\", "\n"]
     with (
         pytest.raises(WorkerCrashed) as caught,
-        start([sys.executable, "-c", code, *arguments], label="it", cwd=tmp_path) as child,
+        start(
+            [sys.executable, "-c", code, *arguments], label="it", cwd=tmp_path, access=FREE
+        ) as child,
     ):
         child.wait()
     assert "BlockingIOError" in str(caught.value)
     code = "import sys; print(sys.argv[1:])"
-    start([sys.executable, "-c", code, *arguments], label="it", cwd=tmp_path).wait()
+    start([sys.executable, "-c", code, *arguments], label="it", cwd=tmp_path, access=FREE).wait()
     assert (tmp_path / "log.txt").read_text() == f"{arguments}\n"
 
 
@@ -376,18 +381,20 @@ def test_a_child_killed_before_it_began_has_crashed(tmp_path, monkeypatch):
 
     monkeypatch.setattr(workers, "_end_session_when_closed", kill_it)
     with pytest.raises(WorkerCrashed, match="true was ended by SIGKILL"):
-        start(["true"], label="true", cwd=tmp_path).wait()
+        start(["true"], label="true", cwd=tmp_path, access=FREE).wait()
 
 
 def test_a_parent_killed_before_the_child_is_tied_to_it_leaves_none(tmp_path):
     """At the worst moment: once the process is there, before anything else is done."""
     code = (
         "import os, pathlib, signal, sys, edgeconv.workers as w\n"
+        "from edgeconv.sandbox import Access\n"
         "def die(stdin, session):\n"
         "    pathlib.Path('pids').write_text(str(session))\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "w._end_session_when_closed = die\n"
-        "w.start(['sleep', '600'], label='sleeper', cwd=pathlib.Path())\n"
+        "w.start(['sleep', '600'], label='sleeper', cwd=pathlib.Path(), "
+        "access=Access(profile='programs'))\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
     assert_all_end(pids_in(tmp_path))
@@ -555,4 +562,4 @@ def test_an_interrupt_that_native_code_swallowed_is_raised_by_the_next_wait(tmp_
     assert not alive(child._process.pid)
     # The next command line begins anew.
     workers.end_on_signals()
-    start(["true"], label="true", cwd=tmp_path).wait()
+    start(["true"], label="true", cwd=tmp_path, access=FREE).wait()

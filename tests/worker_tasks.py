@@ -14,11 +14,14 @@ import msgspec
 from edgeconv.errors import EdgeconvError, ToolFailed, UsageError
 from edgeconv.nouns import CONNECTED, OperatorCount
 from edgeconv.progress import Counted
+from edgeconv.sandbox import Access
 from edgeconv.tasks import report_progress, start_task
 from edgeconv.training.members import Part, run_cluster
 from edgeconv.training.ports import local_cluster
 from edgeconv.workers import end_on_signals, start
 
+# For what is no test of the sandbox.
+FREE = Access(profile="programs")
 HERE = {"PYTHONPATH": str(Path(__file__).parent)}
 
 
@@ -234,7 +237,7 @@ def cluster_parent(directory: str) -> None:
         Part(sleep_in_a_cluster, Job(number=index, directory=directory), cluster)
         for index, cluster in enumerate(local_cluster(3))
     ]
-    run_cluster(parts, label="training", scratch=Path(directory), environment=HERE)
+    run_cluster(parts, label="training", scratch=Path(directory), access=FREE, environment=HERE)
 
 
 def parent(what: str, directory: str) -> None:
@@ -244,12 +247,12 @@ def parent(what: str, directory: str) -> None:
     scratch = Path(directory)
     if what == "command":
         command = ["sh", "-c", 'sleep 600 & echo "$$ $!" > half && mv half pids && sleep 600']
-        with start(command, label="sh", cwd=scratch) as child:
+        with start(command, label="sh", cwd=scratch, access=FREE) as child:
             child.wait()
     else:
         job = Job(directory=directory)
         with start_task(
-            globals()[what], job, label="task", scratch=scratch, environment=HERE
+            globals()[what], job, label="task", scratch=scratch, access=FREE, environment=HERE
         ) as task:
             task.result()
 

@@ -14,6 +14,7 @@ from edgeconv.data.spool import put_part, waiting_parts
 from edgeconv.errors import InputRefused
 from edgeconv.measure.timing import make_latency
 from edgeconv.nouns import Measurement
+from edgeconv.sandbox import Access
 from edgeconv.store import tool_versions
 from edgeconv.tasks import start_task
 from edgeconv.tf.baseline import BaselineJob, BaselineRun, run_baseline
@@ -121,6 +122,9 @@ def run_trained(
         job,
         label="the trained model in TensorFlow",
         scratch=scratch,
+        access=Access(
+            reads=(Path(job.path), *source.places_of_code(job.opening)), writes=(inputs, outputs)
+        ),
         allowance=allowance,
     ) as task:
         for number, part in enumerate(parts):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import ToolFailed, UsageError, WorkerCrashed
 from edgeconv.logs import shown
+from edgeconv.sandbox import Access
 from edgeconv.workers import Allowance, start
 
 if TYPE_CHECKING:
@@ -103,7 +104,11 @@ class Device:
         directory = Path(tempfile.mkdtemp(prefix="adb-", dir=self._scratch))
         child: Child
         with start(
-            [self._adb, *arguments], label=what, cwd=directory, allowance=allowance
+            [self._adb, *arguments],
+            label=what,
+            cwd=directory,
+            access=Access(profile="programs"),
+            allowance=allowance,
         ) as child:
             try:
                 child.wait()

@@ -18,6 +18,7 @@ import msgspec
 from edgeconv.errors import ToolFailed, WorkerCrashed
 from edgeconv.runtimes.interface import Accelerator, Timed
 from edgeconv.runtimes.memory import SharedMemory
+from edgeconv.sandbox import Access
 from edgeconv.workers import Allowance, start
 
 if TYPE_CHECKING:
@@ -73,13 +74,15 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
 
     `command` ends in "runner.py", "serve". Files of models are named as they are called there.
     `label` names the place in errors. One that `shares` memory runs on this machine, and gets
-    its arrays through that where the system has it.
+    its arrays through that where the system has it. `access` is what its process may touch beyond
+    the model.
     """
 
     command: tuple[str, ...]
     package: Package
     label: str
     scratch: Path
+    access: Access
     threads: int = 1
     accelerator: Accelerator = "interpreter"
     allowance: Allowance = Allowance()
@@ -87,7 +90,7 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
 
     def facts(self) -> Facts:
         """What the machine is. Raises `ToolFailed` where no runtime is to be had there."""
-        with self._open(f"the runtime in {self.label}") as talk:
+        with self._open(f"the runtime in {self.label}", self.access) as talk:
             said, _ = talk.ask({"do": "facts", "runtime": self.package})
         return msgspec.convert(said, Facts)
 
@@ -95,14 +98,16 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
         """Time a model on its first batch of `inputs` in a fresh process. Raises `ToolFailed`."""
         batch = {name: array[: model.batch] for name, array in inputs.items()}
         request = {**self._request("time", file, model), **msgspec.structs.asdict(timing)}
-        with self._open(self._running(model)) as talk:
+        with self._open(self._running(model), self.access.reading(model.file)) as talk:
             said, _ = talk.ask(request, batch)
         return msgspec.convert(said, Timed)
 
     def start(self, file: str, model: Model) -> RunnerSession:
         """Load a model to stay. Raises `ToolFailed`."""
         with contextlib.ExitStack() as unless_loaded:
-            talk = unless_loaded.enter_context(self._open(self._running(model)))
+            talk = unless_loaded.enter_context(
+                self._open(self._running(model), self.access.reading(model.file))
+            )
             talk.ask(self._request("load", file, model))
             unless_loaded.pop_all()
         return RunnerSession(talk, self.package)
@@ -121,11 +126,12 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
             "batch": model.batch,
         }
 
-    def _open(self, label: str) -> Conversation:
+    def _open(self, label: str, access: Access) -> Conversation:
         return Conversation(
             self.command,
             label=label,
             scratch=self.scratch,
+            access=access,
             allowance=self.allowance,
             shares=self.shares,
         )
@@ -160,6 +166,7 @@ class Conversation:
         *,
         label: str,
         scratch: Path,
+        access: Access,
         allowance: Allowance,
         shares: bool = False,
     ) -> None:
@@ -169,6 +176,7 @@ class Conversation:
             command,
             label=label,
             cwd=Path(tempfile.mkdtemp(prefix="talk-", dir=scratch)),
+            access=access,
             allowance=allowance,
             talks=True,
             shares=(self._memory.file,) if self._memory else (),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.errors import ToolFailed
+from edgeconv.sandbox import Access
 from edgeconv.store import scratch_directory
 from edgeconv.workers import Allowance, start
 
@@ -62,7 +63,10 @@ def _works(path: str, version: Version) -> bool:
     with scratch_directory() as scratch:
         command = [path, "-I", "-c", _TRY]
         try:
-            with start(command, label=path, cwd=scratch, allowance=allowance) as child:
+            access = Access(profile="programs")
+            with start(
+                command, label=path, cwd=scratch, access=access, allowance=allowance
+            ) as child:
                 child.wait()
                 said = child.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except ToolFailed:

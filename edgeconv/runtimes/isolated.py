@@ -21,6 +21,7 @@ from edgeconv.errors import OutputRefused, ToolFailed, UsageError
 from edgeconv.runtimes.interpreters import Version, interpreters, preferred
 from edgeconv.runtimes.local import Target, start_run
 from edgeconv.runtimes.targets import runtime_text
+from edgeconv.sandbox import Access
 from edgeconv.store import cache_directory, locked, publish_bytes
 from edgeconv.workers import Allowance, start
 
@@ -230,6 +231,7 @@ def _run(environment: _Environment, command: Sequence[str], label: str, hint: st
         command,
         label=label,
         cwd=environment.directory,
+        access=Access(profile="programs"),
         allowance=allowance,
         environment=variables,
     )

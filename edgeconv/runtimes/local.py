@@ -13,6 +13,7 @@ import msgspec
 
 from edgeconv.errors import ToolFailed, UsageError, WorkerCrashed
 from edgeconv.runtimes.conversation import Package, Runner
+from edgeconv.sandbox import Access
 from edgeconv.store import tool_versions
 from edgeconv.workers import Allowance, Child, start
 
@@ -113,6 +114,7 @@ def start_run(
         [target.python, str(RUNNER), str(directory / "job.json")],
         label=f"running {model.name} in {target.package}",
         cwd=directory,
+        access=Access(reads=(model.absolute(), samples.absolute())),
         allowance=allowance,
     )
     return Running(child, directory)
@@ -141,6 +143,7 @@ class LocalRuntime:
             package=target.package,
             label=target.package,
             scratch=settings.scratch,
+            access=Access(),
             threads=settings.threads,
             accelerator=settings.accelerator,
             allowance=settings.allowance,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.errors import ToolFailed, UsageError, WorkerCrashed, WorkerTimedOut
+from edgeconv.sandbox import Access
 from edgeconv.store import scratch_directory
 from edgeconv.workers import Allowance, poll_until, start
 
@@ -55,6 +56,10 @@ _REASONS = {
     "No route to host": "see that the machine is on, and reached from here",
     "Network is unreachable": "see that the machine is on, and reached from here",
 }
+
+
+# ssh reads the configuration, the keys and the agent of the user.
+_ACCESS = Access(profile="programs")
 
 
 class Address(NamedTuple):
@@ -113,7 +118,13 @@ class Machine:
             directory = Path(tempfile.mkdtemp(prefix="ssh-", dir=self._scratch))
             command = ["ssh", "-M", "-N", *self._options, self.address.host]
             self._master = unless_connected.enter_context(
-                start(command, label=self._label, cwd=directory, allowance=_FOR_EVER)
+                start(
+                    command,
+                    label=self._label,
+                    cwd=directory,
+                    access=_ACCESS,
+                    allowance=_FOR_EVER,
+                )
             )
             self._await_connection(self._master)
             self._at_exit = unless_connected.pop_all()
@@ -182,7 +193,9 @@ class Machine:
     def _done(self, command: tuple[str, ...], what: str) -> str:
         directory = Path(tempfile.mkdtemp(prefix="ssh-", dir=self._scratch))
         allowance = Allowance(timeout_s=_COMMAND_TIMEOUT_S)
-        with start(command, label=what, cwd=directory, allowance=allowance) as child:
+        with start(
+            command, label=what, cwd=directory, access=_ACCESS, allowance=allowance
+        ) as child:
             try:
                 child.wait()
             except (WorkerCrashed, WorkerTimedOut) as error:

@@ -8,6 +8,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import OutputRefused, ToolFailed, UsageError
+from edgeconv.sandbox import Access
 from edgeconv.store import cache_directory, locked, publish_bytes, scratch_directory
 from edgeconv.workers import Allowance, start
 
@@ -75,6 +76,7 @@ def _install(version: str, directory: Path, on_progress: Callable[[str], None]) 
             [*command, "--prefix", str(directory)],
             label=f"installing LiteRT.js {version}",
             cwd=scratch,
+            access=Access(profile="programs"),
             allowance=Allowance(timeout_s=_INSTALL_TIMEOUT_S),
         )
         with child:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from edgeconv.errors import ToolFailed
+from edgeconv.sandbox import Access
 from edgeconv.workers import Allowance, start
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Page:
                 [browser, *_FLAGS, *sandbox, profile, self._server.address],
                 label=label,
                 cwd=directory,
+                access=Access(profile="browser"),
                 allowance=allowance,
             )
         except OSError:

@@ -16,6 +16,7 @@ import msgspec
 
 from edgeconv.errors import WorkerCrashed, WorkerOutOfMemory, WorkerTimedOut
 from edgeconv.nouns import ScanFinding
+from edgeconv.sandbox import Access
 from edgeconv.scanning.findings import Findings
 from edgeconv.scanning.hdf5 import scan_hdf5
 from edgeconv.scanning.keras_config import scan_config
@@ -59,7 +60,12 @@ def scan_keras(path: Path, *, is_archive: bool, known: frozenset[str]) -> tuple[
             path=str(path), is_archive=is_archive, scratch=str(scratch), known=tuple(sorted(known))
         )
         task = start_task(
-            scan_keras_here, job, label="scanning", scratch=scratch, allowance=_ALLOWANCE
+            scan_keras_here,
+            job,
+            label="scanning",
+            scratch=scratch,
+            access=Access(reads=(path,), writes=(scratch,)),
+            allowance=_ALLOWANCE,
         )
         try:
             with task:

@@ -9,7 +9,7 @@ from edgeconv.source.loading import (
     refuse_quantized,
     served,
 )
-from edgeconv.source.opening import opening_key
+from edgeconv.source.opening import opening_key, places_of_code
 from edgeconv.source.ready_made import ready_made
 from edgeconv.source.signatures import chosen_signature, distinct_signatures
 
@@ -22,6 +22,7 @@ __all__ = [
     "load",
     "load_to_run",
     "opening_key",
+    "places_of_code",
     "ready_made",
     "refuse_quantized",
     "served",

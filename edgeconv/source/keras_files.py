@@ -12,6 +12,7 @@ import msgspec
 
 from edgeconv.errors import EdgeconvError, InputRefused, WorkerCrashed, WorkerTimedOut
 from edgeconv.nouns import OperatorCount, Signature
+from edgeconv.sandbox import Access
 from edgeconv.source.keras_ends import built_for, declared_signature, layers_of, never_called
 from edgeconv.source.keras_weights import parameters, weights_of
 from edgeconv.source.unknown import unknown_classes
@@ -110,7 +111,12 @@ def _in_child(function: Callable[[Hdf5Job], Read], path: Path, what: str) -> Rea
     job = Hdf5Job(path=str(path))
     with scratch_directory() as scratch:
         task = start_task(
-            function, job, label="reading HDF5", scratch=scratch, allowance=_ALLOWANCE
+            function,
+            job,
+            label="reading HDF5",
+            scratch=scratch,
+            access=Access(reads=(path,)),
+            allowance=_ALLOWANCE,
         )
         try:
             with task:

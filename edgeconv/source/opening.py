@@ -52,6 +52,15 @@ def resolved(opening: Opening, found: Found, *, allow_code: bool) -> Opening:
     return replace(opening, directory=directory, code_sha256=custom_hash(modules))
 
 
+def places_of_code(opening: Opening) -> tuple[Path, ...]:
+    """The directories that the user's own modules are imported from."""
+    from edgeconv.data.custom import find_custom
+
+    roots = (find_custom(text, opening.directory).root for text in opening.custom_objects)
+    here = [Path(opening.directory)] if opening.directory else []
+    return tuple(dict.fromkeys((*roots, *here)))
+
+
 def opening_key(model: SourceModel) -> tuple[object, ...]:
     """What the opening adds to the key of all that is made of the model; not where anything is."""
     return (sorted(model.opening.tags), model.opening.code_sha256)

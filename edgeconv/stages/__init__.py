@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edgeconv.plan import Plan
+    from edgeconv.sandbox import Access
     from edgeconv.store import Cache
     from edgeconv.tasks import Task
 
@@ -55,11 +56,22 @@ class Run:
     on_progress: Callable[[str], None]
 
     def start(
-        self, function: Callable[[Any], Answer], job: msgspec.Struct, label: str
+        self,
+        function: Callable[[Any], Answer],
+        job: msgspec.Struct,
+        label: str,
+        *,
+        access: Access,
     ) -> Task[Answer]:
         """Start a function of the package in a child, within the run's allowance."""
-        allowance = self.execution.allowance
-        return start_task(function, job, label=label, scratch=self.scratch, allowance=allowance)
+        return start_task(
+            function,
+            job,
+            label=label,
+            scratch=self.scratch,
+            access=access,
+            allowance=self.execution.allowance,
+        )
 
     def result(self, task: Task[Answer]) -> Answer:
         """A child's answer; its whole log is kept where it ended in an error, which names it."""

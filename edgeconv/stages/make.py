@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed
 from edgeconv.quantize.candidate import Candidate
 from edgeconv.quantize.worker import Attempt, QuantizeJob, QuantizePart, quantize
+from edgeconv.sandbox import Access
 from edgeconv.tf.second_engine import EngineJob, EnginePart, quantize_with_tflite
 
 if TYPE_CHECKING:
@@ -58,7 +59,14 @@ def start_first_engine(
         threads=run.execution.threads,
         dense_per_tensor=dense_per_tensor,
     )
-    task = children.enter_context(run.start(quantize, job, "ai-edge-quantizer"))
+    task = children.enter_context(
+        run.start(
+            quantize,
+            job,
+            "ai-edge-quantizer",
+            access=Access(reads=(prepared.float_model, *_samples(prepared)), writes=(directory,)),
+        )
+    )
 
     def finish() -> Made:
         try:
@@ -68,6 +76,11 @@ def start_first_engine(
         return {r: _candidate(r, attempts[r.name], directory) for r in recipes}
 
     return finish
+
+
+def _samples(prepared: Prepared) -> tuple[Path, ...]:
+    """Where the samples to calibrate with are stored."""
+    return tuple(part.split.calibration for part in prepared.parts if part.split.calibration)
 
 
 def _candidate(recipe: Recipe, attempt: Attempt, directory: Path) -> Candidate | EdgeconvError:
@@ -105,6 +118,7 @@ def second_engine(run: Run, prepared: Prepared, recipe: Recipe) -> Candidate:
         select_ops=run.plan.asked.select_ops,
         target=str(target),
     )
-    with run.start(quantize_with_tflite, job, "TFLiteConverter") as task:
+    access = Access(reads=(Path(prepared.saved_model), *_samples(prepared)), writes=(directory,))
+    with run.start(quantize_with_tflite, job, "TFLiteConverter", access=access) as task:
         run.result(task)
     return Candidate(recipe=recipe, file=target, engine="tflite")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -18,6 +19,8 @@ from edgeconv.nouns import QatRecord, Validated
 from edgeconv.plan import refuse_changed_model, refuse_changed_samples
 from edgeconv.quantize.candidate import Candidate, Compared, Examined, examine, examine_graph
 from edgeconv.runtimes.local import Target, start_run
+from edgeconv.sandbox import Access
+from edgeconv.source import places_of_code
 from edgeconv.stages.attempt import Good
 from edgeconv.stages.judge import answers, judge_float, starts
 from edgeconv.stages.ladder import first_rung
@@ -32,7 +35,6 @@ from edgeconv.workers import in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -146,6 +148,7 @@ def _trained(
             distribution=distribution,
             label="quantisation-aware training",
             scratch=run.scratch,
+            access=_access(run, prepared, samples, checkpoints),
             allowance=run.execution.allowance,
             environment={},
             on_progress=run.on_progress,
@@ -154,7 +157,7 @@ def _trained(
         assert done is not None, "the chief is among the processes started here"
         refuse_changed_model(run.plan)
         shutil.rmtree(checkpoints)
-    file = run.scratch / _FILE
+    file = run.scratch / _OUTPUTS / _FILE
     return Candidate(recipe=recipe, file=file, engine="tflite", notes=_notes(done)), done
 
 
@@ -176,6 +179,20 @@ def _checkpoints(run: Run, recipe: Recipe) -> Iterator[Path]:
     waiting = "waiting for another run that trains the same"
     with owned(place, on_wait=lambda: run.on_progress(waiting)):
         yield place / "checkpoints"
+
+
+def _access(run: Run, prepared: Prepared, samples: _Samples, checkpoints: Path) -> Access:
+    model, (part,) = run.plan.model, prepared.parts
+    stored = (samples.train, samples.validation, part.split.held_back)
+    return Access(
+        profile="training",
+        reads=(
+            Path(model.path),
+            *places_of_code(model.opening),
+            *(place for place in stored if place is not None),
+        ),
+        writes=(checkpoints, run.scratch / _OUTPUTS),
+    )
 
 
 def _job(
@@ -203,7 +220,7 @@ def _job(
         held_back=str(part.split.held_back),
         batch=plan.asked.batch,
         checkpoints=str(checkpoints),
-        target=str(run.scratch / _FILE),
+        target=str(outputs / _FILE),
         outputs=str(outputs),
         workers=workers_of(clusters),
         is_chief=chief,

@@ -15,7 +15,8 @@ import msgspec
 from edgeconv.errors import EdgeconvError
 from edgeconv.nouns import LadderStep
 from edgeconv.plan import refuse_changed_model
-from edgeconv.source import served
+from edgeconv.sandbox import Access
+from edgeconv.source import places_of_code, served
 from edgeconv.store import hash_of
 from edgeconv.tf.convert import FloatJob, to_float
 from edgeconv.tf.reference import ReferenceJob, ReferencePart, run_reference
@@ -102,7 +103,10 @@ def start_float_graph(
         exported=str(place / _EXPORTED),
         rewritten=str(place / _REWRITTEN),
     )
-    task = children.enter_context(run.start(to_float, job, "TensorFlow's converter"))
+    access = Access(
+        reads=(Path(plan.model.path), *places_of_code(plan.model.opening)), writes=(place,)
+    )
+    task = children.enter_context(run.start(to_float, job, "TensorFlow's converter", access=access))
 
     def finish() -> FloatGraph:
         try:
@@ -174,7 +178,12 @@ def start_reference(
             for index, part in enumerate(parts)
         ),
     )
-    task = children.enter_context(run.start(run_reference, job, "the trained model in TensorFlow"))
+    access = Access(
+        reads=(Path(trained), *(Path(part.samples) for part in job.parts)), writes=(place,)
+    )
+    task = children.enter_context(
+        run.start(run_reference, job, "the trained model in TensorFlow", access=access)
+    )
 
     def finish() -> Reference:
         outputs = run.result(task).outputs

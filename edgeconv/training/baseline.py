@@ -12,8 +12,10 @@ import msgspec
 
 from edgeconv.data.custom import find_custom
 from edgeconv.errors import InputRefused
+from edgeconv.models.archives import keras_datasets
 from edgeconv.nouns import Training, TrainingRecord
 from edgeconv.plugins import BASELINE_MODELS
+from edgeconv.sandbox import Access
 from edgeconv.store import (
     owned,
     refuse_pointer,
@@ -93,11 +95,31 @@ def train(
             distribution=asked.distribution,
             label="training",
             scratch=scratch,
+            access=_access(asked, places),
             allowance=allowance,
             environment=_ENVIRONMENT,
             on_progress=on_progress,
         )
     return done.record if done else None
+
+
+def _access(training: Training, places: Places) -> Access:
+    """What a training may touch; the module of a user's is a program of theirs."""
+    own = places.directory if places.exact else f"{places.directory}/{training.name}"
+    kept = [place for place in (own, places.checkpoints, places.tensorboard) if place]
+    given = [training.data] if training.data else []
+    is_ours = training.module in BASELINE_MODELS
+    remote = any(map(is_remote, (*kept, *given)))
+    return Access(
+        profile=("cluster" if remote else "training") if is_ours else "code",
+        reads=(
+            *(Path(place).absolute() for place in given if not is_remote(place)),
+            # Where Keras keeps data sets that it has downloaded.
+            *(() if given else (keras_datasets(),)),
+            *((Path.cwd(),) if training.custom_objects else ()),
+        ),
+        writes=tuple(Path(place) for place in kept if not is_remote(place)),
+    )
 
 
 def _refuse_data(training: Training) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from edgeconv.errors import UsageError, WorkerCrashed, WorkerOutOfMemory, WorkerTimedOut
 from edgeconv.tf.training.member import serve_member
 from edgeconv.training.cluster import from_tf_config
@@ -15,9 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    import msgspec
-
     from edgeconv.nouns import Distribution
+    from edgeconv.sandbox import Access
     from edgeconv.training.cluster import Cluster
     from edgeconv.workers import Allowance
 
@@ -79,6 +80,7 @@ def launch(
     distribution: Distribution,
     label: str,
     scratch: Path,
+    access: Access,
     allowance: Allowance,
     environment: Mapping[str, str],
     on_progress: Callable[[str], None],
@@ -98,6 +100,7 @@ def launch(
             parts,
             label=label,
             scratch=scratch,
+            access=_widened(access, clusters, distribution),
             allowance=allowance,
             environment=environment,
             connect_timeout_s=distribution.connect_timeout_s,
@@ -118,6 +121,14 @@ def launch(
         return answers[label]
     chief = next((cluster.member_name for cluster in clusters if cluster.is_chief), None)
     return None if chief is None else answers[chief]
+
+
+def _widened(access: Access, clusters: tuple[Cluster, ...], distribution: Distribution) -> Access:
+    """`access` with a network, where processes of this training talk to others."""
+    talks = bool(clusters) or distribution.strategy == "tpu"
+    if talks and access.profile == "training":
+        return msgspec.structs.replace(access, profile="cluster")
+    return access
 
 
 def _function(cluster: Cluster, train: Callable[[Any], Answer]) -> Callable[[Any], Any]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
+    from edgeconv.sandbox import Access
     from edgeconv.tasks import Task
     from edgeconv.training.cluster import Cluster
 
@@ -65,6 +66,7 @@ def run_cluster(
     *,
     label: str,
     scratch: Path,
+    access: Access,
     allowance: Allowance = Allowance(),
     environment: Mapping[str, str] | None = None,
     connect_timeout_s: float = 300.0,
@@ -86,7 +88,7 @@ def run_cluster(
     with ExitStack() as stack:
         members = []
         for part in parts:
-            member = _start(part, label, scratch, allowance, environment or {})
+            member = _start(part, label, scratch, access, allowance, environment or {})
             stack.callback(member.task.child.kill)
             members.append(member)
         sought = {name: address for one in clusters for name, address in one.peers.items()}
@@ -244,6 +246,7 @@ def _start(
     part: Part[Answer],
     label: str,
     scratch: Path,
+    access: Access,
     allowance: Allowance,
     environment: Mapping[str, str],
 ) -> Member[Answer]:
@@ -256,6 +259,7 @@ def _start(
         part.job,
         label=name,
         scratch=scratch,
+        access=access,
         allowance=allowance,
         environment={**environment, **own},
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import ToolFailed
+from edgeconv.sandbox import Access
 from edgeconv.tasks import report_progress, start_task
 from edgeconv.training.cluster import host_and_port
 from edgeconv.workers import Allowance
@@ -48,6 +49,7 @@ class Peers:
             Look(addresses=tuple(addresses.values())),
             label="the look for the cluster's members",
             scratch=scratch,
+            access=Access(profile="cluster"),
             allowance=Allowance(timeout_s=timeout_s + 60),
         )
 

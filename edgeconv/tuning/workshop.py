@@ -14,6 +14,7 @@ from edgeconv.nouns import Sensitivity, TuningTrial
 from edgeconv.pipeline import convert
 from edgeconv.quantize.sensitivity import SensitivityJob, measure_sensitivities
 from edgeconv.quantize.worker import QuantizePart
+from edgeconv.sandbox import Access
 from edgeconv.store import hash_of, publish_bytes, read_noun, sha256_file
 from edgeconv.tasks import start_task
 from edgeconv.tuning.chances import LIKELY, chance_within
@@ -113,6 +114,7 @@ class Workshop:
                 job,
                 label="the sensitivity of the layers",
                 scratch=self.place,
+                access=Access(reads=(self.source.floating, self.source.samples)),
                 allowance=execution.allowance,
             ) as task:
                 found = task.result(self.on_progress)

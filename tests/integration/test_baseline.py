@@ -10,6 +10,7 @@ from edgeconv.data import Samples
 from edgeconv.data.spool import put_part, waiting_parts
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.nouns import TensorSpec
+from edgeconv.sandbox import Access
 from edgeconv.tasks import start_task
 from edgeconv.tf.baseline import (
     BaselineJob,
@@ -77,7 +78,13 @@ def job_for(path, tmp_path, arrays=TEN, **options):
 
 
 def ran(job, scratch):
-    with start_task(run_baseline, job, label="baseline", scratch=scratch) as task:
+    with start_task(
+        run_baseline,
+        job,
+        label="baseline",
+        scratch=scratch,
+        access=Access(reads=(Path(job.path),), writes=(scratch,)),
+    ) as task:
         run = task.result()
     outputs = {n: np.load(Path(job.outputs) / f"{i}.npy") for i, n in enumerate(run.names)}
     return run, outputs

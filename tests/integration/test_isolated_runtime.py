@@ -22,6 +22,7 @@ from edgeconv.quantize.worker import QuantizeJob, QuantizePart, quantize
 from edgeconv.runtimes.isolated import installed, isolated_target
 from edgeconv.runtimes.local import Target, start_run
 from edgeconv.runtimes.targets import parse_target_runtime
+from edgeconv.sandbox import Access
 from edgeconv.tasks import start_task
 from edgeconv.tflite import oldest_runtime, summarise
 from edgeconv.tflite.releases import Release, parse_release, releases
@@ -149,7 +150,9 @@ def quantized(zoo: Path, directory: Path, *, dense_per_tensor: bool) -> dict[str
         threads=1,
         dense_per_tensor=dense_per_tensor,
     )
-    with start_task(quantize, job, label="quantizing", scratch=directory) as task:
+    with start_task(
+        quantize, job, label="quantizing", scratch=directory, access=Access(writes=(directory,))
+    ) as task:
         assert {attempt.error for attempt in task.result().attempts} == {""}
     return {recipe.name: directory / f"{recipe.name}.tflite" for recipe in recipes}
 

@@ -21,6 +21,7 @@ from edgeconv.data.blame import Blamed
 from edgeconv.data.code import users_code, users_function
 from edgeconv.data.handover import Handover, hand_over, take_over
 from edgeconv.errors import InputRefused, ToolFailed, UsageError, unknown_name
+from edgeconv.sandbox import Access
 from edgeconv.store import scratch_directory
 from edgeconv.store.hashes import hash_of, sha256_file
 from edgeconv.tasks import start_task
@@ -70,7 +71,12 @@ class _Result:
         )
         try:
             with start_task(
-                call, job, label=place, scratch=self._scratch, allowance=ALLOWANCE
+                call,
+                job,
+                label=place,
+                scratch=self._scratch,
+                access=Access(profile="code", writes=(self.directory, Path(job.directory))),
+                allowance=ALLOWANCE,
             ) as task:
                 return task.result()
         except ToolFailed as error:

@@ -16,6 +16,7 @@ import msgspec
 from edgeconv.data.arrays import LARGEST_BYTES, Arrays, opened, sha256_of
 from edgeconv.data.handover import Handover, hand_over, take_over
 from edgeconv.errors import InputRefused, ToolFailed
+from edgeconv.sandbox import Access
 from edgeconv.store import scratch_directory
 from edgeconv.store.hashes import hash_of
 from edgeconv.tasks import start_task
@@ -57,7 +58,13 @@ def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) 
             output=str(scratch),
         )
         try:
-            with start_task(read_table, job, label=f"reading {place}", scratch=scratch) as task:
+            with start_task(
+                read_table,
+                job,
+                label=f"reading {place}",
+                scratch=scratch,
+                access=Access(reads=tuple(map(Path, job.paths)), writes=(scratch,)),
+            ) as task:
                 return take_over(task.result(), scratch)
         except ToolFailed as error:
             raise InputRefused(

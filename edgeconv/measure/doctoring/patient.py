@@ -15,6 +15,7 @@ from edgeconv.measure.subjects import find_subjects, float_inputs, preprocessing
 from edgeconv.measure.trained import run_trained
 from edgeconv.nouns import Opening
 from edgeconv.runtimes.local import start_run
+from edgeconv.sandbox import Access
 from edgeconv.scanning import admitted
 from edgeconv.store import tool_versions
 from edgeconv.tasks import start_task
@@ -98,7 +99,7 @@ def answers(clinic: Clinic, patient: Patient, samples: Samples) -> tuple[dict[st
 
 def _exported(clinic: Clinic, model: SourceModel) -> SourceModel:
     """A SavedModel as TensorFlow takes it; of a Keras file one that says what its input is."""
-    target = clinic.scratch / "exported"
+    target = clinic.scratch / "loaded" / "exported"
     if model.kind == "saved_model":
         return msgspec.structs.replace(model, path=source.served(model, target))
     clinic.on_progress("loading the Keras file")
@@ -108,6 +109,10 @@ def _exported(clinic: Clinic, model: SourceModel) -> SourceModel:
         job,
         label="loading the Keras file",
         scratch=clinic.scratch,
+        access=Access(
+            reads=(Path(model.path), *source.places_of_code(model.opening)),
+            writes=(target.parent,),
+        ),
         allowance=clinic.execution.allowance,
     ) as task:
         task.result(clinic.on_progress)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,13 +18,13 @@ from edgeconv.quantize.debugging import DebugJob, dissect, worst_first
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.worker import QuantizePart
 from edgeconv.runtimes.interface import Model
+from edgeconv.sandbox import Access
 from edgeconv.stages import Execution, Run
 from edgeconv.stages.attempt import make_all
 from edgeconv.store import Cache, cache_directory, scratch_directory, tool_versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from edgeconv.nouns import DebuggedLayer, Preprocessing
     from edgeconv.quantize.debugging import Dissected
@@ -100,7 +102,7 @@ def _refuse_recipe(recipe: Recipe) -> Recipe:
 
 def _debugged(run: Run, recipe: Recipe, prepared: Prepared) -> Debugged:
     (part,) = prepared.parts
-    file = run.scratch / f"{recipe.name}.tflite"
+    file = Path(tempfile.mkdtemp(prefix="debugged-", dir=run.scratch), f"{recipe.name}.tflite")
     found = _dissected(run, recipe, prepared, file)
     layers, notes = _with_insides(run, found, part, (file, prepared.float_model))
     record = part.split.record
@@ -136,7 +138,9 @@ def _dissected(run: Run, recipe: Recipe, prepared: Prepared, file: Path) -> Diss
         file=str(file),
         threads=run.execution.threads,
     )
-    with run.start(dissect, job, "debugging") as task:
+    assert part.split.calibration is not None
+    access = Access(reads=(prepared.float_model, part.split.calibration), writes=(file.parent,))
+    with run.start(dissect, job, "debugging", access=access) as task:
         return run.result(task)
 
 

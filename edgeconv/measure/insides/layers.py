@@ -14,6 +14,7 @@ from edgeconv.data.strings import as_tensorflow_takes
 from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.nouns import LayerError
 from edgeconv.runtimes.tensors import raw, signature_of
+from edgeconv.sandbox import Access
 from edgeconv.statistics.signal import Signal, snr_db
 from edgeconv.tasks import start_task
 from edgeconv.tflite.cut import with_fixed_shapes, with_outputs
@@ -86,7 +87,10 @@ def layer_errors(
         batch=quantised.batch,
     )
     label = f"comparing the layers of {quantised.file.name}"
-    with start_task(compare_layers, job, label=label, scratch=scratch, allowance=allowance) as task:
+    access = Access(reads=(directory,))
+    with start_task(
+        compare_layers, job, label=label, scratch=scratch, access=access, allowance=allowance
+    ) as task:
         found = task.result()
     if not found.errors:
         raise ToolFailed(

@@ -15,6 +15,7 @@ from edgeconv.errors import ToolFailed, WorkerOutOfMemory, WorkerTimedOut
 from edgeconv.measure.insides.layering import Operator, operators_of
 from edgeconv.nouns import OperatorTime, Profile
 from edgeconv.runtimes.tensors import raw, signature_of
+from edgeconv.sandbox import Access
 from edgeconv.tasks import start_task
 from edgeconv.tflite.cut import with_fixed_shapes
 from edgeconv.tflite.flatbuffer import operator_name, parse, text
@@ -80,7 +81,10 @@ def profile_model(
     job, graph = _prepared(model, inputs, threads, scratch)
     for function in (by_runtime, by_prefixes):
         label = f"profiling {model.file.name}"
-        with start_task(function, job, label=label, scratch=scratch, allowance=allowance) as task:
+        access = Access(reads=(Path(job.model).parent,))
+        with start_task(
+            function, job, label=label, scratch=scratch, access=access, allowance=allowance
+        ) as task:
             try:
                 return _profile(task.result(), graph)
             except ToolFailed as error:

@@ -16,6 +16,7 @@ from edgeconv.data.strings import holds_strings
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
 from edgeconv.measure.metrics.scores import Likeness, Metric, Scored
+from edgeconv.sandbox import Access
 from edgeconv.tasks import start_task
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Scorer:
             job,
             label=f"the metric {name}",
             scratch=self.run.scratch,
+            access=Access(profile="code", writes=(directory, Path(job.directory))),
             allowance=self.run.execution.allowance,
         ) as task:
             answer = task.result()

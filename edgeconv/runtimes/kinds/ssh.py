@@ -25,6 +25,7 @@ from edgeconv.runtimes.isolated import relu_model
 from edgeconv.runtimes.local import RUNNER
 from edgeconv.runtimes.places import refuse_version, split_place
 from edgeconv.runtimes.remote import Machine, parse_address
+from edgeconv.sandbox import Access
 from edgeconv.store import sha256_file
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def _runner(
         package=package,
         label=f"{package} on {machine.address}",
         scratch=settings.scratch,
+        access=Access(profile="programs"),
         threads=settings.threads,
         accelerator=settings.accelerator,
         allowance=settings.allowance,
@@ -170,7 +172,11 @@ def _proven(machine: Machine, directory: str, runner: Runner, scratch: Path) -> 
         machine.copy(file, there)
     request = {"runtime": runner.package, "model": there, "accelerator": runner.accelerator}
     with Conversation(
-        runner.command, label=runner.label, scratch=scratch, allowance=runner.allowance
+        runner.command,
+        label=runner.label,
+        scratch=scratch,
+        access=runner.access,
+        allowance=runner.allowance,
     ) as talk:
         said, _ = talk.ask({**request, "do": "facts"})
         talk.ask({**request, "do": "load", "signature": None, "threads": 1, "batch": 1})
