@@ -5,6 +5,8 @@ set -euo pipefail
 rm -rf "$VERDICTS"
 mkdir -p "$VERDICTS"
 arguments=(
+  # A pull request brings models and data; FURTHER may say otherwise.
+  --sandbox required
   --output "text=$VERDICTS/edgeconv.txt"
   --output "json=$VERDICTS/verdict.json"
   --output "junit=$VERDICTS/junit.xml"

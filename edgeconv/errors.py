@@ -92,6 +92,10 @@ class ToolFailed(EdgeconvError):
     exit_code = 4
 
 
+class SandboxMissing(EdgeconvError):
+    """A sandbox is required, and a child process cannot be confined."""
+
+
 class WorkerCrashed(ToolFailed):
     """A child process ended by a signal or without an answer."""
 
@@ -128,6 +132,7 @@ WORKER_ERRORS: dict[str, type[EdgeconvError]] = {
         UnsupportedFloats,
         OutputRefused,
         ToolFailed,
+        SandboxMissing,
         WorkerCrashed,
         WorkerKilled,
         WorkerTimedOut,

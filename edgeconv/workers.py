@@ -33,6 +33,7 @@ from edgeconv.errors import (
     WorkerTimedOut,
 )
 from edgeconv.logs import tail
+from edgeconv.sandbox import entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -61,7 +62,7 @@ _KILLED = (
     "or give fewer samples"
 )
 # A program does nothing before it is tied to its parent, of which this line tells it.
-_WAIT_FOR_A_LINE = ("/bin/sh", "-c", 'read -r _ && exec "$@"', "sh")
+_WAIT_FOR_A_LINE = ("/bin/sh", "-c", 'ulimit -c 0; read -r _ && exec "$@"', "sh")
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,19 +97,19 @@ class Child:
     ) -> None:
         self.label = label
         self.log = cwd / "log.txt"
-        self.access = access
         self._allowance = allowance
         self._started_s = time.monotonic()
         self._unseen_polls = 0
         self._stopped_for: EdgeconvError | None = None
+        self._entry = entry(command, cwd=cwd, access=access, environment=environment)
         theirs, ours = os.pipe()
         self._tether = os.fdopen(ours, "wb")
         try:
             with os.fdopen(theirs) as end, self.log.open("wb") as log:
                 self._process = subprocess.Popen(
-                    [*_WAIT_FOR_A_LINE, *command],
+                    [*_WAIT_FOR_A_LINE, *self._entry.command],
                     cwd=cwd,
-                    env={**os.environ, **environment},
+                    env=self._entry.environment,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE if talks else log,
                     stderr=log,
@@ -170,7 +171,8 @@ class Child:
                     self._process.returncode = -signal.SIGKILL
             else:
                 if pid:
-                    self._process.returncode = os.waitstatus_to_exitcode(status)
+                    code = os.waitstatus_to_exitcode(status)
+                    self._process.returncode = self._entry.own_code(code)
         return self._process.returncode is not None
 
     def kill(self) -> None:
@@ -216,6 +218,7 @@ class Child:
         """Of a child that has ended: raise as `wait` does where that was not with exit code 0."""
         if self._stopped_for is not None:
             raise self._stopped_for
+        self._entry.raise_or_tell()
         code = self._process.returncode
         if code:
             message = f"{self.label} {_how_it_ended(code)}\n{self.tail()}".rstrip()

@@ -212,7 +212,10 @@ PRINTING_ATTRIBUTES = {
     *("click.echo", "click.secho", "rich.print", "logging.basicConfig"),
 }
 # A child of `start_task` ends itself once its answer is written; nobody else calls it.
-ENDS_ITS_CHILD = {"tasks.py": {"os._exit", "sys.stdout", "sys.stderr"}}
+ENDS_ITS_CHILD = {
+    "tasks.py": {"os._exit", "sys.stdout", "sys.stderr"},
+    "sandbox/enter.py": {"sys.exit"},
+}
 
 
 def prints_or_exits(node: ast.AST) -> str:

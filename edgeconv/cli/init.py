@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgeconv.cli.options import SANDBOX
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="The file to write. It must not be there yet.",
 )
+@SANDBOX
 def command(
     model: Path | None, data_source: str | None, calibration: str | None, target: Path
 ) -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from edgeconv.cli.configured import Configured
-from edgeconv.cli.options import TAG, opening, terminal
+from edgeconv.cli.options import SANDBOX, TAG, opening, terminal
 
 
 @click.command("inspect", cls=Configured)
 @click.argument("model", type=click.Path(path_type=Path))
 @TAG
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON document.")
+@SANDBOX
 def command(model: Path, *, tags: str, as_json: bool) -> None:
     """Show what is in MODEL: its signatures, operators or layers, and weights.
 

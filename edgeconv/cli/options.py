@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import click
 from click.types import StringParamType
 
-from edgeconv.cli.values import CUSTOM_OBJECTS
+from edgeconv.cli.values import CUSTOM_OBJECTS, SANDBOX_MODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from edgeconv.nouns import Opening
+    from edgeconv.sandbox import Mode
     from edgeconv.stages import Execution
     from edgeconv.workers import Allowance
 
@@ -25,6 +26,7 @@ class Terminal(TypedDict):
 
 
 NO_LIMIT = float("inf")
+_DEFAULT = click.core.ParameterSource.DEFAULT
 
 
 def allowance_options(timeout_s: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -43,6 +45,7 @@ def allowance_options(timeout_s: float) -> Callable[[Callable[..., Any]], Callab
             default=0,
             help="Resident-memory limit of each child process, in MiB; 0: none.",
         ),
+        SANDBOX,
     )
 
     def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,6 +56,26 @@ def allowance_options(timeout_s: float) -> Callable[[Callable[..., Any]], Callab
     return decorated
 
 
+def _sandboxed(ctx: click.Context, param: click.Parameter, value: Mode) -> None:
+    """Hold the children of the command to it. What nobody has said changes nothing."""
+    if ctx.resilient_parsing or ctx.get_parameter_source(param.name or "") == _DEFAULT:
+        return
+    from edgeconv.sandbox import using
+
+    ctx.with_resource(using(value))
+
+
+SANDBOX = click.option(
+    "--sandbox",
+    type=SANDBOX_MODE,
+    metavar="[auto|required|off]",
+    default="auto",
+    show_default=True,
+    expose_value=False,
+    callback=_sandboxed,
+    help="Whether models and data are read in a sandbox: where there is one, or else not at all "
+    "(exit code 4), or never; see docs/security.md.",
+)
 _THREADS = click.option(
     "--threads", type=click.IntRange(1), default=None, help="Threads; default: cores."
 )

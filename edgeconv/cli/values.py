@@ -182,6 +182,27 @@ def one_of(
     return complete
 
 
+class _SandboxMode(Text):
+    name = "MODE"
+    form = 'Only "required" can stand here: a project takes no sandbox away.'
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(click.Choice(("auto", "required", "off")).convert(value, param, ctx))
+
+    def within(self, text: str, folder: Path) -> str:  # noqa: ARG002
+        from edgeconv.errors import UsageError
+
+        if text in ("auto", "off"):
+            raise UsageError(
+                f"a configuration cannot make the sandbox {text}",
+                hint='write "required", or remove the line; --sandbox works on the command line',
+            )
+        return text
+
+
+SANDBOX_MODE = _SandboxMode()
+
+
 def text_of(kind: click.ParamType[Any]) -> Text:
     """How the texts of an option's type are treated; those of `click.Path` are places."""
     if isinstance(kind, Text):

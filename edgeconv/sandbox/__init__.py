@@ -1,5 +1,14 @@
-"""What a child process may do: which files it may touch, and by which profile it runs."""
+"""What a child process may do: which files it may touch, and by which profile it runs.
+
+access      what is granted to one child
+profiles    what each kind of child may do, as data
+walls       what this machine has to confine a child with
+policy      how a child is started, so that it can do no more
+enter       the program that confines itself, and goes on as the child
+"""
 
 from edgeconv.sandbox.access import Access, Profile
+from edgeconv.sandbox.policy import Entry, entry
+from edgeconv.sandbox.walls import Mode, available, using
 
-__all__ = ["Access", "Profile"]
+__all__ = ["Access", "Entry", "Mode", "Profile", "available", "entry", "using"]
