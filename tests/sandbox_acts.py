@@ -48,11 +48,20 @@ def forks():
 
 def is_changed(path, act):
     """For what may seem to succeed: whether it did anything."""
-    before = os.stat(path)
+    before = path.stat()
     act(path)
-    after = os.stat(path)
+    after = path.stat()
     if (before.st_mode, before.st_mtime_ns) == (after.st_mode, after.st_mtime_ns):
         raise PermissionError("nothing changed")
+
+
+def sets_times(path):
+    os.utime(str(path), (1, 1))
+
+
+def grows(name, size):
+    Path(name).touch()
+    os.truncate(name, size)
 
 
 def has_secret():
@@ -90,19 +99,17 @@ REFUSED = {
     "write what may be read": lambda: Path(FACTS["readable"]).write_text("x"),
     "remove outside": lambda: Path(OUT, "remove").unlink(),
     "make a directory outside": lambda: Path(OUT, "folder").mkdir(),
-    "change the mode outside": lambda: is_changed(OUT, lambda path: os.chmod(path, 0o711)),
-    "change times outside": lambda: is_changed(
-        OUT + "/canary", lambda path: os.utime(path, (1, 1))
-    ),
+    "change the mode outside": lambda: is_changed(Path(OUT), lambda path: path.chmod(0o711)),
+    "change times outside": lambda: is_changed(Path(OUT, "canary"), sets_times),
     "read a canary": lambda: Path(OUT, "canary").read_text(),
-    "list outside": lambda: os.listdir(OUT),
+    "list outside": lambda: list(Path(OUT).iterdir()),
     "read the canary at home": lambda: Path(FACTS["home"], "canary").read_text(),
     "read the real home": lambda: Path("~/canary").expanduser().read_text(),
     "read passwd": lambda: Path("/etc/passwd").read_text(),
-    "read the parent's environment": lambda: Path("/proc/%d/environ" % PARENT).read_bytes(),
+    "read the parent's environment": lambda: Path("/proc", str(PARENT), "environ").read_bytes(),
     "read what a link leads to": lambda: Path("link-out").read_text(),
     "write what a link leads to": lambda: Path("link-out").write_text("x"),
-    "leave a link": lambda: os.symlink("/etc/passwd", "a-link"),
+    "leave a link": lambda: Path("a-link").symlink_to("/etc/passwd"),
     "leave a hard link": lambda: os.link(FACTS["readable"], "hard"),
     "leave a pipe": lambda: os.mkfifo("a-pipe"),
     "tcp": lambda: connects(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", FACTS["tcp_port"])),
@@ -123,7 +130,7 @@ REFUSED = {
     "userfaultfd": lambda: call(323, 282, 1),
     "perf": lambda: call(298, 241, ctypes.create_string_buffer(128), 0, -1, -1, 0),
     "shared memory": lambda: call(29, 194, 0, 4096, 0o1600),
-    "a huge file": lambda: Path("huge").open("wb").truncate(1 << 40),
+    "a huge file": lambda: grows("huge", 1 << 40),
     "secrets": has_secret,
     "a core file": is_dumped,
     # To be traced by the parent.

@@ -34,7 +34,12 @@ SECRETS = {
 }
 # What even a process that is not confined may not do on some machines.
 KERNELS = {"io_uring", "a user namespace", "keys", "userfaultfd", "perf", "shared memory"}
-OTHER_PYTHONS = sorted(Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python"))
+# Those of older runtimes too.
+OTHER_PYTHONS = [
+    path
+    for path in sorted(Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python"))
+    if tuple(map(int, path.parts[-3].split(".")[:2])) >= (3, 7)
+]
 
 
 class Place(NamedTuple):
@@ -53,6 +58,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     outside, home, child = (tmp_path / name for name in ("outside", "home", "child"))
     for folder in (outside, home, child):
         folder.mkdir()
+    for folder in (outside, home):
         (folder / "canary").write_text("secret")
     (outside / "remove").touch()
     (child / "link-out").symlink_to(outside / "canary")
@@ -96,6 +102,14 @@ def acted(place: Place, python: str = sys.executable) -> None:
     """Have a child of `workers.start` try everything."""
     command = words(place, python)
     start(command, label="acts", cwd=place.directory, access=place.access).wait()
+
+
+def run_code(code: str, directory: Path, *arguments: str, access: Access | None = None) -> None:
+    """Python code in a child of `workers.start`."""
+    script = directory / "code.py"
+    script.write_text(code)
+    command = [sys.executable, str(script), *arguments]
+    start(command, label="it", cwd=directory, access=access or Access()).wait()
 
 
 def answer(place: Place) -> list[dict[str, str]]:
@@ -178,7 +192,9 @@ def test_where_the_kernel_has_no_landlock_bubblewrap_confines(place, bubblewrap)
 
 
 def test_a_signal_that_ends_a_child_in_bubblewrap_is_told_as_such(place, bubblewrap):
-    code = "acts[1:] = ['-c', 'import os; os.abort()'];"
+    code = (
+        "(cwd / 'code.py').write_text('import os; os.abort()'); acts[1:] = [str(cwd / 'code.py')];"
+    )
     done = run_here(place, code + "start(acts, label='it', cwd=cwd, access=access).wait()")
     assert "it was ended by SIGABRT" in done.stderr
 
@@ -249,14 +265,14 @@ def test_a_child_that_is_made_of_32_bits_is_killed(tmp_path):
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(WorkerCrashed, match="SIGSYS"):
-        start([sys.executable, "-c", code], label="it", cwd=tmp_path, access=Access()).wait()
+        run_code(code, tmp_path)
 
 
 @needs_landlock
 def test_threads_that_were_there_before_are_none(tmp_path):
     """Landlock holds for the thread that asks for it, and for those it starts."""
     code = "import os; assert len(os.listdir('/proc/self/task')) == 1"
-    start([sys.executable, "-c", code], label="it", cwd=tmp_path, access=Access()).wait()
+    run_code(code, tmp_path)
 
 
 def test_a_fork_bomb_of_allowed_code_ends(tmp_path):
@@ -264,7 +280,7 @@ def test_a_fork_bomb_of_allowed_code_ends(tmp_path):
         pytest.skip("root is held to no number of processes")
     code = "import resource; assert resource.getrlimit(resource.RLIMIT_NPROC)[0] <= 2**15"
     access = Access(profile="code")
-    start([sys.executable, "-c", code], label="it", cwd=tmp_path, access=access).wait()
+    run_code(code, tmp_path, access=access)
 
 
 # Profiles
@@ -288,9 +304,9 @@ sys.exit('it wrote outside')
 
 @needs_landlock
 def test_code_that_was_allowed_reads_and_runs_what_it_likes_and_writes_where_it_may(place):
-    command = [sys.executable, "-c", CODE, place.facts["outside"], place.facts["writable"]]
     access = Access(profile="code", writes=place.access.writes)
-    start(command, label="code", cwd=place.directory, access=access).wait()
+    outside, writable = place.facts["outside"], place.facts["writable"]
+    run_code(CODE, place.directory, outside, writable, access=access)
     assert (Path(place.facts["writable"]) / "made").read_text() == "x"
 
 
@@ -311,8 +327,7 @@ socket.getaddrinfo('localhost', 80)
 @needs_landlock
 def test_members_of_a_cluster_reach_others_and_nothing_else(place):
     access = Access(profile="cluster")
-    command = [sys.executable, "-c", CLUSTER, str(place.facts["tcp_port"])]
-    start(command, label="member", cwd=place.directory, access=access).wait()
+    run_code(CLUSTER, place.directory, str(place.facts["tcp_port"]), access=access)
     start(words(place), label="acts", cwd=place.directory, access=access).wait()
     reached = {"tcp", "udp"}
     assert {name for name, said in answer(place)[0].items() if said == "done"} == reached
@@ -349,5 +364,5 @@ def test_a_directory_to_write_to_is_made(tmp_path):
     (tmp_path / "child").mkdir()
     code = f"open({str(made / 'file')!r}, 'w').close()"
     access = Access(writes=(made,))
-    start([sys.executable, "-c", code], label="it", cwd=tmp_path, access=access).wait()
+    run_code(code, tmp_path, access=access)
     assert (made / "file").exists()
