@@ -21,6 +21,7 @@ from edgeconv.cli.options import comma_list, execution
 from edgeconv.cli.progress import Clock
 from edgeconv.errors import UsageError
 from edgeconv.progress import Counted
+from edgeconv.sandbox import available
 from edgeconv.store import locked, tool_versions
 
 if TYPE_CHECKING:
@@ -69,11 +70,14 @@ def test_version_tells_the_tools_versions_too(capsys):
     assert said.startswith(f"edgeconv {__version__} (tensorflow ")
     for name, version in tool_versions().items():
         assert f"{name} {version}" in said
+    assert said.splitlines()[1] == f"sandbox: {available()}"
 
 
 def test_version_is_json_where_that_is_asked_for(capsys):
     assert run(["--version", "--json"]) == 0
-    assert msgspec.json.decode(capsys.readouterr().out) == tool_versions()
+    said = msgspec.json.decode(capsys.readouterr().out)
+    assert said.pop("sandbox") == str(available())
+    assert said == tool_versions()
     assert run(["--json", "inspect", "model"]) == 2
     assert "goes with --version only" in capsys.readouterr().err
 

@@ -98,17 +98,19 @@ def cli(ctx: click.Context, /, *, version: bool, as_json: bool) -> None:
 
 
 def _print_version(*, as_json: bool) -> None:
+    from edgeconv.sandbox import available
     from edgeconv.store.hashes import tool_versions
 
     versions = dict(tool_versions())
+    sandbox = str(available())
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode(versions).decode())
+        click.echo(msgspec.json.encode({**versions, "sandbox": sandbox}).decode())
         return
     own = versions.pop("edgeconv")
     others = ", ".join(f"{name} {version}" for name, version in versions.items())
-    click.echo(f"edgeconv {own} ({others})")
+    click.echo(f"edgeconv {own} ({others})\nsandbox: {sandbox}")
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -7,12 +7,12 @@ browsers ask for before they give it threads and a fine clock.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import select
 import socket
-import tempfile
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +22,7 @@ from urllib.parse import unquote
 
 from edgeconv.errors import ToolFailed
 from edgeconv.sandbox import Access
+from edgeconv.store import scratch_directory
 from edgeconv.workers import Allowance, start
 
 if TYPE_CHECKING:
@@ -63,13 +64,13 @@ class Page:
     `package` is the directory with @litertjs in it, `browser` the program.
     """
 
-    def __init__(
-        self, browser: str, package: Path, *, label: str, scratch: Path, allowance: Allowance
-    ) -> None:
+    def __init__(self, browser: str, package: Path, *, label: str, allowance: Allowance) -> None:
         self._label = label
         self._desk = _Desk(package)
         self._server = _Server(self._desk)
-        directory = Path(tempfile.mkdtemp(prefix="page-", dir=scratch))
+        self._until_closed = contextlib.ExitStack()
+        # It has a socket in it, whose path may have some hundred characters only.
+        directory = self._until_closed.enter_context(scratch_directory())
         # A browser that runs as root, as in a container, has no sandbox to start.
         sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
         profile = f"--user-data-dir={directory / 'profile'}"
@@ -83,6 +84,7 @@ class Page:
             )
         except OSError:
             self._server.close()
+            self._until_closed.close()
             raise
 
     def __enter__(self) -> Page:
@@ -96,6 +98,7 @@ class Page:
         self._desk.ended.set()
         self._child.kill()
         self._server.close()
+        self._until_closed.close()
 
     def ask(
         self, request: dict[str, Any], arrays: Arrays | None = None, model: Path | None = None

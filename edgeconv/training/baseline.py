@@ -31,7 +31,7 @@ from edgeconv.training.launch import clusters_of, is_chief, launch, workers_of
 from edgeconv.workers import Allowance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
 
@@ -86,8 +86,9 @@ def train(
         find_custom(text, str(Path.cwd()))
     clusters = clusters_of(asked.distribution)
     places = _places(asked, directory, checkpoints, tensorboard)
+    access = _access(asked, places, exports=is_chief(clusters))
     own = _own(places, on_progress) if is_chief(clusters) else contextlib.nullcontext()
-    with own, scratch_directory() as scratch:
+    with own, _made(access.writes), scratch_directory() as scratch:
         done = launch(
             clusters,
             train_member,
@@ -95,7 +96,7 @@ def train(
             distribution=asked.distribution,
             label="training",
             scratch=scratch,
-            access=_access(asked, places),
+            access=access,
             allowance=allowance,
             environment=_ENVIRONMENT,
             on_progress=on_progress,
@@ -103,10 +104,11 @@ def train(
     return done.record if done else None
 
 
-def _access(training: Training, places: Places) -> Access:
+def _access(training: Training, places: Places, *, exports: bool) -> Access:
     """What a training may touch; the module of a user's is a program of theirs."""
     own = places.directory if places.exact else f"{places.directory}/{training.name}"
-    kept = [place for place in (own, places.checkpoints, places.tensorboard) if place]
+    exported = (own, places.tensorboard) if exports else ()
+    kept = [place for place in (*exported, places.checkpoints) if place]
     given = [training.data] if training.data else []
     is_ours = training.module in BASELINE_MODELS
     remote = any(map(is_remote, (*kept, *given)))
@@ -120,6 +122,22 @@ def _access(training: Training, places: Places) -> Access:
         ),
         writes=tuple(Path(place) for place in kept if not is_remote(place)),
     )
+
+
+@contextlib.contextmanager
+def _made(directories: tuple[Path, ...]) -> Iterator[None]:
+    """For the block, directories that are there; of these, what stays empty is gone after it."""
+    made: list[Path] = []
+    for directory in directories:
+        new = [each for each in (directory, *directory.parents) if not each.exists()]
+        writable_directory(directory)
+        made += reversed(new)
+    try:
+        yield
+    finally:
+        for directory in reversed(made):
+            with contextlib.suppress(OSError):
+                directory.rmdir()
 
 
 def _refuse_data(training: Training) -> None:

@@ -150,9 +150,8 @@ def quantized(zoo: Path, directory: Path, *, dense_per_tensor: bool) -> dict[str
         threads=1,
         dense_per_tensor=dense_per_tensor,
     )
-    with start_task(
-        quantize, job, label="quantizing", scratch=directory, access=Access(writes=(directory,))
-    ) as task:
+    access = Access(reads=(Path(job.float_model),), writes=(directory,))
+    with start_task(quantize, job, label="quantizing", scratch=directory, access=access) as task:
         assert {attempt.error for attempt in task.result().attempts} == {""}
     return {recipe.name: directory / f"{recipe.name}.tflite" for recipe in recipes}
 

@@ -129,7 +129,6 @@ class WebRuntime:
                     self._browser,
                     self._package,
                     label=label,
-                    scratch=settings.scratch,
                     allowance=settings.allowance,
                 )
             )
