@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from edgeconv.cli.configured import Configured
+from edgeconv.sandbox import environment_of
 from edgeconv.store import scratch_directory
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ def _open(model: Path, data: bytes | None, viewer: Viewer, start: list[str]) -> 
             file = Path(scratch, "layers.json")
             file.write_bytes(data)
             arguments += ["--node_data_paths", str(file)]
-        code = subprocess.run([*start, *arguments], check=False).returncode
+        done = subprocess.run([*start, *arguments], check=False, env=environment_of("programs"))
+        code = done.returncode
     if code:
         raise ToolFailed(f"{viewer} ended with exit code {code}")

@@ -8,7 +8,7 @@ enter       the program that confines itself, and goes on as the child
 """
 
 from edgeconv.sandbox.access import Access, Profile
-from edgeconv.sandbox.policy import Entry, entry
+from edgeconv.sandbox.policy import Entry, entry, environment_of
 from edgeconv.sandbox.walls import Mode, available, using
 
-__all__ = ["Access", "Entry", "Mode", "Profile", "available", "entry", "using"]
+__all__ = ["Access", "Entry", "Mode", "Profile", "available", "entry", "environment_of", "using"]

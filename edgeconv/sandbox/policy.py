@@ -15,7 +15,7 @@ from edgeconv.sandbox.walls import Wall, is_required, tell_once, wall
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from edgeconv.sandbox.access import Access
+    from edgeconv.sandbox.access import Access, Profile
     from edgeconv.sandbox.profiles import Rules
 
 _ENTER = Path(__file__).with_name("enter.py")
@@ -68,6 +68,12 @@ class Entry(NamedTuple):
         tell_once(what)
 
 
+def environment_of(profile: Profile) -> dict[str, str]:
+    """What a profile passes of this process's own environment."""
+    passes = PROFILES[profile].passes
+    return {name: value for name, value in os.environ.items() if passes(name)}
+
+
 def entry(
     command: Sequence[str], *, cwd: Path, access: Access, environment: Mapping[str, str]
 ) -> Entry:
@@ -78,7 +84,7 @@ def entry(
     `SandboxMissing`.
     """
     rules, scratch = PROFILES[access.profile], cwd.absolute()
-    variables = {name: value for name, value in os.environ.items() if rules.passes(name)}
+    variables = environment_of(access.profile)
     # A browser of another user than root has a sandbox, and could not set it up in this one.
     is_confined = rules.confined and not (access.profile == "browser" and os.geteuid())
     if is_confined:

@@ -25,18 +25,12 @@ _TALKING = (
     *("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CONFIG", "GCE_METADATA_"),
     *("GCS_", "CLOUD_TPU_", "COLAB_TPU_ADDR"),
 )
-# What ssh, adb, npm and pip go by.
+# What ssh, adb, npm, pip and viewers of models go by.
 _PROGRAMS = (
     *("HOME", "SHELL", "TERM", "TMPDIR", "XDG_", "SSH_", "KRB5", "GNUPGHOME", "ANDROID_", "ADB_"),
     *("PIP_", "UV_", "NPM_CONFIG_", "npm_config_", "NODE_", "SSL_CERT_", "REQUESTS_CA_BUNDLE"),
     *("CURL_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"),
-    *(
-        "all_proxy",
-        "NO_PROXY",
-        "no_proxy",
-        "DISPLAY",
-        "WAYLAND_DISPLAY",
-    ),
+    *("all_proxy", "NO_PROXY", "no_proxy", "DISPLAY", "WAYLAND_DISPLAY", "BROWSER"),
 )
 # Whatever they begin with.
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE|_KEY(_|$)", re.IGNORECASE)
@@ -83,6 +77,6 @@ PROFILES: dict[Profile, Rules] = {
     ),
     # A browser that runs a model; as root, where it has no sandbox of its own.
     "browser": Rules(network="any", processes=True, variables=(*_COMPUTING, *_PROGRAMS)),
-    # ssh, adb, npm and pip, which read no model here.
+    # ssh, adb, npm and pip, which read no model here, and the viewer that a user calls for.
     "programs": Rules(confined=False, variables=(*_COMPUTING, *_PROGRAMS)),
 }

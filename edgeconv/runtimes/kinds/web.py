@@ -32,6 +32,7 @@ from edgeconv.runtimes.tensors import (
 )
 from edgeconv.runtimes.web_package import DEFAULT_VERSION, litertjs
 from edgeconv.runtimes.web_talk import Page
+from edgeconv.sandbox import environment_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,6 +83,7 @@ def _browser_version(browser: str) -> str:
     try:
         done = subprocess.run(
             [browser, "--version"],
+            env=environment_of("browser"),
             capture_output=True,
             timeout=_VERSION_TIMEOUT_S,
             check=False,
