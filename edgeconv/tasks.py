@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from edgeconv.sandbox import Access
 
 Answer = TypeVar("Answer")
+Said = TypeVar("Said")
 
 _PROGRESS = "progress.txt"
+# An answer names files, and has no arrays.
+_MOST_ANSWER_BYTES = 2**28
 # Between a line and its numbers; no text has it.
 _BETWEEN = "\x1f"
 
@@ -78,16 +81,33 @@ class Task(Generic[Answer]):
     def answer(self) -> Answer:
         """What `result` gives or raises, of a child that has ended."""
         self.child.raise_unless_well()
-        failed = self._directory / "failure.json"
-        if failed.exists():
-            failure = msgspec.json.decode(failed.read_bytes(), type=_Failure)
+        failure = self._said("failure.json", _Failure)
+        if failure is not None:
             kind = WORKER_ERRORS.get(failure.kind, ToolFailed)
             raise kind(failure.message, hint=failure.hint, cause=failure.cause)
-        answer = self._directory / "answer.json"
-        if not answer.exists():
+        answer = self._said("answer.json", self._answer_type)
+        peak_memory_bytes = self._said("peak.txt", int)
+        if answer is None or peak_memory_bytes is None:
             raise WorkerCrashed(f"{self.child.label} ended without an answer\n{self.child.tail()}")
-        self.peak_memory_bytes = int((self._directory / "peak.txt").read_bytes())
-        return msgspec.json.decode(answer.read_bytes(), type=self._answer_type)
+        self.peak_memory_bytes = peak_memory_bytes
+        return answer
+
+    def _said(self, name: str, kind: type[Said]) -> Said | None:
+        """What a file of the child's has; None where it is not there.
+
+        Raises `WorkerCrashed` for what no child writes that does what it is to do.
+        """
+        try:
+            with (self._directory / name).open("rb") as file:
+                content = file.read(_MOST_ANSWER_BYTES + 1)
+            if len(content) <= _MOST_ANSWER_BYTES:
+                return msgspec.json.decode(content, type=kind)
+            reason = "it is too long"
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            reason = str(error)
+        raise WorkerCrashed(f"{self.child.label} wrote no answer to be read: {name}: {reason}")
 
 
 def start_task(

@@ -24,7 +24,9 @@ BY_MACHINE = {"x86_64": 0, "aarch64": 1}[os.uname().machine]
 def call(x86_64, aarch64, *arguments):
     """A system call by its number; raises what it answers."""
     number = (x86_64, aarch64)[BY_MACHINE]
-    if LIBC.syscall(number, *arguments) < 0:
+    # Whole registers: of an int, the upper half would be anything.
+    values = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
+    if LIBC.syscall(number, *values) < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 

@@ -366,3 +366,28 @@ def test_a_directory_to_write_to_is_made(tmp_path):
     access = Access(writes=(made,))
     run_code(code, tmp_path, access=access)
     assert (made / "file").exists()
+
+
+@needs_landlock
+def test_programs_that_a_gpu_needs_run_and_no_others(tmp_path):
+    """As where there is an NVIDIA GPU: programs of some directories, with the loader."""
+    (tmp_path / "bin").mkdir()
+    shutil.copy("/bin/true", tmp_path / "bin" / "true")
+    made = sandbox.entry(
+        [sys.executable, "-m", "timeit"], cwd=tmp_path, access=Access(), environment={}
+    )
+    policy = Path(made.command[2])
+    policy.write_text(
+        json.dumps(
+            {**json.loads(policy.read_text()), "runs": [str(tmp_path / "bin"), "/lib", "/lib64"]}
+        )
+    )
+    (tmp_path / "code.py").write_text(
+        "import subprocess, sys\n"
+        "subprocess.run([sys.argv[1] + '/bin/true'], check=True)\n"
+        "try:\n    subprocess.run(['/bin/true'])\n"
+        "except PermissionError:\n    sys.exit(0)\n"
+        "sys.exit('another program ran')\n"
+    )
+    words = [*made.command[:3], str(tmp_path / "code.py"), str(tmp_path)]
+    subprocess.run(words, check=True, cwd=tmp_path, env=made.environment)

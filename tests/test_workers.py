@@ -400,6 +400,29 @@ def test_a_parent_killed_before_the_child_is_tied_to_it_leaves_none(tmp_path):
     assert_all_end(pids_in(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("answer.json", b"{"),
+        ("answer.json", b'{"total": "text"}'),
+        ("peak.txt", b"many"),
+        ("failure.json", b"[]"),
+        ("failure.json", None),
+    ],
+)
+def test_an_answer_that_no_function_of_ours_writes_is_a_crash(name, content, tmp_path):
+    """A child that a hostile model has taken over writes what it likes."""
+    done = task(worker_tasks.add_one, tmp_path, number=1)
+    done.child.wait()
+    (directory,) = tmp_path.glob("add_one-*")
+    if content is None:
+        (directory / name).mkdir()
+    else:
+        (directory / name).write_bytes(content)
+    with pytest.raises(WorkerCrashed, match=f"the task wrote no answer to be read: {name}"):
+        done.answer()
+
+
 # Several at once
 
 

@@ -97,9 +97,9 @@ rt_tgsigqueueinfo 297 240  shmget 29 194  shmat 30 196  shmctl 31 195  semget 64
 semop 65 193  semctl 66 191  semtimedop 220 192  msgget 68 186  msgsnd 69 189  msgrcv 70 188
 msgctl 71 187  mq_open 240 180  mq_unlink 241 181  migrate_pages 256 238  ioprio_set 251 30
 sched_setscheduler 144 119  sched_setparam 142 118  sched_setattr 314 274  symlink 88 -
-symlinkat 266 36  link 86 -  linkat 265 37  mknod 133 -  mknodat 259 33  fork 57 -  vfork 58 -
+symlinkat 266 36  link 86 -  linkat 265 37  mknod 133 -  mknodat 259 33
 """
-_PROGRAMS = "execve 59 221  execveat 322 281"
+_PROGRAMS = "execve 59 221  execveat 322 281  fork 57 -  vfork 58 -"
 _SOCKET, _SOCKETPAIR = "socket 41 198", "socketpair 53 199"
 # Landlock does not cover these. They seem to succeed, and change nothing: copying a file sets
 # its times, which is no reason to fail.
@@ -245,22 +245,23 @@ def _filter(policy: Policy, architecture: int, column: int, many_bits: int) -> l
 
     refuse(_NEVER, _EPERM)
     look(_IOCTL, 1, *among(_IOCTLS, "refuse", "allow"))
-    if not policy["runs"]:
-        refuse(_PROGRAMS, _EACCES)
     if policy["network"] == "none":
         refuse(_SOCKET + " " + _SOCKETPAIR, _EACCES)
     elif policy["network"] == "internet":
         look(_SOCKET, 0, *among(_INTERNET, "allow", "refuse"))
     # Its flags are in memory, where a filter cannot look; the system's library then uses clone.
     refuse(_CLONE3, _ENOSYS)
-    if policy["processes"]:
+    if policy["runs"]:
         look(_CLONE, 0, (_ANY_BIT, _NEW_NAMESPACES, "refuse", "allow"))
+    else:
+        refuse(_PROGRAMS, _EACCES)
+        flags = _CLONE_THREAD | _NEW_NAMESPACES
+        look(_CLONE, 0, (_AND, flags, "next", "next"), *among((_CLONE_THREAD,), "allow", "refuse"))
+    if policy["processes"]:
         return [*lines, (_RETURN, 0, 0, _ALLOW)]
     refuse(_ALONE, _EPERM)
     refuse(_ATTRIBUTES, 0)
     own = os.getpid()
-    flags = _CLONE_THREAD | _NEW_NAMESPACES
-    look(_CLONE, 0, (_AND, flags, "next", "next"), *among((_CLONE_THREAD,), "allow", "refuse"))
     look(_KILL, 0, *among((0, own), "allow", "refuse"))
     look(_TGKILL, 0, *among((own,), "allow", "refuse"))
     look(_PRLIMIT, 0, *among((0, own), "allow", "refuse"))

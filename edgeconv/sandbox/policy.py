@@ -27,7 +27,7 @@ _OURS = (_PACKAGE, _PACKAGE.parent / "models")
 _GPUS_AND_TPUS = ("nvidia*", "nvidia-caps", "dri", "kfd", "accel*", "vfio", "dxg")
 _ABOUT_DEVICES = ("/sys", "/proc/driver", "/proc/devices", "/etc/OpenCL", "/etc/vulkan")
 # For XLA, which calls the assembler of CUDA; only where there is such a GPU.
-_CUDA_PROGRAMS = ("usr/local/cuda*", "opt/cuda*")
+_CUDA_PROGRAMS = ("usr", "lib", "lib64", "opt/cuda*", sys.prefix[1:])
 # Where libraries keep what they download, by the variable that says so.
 _KEPT = {
     "XDG_CACHE_HOME": ".cache",
@@ -37,6 +37,7 @@ _KEPT = {
     "HF_HOME": ".cache/huggingface",
 }
 _FILE_BYTES = 2**36
+# Of all processes of the user; not for root.
 _TASKS = 2**15
 
 
@@ -121,6 +122,9 @@ def _policy(
     if rules.devices:
         reads += [*map(Path, _ABOUT_DEVICES), _kept_by("KERAS_HOME")]
     runs = _found("/", _CUDA_PROGRAMS) if any("nvidia" in each for each in devices) else []
+    if any("nvidia" in each for each in devices):
+        # By which NCCL passes what several GPUs have.
+        writes.append(Path("/dev/shm"))
     if rules.processes:
         reads, runs = [*reads, Path("/")], ["/"]
     if rules.reads_all:
@@ -137,7 +141,7 @@ def _policy(
         "network": rules.network,
         "processes": rules.processes,
         "file_bytes": _FILE_BYTES,
-        "tasks": _TASKS,
+        "tasks": _TASKS if rules.processes else None,
         "again": str(scratch / _AGAIN),
         "failure": str(scratch / _FAILURE),
     }

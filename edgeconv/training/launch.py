@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -15,7 +16,6 @@ from edgeconv.training.ports import local_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from edgeconv.nouns import Distribution
     from edgeconv.sandbox import Access
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 _TF_CONFIG = "TF_CONFIG"
+_SECOND_GPU = Path("/dev/nvidia1")
 _GOES_ON = "run the same command again: the training goes on from its last checkpoint"
 
 
@@ -124,8 +125,11 @@ def launch(
 
 
 def _widened(access: Access, clusters: tuple[Cluster, ...], distribution: Distribution) -> Access:
-    """`access` with a network, where processes of this training talk to others."""
-    talks = bool(clusters) or distribution.strategy == "tpu"
+    """`access` with a network, where processes of this training talk to others.
+
+    NCCL does so by sockets, also from GPU to GPU within one process.
+    """
+    talks = bool(clusters) or distribution.strategy == "tpu" or _SECOND_GPU.exists()
     if talks and access.profile == "training":
         return msgspec.structs.replace(access, profile="cluster")
     return access
