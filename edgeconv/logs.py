@@ -6,6 +6,8 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from edgeconv.escaping import plain
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
@@ -41,12 +43,7 @@ def shown(line: str) -> str:
     """A line cut to a length that can be read, with nothing in it that a terminal obeys."""
     overwritten = [part for part in _BACK.split(line) if part.strip()]
     last = overwritten[-1].rstrip() if overwritten else ""
-    return "".join(
-        character
-        if character.isprintable() or character in "\t\xa0"
-        else "\N{REPLACEMENT CHARACTER}"
-        for character in last[:_LONGEST_CHARACTERS]
-    )
+    return plain(last[:_LONGEST_CHARACTERS].expandtabs())
 
 
 class NewLines:

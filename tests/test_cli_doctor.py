@@ -87,7 +87,7 @@ def test_no_line_is_wider_than_asked_and_the_text_to_use_is_there(width: int) ->
 def test_a_hostile_name_is_shown_harmlessly() -> None:
     hostile = "[bold]x[/]\x1b[31m\n"
     text = diagnosis_lines(diagnosis(1, 3, model=hostile, notes=(hostile,)))
-    assert text.count(r"[bold]x[/]\x1b[31m\n") == 2
+    assert text.count(r"[bold]x[/]\u001b[31m\n") == 2
     assert "\x1b" not in text
 
 

@@ -67,8 +67,8 @@ def test_names_that_would_steer_the_terminal_or_rich_are_spelled_out(tmp_path):
     file.write_bytes(packed(graph.model([x], [y])))
     shown = inspect(file)
     assert "[red]x[/red]" in shown
-    assert "y\\x1b[31m\\u202e" in shown
-    assert "[bold]Op\\x07" in shown
+    assert "y\\u001b[31m\\u202e" in shown
+    assert "[bold]Op\\u0007" in shown
     assert "\x1b" not in shown
 
 
@@ -110,7 +110,7 @@ def test_the_oldest_runtime_is_shown_with_what_sets_it_and_what_is_unknown(tmp_p
     lines = lines_of(file)
     said = "TensorFlow Lite 2.1.0 (RELU version 2 by its tensors, 1 in the file)"
     place = lines.index(f"oldest runtime     {said}")
-    assert lines[place + 1] == "                   not known for Own\\x07 version 2"
+    assert lines[place + 1] == "                   not known for Own\\u0007 version 2"
 
 
 def test_the_oldest_runtime_is_known_of_a_tflite_only(tmp_path):

@@ -146,7 +146,7 @@ def test_a_hostile_name_is_shown_harmlessly_and_quoted_for_the_shell():
         notes=(hostile,),
     )
     text = debugged_lines(one, top=20)
-    assert text.count(r"[bold]x[/]\x1b[31m' \n") == 3
+    assert text.count(r"[bold]x[/]\u001b[31m' \n") == 3
     assert "\x1b" not in text
     (line,) = (line for line in text.splitlines() if "--layer" in line)
     assert shlex.split(line) == ["--layer", "it's $(x)=int8"]

@@ -167,8 +167,8 @@ def test_what_is_hostile_in_reports_and_logs_never_reaches_the_terminal(run):
     assert all(line.isprintable() and len(line) < 300 for line in lines)
     said = of_member(lines, "worker 0")
     assert len(said) == len(lines) < 2000
-    assert "\ufffd[31mred ?\ufffd report" in said
-    assert "\ufffd]0;title\ufffd \ufffd\ufffd \ufffd words \ufffd" in said
+    assert r"\u001b[31mred ?\u0007 report" in said
+    assert "\\u001b]0;title\\u0007 \ufffd\ufffd \ufffd words \ufffd" in said
     assert " 9/9" in said
     assert said[-1] == "the last line"
     assert not any("chatter" in line for line in said)

@@ -76,7 +76,7 @@ def test_a_hostile_name_is_shown_literally_and_harmlessly() -> None:
             verdict_lines(Verdict(findings=(finding,)), width=width),
             conversion_table(conversion, width=width),
         ):
-            assert r"[bold]x[/]\x1b[31m:smile:\n" in re.sub(r"\s", "", text)
+            assert r"[bold]x[/]\u001b[31m:smile:\n" in re.sub(r"\s", "", text)
             assert "\x1b" not in text
             assert text.count("n") >= 200
 

@@ -300,7 +300,7 @@ def test_a_hostile_name_does_no_harm_in_a_training() -> None:
     )  # fmt: skip
     text = training_table(record)
     assert "\x1b" not in text
-    assert text.count("<b>[red]\\x1b[31m") == 6
+    assert text.count("<b>[red]\\u001b[31m") == 6
     ((name, svg),) = metric_pictures(record, "k")
-    assert name == "<b>[red]\\x1b[31m"
+    assert name == "<b>[red]\\u001b[31m"
     assert "<b>" not in svg

@@ -130,7 +130,7 @@ def test_foreign_text_becomes_one_printable_line_and_stays_so(text: str) -> None
 
 
 def test_control_and_direction_characters_are_spelled_out() -> None:
-    assert units.plain("a\x1b[31mb\n\u202ec") == r"a\x1b[31mb\n\u202ec"
+    assert units.plain("a\x1b[31mb\n\u202ec") == r"a\u001b[31mb\n\u202ec"
 
 
 def test_the_first_line_is_the_first_that_is_not_blank() -> None:

@@ -55,7 +55,8 @@ LAYERS = (
     ("nouns",),
     ("sandbox",),
     ("plugins",),
-    ("errors", "logs", "progress", ""),
+    ("errors", "logs", "progress"),
+    ("escaping", ""),
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 MAX_FUNCTION_LINES = 60

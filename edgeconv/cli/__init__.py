@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgeconv.cli.printing import echo, echo_error, echo_text, escaped_output
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -93,7 +95,7 @@ def cli(ctx: click.Context, /, *, version: bool, as_json: bool) -> None:
     if as_json:
         raise click.UsageError("--json before a command goes with --version only")
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help(), err=True)
+        echo_text(f"{ctx.get_help()}\n", err=True)
         ctx.exit(2)
 
 
@@ -106,30 +108,37 @@ def _print_version(*, as_json: bool) -> None:
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode({**versions, "sandbox": sandbox}).decode())
+        echo_text(f"{msgspec.json.encode({**versions, 'sandbox': sandbox}).decode()}\n")
         return
     own = versions.pop("edgeconv")
     others = ", ".join(f"{name} {version}" for name, version in versions.items())
-    click.echo(f"edgeconv {own} ({others})\nsandbox: {sandbox}")
+    echo(f"edgeconv {own} ({others})")
+    echo(f"sandbox: {sandbox}")
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """The console script. Every error ends in one message on stderr and its exit code."""
     sys.excepthook = _report_fault
     if sys.platform == "win32":
-        click.echo("error: edgeconv does not run on Windows\n  next: use it in WSL 2", err=True)
+        echo_text("error: edgeconv does not run on Windows\n  next: use it in WSL 2\n", err=True)
         sys.exit(2)
     sys.exit(run(args))
 
 
 def _report_fault(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     """For a fault in edgeconv itself: Python's own exit code would say that a limit was broken."""
-    sys.__excepthook__(kind, error, trace)
+    with escaped_output():
+        sys.__excepthook__(kind, error, trace)
     sys.exit(FAULT)
 
 
 def run(args: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code."""
+    with escaped_output():
+        return _run(args)
+
+
+def _run(args: Sequence[str] | None) -> int:
     from edgeconv.errors import EdgeconvError, ToolFailed
     from edgeconv.workers import end_on_signals
 
@@ -137,13 +146,13 @@ def run(args: Sequence[str] | None = None) -> int:
     try:
         code: Any = cli.main(args=args, prog_name="edgeconv", standalone_mode=False)
     except EdgeconvError as error:
-        click.echo(f"error: {error}", err=True)
+        echo_error(error)
         return error.exit_code
     except click.ClickException as error:
         error.show()
         return 2
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        echo("interrupted", err=True)
         return INTERRUPTED
     except SystemExit as ended:
         # So click ends when the reader, `head` for one, has gone (and, with 0, when it
@@ -151,7 +160,7 @@ def run(args: Sequence[str] | None = None) -> int:
         return READER_GONE if ended.code else 0
     except OSError as error:
         # A full disk for temporary files or for this output, for one.
-        click.echo(f"error: {error}", err=True)
+        echo(f"error: {error}", err=True)
         _discard_output()
         return ToolFailed.exit_code
     return code if isinstance(code, int) else 0

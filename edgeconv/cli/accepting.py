@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
+from edgeconv.cli.printing import echo
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -43,7 +43,7 @@ def accept_state(
         place,
         of=models,
     )
-    click.echo(f"accepted: {', '.join(job.name for job in chosen)} in {place}", err=True)
+    echo(f"accepted: {', '.join(job.name for job in chosen)} in {place}", err=True)
 
 
 def _say_why(checked: Checked, place: Path) -> None:
@@ -55,9 +55,9 @@ def _say_why(checked: Checked, place: Path) -> None:
         f"{name} {'is worse than what is locked' if names else 'breaks its budget'}"
         for name, names in lost.items()
     )
-    click.echo(f"not accepted, {place} is as it was: {reasons}", err=True)
+    echo(f"not accepted, {place} is as it was: {reasons}", err=True)
     if words := [f"--accept-drop {name}" for names in lost.values() for name in names]:
-        click.echo(
+        echo(
             "  next: find out what was lost, and restore it; a loss that is meant is accepted by "
             f"its name: {' '.join(words)}",
             err=True,

@@ -16,6 +16,7 @@ from edgeconv.cli.options import (
     opening_options,
     terminal,
 )
+from edgeconv.cli.printing import echo, echo_page
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import METRIC, PLACE, PROGRAM, SOURCE, STEPS, one_of
 from edgeconv.plugins import METRICS
@@ -223,6 +224,6 @@ def _show(report: Any, directory: str | None, *, as_json: bool) -> None:
     if as_json:
         echo_json(report)
         return
-    click.echo(report_table(report, **terminal()))
+    echo_page(report_table(report, **terminal()))
     for path in written:
-        click.echo(f"report: {path}")
+        echo(f"report: {path}")

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from edgeconv.cli.configured import Configured, origin_of
 from edgeconv.cli.options import echo_json, execution_options
+from edgeconv.cli.printing import echo
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import PLACE
 
@@ -108,7 +109,7 @@ def _built(ctx: click.Context, step: Step, on_progress: Callable[[str], None]) -
     if built.is_new and not ctx.params["quiet"]:
         for note in built.notes:
             level, _, text = note.partition(": ")
-            click.echo(f"{_place(ctx, step.name)}: {level}: {step.name}: {text}", err=True)
+            echo(f"{_place(ctx, step.name)}: {level}: {step.name}: {text}", err=True)
     return built
 
 
@@ -142,9 +143,9 @@ def _complain(place: str, error: EdgeconvError, model: str = "") -> None:
     for name in (file, Path(file).name):
         message = message.removeprefix(f"{name}, line {line}: ")
     said = " ".join((*([f"{model}:"] if model else ()), *message.split()))
-    click.echo(f"{place}: error: {said}", err=True)
+    echo(f"{place}: error: {said}", err=True)
     if error.hint:
-        click.echo(f"{place}: note: next: {' '.join(error.hint.split())}", err=True)
+        echo(f"{place}: note: next: {' '.join(error.hint.split())}", err=True)
 
 
 def _write_depfile(depfile: Path, target: str, built: Sequence[Built], config: Path) -> None:
@@ -164,10 +165,10 @@ def _show(built: Sequence[Built], options: dict[str, Any]) -> None:
     for one in built:
         if options["list_outputs"]:
             for path in one.outputs:
-                click.echo(path)
+                echo(path)
         elif one.is_new and not options["quiet"]:
             embedded = one.embedded
-            click.echo(
+            echo(
                 f"built {one.name} for {embedded.target} in {one.directory}: "
                 f"{len(embedded.files)} files"
             )

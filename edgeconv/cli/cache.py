@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgeconv.cli.printing import echo
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -40,7 +42,7 @@ def show() -> None:
     from edgeconv.store import cache_directory
     from edgeconv.store.leftovers import parts
 
-    click.echo(f"{cache_directory()}")
+    echo(f"{cache_directory()}")
     _echo(parts(), "nothing is there")
 
 
@@ -57,9 +59,9 @@ def _echo(parts: Sequence[Part], none: str) -> None:
     from edgeconv.report.units import size
 
     for part in parts:
-        click.echo(f"  {part.name}: {part.count}, {size(part.size_bytes)}: {part.text}")
+        echo(f"  {part.name}: {part.count}, {size(part.size_bytes)}: {part.text}")
     total = sum(part.size_bytes for part in parts)
-    click.echo(f"{size(total)} in all" if parts else none)
+    echo(f"{size(total)} in all" if parts else none)
 
 
 @command.command("prune")
@@ -78,6 +80,6 @@ def prune(max_size: int) -> None:
     taken = pruning.prune(cache_directory(), max_size)
     left = sum(entry.size_bytes for entry in pruning.entries(cache_directory()))
     gone = sum(entry.size_bytes for entry in taken)
-    click.echo(f"{len(taken)} entries removed, {size(gone)}; {size(left)} left")
+    echo(f"{len(taken)} entries removed, {size(gone)}; {size(left)} left")
     if left > max_size:
-        click.echo("what is left was used within the last hour, and may be in use")
+        echo("what is left was used within the last hour, and may be in use")

@@ -9,6 +9,7 @@ import click
 
 from edgeconv.cli.configured import Configured, origin_of
 from edgeconv.cli.options import execution_options
+from edgeconv.cli.printing import echo
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import NAMED_PLACE, PLACE, TRACKER
 from edgeconv.errors import EdgeconvError, OutputRefused
@@ -285,4 +286,4 @@ def _note_down(check: Check, files: Mapping[Path, str], *, clears: bool = True) 
         try:
             write_last_check(check, file, sha256, clears=clears)
         except OutputRefused as error:
-            click.echo(f"note: {file} will count as not checked: {error.message}", err=True)
+            echo(f"note: {file} will count as not checked: {error.message}", err=True)

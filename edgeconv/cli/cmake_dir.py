@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from edgeconv.cli.printing import echo
+
 
 @click.command("cmake-dir")
 @click.option("--litert", is_flag=True, help="LiteRT's shared library instead.")
@@ -17,8 +19,8 @@ def command(*, litert: bool) -> None:
     if litert:
         from edgeconv.runtimes.c_api import library_path
 
-        click.echo(str(library_path()))
+        echo(str(library_path()))
     else:
         import edgeconv
 
-        click.echo(str(Path(edgeconv.__file__).parent / "cmake"))
+        echo(str(Path(edgeconv.__file__).parent / "cmake"))

@@ -8,6 +8,7 @@ import click
 
 from edgeconv.cli.configured import Configured
 from edgeconv.cli.options import echo_json, terminal
+from edgeconv.cli.printing import echo_page
 
 
 @click.command("compare", cls=Configured)
@@ -29,4 +30,4 @@ def command(before: Path, after: Path, *, everything: bool, as_json: bool) -> No
     if as_json:
         echo_json(difference)
     else:
-        click.echo(difference_text(difference, everything=everything, **terminal()))
+        echo_page(difference_text(difference, everything=everything, **terminal()))

@@ -13,6 +13,7 @@ from edgeconv.cli import command_named
 from edgeconv.cli.config_values import default_map, options_of
 from edgeconv.cli.configured import CONFIGURABLE, OptionNames, read_config
 from edgeconv.cli.options import echo_json
+from edgeconv.cli.printing import echo, echo_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,7 @@ def schema() -> None:
     """Print the JSON Schema of edgeconv.toml, which gives editors completion."""
     from edgeconv.cli.config_schema import config_schema
 
-    click.echo(config_schema(), nl=False)
+    echo_text(config_schema().decode())
 
 
 @command.command("show")
@@ -67,7 +68,7 @@ def show(commands: tuple[str, ...], config_file: Path | None, *, as_json: bool) 
         echo_json(_document(config, tables, of_models, with_budget=not commands))
     else:
         for line in _lines(config, tables, of_models, with_budget=not commands):
-            click.echo(line)
+            echo(line)
 
 
 def _config(path: Path | None) -> Config:

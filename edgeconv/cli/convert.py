@@ -17,6 +17,7 @@ from edgeconv.cli.options import (
     terminal,
 )
 from edgeconv.cli.post_training import post_training, post_training_options
+from edgeconv.cli.printing import echo_failed, echo_page
 from edgeconv.cli.progress import progress
 from edgeconv.cli.qat import qat, qat_options
 from edgeconv.cli.values import KEYED_SOURCE, NAMES, PLACE, SOURCE, STEPS, one_of
@@ -244,6 +245,6 @@ def _show(conversion: Any, *, as_json: bool) -> None:
         return
     from edgeconv.report.text import conversion_table
 
-    click.echo(conversion_table(conversion, **terminal()))
+    echo_page(conversion_table(conversion, **terminal()))
     for failure in conversion.failures:
-        click.echo(f"error: {failure.message}", err=True)
+        echo_failed(failure)

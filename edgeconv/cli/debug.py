@@ -17,6 +17,7 @@ from edgeconv.cli.options import (
     terminal,
 )
 from edgeconv.cli.post_training import post_training, post_training_options
+from edgeconv.cli.printing import echo_page
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import PLACE, SOURCE, STEPS
 
@@ -88,7 +89,7 @@ def command(model: str, **options: Any) -> None:
     if options["as_json"]:
         echo_json(debugged)
     else:
-        click.echo(debugged_lines(debugged, top=options["top"], **terminal()))
+        echo_page(debugged_lines(debugged, top=options["top"], **terminal()))
 
 
 def recipe(options: dict[str, Any]) -> Any:

@@ -9,6 +9,7 @@ import click
 
 from edgeconv.cli.configured import Configured
 from edgeconv.cli.options import echo_json, execution, execution_options, terminal
+from edgeconv.cli.printing import echo, echo_failed, echo_page
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import PLACE
 
@@ -45,12 +46,13 @@ def command(ctx: click.Context, /, directory: str, **options: Any) -> None:
     else:
         from edgeconv.report.text import report_table, verdict_lines
 
-        click.echo(report_table(report, **terminal()))
+        echo_page(report_table(report, **terminal()))
         if report.verdict is not None:
-            click.echo(verdict_lines(report.verdict, **terminal()))
-        click.echo(f"report: {done.report_html}\n        {done.report_json}")
+            echo_page(verdict_lines(report.verdict, **terminal()))
+        echo(f"report: {done.report_html}")
+        echo(f"        {done.report_json}")
     for failure in done.conversion.failures:
-        click.echo(f"error: {failure.message}", err=True)
+        echo_failed(failure)
     if done.conversion.failures:
         ctx.exit(4)
     ctx.exit(0 if report.verdict is not None and report.verdict.ok else 1)

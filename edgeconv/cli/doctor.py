@@ -15,6 +15,7 @@ from edgeconv.cli.options import (
     opening_options,
     terminal,
 )
+from edgeconv.cli.printing import echo_page
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import PLACE, STEPS
 
@@ -64,5 +65,5 @@ def command(ctx: click.Context, /, model: str, data_source: str, **options: Any)
     if options["as_json"]:
         echo_json(diagnosis)
     else:
-        click.echo(diagnosis_lines(diagnosis, **terminal()))
+        echo_page(diagnosis_lines(diagnosis, **terminal()))
     ctx.exit(0 if diagnosis.ok else 1)

@@ -9,6 +9,7 @@ import click
 
 from edgeconv.cli.configured import Configured
 from edgeconv.cli.options import allowance, allowance_options, echo_json, printing_options
+from edgeconv.cli.printing import echo
 from edgeconv.cli.values import PLACE, SOURCE, one_of
 from edgeconv.plugins import EMBED_TARGETS
 
@@ -120,7 +121,7 @@ def command(ctx: click.Context, /, directory: Path, **options: Any) -> None:
         if request.check_note and (
             not options["quiet"] or request.check_note.startswith("warning")
         ):
-            click.echo(request.check_note, err=True)
+            echo(request.check_note, err=True)
         embedded = embedded_already(request)
         is_new = embedded is None
         embedded = embedded or perform(
@@ -206,19 +207,17 @@ def _show_saving(request: Request, saving: str) -> None:
         "micro" in options and request.options.get("micro", options["micro"].default) == "yes"
     )
     if saving:
-        click.echo(f"remade: {saving}")
+        echo(f"remade: {saving}")
     elif is_micro and saving_notes(published.artifact, published.model):
         from edgeconv.cli.remaking import remake_command
 
-        click.echo(f"next: --remake, or {remake_command(published)}")
+        echo(f"next: --remake, or {remake_command(published)}")
 
 
 def _show(embedded: Embedded, directory: Path, *, is_new: bool) -> None:
-    from edgeconv.report.units import plain
-
     word = "wrote" if is_new else "up to date:"
-    click.echo(f"{word} {plain(embedded.name)} for {embedded.target} in {directory}")
+    echo(f"{word} {embedded.name} for {embedded.target} in {directory}")
     for file in embedded.files:
-        click.echo(f"  {file.path}")
+        echo(f"  {file.path}")
     for note in embedded.notes:
-        click.echo(f"note: {plain(note)}")
+        echo(f"note: {note}")

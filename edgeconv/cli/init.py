@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edgeconv.cli.options import SANDBOX
+from edgeconv.cli.printing import echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,8 +69,8 @@ def command(
         calibration=_source_from(folder, calibration),
     )
     _write(target, starting_text(start))
-    click.echo(f"configuration: {target}")
-    click.echo(_NEXT if data_source else _NEXT_WITHOUT_DATA)
+    echo(f"configuration: {target}")
+    echo(_NEXT if data_source else _NEXT_WITHOUT_DATA)
 
 
 _WITH_SIGNATURES = ("saved_model", "tflite")

@@ -8,6 +8,7 @@ import click
 
 from edgeconv.cli.configured import Configured
 from edgeconv.cli.options import SANDBOX, TAG, opening, terminal
+from edgeconv.cli.printing import echo_page, echo_text
 
 
 @click.command("inspect", cls=Configured)
@@ -27,9 +28,9 @@ def command(model: Path, *, tags: str, as_json: bool) -> None:
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode(inspection).decode())
+        echo_text(f"{msgspec.json.encode(inspection).decode()}\n")
     else:
         from edgeconv.report.inspected import inspection_page
         from edgeconv.report.layout import to_text
 
-        click.echo(to_text(inspection_page(inspection), **terminal()))
+        echo_page(to_text(inspection_page(inspection), **terminal()))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import click
 from click.types import StringParamType
 
+from edgeconv.cli.printing import echo_text
 from edgeconv.cli.values import CUSTOM_OBJECTS, SANDBOX_MODE
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def echo_json(noun: Any) -> None:
     """Print a noun as one JSON document."""
     import msgspec
 
-    click.echo(msgspec.json.format(msgspec.json.encode(noun), indent=2).decode())
+    echo_text(f"{msgspec.json.format(msgspec.json.encode(noun), indent=2).decode()}\n")
 
 
 def comma_list(text: str) -> list[str]:

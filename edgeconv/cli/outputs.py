@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from edgeconv.cli.options import terminal
+from edgeconv.cli.printing import ANNOTATIONS, COLORS, echo_text
 from edgeconv.errors import OutputRefused, UsageError, unknown_name
 from edgeconv.report.verdicts import FORMATS, render
 from edgeconv.store import is_device, publish_bytes, writable_directory
@@ -66,11 +65,11 @@ def refuse_unwritable(outputs: dict[Path, str]) -> None:
 def announce(checked: Checked, *, as_json: bool) -> None:
     """Print the verdict; in a job of GitHub Actions, annotate what it is about too."""
     if as_json:
-        click.echo(render(checked, "json"), nl=False)
+        echo_text(render(checked, "json"))
         return
-    click.echo(render(checked, "text", **terminal()), nl=False)
+    echo_text(render(checked, "text", **terminal()), own=COLORS)
     if _is_github():
-        click.echo(render(checked, "github-annotations"), nl=False)
+        echo_text(render(checked, "github-annotations"), own=ANNOTATIONS)
 
 
 def publish(checked: Checked, outputs: dict[Path, str]) -> None:

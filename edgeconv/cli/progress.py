@@ -7,8 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-import click
-
+from edgeconv.cli.printing import echo, unescaped
+from edgeconv.escaping import plain
 from edgeconv.progress import Counted
 
 if TYPE_CHECKING:
@@ -29,10 +29,11 @@ def progress(*, quiet: bool, keep: bool = False) -> Iterator[Callable[[str], Non
         yield lambda _: None
     elif sys.stderr.isatty() and not keep:
         from rich.console import Console
+        from rich.text import Text
 
         clock = Clock()
-        with Console(stderr=True).status("starting") as status:
-            yield lambda line: status.update(clock.shown(line).replace("[", "\\["))
+        with Console(file=unescaped(sys.stderr)).status("starting") as status:
+            yield lambda line: status.update(Text(plain(clock.shown(line))))
     else:
         yield _Once().tell
 
@@ -45,7 +46,7 @@ class _Once:
 
     def tell(self, line: str) -> None:
         if not (isinstance(line, Counted) and line == self._last):
-            click.echo(line, err=True)
+            echo(line, err=True)
         self._last = line
 
 

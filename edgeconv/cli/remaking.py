@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,6 +10,7 @@ from edgeconv.data.preprocessing import describe
 from edgeconv.embed.micro import arena
 from edgeconv.embed.savings import options_that_save
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.escaping import shell_line
 from edgeconv.nouns import CALIBRATED
 from edgeconv.quantize.recipes import MIN_SNR_DB
 from edgeconv.tflite.flatbuffer import operator_name, parse
@@ -35,7 +35,7 @@ class _Cost(NamedTuple):
 
 def remake_command(published: Published) -> str:
     """The command that does what `remake` does, to be typed."""
-    return shlex.join(["edgeconv", "convert", *_words(published)])
+    return shell_line(["edgeconv", "convert", *_words(published)])
 
 
 def remake(published: Published, on_progress: Callable[[str], None]) -> tuple[Path, str]:

@@ -9,6 +9,7 @@ import click
 
 from edgeconv.cli.configured import Configured, origin_of
 from edgeconv.cli.options import terminal
+from edgeconv.cli.printing import COLORS, echo, echo_text
 
 if TYPE_CHECKING:
     from edgeconv.nouns import Budget, Report
@@ -63,7 +64,7 @@ def command(
     from edgeconv.store import writable_directory
 
     if schema:
-        click.echo(report_schema(), nl=False)
+        echo_text(report_schema().decode())
         return
     if not files:
         raise click.UsageError("give one or several report.json of `edgeconv bench`")
@@ -74,12 +75,14 @@ def command(
         raise click.UsageError("several formats need a directory to go to: give one with -o")
     reports = _judged(_gathered(files, side_by_side=side_by_side), _budget(ctx), title)
     if directory is None:
-        click.echo(render(reports, chosen[0], **terminal()), nl=False)
+        echo_text(
+            render(reports, chosen[0], **terminal()), own=COLORS if chosen[0] == "text" else None
+        )
         return
     target = directory.absolute()
     writable_directory(target)
     for path in write_formats(reports, target, chosen):
-        click.echo(f"report: {path}")
+        echo(f"report: {path}")
 
 
 def _gathered(files: tuple[Path, ...], *, side_by_side: bool) -> tuple[Report, ...]:

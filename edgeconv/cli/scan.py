@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from edgeconv.cli.options import SANDBOX
+from edgeconv.cli.printing import echo_error, echo_text
 from edgeconv.errors import InputRefused
 
 
@@ -40,9 +41,9 @@ def command(paths: tuple[Path, ...], *, form: str, as_json: bool) -> int:
             scans.append(scan(path))
         except InputRefused as error:
             errors.append(error)
-    click.echo(renders["json" if as_json else form](scans), nl=False)
+    echo_text(renders["json" if as_json else form](scans))
     for refused in errors[:-1]:
-        click.echo(f"error: {refused}", err=True)
+        echo_error(refused)
     if errors:
         raise errors[-1]
     return 1 if any(found.is_refused for found in scans) else 0

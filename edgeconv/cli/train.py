@@ -17,6 +17,7 @@ from edgeconv.cli.options import (
     printing_options,
     terminal,
 )
+from edgeconv.cli.printing import echo_page
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import PLACE
 from edgeconv.nouns import LoopName
@@ -121,4 +122,4 @@ def command(module: str, directory: str | None, **options: Any) -> None:
         return
     from edgeconv.report.text import training_table
 
-    click.echo(training_table(record, **terminal()))
+    echo_page(training_table(record, **terminal()))

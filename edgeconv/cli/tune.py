@@ -16,6 +16,7 @@ from edgeconv.cli.options import (
     opening_options,
     terminal,
 )
+from edgeconv.cli.printing import echo_page
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import METRIC, NAMES, PLACE, SOURCE, STEPS
 from edgeconv.nouns import Objective
@@ -150,7 +151,7 @@ def command(ctx: click.Context, /, model: str, data_source: str, **options: Any)
     if options["as_json"]:
         echo_json(tuning)
     else:
-        click.echo(tuning_lines(tuning, **terminal()))
+        echo_page(tuning_lines(tuning, **terminal()))
     ctx.exit(0 if tuning.ok else 1)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from edgeconv.cli.configured import Configured
+from edgeconv.cli.printing import echo
 from edgeconv.sandbox import environment_of
 from edgeconv.store import scratch_directory
 
@@ -70,7 +71,7 @@ def command(
         if data is None:
             raise UsageError("node data is made from a report", hint="give one with --report")
         publish_bytes(data, target.absolute())
-        click.echo(f"node data: {target}")
+        echo(f"node data: {target}")
         return
     _open(model, data, *_found(viewer))
 
@@ -131,14 +132,30 @@ def _open(model: Path, data: bytes | None, viewer: Viewer, start: list[str]) -> 
     if viewer == "model-explorer" and "," in path:
         raise InputRefused(f"Model Explorer takes {path} for two files", hint="rename the comma")
     if data and viewer == "netron":
-        click.echo("Netron shows the graph alone, without the errors of the layers", err=True)
+        echo("Netron shows the graph alone, without the errors of the layers", err=True)
     with scratch_directory() as scratch:
         arguments = [path]
         if data and viewer == "model-explorer":
             file = Path(scratch, "layers.json")
             file.write_bytes(data)
             arguments += ["--node_data_paths", str(file)]
-        done = subprocess.run([*start, *arguments], check=False, env=environment_of("programs"))
-        code = done.returncode
+        code = _shown([*start, *arguments])
     if code:
         raise ToolFailed(f"{viewer} ended with exit code {code}")
+
+
+def _shown(command: list[str]) -> int:
+    """Run a program and print what it prints; returns its exit code."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command,
+        stdout=pipe,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        env=environment_of("programs"),
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            echo(line.rstrip("\n"))
+    return process.returncode

@@ -8,16 +8,17 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import click
-
 from edgeconv.cli.build_steps import at_home, make_steps
 from edgeconv.cli.chosen import Chosen
 from edgeconv.cli.configured import origin_of
+from edgeconv.cli.printing import echo
 from edgeconv.errors import EdgeconvError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    import click
 
 POLL_SECONDS = 0.3
 _OWN = frozenset({"--watch", "--json", "--list-outputs"})
@@ -62,11 +63,11 @@ def _run(command: list[str]) -> None:
             process.wait()
             raise
     if process.returncode:
-        click.echo("waiting for a change", err=True)
+        echo("waiting for a change", err=True)
         return
     for one in json.loads(said):
         if one["is_new"]:
-            click.echo(f"built {one['name']} in {one['directory']}")
+            echo(f"built {one['name']} in {one['directory']}")
 
 
 def _times(paths: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:

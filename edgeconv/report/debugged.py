@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import shlex
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from edgeconv.escaping import shell_line
 from edgeconv.nouns import MAX_SNR_DB
 from edgeconv.report import units
 from edgeconv.report.closeness import error_lines
@@ -142,8 +142,7 @@ def _remedy(remedy: Remedy, debugged: Debugged) -> Iterator[Text]:
         f", {sign}{units.size(abs(more_bytes))}:",
     )
     for rule in remedy.rules:
-        # A name with characters that are not shown must be typed otherwise.
-        yield Text(f"    --layer {units.plain(shlex.quote(f'{rule.pattern}={rule.precision}'))}")
+        yield Text(f"    --layer {shell_line([f'{rule.pattern}={rule.precision}'])}")
 
 
 def _other_ways(debugged: Debugged) -> Iterator[str]:

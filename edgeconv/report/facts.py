@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from statistics import median
 from typing import TYPE_CHECKING
 
+from edgeconv.escaping import shell_line
 from edgeconv.report import units
 from edgeconv.report.closeness import snr, span
 from edgeconv.report.models_table import all_models
@@ -100,7 +100,7 @@ def condition_facts(conditions: Conditions | None) -> list[Fact]:
 
 def command_line(report: Report) -> str:
     """What was typed, as a shell takes it; "" where that is not known."""
-    return units.plain(shlex.join(report.command))
+    return shell_line(report.command)
 
 
 def version_facts(report: Report) -> list[Fact]:

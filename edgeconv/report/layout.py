@@ -20,12 +20,15 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from edgeconv.escaping import harmless_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _GAP = 2
 _LEAST_WRAPPED = 14
 _DETAIL_INDENT = 4
+_MOST_IN_A_CELL, _MOST_IN_A_LINE = 400, 4000
 _MAY_BREAK = re.compile(r"\s+|(?<=[^\W_])[-_/](?=\w)")
 
 
@@ -73,6 +76,7 @@ Page = Sequence[Block]
 def to_text(page: Page, *, width: int | None, color: bool) -> str:
     """The page, each line of it wrapped at `width`, with a newline between them.
 
+    No character of it is obeyed by a terminal, and no line by a CI system, whatever the page has.
     There are ANSI codes in it only if `color` is asked for and NO_COLOR is not set.
     """
     # rich takes NO_COLOR for colours only and would still write bold and dim.
@@ -89,6 +93,9 @@ def to_text(page: Page, *, width: int | None, color: bool) -> str:
     for line in _lines(page, width):
         for part in _wrapped(line, width):
             part.rstrip()
+            harmless = harmless_line(part.plain)
+            if harmless != part.plain:
+                part = Text(harmless, style=part.style)
             console.print(part, highlight=False, soft_wrap=True)
     return file.getvalue().rstrip("\n")
 
@@ -119,11 +126,26 @@ def _html_row(row: Row) -> str:
 def _lines(page: Page, width: int | None) -> Iterator[Text]:
     for block in page:
         if isinstance(block, Grid):
-            yield from table_lines(block.columns, block.rows, width)
+            yield from table_lines(block.columns, [_cut_row(row) for row in block.rows], width)
         elif isinstance(block, Labelled):
-            yield from _labelled_lines(block.pairs, width)
+            cut = [(label, _cut(Text(text), _MOST_IN_A_LINE).plain) for label, text in block.pairs]
+            yield from _labelled_lines(cut, width)
         else:
-            yield block
+            yield _cut(block, _MOST_IN_A_LINE)
+
+
+def _cut_row(row: Row) -> Row:
+    return Row(
+        tuple(_cut(cell, _MOST_IN_A_CELL) for cell in row.cells),
+        tuple(_cut(detail, _MOST_IN_A_LINE) for detail in row.details),
+    )
+
+
+def _cut(text: Text, most: int) -> Text:
+    """The text, not longer than can be read: names in a model may have a million characters."""
+    if len(text) <= most:
+        return text
+    return text[:most] + Text(f"… ({len(text) - most:,} more characters)")
 
 
 def table_lines(columns: tuple[Column, ...], rows: list[Row], width: int | None) -> list[Text]:

@@ -7,13 +7,12 @@ The nouns keep bytes, microseconds and fractions; only here do they become "71.4
 from __future__ import annotations
 
 import math
-import unicodedata
 
+from edgeconv.escaping import plain as plain
 from edgeconv.nouns import MAX_SNR_DB
 
 ABSENT = "–"
 _LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e15
-_NOT_SHOWN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def size(value_bytes: float | None, digits: int = 3) -> str:
@@ -100,13 +99,6 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def plain(text: str) -> str:
-    """`text` with every character that is not shown (control, escape, direction) spelled out."""
-    if text.isprintable():
-        return text
-    return "".join(c if unicodedata.category(c) not in _NOT_SHOWN else _spelled(c) for c in text)
-
-
 def first_line(text: str) -> str:
     """The first line of `text` that is not blank, made harmless."""
     return next((plain(line.strip()) for line in text.splitlines() if line.strip()), "")
@@ -138,7 +130,3 @@ def _fixed(value: float, decimals: int, style: str = "f") -> str:
     text = f"{abs(value):.{decimals}{style}}"
     negative = value < 0 and any(digit in "123456789" for digit in text)
     return f"−{text}" if negative else text
-
-
-def _spelled(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

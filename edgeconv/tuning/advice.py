@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgeconv.escaping import shell_line
 from edgeconv.nouns import FULL_INTEGER
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _command(model: SourceModel, wanted: Wanted) -> str:
     words = ["edgeconv", "convert", model.path, "--to", "qat", "--training", "TRAIN.npz"]
     if wanted.preprocess != "none":
         words += ["--preprocess", wanted.preprocess]
-    return f"{shlex.join(words)}  (TRAIN.npz: labelled training samples)"
+    return f"{shell_line(words)}  (TRAIN.npz: labelled training samples)"
 
 
 def can_be_trained(model: SourceModel) -> bool:

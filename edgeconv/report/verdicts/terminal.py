@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from edgeconv.report.verdicts.grids import Grid
 
 _MOST_CLASSES = 10
-# What a line of a log must not start with, or have in it: GitHub takes it for a command.
-_COMMANDS = (("::", "∷"), ("##[", "＃["))  # noqa: RUF001
 
 
 def render_text(checked: Checked, *, width: int | None = None, color: bool = False) -> str:
@@ -36,7 +34,7 @@ def render_text(checked: Checked, *, width: int | None = None, color: bool = Fal
 
     page = [block for check in checked.checks for block in (*check_page(check), Text())]
     page.append(Text.assemble(word("PASS" if checked.ok else "FAIL"), " ", closing(checked)))
-    return _no_commands(to_text(page, width=width, color=color)) + "\n"
+    return to_text(page, width=width, color=color) + "\n"
 
 
 def check_page(check: Check) -> Iterator[Block]:
@@ -74,14 +72,3 @@ def _grid_blocks(grid: Grid) -> Iterator[Block]:
     yield layout.Grid(columns, [layout.Row(tuple(map(Text, row))) for row in grid.rows])
     if grid.left_out:
         yield Text(f"and {grid.left_out} more", style="dim")
-
-
-def _no_commands(text: str) -> str:
-    """The text with no line that the log of a job would obey, and as wide as before."""
-    (start, shown), (within, instead) = _COMMANDS
-    lines = []
-    for line in text.replace(within, instead).split("\n"):
-        body = line.lstrip()
-        harmless = shown + body.removeprefix(start) if body.startswith(start) else body
-        lines.append(line[: len(line) - len(body)] + harmless)
-    return "\n".join(lines)

@@ -1,0 +1,144 @@
+"""All that is printed goes through here, and is escaped here.
+
+`escaped_output` puts a stream before stdout and stderr that lets no control character and no
+command of a CI system through, whoever prints: a command, click, Python's warnings or a traceback.
+What is edgeconv's own (colors, annotations of GitHub) is named where it is printed, by a pattern.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+from edgeconv.escaping import harmless_line, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edgeconv.errors import EdgeconvError
+    from edgeconv.nouns import Failure
+
+COLORS = re.compile(r"\x1b\[[0-9;]*m")
+ANNOTATIONS = re.compile(r"^::(?:error|warning|notice) (?:file=[^:\n]*,)?title=[^:\n]*::", re.M)
+_MOST_ON_STDERR = 4000
+_QUOTED = "  | "
+# As many as tell whether the end of it is the beginning of a command.
+_REMEMBERED = 40
+
+
+def echo(line: str, *, err: bool = False) -> None:
+    """Print one line. A newline in it is shown, and does not end it."""
+    echo_text(f"{plain(line)}\n", err=err)
+
+
+def echo_text(text: str, *, err: bool = False, own: re.Pattern[str] | None = None) -> None:
+    """Print text as it is, but for what is not shown; what `own` matches is printed as it is.
+
+    `text` must be made by edgeconv: its newlines are printed.
+    """
+    stream: Any = sys.stderr if err else sys.stdout
+    start = 0
+    for match in own.finditer(text) if own and isinstance(stream, _Escaped) else ():
+        stream.write(text[start : match.start()])
+        stream.write_own(match[0])
+        start = match.end()
+    stream.write(text[start:])
+    stream.flush()
+
+
+def echo_page(text: str) -> None:
+    """Print lines that `report.layout.to_text` colored; it escapes what it is given."""
+    echo_text(f"{text}\n", own=COLORS)
+
+
+def echo_error(error: EdgeconvError) -> None:
+    """Print what is wrong, and what next."""
+    _echo_message(error.message, error.hint)
+
+
+def echo_failed(failure: Failure) -> None:
+    """Print why a recipe failed; its message has the hint at the end."""
+    message, between, hint = failure.message.rpartition("\n  next: ")
+    _echo_message(message if between else hint, hint if between else "")
+
+
+def _echo_message(message: str, hint: str) -> None:
+    """A message of one or more lines: only the first and the hint stand for themselves.
+
+    So what a tool printed, or a name with newlines, cannot pass for a message of edgeconv.
+    """
+    first, *others = message.split("\n")
+    echo(f"error: {first}", err=True)
+    for line in others:
+        echo(line if line.startswith(_QUOTED) else f"{_QUOTED}{line.strip()}", err=True)
+    if hint:
+        echo(f"  next: {hint}", err=True)
+
+
+def unescaped(stream: TextIO) -> TextIO:
+    """The stream itself, for what moves the cursor. Only escaped text may be written to it."""
+    return stream.stream if isinstance(stream, _Escaped) else stream
+
+
+@contextlib.contextmanager
+def escaped_output() -> Iterator[None]:
+    """Escape what is printed to stdout and stderr meanwhile, by whomever."""
+    before = sys.stdout, sys.stderr
+    out: Any = _Escaped(sys.stdout)
+    err: Any = _Escaped(sys.stderr, most=_MOST_ON_STDERR)
+    sys.stdout, sys.stderr = out, err
+    try:
+        yield
+    finally:
+        # Where the reader has gone, click put a stream of its own there, for the end.
+        if sys.stdout is out:
+            sys.stdout = before[0]
+        if sys.stderr is err:
+            sys.stderr = before[1]
+
+
+class _Escaped:
+    """A text stream that writes to another one, escaped; of each line `most` characters."""
+
+    def __init__(self, stream: TextIO, most: int | None = None) -> None:
+        self.stream = stream
+        self._most = most
+        # What of the line that is being written tells whether a command begins.
+        self._line = ""
+
+    def write(self, text: str | bytes) -> int:
+        """Write the text, and return how much of it there was."""
+        if isinstance(text, bytes):
+            # So click writes what it completes for a shell.
+            text = text.decode("utf-8", "surrogateescape")
+        encoding = self.stream.encoding or "utf-8"
+        harmless = "\n".join(self._lines(text))
+        self.stream.write(harmless.encode(encoding, "backslashreplace").decode(encoding))
+        return len(text)
+
+    def write_own(self, text: str) -> None:
+        """Write markup or a command of edgeconv."""
+        self.stream.write(text)
+        self._remember(text)
+
+    def _lines(self, text: str) -> Iterator[str]:
+        for number, line in enumerate(text.split("\n")):
+            if number:
+                self._line = ""
+            if self._most is not None and len(line) > self._most:
+                line = f"{line[: self._most]}… ({len(line) - self._most:,} more characters)"
+            shown = harmless_line(line, self._line)
+            self._remember(shown)
+            yield shown
+
+    def _remember(self, text: str) -> None:
+        line = (self._line + text).lstrip()
+        self._line = line if len(line) <= _REMEMBERED else f"x{line[-_REMEMBERED:]}"
+
+    def __getattr__(self, name: str) -> Any:
+        # Bytes would go around it.
+        if name == "buffer":
+            raise AttributeError(name)
+        return getattr(self.stream, name)
