@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import unicodedata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,6 +43,20 @@ def harmless_line(text: str, before: str = "") -> str:
     for end in reversed(ends):
         line = f"{line[:end]}\\u{ord(line[end]):04x}{line[end + 1 :]}"
     return line[len(before) :]
+
+
+def encodable(value: Any) -> Any:
+    """A plain value with every half of a surrogate pair spelled out: JSON in UTF-8 has none.
+
+    They come from names of files that are not UTF-8.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {encodable(key): encodable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [encodable(each) for each in value]
+    return value
 
 
 def shell_line(words: Iterable[str]) -> str:

@@ -241,6 +241,26 @@ def test_only_the_command_line_prints_or_exits():
     assert wrong == []
 
 
+WRITING = PRINTING_ATTRIBUTES - {"sys.exit", "sys.stdout", "sys.stderr"} | {
+    "print",
+    "sys.__stderr__",
+}
+WRITING |= {
+    f"{stream}.{how}" for stream in ("sys.stdout", "sys.stderr") for how in ("write", "buffer")
+}
+
+
+def test_the_command_line_prints_through_one_file_which_escapes():
+    wrong = [
+        f"{source.name}:{node.lineno} {ast.unparse(node)}"
+        for source in SOURCES
+        if source.name.startswith("cli/") and source.name != "cli/printing.py"
+        for node in ast.walk(source.tree)
+        if isinstance(node, (ast.Name, ast.Attribute)) and ast.unparse(node) in WRITING
+    ]
+    assert wrong == []
+
+
 def test_no_exception_is_caught_broadly():
     wrong = [
         f"{source.name}:{node.lineno}"

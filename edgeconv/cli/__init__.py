@@ -139,7 +139,7 @@ def run(args: Sequence[str] | None = None) -> int:
 
 
 def _run(args: Sequence[str] | None) -> int:
-    from edgeconv.errors import EdgeconvError, ToolFailed
+    from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed
     from edgeconv.workers import end_on_signals
 
     end_on_signals()
@@ -151,6 +151,10 @@ def _run(args: Sequence[str] | None) -> int:
     except click.ClickException as error:
         error.show()
         return 2
+    except UnicodeEncodeError as error:
+        # Names of files are bytes; manifests, reports and requests to children are JSON.
+        echo_error(InputRefused(f"{error.object} is not UTF-8", hint="rename the file"))
+        return InputRefused.exit_code
     except (click.Abort, KeyboardInterrupt):
         echo("interrupted", err=True)
         return INTERRUPTED

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from edgeconv.cli.configured import Configured
-from edgeconv.cli.options import SANDBOX, TAG, opening, terminal
-from edgeconv.cli.printing import echo_page, echo_text
+from edgeconv.cli.options import SANDBOX, TAG, echo_json, opening, terminal
+from edgeconv.cli.printing import echo_page
 
 
 @click.command("inspect", cls=Configured)
@@ -26,9 +26,7 @@ def command(model: Path, *, tags: str, as_json: bool) -> None:
 
     inspection = inspect_model(model, opening({"tags": tags}))
     if as_json:
-        import msgspec
-
-        echo_text(f"{msgspec.json.encode(inspection).decode()}\n")
+        echo_json(inspection)
     else:
         from edgeconv.report.inspected import inspection_page
         from edgeconv.report.layout import to_text

@@ -9,6 +9,7 @@ from click.types import StringParamType
 
 from edgeconv.cli.printing import echo_text
 from edgeconv.cli.values import CUSTOM_OBJECTS, SANDBOX_MODE
+from edgeconv.escaping import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -184,7 +185,11 @@ def echo_json(noun: Any) -> None:
     """Print a noun as one JSON document."""
     import msgspec
 
-    echo_text(f"{msgspec.json.format(msgspec.json.encode(noun), indent=2).decode()}\n")
+    try:
+        encoded = msgspec.json.encode(noun)
+    except UnicodeEncodeError:
+        encoded = msgspec.json.encode(encodable(msgspec.to_builtins(noun)))
+    echo_text(f"{msgspec.json.format(encoded, indent=2).decode()}\n")
 
 
 def comma_list(text: str) -> list[str]:

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from edgeconv.cli.printing import echo, unescaped
-from edgeconv.escaping import plain
+from edgeconv.escaping import harmless_line
 from edgeconv.progress import Counted
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Of less than that nothing can be told.
 _LEAST_SECONDS = 1.0
+# What stands before the line, and room for the cursor.
+_SPINNER = 3
 
 
 @contextlib.contextmanager
@@ -32,8 +34,16 @@ def progress(*, quiet: bool, keep: bool = False) -> Iterator[Callable[[str], Non
         from rich.text import Text
 
         clock = Clock()
-        with Console(file=unescaped(sys.stderr)).status("starting") as status:
-            yield lambda line: status.update(Text(plain(clock.shown(line))))
+        console = Console(file=unescaped(sys.stderr))
+
+        def tell(line: str) -> None:
+            text = Text(harmless_line(clock.shown(line)))
+            # In one line, so that none begins within it.
+            text.truncate(console.width - _SPINNER, overflow="ellipsis")
+            status.update(text)
+
+        with console.status("starting") as status:
+            yield tell
     else:
         yield _Once().tell
 

@@ -11,7 +11,7 @@ import io
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from edgeconv.escaping import harmless_line
+from edgeconv.escaping import harmless_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,7 +126,11 @@ def _html_row(row: Row) -> str:
 def _lines(page: Page, width: int | None) -> Iterator[Text]:
     for block in page:
         if isinstance(block, Grid):
-            yield from table_lines(block.columns, [_cut_row(row) for row in block.rows], width)
+            columns = tuple(
+                replace(column, heading=_cut(Text(column.heading), _MOST_IN_A_CELL).plain)
+                for column in block.columns
+            )
+            yield from table_lines(columns, [_cut_row(row) for row in block.rows], width)
         elif isinstance(block, Labelled):
             cut = [(label, _cut(Text(text), _MOST_IN_A_LINE).plain) for label, text in block.pairs]
             yield from _labelled_lines(cut, width)
@@ -142,10 +146,10 @@ def _cut_row(row: Row) -> Row:
 
 
 def _cut(text: Text, most: int) -> Text:
-    """The text, not longer than can be read: names in a model may have a million characters."""
-    if len(text) <= most:
-        return text
-    return text[:most] + Text(f"… ({len(text) - most:,} more characters)")
+    """The text as it can be shown, and read: names may have a million characters, or controls."""
+    if len(text) > most:
+        text = text[:most] + Text(f"… ({len(text) - most:,} more characters)")
+    return text if text.plain.isprintable() else Text(plain(text.plain), style=text.style)
 
 
 def table_lines(columns: tuple[Column, ...], rows: list[Row], width: int | None) -> list[Text]:
