@@ -85,7 +85,7 @@ def convert(
     waiting = f"waiting for another run into {plan.directory}"
     own = owned(plan.directory, on_wait=lambda: on_progress(waiting))
     with own, _scratch() as scratch:
-        cache = Cache(cache_directory() if execution.use_cache else None)
+        cache = Cache(cache_directory() if execution.use_cache else None, on_progress)
         return _convert_missing(Run(plan, cache, execution, scratch, on_progress))
 
 

@@ -48,23 +48,43 @@ def ready(run: Run, prepared: Prepared, examined: Examined) -> Ready:
 
 
 def kept(run: Run, recipe: Recipe) -> Ready | None:
-    """The artifact of a recipe from the cache; None if it is not there whole."""
-    entry = run.cache.find(_STAGE, run.plan.key(recipe))
+    """The artifact of a recipe from the cache; None if it is not there whole.
+
+    Of an entry that was made elsewhere only the file counts, and only where the manifest that is
+    published has its hash.
+    """
+    key = run.plan.key(recipe)
+    entry = run.cache.find(_STAGE, key)
     if entry is None:
-        return None
+        return _promised(run, recipe, key)
     try:
         artifact = read_noun(entry / _MANIFEST, Artifact, what="cached manifest")
     except InputRefused:
         return None
-    # The same content may have stood elsewhere, under another name, when it was converted.
-    here = msgspec.structs.replace(
+    return Ready(artifact=_here(run, recipe, artifact), file=entry / _MODEL)
+
+
+def _promised(run: Run, recipe: Recipe, key: str) -> Ready | None:
+    manifest = run.plan.target(recipe.name).with_suffix(".json")
+    try:
+        artifact = read_noun(manifest, Artifact, what="manifest")
+    except InputRefused:
+        return None
+    if artifact.key != key:
+        return None
+    file = run.cache.find_promised(_STAGE, key, _MODEL, artifact.sha256)
+    return Ready(artifact=_here(run, recipe, artifact), file=file) if file else None
+
+
+def _here(run: Run, recipe: Recipe, artifact: Artifact) -> Artifact:
+    """The same content may have stood elsewhere, under another name, when it was converted."""
+    return msgspec.structs.replace(
         artifact,
         name=run.plan.model.name,
         file=run.plan.target(recipe.name).name,
         source_path=run.plan.model.path,
         opening=run.plan.model.opening,
     )
-    return Ready(artifact=here, file=entry / _MODEL)
 
 
 def publish(plan: Plan, artifacts: Iterable[Ready]) -> None:

@@ -19,6 +19,15 @@ def _cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _key_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test makes or uses the key of the user that caches are sealed with."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.delenv("EDGECONV_CACHE_KEY", raising=False)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _hang_up_ends_a_process() -> Iterator[None]:
     """Also under `nohup`, whose children ignore it, and those that tests start with them."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)

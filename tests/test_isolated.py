@@ -19,7 +19,7 @@ from edgeconv.runtimes.interpreters import interpreters
 from edgeconv.runtimes.isolated import installed, isolated_target, relu_model
 from edgeconv.runtimes.local import RUNNER, Target
 from edgeconv.runtimes.targets import parse_target_runtime, runtime_text
-from edgeconv.store import cache_directory
+from edgeconv.store import cache_directory, seal_directory
 
 PRESENT = sys.version_info[:2]
 needs_wheels = pytest.mark.skipif(
@@ -74,14 +74,18 @@ def test_the_litert_that_is_installed_needs_no_environment():
     assert not (cache_directory() / "runtimes").exists()
 
 
-def plant(name: str) -> Path:
+def plant(name: str, *, sealed: bool = True) -> Path:
     """A complete environment as far as one can see from outside."""
     directory = cache_directory() / "runtimes" / name
     (directory / "venv" / "bin").mkdir(parents=True)
     # It cannot be run, so whoever starts it gets an error.
     (directory / "venv" / "bin" / "python").write_text("no program")
     ready = {"runtime": "x 1", "python": "3.9.1", "packages": {"numpy": "1.26.4"}, "seconds": 9.5}
-    (directory / "ready.json").write_text(json.dumps(ready))
+    marker = directory / "ready.json"
+    if sealed:
+        seal_directory(directory / "venv", marker, json.dumps(ready).encode())
+    else:
+        marker.write_text(json.dumps(ready))
     return directory
 
 
@@ -100,14 +104,17 @@ def test_an_environment_that_is_there_is_used_at_once_and_without_starting_anyth
 
 
 @needs_wheels
-@pytest.mark.parametrize("damage", ["marker", "torn marker", "python"])
+@pytest.mark.parametrize("damage", ["marker", "torn marker", "python", "not made here", "module"])
 def test_one_that_is_not_complete_is_not_used_and_a_failure_to_make_it_leaves_nothing(
     damage, monkeypatch
 ):
-    directory = plant("tflite-runtime-2.12.0-py{}{}".format(*PRESENT))
+    name = "tflite-runtime-2.12.0-py{}{}".format(*PRESENT)
+    directory = plant(name, sealed=damage != "not made here")
     if damage == "python":
         (directory / "venv" / "bin" / "python").unlink()
-    else:
+    elif damage == "module":
+        (directory / "venv" / "bin" / "sitecustomize.py").write_text("evil")
+    elif damage != "not made here":
         (directory / "ready.json").write_text("" if damage == "marker" else '{"runtime"')
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")

@@ -24,7 +24,7 @@ def keep(root: Path, key: str, size: int, age_days: float, stage: str = "float")
     content.write_bytes(b"x" * size)
     Cache(root).keep(stage, key, {"model": content})
     then = time.time() - age_days * DAY
-    os.utime(root / stage / key / "sha256", (then, then))
+    os.utime(root / stage / key / "content", (then, then))
 
 
 @pytest.fixture

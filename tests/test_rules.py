@@ -241,12 +241,10 @@ def test_only_the_command_line_prints_or_exits():
     assert wrong == []
 
 
-WRITING = PRINTING_ATTRIBUTES - {"sys.exit", "sys.stdout", "sys.stderr"} | {
-    "print",
-    "sys.__stderr__",
-}
-WRITING |= {
-    f"{stream}.{how}" for stream in ("sys.stdout", "sys.stderr") for how in ("write", "buffer")
+WRITING = {
+    *(PRINTING_ATTRIBUTES - {"sys.exit", "sys.stdout", "sys.stderr"}),
+    *("print", "sys.__stdout__", "sys.__stderr__"),
+    *("sys.stdout.write", "sys.stdout.buffer", "sys.stderr.write", "sys.stderr.buffer"),
 }
 
 

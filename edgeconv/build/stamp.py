@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import InputRefused, OutputRefused
+from edgeconv.errors import OutputRefused
 from edgeconv.nouns import Embedded, FileState, Stamp
 from edgeconv.store import (
     cache_directory,
     hash_of,
-    publish_bytes,
-    read_noun,
+    publish_sealed,
+    read_sealed,
     sha256_file,
     writable_directory,
 )
@@ -39,8 +39,8 @@ def fresh(place: Path, key: str) -> Stamp | None:
     after a checkout, is, and the stamp is written anew with them.
     """
     try:
-        stamp = read_noun(place, Stamp, what="stamp")
-    except InputRefused:
+        stamp = msgspec.json.decode(read_sealed(place, place.name) or b"", type=Stamp)
+    except (msgspec.DecodeError, RecursionError):
         return None
     if stamp.key != key:
         return None
@@ -86,7 +86,7 @@ def write_stamp(
 def _write(stamp: Stamp, place: Path) -> None:
     with contextlib.suppress(OutputRefused):
         writable_directory(place.parent)
-        publish_bytes(msgspec.json.encode(stamp), place)
+        publish_sealed(msgspec.json.encode(stamp), place, place.name)
 
 
 def _all_now(states: Iterable[FileState]) -> tuple[FileState, ...] | None:

@@ -176,7 +176,7 @@ class Checking:
         return job_inputs(job, allow_code=self.execution.allow_code)
 
     def _cache(self) -> Cache:
-        return Cache(cache_directory() if self.execution.use_cache else None)
+        return Cache(cache_directory() if self.execution.use_cache else None, self.on_progress)
 
     def _kept(self, stage: str, key: str, kind: type[Kept]) -> Kept | None:
         found = self._cache().find(stage, key)

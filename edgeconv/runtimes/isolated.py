@@ -2,7 +2,8 @@
 
 Such a runtime has a Python and a numpy of its own: tflite-runtime has wheels for CPython 3.9
 to 3.11, and needs numpy 1. An environment is a directory of the user's cache. It counts as
-made once its ready.json is there, which is written last; what has none is made anew.
+made once its ready.json is there, which is written last and seals every file; what has none, or
+was changed since, is made anew.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from edgeconv.runtimes.interpreters import Version, interpreters, preferred
 from edgeconv.runtimes.local import Target, start_run
 from edgeconv.runtimes.targets import runtime_text
 from edgeconv.sandbox import Access
-from edgeconv.store import cache_directory, locked, publish_bytes
+from edgeconv.store import cache_directory, locked, seal_directory, sealed_directory
 from edgeconv.workers import Allowance, start
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _INSTALL_TIMEOUT_S = 900.0
 _PROBE_TIMEOUT_S = 120.0
 # What pip says where it has nothing for this Python, and perhaps something for another.
+_MARKER, _VENV = "ready.json", "venv"
 _NO_WHEEL = "No matching distribution found"
 
 
@@ -86,23 +88,17 @@ class _Environment(NamedTuple):
     @property
     def target(self) -> Target:
         return Target(
-            package=self.kind.package, python=str(self.directory / "venv" / "bin" / "python")
+            package=self.kind.package, python=str(self.directory / _VENV / "bin" / "python")
         )
 
     def ready(self) -> Ready | None:
         """What is in it, None where it is not complete, or its Python has gone since."""
-        try:
-            found = msgspec.json.decode(self._marker.read_bytes(), type=Ready)
-        except (OSError, msgspec.DecodeError):
-            return None
+        found = _ready(self.directory)
         return found if Path(self.target.python).exists() else None
 
     def complete(self, ready: Ready) -> None:
-        publish_bytes(msgspec.json.encode(ready), self._marker)
-
-    @property
-    def _marker(self) -> Path:
-        return self.directory / "ready.json"
+        marker = self.directory / _MARKER
+        seal_directory(self.directory / _VENV, marker, msgspec.json.encode(ready))
 
 
 def isolated_target(
@@ -125,10 +121,15 @@ def isolated_target(
 
 def installed(target: Target) -> Ready | None:
     """What is in the environment of a `target` that was made here, None for any other Python."""
-    directory = Path(target.python).parents[2]
+    return _ready(Path(target.python).parents[2])
+
+
+def _ready(directory: Path) -> Ready | None:
+    """What is in an environment that is as it was made here: else it could run anything."""
+    found = sealed_directory(directory / _VENV, directory / _MARKER)
     try:
-        return msgspec.json.decode((directory / "ready.json").read_bytes(), type=Ready)
-    except (OSError, msgspec.DecodeError):
+        return msgspec.json.decode(found, type=Ready) if found else None
+    except msgspec.DecodeError:
         return None
 
 
@@ -207,7 +208,7 @@ def _make_directory(directory: Path) -> None:
 
 def _install(environment: _Environment, interpreter: Interpreter, what: str) -> None:
     kind, python = environment.kind, environment.target.python
-    venv = str(environment.directory / "venv")
+    venv = str(environment.directory / _VENV)
     wanted = [f"{kind.distribution}=={environment.runtime.version}"]
     if environment.runtime.version.startswith(kind.numpy_1):
         wanted.append("numpy<2")
@@ -290,12 +291,12 @@ def relu_model() -> bytes:
 
 def _packages(environment: _Environment) -> dict[str, str]:
     wanted = {environment.kind.distribution, "numpy"}
-    places = (environment.directory / "venv" / "lib").glob("python*/site-packages")
+    places = (environment.directory / _VENV / "lib").glob("python*/site-packages")
     found = metadata.distributions(path=[str(place) for place in places])
     return {d.metadata["Name"]: d.version for d in found if d.metadata["Name"] in wanted}
 
 
 def _python_version(environment: _Environment) -> str:
-    settings = (environment.directory / "venv" / "pyvenv.cfg").read_text(encoding="utf-8")
+    settings = (environment.directory / _VENV / "pyvenv.cfg").read_text(encoding="utf-8")
     pairs = dict(line.split(" = ", 1) for line in settings.splitlines() if " = " in line)
     return pairs["version"]

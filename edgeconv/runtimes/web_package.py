@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import OutputRefused, ToolFailed, UsageError
 from edgeconv.sandbox import Access
-from edgeconv.store import cache_directory, locked, publish_bytes, scratch_directory
+from edgeconv.store import (
+    cache_directory,
+    locked,
+    scratch_directory,
+    seal_directory,
+    sealed_directory,
+)
 from edgeconv.workers import Allowance, start
 
 if TYPE_CHECKING:
@@ -47,13 +53,13 @@ def litertjs(version: str, on_progress: Callable[[str], None]) -> Path:
             f"cannot make {directory.parent}: {error.strerror}",
             hint="set EDGECONV_CACHE_DIR to a writable directory",
         ) from error
-    ready = directory / "ready"
-    if not ready.exists():
+    modules, ready = directory / "node_modules", directory / "ready"
+    if sealed_directory(modules, ready) is None:
         with locked(directory.with_name(directory.name + ".lock")):
-            if not ready.exists():
+            if sealed_directory(modules, ready) is None:
                 _install(version, directory, on_progress)
-                publish_bytes(b"", ready)
-    return directory / "node_modules"
+                seal_directory(modules, ready, b"")
+    return modules
 
 
 def _install(version: str, directory: Path, on_progress: Callable[[str], None]) -> None:

@@ -27,7 +27,7 @@ from edgeconv.stages.ladder import first_rung
 from edgeconv.stages.prepare import prepare
 from edgeconv.stages.target import is_asked, prove
 from edgeconv.statistics.paired import paired_difference
-from edgeconv.store import cache_directory, owned
+from edgeconv.store import cache_directory, owned, publish_sealed, read_sealed
 from edgeconv.tf.qat.member import QatDone, QatJob, train_qat
 from edgeconv.tf.qat.opened import refuse_without_layers
 from edgeconv.training.launch import clusters_of, launch, workers_of
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 # A loss that no training with quantisation explains: it went wrong. The interval must be
 # wholly beyond it.
 _MOST_LOST = 0.1
+_MARKER = "made-here"
 _FILE, _OUTPUTS = "qat.tflite", "qat-outputs"
 
 
@@ -178,7 +179,34 @@ def _checkpoints(run: Run, recipe: Recipe) -> Iterator[Path]:
     place = cache_directory() / "trainings" / run.plan.key(recipe)
     waiting = "waiting for another run that trains the same"
     with owned(place, on_wait=lambda: run.on_progress(waiting)):
-        yield place / "checkpoints"
+        checkpoints = _made_here(place / "checkpoints")
+        try:
+            yield checkpoints
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                if [path.name for path in checkpoints.iterdir()] == [_MARKER]:
+                    shutil.rmtree(checkpoints)
+
+
+def _made_here(checkpoints: Path) -> Path:
+    """The directory of checkpoints, empty where a cache from elsewhere brought it.
+
+    What is in it changes while a child trains, so the seal is of the directory's number on this
+    machine's disk, which no copy has.
+    """
+    marker = checkpoints / _MARKER
+    if checkpoints.exists():
+        if read_sealed(marker, str(checkpoints)) == _number_of(checkpoints):
+            return checkpoints
+        shutil.rmtree(checkpoints)
+    checkpoints.mkdir()
+    publish_sealed(_number_of(checkpoints), marker, str(checkpoints))
+    return checkpoints
+
+
+def _number_of(directory: Path) -> bytes:
+    state = directory.stat()
+    return f"{state.st_dev} {state.st_ino}".encode("ascii")
 
 
 def _access(run: Run, prepared: Prepared, samples: _Samples, checkpoints: Path) -> Access:

@@ -12,21 +12,35 @@ from edgeconv.store.hashes import hash_of, sha256_file, sha256_tree, tool_versio
 from edgeconv.store.locks import locked, owned
 from edgeconv.store.pointers import refuse_pointer, refuse_pointers_in
 from edgeconv.store.scratch import scratch_directory
+from edgeconv.store.seals import (
+    is_sealed,
+    publish_sealed,
+    read_sealed,
+    seal,
+    seal_directory,
+    sealed_directory,
+)
 
 __all__ = [
     "Cache",
     "cache_directory",
     "hash_of",
+    "is_sealed",
     "is_device",
     "keep_log",
     "locked",
     "owned",
     "publish_all",
     "publish_bytes",
+    "publish_sealed",
     "read_noun",
+    "read_sealed",
     "refuse_pointer",
     "refuse_pointers_in",
     "scratch_directory",
+    "seal",
+    "seal_directory",
+    "sealed_directory",
     "sha256_file",
     "sha256_tree",
     "tool_versions",

@@ -2,8 +2,9 @@
 
 An entry is a directory; it appears whole or not at all, and is never changed. So any
 number of processes may share a cache without a lock: who loses the race to make an
-entry finds the same bytes there. Beside the content stands its hash: an entry that was
-damaged later is thrown away when it is asked for.
+entry finds the same bytes there. Beside the content stands its hash under a seal (`seals`):
+an entry that was damaged later is thrown away when it is asked for, and one that was sealed
+with another key is passed over, for anybody may have made it.
 """
 
 from __future__ import annotations
@@ -16,17 +17,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import OutputRefused
-from edgeconv.store.hashes import sha256_tree
+from edgeconv.store.hashes import sha256_file, sha256_tree
+from edgeconv.store.seals import is_sealed, seal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
-_CONTENT, _SEAL = "content", "sha256"
+_CONTENT, _SEAL = "content", "seal"
+_HEX_DIGITS = 64
 _MOST_LOGS = 50
 # How the directories begin in which an entry is made, and taken away.
 _NEW, _BAD = ".new-", ".bad-"
 UNFINISHED = (_NEW, _BAD)
+_FOREIGN = (
+    "what was sealed with another key in the cache does not count and is made again "
+    "(machines that share a cache share EDGECONV_CACHE_KEY)"
+)
+_told: list[str] = []
 
 
 def cache_directory() -> Path:
@@ -61,13 +69,19 @@ def keep_log(log: Path, name: str) -> Path | None:
 
 
 class Cache:
-    """Entries by key in `root`. A `root` of None keeps nothing."""
+    """Entries by key in `root`. A `root` of None keeps nothing.
 
-    def __init__(self, root: Path | None) -> None:
+    `on_foreign` is told once in a process that there are entries with another key's seal.
+    """
+
+    def __init__(
+        self, root: Path | None, on_foreign: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._root = root
+        self._on_foreign = on_foreign
 
     def find(self, stage: str, key: str) -> Path | None:
-        """The directory of a cached entry's files, or None.
+        """The directory of the files of an entry that was sealed with this key, or None.
 
         Raises `OutputRefused` where the cache cannot be looked into.
         """
@@ -77,11 +91,26 @@ class Cache:
         with self._refusals():
             if not entry.is_dir():
                 return None
-        if _is_whole(entry):
+        tree = _sealed_tree(entry)
+        if tree is None:
+            _tell_once(self._on_foreign)
+            return None
+        if _is_whole(entry, tree):
             _mark_used(entry)
             return entry / _CONTENT
         discard(entry)
         return None
+
+    def find_promised(self, stage: str, key: str, name: str, sha256: str) -> Path | None:
+        """A file of an entry, whoever made it, that has the content of this hash; or None."""
+        if self._root is None:
+            return None
+        file = self._root / stage / key / _CONTENT / name
+        try:
+            is_it = not file.is_symlink() and file.is_file() and sha256_file(file) == sha256
+        except OSError:
+            return None
+        return file if is_it else None
 
     def refuse_unwritable(self) -> None:
         """Raise `OutputRefused` where nothing could be kept: better before the work than after."""
@@ -92,7 +121,7 @@ class Cache:
                     pass
 
     def keep(self, stage: str, key: str, files: Mapping[str, Path]) -> None:
-        """Copy files and directories into a new entry, by name; one that is there is left alone.
+        """Copy files and directories into a new entry, by name; one of this key is left alone.
 
         Raises `OutputRefused` where the cache cannot be written.
         """
@@ -101,7 +130,9 @@ class Cache:
         entry = self._root / stage / key
         with self._refusals():
             if entry.is_dir():
-                return
+                if _sealed_tree(entry) is not None:
+                    return
+                discard(entry)
             entry.parent.mkdir(parents=True, exist_ok=True)
             temporary = Path(tempfile.mkdtemp(prefix=_NEW, dir=entry.parent))
             try:
@@ -110,7 +141,9 @@ class Cache:
                 for name, path in files.items():
                     copy = shutil.copytree if path.is_dir() else shutil.copyfile
                     copy(path, content / name)
-                (temporary / _SEAL).write_text(sha256_tree(content), encoding="ascii")
+                tree = sha256_tree(content)
+                sealed = tree + seal(stage, key, tree)
+                (temporary / _SEAL).write_text(sealed, encoding="ascii")
                 _rename_new(temporary, entry)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
@@ -129,22 +162,38 @@ class Cache:
 def _mark_used(entry: Path) -> None:
     """So that `prune` takes what was not used for longest; a cache may be read-only."""
     with contextlib.suppress(OSError):
-        os.utime(entry / _SEAL)
+        os.utime(entry / _CONTENT)
 
 
-def _is_whole(entry: Path) -> bool:
+def _sealed_tree(entry: Path) -> str | None:
+    """The hash that the content must have, where the entry was sealed with this key as itself."""
     try:
-        return (entry / _SEAL).read_bytes() == sha256_tree(entry / _CONTENT).encode()
+        text = (entry / _SEAL).read_bytes()[: 3 * _HEX_DIGITS].decode("latin-1")
+    except OSError:
+        return None
+    tree, sealed = text[:_HEX_DIGITS], text[_HEX_DIGITS:]
+    return tree if is_sealed(sealed, entry.parent.name, entry.name, tree) else None
+
+
+def _is_whole(entry: Path, tree: str) -> bool:
+    try:
+        return sha256_tree(entry / _CONTENT) == tree
     except OSError:
         return False
+
+
+def _tell_once(tell: Callable[[str], None]) -> None:
+    if not _told:
+        _told.append(_FOREIGN)
+        tell(_FOREIGN)
 
 
 def used_at(entry: Path) -> float | None:
     """When an entry was last used, as Unix time; None for a directory that is no whole entry."""
     if entry.name.startswith("."):
         return None
-    seal = entry / _SEAL
-    return seal.stat().st_mtime if seal.is_file() else None
+    content = entry / _CONTENT
+    return content.stat().st_mtime if content.is_dir() else None
 
 
 def discard(entry: Path) -> None:

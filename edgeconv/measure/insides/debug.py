@@ -78,7 +78,7 @@ def debug(
             opening=opening,
             allow_code=execution.allow_code,
         )
-        cache = Cache(cache_directory() if execution.use_cache else None)
+        cache = Cache(cache_directory() if execution.use_cache else None, on_progress)
         run = Run(plan, cache, execution, scratch, on_progress)
         good = make_all(run, [floating])[floating]
         if isinstance(good, EdgeconvError):

@@ -1,0 +1,175 @@
+"""Seals: what was made here, told from what somebody else put into the cache.
+
+A hash beside a file proves nothing: whoever writes the file writes the hash. A seal is an
+HMAC-SHA256 under a key that is not in the cache: of the user, made at the first use, or
+$EDGECONV_CACHE_KEY, by which machines share a cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from edgeconv.errors import OutputRefused, UsageError
+from edgeconv.store.files import publish_bytes
+from edgeconv.store.hashes import hash_of, sha256_file
+
+_VARIABLE = "EDGECONV_CACHE_KEY"
+_LEAST_CHARACTERS = 16
+_KEY_BYTES = 32
+
+
+def seal(*parts: str) -> str:
+    """The seal of these texts in this order, as 64 hexadecimal digits.
+
+    Raises `UsageError` for an EDGECONV_CACHE_KEY that can be guessed, and `OutputRefused` for a
+    key of the user that others can read.
+    """
+    return hmac.new(_key(), hash_of(*parts).encode("ascii"), hashlib.sha256).hexdigest()
+
+
+def is_sealed(text: str, *parts: str) -> bool:
+    """Whether `text` is the seal of these parts. Raises as `seal` does."""
+    return text.isascii() and hmac.compare_digest(text, seal(*parts))
+
+
+def publish_sealed(data: bytes, target: Path, *what: str) -> None:
+    """Write `data` under its seal, as being `what`. Raises as `seal` and `publish_bytes` do."""
+    sealed = seal(*what, hashlib.sha256(data).hexdigest())
+    publish_bytes(sealed.encode("ascii") + b"\n" + data, target)
+
+
+def read_sealed(path: Path, *what: str) -> bytes | None:
+    """What `publish_sealed` wrote; None where nothing is there that was sealed as being `what`."""
+    try:
+        found, _, data = path.read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    text = found.decode("latin-1")
+    return data if is_sealed(text, *what, hashlib.sha256(data).hexdigest()) else None
+
+
+class _Tree(msgspec.Struct, frozen=True, kw_only=True):
+    """What a directory with programs was when it was sealed, and what is said of it.
+
+    `states` is the hash of the sizes, times and numbers of all files, `contents` that of what is
+    in them.
+    """
+
+    states: str
+    contents: str
+    data: bytes
+
+
+def seal_directory(directory: Path, marker: Path, data: bytes) -> None:
+    """Write `data` to `marker`, with a seal of all that is in the directory now."""
+    tree = _Tree(states=_states(directory), contents=_contents(directory), data=data)
+    publish_sealed(msgspec.json.encode(tree), marker, str(directory))
+
+
+def sealed_directory(directory: Path, marker: Path) -> bytes | None:
+    """The data of a directory that is as it was sealed; None of any other.
+
+    The files are read only where their times or numbers changed, as in a cache that a CI system
+    restored.
+    """
+    found = read_sealed(marker, str(directory))
+    if found is None:
+        return None
+    with contextlib.suppress(OSError):
+        tree = msgspec.json.decode(found, type=_Tree)
+        if tree.states == _states(directory):
+            return tree.data
+        if tree.contents == _contents(directory):
+            # For the next time; a cache may be read-only.
+            with contextlib.suppress(OutputRefused):
+                seal_directory(directory, marker, tree.data)
+            return tree.data
+    return None
+
+
+def _states(directory: Path) -> str:
+    return hash_of(
+        *(
+            (ascii(str(path)), s.st_mode, s.st_size, s.st_ino, s.st_mtime_ns, s.st_ctime_ns)
+            for path, s in ((path, path.lstat()) for path in _files_below(directory))
+        )
+    )
+
+
+def _contents(directory: Path) -> str:
+    return hash_of(
+        *(
+            (
+                ascii(path.relative_to(directory).as_posix()),
+                ascii(path.readlink()) if path.is_symlink() else sha256_file(path),
+            )
+            for path in _files_below(directory)
+        )
+    )
+
+
+def _files_below(directory: Path) -> list[Path]:
+    """All files and links, by path; what is behind a link is not looked at."""
+    found: list[Path] = []
+    for parent, folders, files in os.walk(directory, onerror=_raise):
+        found += (Path(parent, name) for name in (*files, *folders))
+    return sorted(path for path in found if path.is_symlink() or not path.is_dir())
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _key() -> bytes:
+    given = os.environ.get(_VARIABLE, "")
+    if not given:
+        from platformdirs import user_state_path
+
+        return _user_key(user_state_path("edgeconv") / "cache-key")
+    if len(given) < _LEAST_CHARACTERS:
+        raise UsageError(
+            f"{_VARIABLE} has {len(given)} characters, and could be guessed",
+            hint="make one with `openssl rand -hex 32`, and keep it as a secret of the CI system",
+        )
+    return hashlib.sha256(given.encode("utf-8", "surrogateescape")).digest()
+
+
+@cache
+def _user_key(path: Path) -> bytes:
+    """The key in a file, made by whoever comes first.
+
+    Where no file can be made, a key for this process alone: nothing in the cache counts then.
+    """
+    with contextlib.suppress(OSError):
+        if not path.exists():
+            _make_key(path)
+        state = path.stat()
+        if state.st_uid != os.geteuid() or state.st_mode & 0o077:
+            raise OutputRefused(
+                f"{path} can be read or was written by others, and seals your cache",
+                hint="remove it: another one is made, and what is in the cache is made again",
+            )
+        key = path.read_bytes()
+        if len(key) == _KEY_BYTES:
+            return key
+    return secrets.token_bytes(_KEY_BYTES)
+
+
+def _make_key(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Private from the start, and whole: of two at once, one is linked, and both read that one.
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as file:
+        file.write(secrets.token_bytes(_KEY_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(file.name, path)
