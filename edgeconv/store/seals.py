@@ -12,15 +12,20 @@ import hashlib
 import hmac
 import os
 import secrets
+import stat
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from edgeconv.errors import OutputRefused, UsageError
 from edgeconv.store.files import publish_bytes
 from edgeconv.store.hashes import hash_of, sha256_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _VARIABLE = "EDGECONV_CACHE_KEY"
 _LEAST_CHARACTERS = 16
@@ -97,36 +102,34 @@ def sealed_directory(directory: Path, marker: Path) -> bytes | None:
 
 
 def _states(directory: Path) -> str:
-    return hash_of(
-        *(
-            (ascii(str(path)), s.st_mode, s.st_size, s.st_ino, s.st_mtime_ns, s.st_ctime_ns)
-            for path, s in ((path, path.lstat()) for path in _files_below(directory))
-        )
-    )
+    digest = hashlib.sha256()
+    for path, state in sorted(_files_below(os.fspath(directory))):
+        numbers = (state.st_mode, state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns)
+        digest.update(os.fsencode(path) + f"\0{numbers}\0".encode("ascii"))
+    return digest.hexdigest()
 
 
 def _contents(directory: Path) -> str:
-    return hash_of(
-        *(
-            (
-                ascii(path.relative_to(directory).as_posix()),
-                ascii(path.readlink()) if path.is_symlink() else sha256_file(path),
-            )
-            for path in _files_below(directory)
-        )
-    )
+    digest = hashlib.sha256()
+    for path, state in sorted(_files_below(os.fspath(directory))):
+        content = b""
+        if stat.S_ISLNK(state.st_mode):
+            content = os.fsencode(Path(path).readlink())
+        elif stat.S_ISREG(state.st_mode):
+            content = sha256_file(Path(path)).encode("ascii")
+        kind = f"\0{stat.filemode(state.st_mode)}\0".encode("ascii")
+        digest.update(os.fsencode(path) + kind + content + b"\0")
+    return digest.hexdigest()
 
 
-def _files_below(directory: Path) -> list[Path]:
-    """All files and links, by path; what is behind a link is not looked at."""
-    found: list[Path] = []
-    for parent, folders, files in os.walk(directory, onerror=_raise):
-        found += (Path(parent, name) for name in (*files, *folders))
-    return sorted(path for path in found if path.is_symlink() or not path.is_dir())
-
-
-def _raise(error: OSError) -> None:
-    raise error
+def _files_below(directory: str) -> Iterator[tuple[str, os.stat_result]]:
+    """All files and links with their states; what is behind a link is not looked at."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files_below(entry.path)
+            else:
+                yield entry.path, entry.stat(follow_symlinks=False)
 
 
 def _key() -> bytes:
