@@ -15,6 +15,7 @@ from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.nouns import Embedded, Signature
 from edgeconv.plugins import embed_target
 from edgeconv.report.last_check import require_passed
+from edgeconv.source import refuse_unusable
 from edgeconv.store import hash_of, read_noun, refuse_pointer, sha256_file, tool_versions
 
 if TYPE_CHECKING:
@@ -120,12 +121,14 @@ def make_request(
     if vectors < 1:
         raise UsageError(f"{vectors} golden vectors: at least one is needed")
     published = find_published(artifact)
+    chosen = _signature_of(published, signature)
+    refuse_unusable(str(published.model), chosen)
     return Request(
         published=published,
         target=target,
         directory=Path(directory),
         symbol=_checked(symbol) if symbol else _symbol_of(published),
-        signature=_signature_of(published, signature),
+        signature=chosen,
         options=given,
         data=data,
         data_identity=samples.identity(data, allow_code=allow_code) if data else "",

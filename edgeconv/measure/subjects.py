@@ -137,6 +137,13 @@ def _subject(file: Path, key: str | None, trusted: Collection[str]) -> Subject:
     chosen = artifact.signature.key if artifact and one else source.chosen_signature(model, key).key
     content = file.read_bytes()
     summary = summarise(content, where=str(file))
+    signature = next((s for s in summary.signatures if s.key == chosen), None)
+    if signature is None:
+        raise InputRefused(
+            f"{manifest} has a signature {chosen!r}, and {file.name} does not",
+            hint="convert again, which repairs it, or remove the manifest",
+        )
+    source.refuse_unusable(str(file), signature)
     recipe = artifact.recipe.name if artifact else None
     if recipe is None and is_quantized(summary):
         recipe = looks_like(content, where=str(file))
@@ -144,7 +151,7 @@ def _subject(file: Path, key: str | None, trusted: Collection[str]) -> Subject:
         name=file.stem,
         file=file,
         sha256=sha256,
-        signature=next(s for s in summary.signatures if s.key == chosen),
+        signature=signature,
         artifact=artifact,
         recipe=recipe,
     )

@@ -11,7 +11,7 @@ from edgeconv.source.loading import (
 )
 from edgeconv.source.opening import opening_key, places_of_code
 from edgeconv.source.ready_made import ready_made
-from edgeconv.source.signatures import chosen_signature, distinct_signatures
+from edgeconv.source.signatures import chosen_signature, distinct_signatures, refuse_unusable
 
 __all__ = [
     "chosen_signature",
@@ -25,5 +25,6 @@ __all__ = [
     "places_of_code",
     "ready_made",
     "refuse_quantized",
+    "refuse_unusable",
     "served",
 ]

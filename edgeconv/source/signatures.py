@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Signature, SourceModel
+    from edgeconv.nouns import Signature, SourceModel, TensorSpec
 
 # The key that a .tflite without signatures gets once it needs one.
 _DEFAULT_KEY = "serving_default"
 # Keras exports a model's one endpoint under two keys.
 _KERAS_KEYS = frozenset({"serve", _DEFAULT_KEY})
+_EXPORT_AGAIN = "export the model again; no converter makes such a file"
 
 
 def chosen_signature(model: SourceModel, key: str | None) -> Signature:
@@ -22,9 +24,11 @@ def chosen_signature(model: SourceModel, key: str | None) -> Signature:
     outputs, count as one.
 
     Raises `UsageError` where there are several and none was named, or none of that name,
-    and `InputRefused` where there is none at all or its inputs have no known rank.
+    and `InputRefused` where there is none at all, its inputs have no known rank, or as
+    `refuse_unusable`.
     """
     signature = _by_key(model, key)
+    refuse_unusable(model.path, signature)
     for tensor in signature.inputs:
         if tensor.rank_known and not tensor.shape:
             raise InputRefused(
@@ -39,6 +43,35 @@ def chosen_signature(model: SourceModel, key: str | None) -> Signature:
                 hint="export the model with an input_signature that gives its shape",
             )
     return signature
+
+
+def refuse_unusable(where: str, signature: Signature) -> None:
+    """Raise `InputRefused` for a signature that no sample can be given to, or taken from."""
+    name = f"signature {signature.key!r}" if signature.key else "its first graph"
+    names = [tensor.name for tensor in signature.inputs]
+    if len(set(names)) < len(names):
+        raise InputRefused(f"{where}: two inputs of {name} have one name", hint=_EXPORT_AGAIN)
+    for side, tensors in (("input", signature.inputs), ("output", signature.outputs)):
+        if not tensors:
+            raise InputRefused(
+                f"{where}: {name} has no {side}s", hint="export a signature that has both"
+            )
+        for tensor in tensors:
+            if problem := _problem(tensor, is_input=side == "input"):
+                raise InputRefused(
+                    f"{where}: {side} {tensor.name!r} of {name} {problem}", hint=_EXPORT_AGAIN
+                )
+
+
+def _problem(tensor: TensorSpec, *, is_input: bool) -> str:
+    """What is wrong with a tensor by itself; "" where nothing is."""
+    if any(size < -1 or (is_input and size == 0) for size in tensor.shape):
+        return f"has the shape {list(tensor.shape)}, which no sample has"
+    if len(tensor.scale) != len(tensor.zero_point):
+        return f"has {len(tensor.scale)} scales and {len(tensor.zero_point)} zero points"
+    if not all(math.isfinite(scale) and scale > 0 for scale in tensor.scale):
+        return "has a scale that is not a positive number"
+    return ""
 
 
 def distinct_signatures(model: SourceModel) -> tuple[Signature, ...]:

@@ -88,6 +88,10 @@ class _Walk:
         if count > _MOST_SUBGRAPHS:
             self._add("subgraphs", f"{count} subgraphs, and models have a few", _TAKES_ALL)
             return
+        if model.length(_SIGNATURES) > _MOST_SUBGRAPHS:
+            signatures = model.length(_SIGNATURES)
+            self._add("model", f"{signatures} signatures, and models have a few", _TAKES_ALL)
+            return
         subgraphs = list(model.tables(_SUBGRAPHS))
         if not self._is_bounded(model, subgraphs):
             return

@@ -1,0 +1,160 @@
+"""What a .tflite can say that no converter writes: a typed error or a right answer, in time."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from tiny_tflite import Graph, int8_model, packed
+
+from edgeconv.cli import run
+from edgeconv.cli.printing import escaped_output
+from edgeconv.errors import InputRefused
+from edgeconv.source import chosen_signature, load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+MILLION = 10**6
+
+
+def relu(shape: tuple[int, ...] = (2,), names: tuple[str, str] = ("x", "y")) -> Any:
+    graph = Graph()
+    x, y = (graph.tensor(name, shape, "float32") for name in names)
+    graph.operator("RELU", [x], [y])
+    key = ("serving_default", [names[0]], [names[1]])
+    return graph.model([x], [y], signature=key)
+
+
+def no_inputs(model: Any) -> None:
+    model.subgraphs[0].inputs = model.signatureDefs[0].inputs = []
+
+
+def no_outputs(model: Any) -> None:
+    model.subgraphs[0].outputs = model.signatureDefs[0].outputs = []
+
+
+def one_name_twice(model: Any) -> None:
+    model.signatureDefs[0].inputs *= 2
+
+
+def shape_signature(model: Any) -> None:
+    model.subgraphs[0].tensors[0].shapeSignature = np.array([-2], np.int32)
+
+
+def quantization(model: Any, scale: float, points: list[int]) -> Any:
+    first = model.subgraphs[0].tensors[0].quantization
+    first.scale = np.array([scale], np.float32)
+    first.zeroPoint = np.array(points, np.int64)
+    return model
+
+
+def changed(change: Callable[[Any], None]) -> Any:
+    model = relu()
+    change(model)
+    return model
+
+
+UNUSABLE = {
+    "has no inputs": changed(no_inputs),
+    "has no outputs": changed(no_outputs),
+    "have one name": changed(one_name_twice),
+    "shape [0, 4]": relu((0, 4)),
+    "shape [4, 0]": relu((4, 0)),
+    "shape [-3, 4]": relu((-3, 4)),
+    "shape [-2]": changed(shape_signature),
+    "1 scales and 0 zero points": quantization(int8_model(), 1.0, []),
+    "scale that is not a positive": quantization(int8_model(), float("nan"), [0]),
+    "a scale that is not a": quantization(int8_model(), -1.0, [0]),
+    "that is not a positive number": quantization(int8_model(), float("inf"), [0]),
+}
+
+
+@pytest.mark.parametrize("said", UNUSABLE)
+def test_a_model_that_no_sample_can_be_given_to_is_refused_by_all_that_run_it(
+    said, tmp_path, capsys
+):
+    file = tmp_path / "odd.tflite"
+    file.write_bytes(packed(UNUSABLE[said]))
+    np.savez(tmp_path / "data.npz", x=np.zeros((4, 2), np.float32), labels=np.zeros(4, np.int64))
+    with pytest.raises(InputRefused) as caught:
+        chosen_signature(load(file), None)
+    assert said in caught.value.message
+    assert caught.value.hint
+    for words in (
+        ["convert", str(file), "--to", "float32", "-o", str(tmp_path / "out")],
+        ["bench", str(file)],
+        ["doctor", str(file), str(tmp_path / "data.npz")],
+        ["debug", str(file), "--calibration", str(tmp_path / "data.npz")],
+        ["embed", str(file), "--target", "cmake", "-o", str(tmp_path / "app")],
+    ):
+        started = time.monotonic()
+        assert run(words) == 3, capsys.readouterr()
+        assert time.monotonic() - started < 20
+    # It can be looked at all the same.
+    assert run(["inspect", str(file)]) == 0
+    assert run(["scan", str(file)]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"cache", "data.npz", "odd.tflite"}
+
+
+def deep(model: Any) -> None:
+    model.subgraphs[0].tensors[0].shape = np.ones(5000, np.int32)
+
+
+def large(model: Any) -> None:
+    model.subgraphs[0].tensors[0].shape = np.array([2**16, 2**16, 2**13], np.int32)
+
+
+def signatures(model: Any) -> None:
+    maps = model.signatureDefs[0]
+    model.signatureDefs = [
+        schema.SignatureDefT(signatureKey=str(i), inputs=maps.inputs, outputs=maps.outputs)
+        for i in range(20_000)
+    ]
+
+
+@pytest.mark.parametrize("change", [deep, large, signatures])
+def test_what_takes_all_time_or_memory_is_refused_before_it_is_read(change, tmp_path, capsys):
+    file = tmp_path / "odd.tflite"
+    file.write_bytes(packed(changed(change)))
+    for command in ("inspect", "convert", "embed", "compare"):
+        words = {"embed": ["--target", "c", "-o", "app"], "compare": [str(file)]}.get(command, [])
+        started = time.monotonic()
+        assert run([command, str(file), *words]) in (2, 3)
+        assert time.monotonic() - started < 2
+        assert "Traceback" not in capsys.readouterr().err
+
+
+def many_scales(model: Any) -> None:
+    tensor = model.subgraphs[0].tensors[0]
+    tensor.quantization = schema.QuantizationParametersT(
+        scale=np.ones(MILLION, np.float32), zeroPoint=np.zeros(MILLION, np.int64)
+    )
+
+
+ODD = {
+    "long names": relu(names=("x" * MILLION, "y" * MILLION)),
+    "no names": relu(names=("", "")),
+    "one name": relu(names=("x", "x")),
+    "scales": changed(many_scales),
+    "cycle": changed(lambda model: setattr(model.subgraphs[0].operators[0], "outputs", [0])),
+    "no operators": changed(lambda model: setattr(model.subgraphs[0], "operators", [])),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_is_odd_and_harmless_is_shown(name, tmp_path, capsys):
+    file: Path = tmp_path / "odd.tflite"
+    file.write_bytes(packed(ODD[name]))
+    for words in (["inspect"], ["inspect", "--json"], ["scan"], ["compare", str(file)]):
+        started = time.monotonic()
+        with escaped_output():
+            assert run([words[0], str(file), *words[1:]]) == 0
+        assert time.monotonic() - started < 10
+    shown = capsys.readouterr().out
+    if name == "long names":
+        assert "(999,600 more characters)" in shown
