@@ -158,3 +158,13 @@ def test_what_is_odd_and_harmless_is_shown(name, tmp_path, capsys):
     shown = capsys.readouterr().out
     if name == "long names":
         assert "(999,600 more characters)" in shown
+
+
+def test_a_signature_without_a_name_is_an_error_in_words(tmp_path, capsys):
+    file = tmp_path / "odd.tflite"
+    model = relu()
+    model.signatureDefs[0].signatureKey = ""
+    file.write_bytes(packed(model))
+    assert run(["convert", str(file), "--to", "float32", "-o", str(tmp_path / "out")]) == 3
+    assert "a name for each signature" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

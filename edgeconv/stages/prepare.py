@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import UnsupportedOperators
+from edgeconv.errors import InputRefused, UnsupportedOperators
 from edgeconv.plan import SERVING, declared, refuse_changed_model, resolve
 from edgeconv.stages.ladder import dynamic_notes
 from edgeconv.stages.samples import Split, check_samples, split_samples
@@ -203,4 +203,10 @@ def _with_signatures(parts: tuple[Part, ...], made: tuple[Signature, ...]) -> tu
 def _signatures(model: bytes, keys: list[str] | tuple[str, ...]) -> tuple[Signature, ...]:
     summary = summarise(model, where="the float32 model")
     by_key = {signature.key: signature for signature in summary.signatures}
+    missing = [key for key in keys if key not in by_key]
+    if missing:
+        raise InputRefused(
+            f"the float32 model has no signature {missing[0]!r}: it has {[*by_key]}",
+            hint="export the model again, with a name for each signature",
+        )
     return tuple(by_key[key] for key in keys)
