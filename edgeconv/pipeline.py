@@ -26,6 +26,7 @@ from edgeconv.quantize.recipes import make_recipes
 from edgeconv.runtimes.targets import parse_target_runtime
 from edgeconv.stages import Execution, Run
 from edgeconv.store import Cache, cache_directory, owned, scratch_directory, writable_directory
+from edgeconv.store.converted import note_converted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -211,6 +212,8 @@ def _conversion(
     found: dict[Recipe, Artifact],
     failures: Sequence[Failure],
 ) -> Conversion:
+    # Its manifests may name it from now on.
+    note_converted(plan.model.path, plan.model.sha256)
     return Conversion(
         directory=str(plan.directory),
         artifacts=tuple(made[recipe] for recipe in plan.recipes if recipe in made),

@@ -48,7 +48,6 @@ class Step:
     convert: Callable[[], Conversion]
     request: Callable[[Path], Request]
     allowance: Allowance
-    allow_code: bool
     require_check: bool = False
     accepted: Collection[str] | None = None
 
@@ -114,8 +113,9 @@ def _done_now(step: Step, on_progress: Callable[[str], None]) -> Built:
     note = _check_note(step, model, artifact.sha256)
     request = step.request(model)
     already = None if _is_torn(step.directory) else embedded_already(request)
+    # A SOURCE that runs code came this far only where its user allowed it.
     embedded = already or perform(
-        request, allow_code=step.allow_code, allowance=step.allowance, on_progress=on_progress
+        request, allow_code=True, allowance=step.allowance, on_progress=on_progress
     )
     directory = request.directory.absolute()
     outputs = [directory / RECORD, *(directory / one.path for one in embedded.files)]

@@ -18,7 +18,7 @@ from edgeconv.cli.options import (
 )
 from edgeconv.cli.printing import echo, echo_page
 from edgeconv.cli.progress import progress
-from edgeconv.cli.values import METRIC, PLACE, PROGRAM, SOURCE, STEPS, one_of
+from edgeconv.cli.values import METRIC, PLACE, PROGRAM, RUNTIME, SOURCE, STEPS, TEXT, one_of
 from edgeconv.plugins import METRICS
 
 if TYPE_CHECKING:
@@ -57,8 +57,10 @@ _MEASURING = (
     "--baseline", type=PLACE, help="The trained model. [default: the one the manifests name]"
 )
 @opening_options
-@click.option("--signature", help="The signature to run, if there are several.")
-@click.option("--output", help="The output that the labels are for, if there are several.")
+@click.option("--signature", type=TEXT, help="The signature to run, if there are several.")
+@click.option(
+    "--output", type=TEXT, help="The output that the labels are for, if there are several."
+)
 @click.option(
     "--training",
     type=PLACE,
@@ -69,7 +71,9 @@ _MEASURING = (
 @click.option(
     "-o", "--out", "directory", type=PLACE, help="Directory for report.json and report.html."
 )
-@click.option("--title", default="", help="The report's title. [default: the directory's name]")
+@click.option(
+    "--title", type=TEXT, default="", help="The report's title. [default: the directory's name]"
+)
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--warmup", type=click.IntRange(1), default=10, show_default=True)
 @click.option("--repeats", type=click.IntRange(1), default=200, show_default=True)
@@ -90,6 +94,7 @@ _MEASURING = (
 @click.option(
     "--runtime",
     "runtimes",
+    type=RUNTIME,
     metavar="NAME",
     multiple=True,
     help="Where to measure: litert, tflite-runtime==VERSION, tensorflow==VERSION, ssh:USER@HOST, "

@@ -13,7 +13,7 @@ from edgeconv.cli.configured import Configured, origin_of
 from edgeconv.cli.options import echo_json, execution_options
 from edgeconv.cli.printing import echo
 from edgeconv.cli.progress import progress
-from edgeconv.cli.values import PLACE
+from edgeconv.cli.values import PLACE, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +42,7 @@ class _Build(Configured):
 @click.option(
     "--model",
     "names",
+    type=TEXT,
     multiple=True,
     metavar="NAME",
     help="Build this model of the configuration only. Repeatable. [default: all with [embed]]",
@@ -54,6 +55,7 @@ class _Build(Configured):
 )
 @click.option(
     "--depfile-target",
+    type=TEXT,
     default="",
     metavar="TARGET",
     help="What the rule is for. [default: the record of the first model's files]",

@@ -7,11 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from edgeconv.build.inputs import Inputs, inputs
 from edgeconv.build.steps import Step
 from edgeconv.cli.chosen import Chosen, explained
+from edgeconv.cli.config_values import options_of
 from edgeconv.cli.configured import origin_of, read_config
 from edgeconv.cli.convert import by_signature
 from edgeconv.cli.jobs import settings
@@ -24,6 +23,8 @@ from edgeconv.store import cache_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import click
 
     from edgeconv.config.file import ModelTable
     from edgeconv.embed.request import Request
@@ -172,7 +173,6 @@ def _step(chosen: Chosen, model: ModelTable, options: dict[str, Any]) -> Step:
         convert=convert,
         request=request,
         allowance=allowance(options),
-        allow_code=chosen.allow_code,
         require_check=embedding.params["require_check"],
         accepted=_accepted(chosen, model),
     )
@@ -184,8 +184,8 @@ def _accepted(chosen: Chosen, model: ModelTable) -> frozenset[str] | None:
 
     named = model.tables.get("check", {}).get("lock")
     folder = chosen.config.folder
-    place = place_within(named, folder) if isinstance(named, str) else folder / FILE_NAME
-    return accepted_hashes(Path(place), model.name)
+    place = Path(place_within(named, folder)) if isinstance(named, str) else folder / FILE_NAME
+    return accepted_hashes(chosen.within_project(place, "the lock"), model.name)
 
 
 def _read_places(context: click.Context) -> dict[str, Any]:
@@ -195,8 +195,8 @@ def _read_places(context: click.Context) -> dict[str, Any]:
 
 def _reading(context: click.Context) -> Iterator[str]:
     """The options of a command that name what is read."""
-    for option in context.command.params:
-        is_read = isinstance(option, click.Option) and text_of(option.type) in _READ
+    for option in options_of(context.command).values():
+        is_read = text_of(option.type) in _READ
         if is_read and option.name in context.params.keys() - _WRITTEN:
             yield option.name or ""
 

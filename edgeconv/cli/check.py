@@ -11,7 +11,7 @@ from edgeconv.cli.configured import Configured, origin_of
 from edgeconv.cli.options import execution_options
 from edgeconv.cli.printing import echo
 from edgeconv.cli.progress import progress
-from edgeconv.cli.values import NAMED_PLACE, PLACE, TRACKER
+from edgeconv.cli.values import NAMED_PLACE, PLACE, TEXT, TRACKER, UserOption
 from edgeconv.errors import EdgeconvError, OutputRefused
 from edgeconv.nouns import Judging, Method, Severity
 
@@ -38,12 +38,14 @@ _FOR_MODELS = {
 @click.option(
     "--model",
     "names",
+    type=TEXT,
     multiple=True,
     metavar="NAME",
     help="Check this model of the configuration only. Repeatable. [default: all]",
 )
 @click.option(
     "--update",
+    cls=UserOption,
     is_flag=True,
     help="Accept the models as they are, where they keep the budget and lost nothing beside the "
     "lock: write the lock.",
@@ -51,6 +53,8 @@ _FOR_MODELS = {
 @click.option(
     "--accept-drop",
     "accept_drops",
+    cls=UserOption,
+    type=TEXT,
     multiple=True,
     metavar="NAME[:RECIPE]",
     help="With --update, accept what this model has lost beside the lock: NAME:int8, NAME:trained, "

@@ -12,6 +12,8 @@ from click.core import ParameterSource
 from edgeconv.cli import command_named
 from edgeconv.cli.config_values import key_of
 from edgeconv.cli.configured import context_of, origin_of
+from edgeconv.config.file import MODEL_KEYS
+from edgeconv.config.reach import refuse_path
 from edgeconv.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class Chosen:
                 hint="write one with `edgeconv init MODEL`, or name it with --config",
             )
         self.config = config
-        self.allow_code = origin.allow_code
+        self.granted = origin.granted
         self._words = _execution_words(ctx)
 
     def models(self, names: Sequence[str]) -> tuple[ModelTable, ...]:
@@ -60,7 +62,20 @@ class Chosen:
         for name in names:
             if name not in models:
                 raise unknown_name("model", name, models)
-        return tuple(model for name, model in models.items() if name in names or not names)
+        chosen = tuple(model for name, model in models.items() if name in names or not names)
+        for model in chosen:
+            self._refuse_paths(model)
+        return chosen
+
+    def within_project(self, path: Path, what: str) -> Path:
+        """The path itself. Raises `NotAllowed` where it leads out of the project."""
+        refuse_path(path, self.config.path, self.granted, what)
+        return path
+
+    def _refuse_paths(self, model: ModelTable) -> None:
+        for key in MODEL_KEYS:
+            if path := getattr(model, key):
+                self.within_project(path, f"{key} of model {model.name!r}")
 
     def context(self, model: ModelTable, command: str, words: Sequence[str]) -> click.Context:
         """The context of a command for a model, with these words typed."""
@@ -71,7 +86,7 @@ class Chosen:
             command,
             [*said, *words],
             model=model.name,
-            allow_code=self.allow_code,
+            granted=self.granted,
         )
 
     def converting(self, model: ModelTable) -> click.Context:
@@ -91,8 +106,9 @@ class Chosen:
         return found
 
     def _published(self, model: ModelTable) -> Path:
+        directory = self.directory(model, "convert")
         beside = self.config.folder / f"{model.name}.tflites"
-        return self.directory(model, "convert") or beside
+        return directory or self.within_project(beside, f"the directory of model {model.name!r}")
 
     def directory(self, model: ModelTable, command: str) -> Path | None:
         """`out` of a command's table; of a general one, a folder for each of several models."""

@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
 from edgeconv.cli import command_named
-from edgeconv.cli.config_values import default_map, options_of
+from edgeconv.cli.config_values import default_map, options_of, refused_values
 from edgeconv.cli.configured import CONFIGURABLE, OptionNames, read_config
 from edgeconv.cli.options import echo_json
 from edgeconv.cli.printing import echo, echo_text
+from edgeconv.config.reach import NOTHING_GRANTED, Reach, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edgeconv.config import Config
     from edgeconv.config.lines import Key
+    from edgeconv.config.reach import NotAllowed, Refusal
     from edgeconv.nouns import Budget
 
 # Shown also where the file has no table for them: they are what is done to each model.
 _OF_A_MODEL = ("convert", "bench")
 _DEFAULT = "default"
-# A value and where it is from, by key.
-Shown = dict[str, tuple[Any, str]]
+
+
+class Entry(NamedTuple):
+    """A value, where it is from, and why the project may not have it, "" where it may."""
+
+    value: Any
+    origin: str
+    refused: str = ""
+
+
+Shown = dict[str, Entry]
 
 
 @click.group("config")
@@ -55,8 +66,10 @@ def schema() -> None:
 def show(commands: tuple[str, ...], config_file: Path | None, *, as_json: bool) -> None:
     """Print every value that holds, and where it is from: the file's line, or the default.
 
-    With COMMANDS only their tables. Paths are as they are from the current directory. What is
-    printed is TOML, where a value of a model that is none of its own is left out.
+    What the project may not name, and only you can allow, is marked as refused; see
+    docs/security.md. With COMMANDS only their tables. Paths are as they are from the current
+    directory. What is printed is TOML, where a value of a model that is none of its own is left
+    out.
     """
     config = _config(config_file)
     names = commands or _commands(config)
@@ -95,17 +108,23 @@ def _commands(config: Config) -> tuple[str, ...]:
 def _values(config: Config, name: str, model: str) -> Shown:
     """What holds of a command's options; one that is not given and has no default is left out."""
     command = command_named(name)
-    values = default_map(config, command, model=model, allow_code=True)
+    values = default_map(config, command, model=model, granted=None)
     context = command.make_context(name, [], default_map=values, resilient_parsing=True)
+    refused = refused_values(config, command, model=model, granted=NOTHING_GRANTED)
     found = {}
     for key, option in options_of(command).items():
         parameter = option.name or ""
         value = context.params.get(parameter)
         if context.get_parameter_source(parameter) == ParameterSource.DEFAULT_MAP:
-            found[key] = (_plain(value), config.origin(*config.key(name, key, model=model)))
+            origin = config.origin(*config.key(name, key, model=model))
+            found[key] = Entry(_plain(value), origin, _why(refused.get(key)))
         elif value is not None and value not in ("", ()) and value != math.inf:
-            found[key] = (_plain(value), _DEFAULT)
+            found[key] = Entry(_plain(value), _DEFAULT)
     return found
+
+
+def _why(refused: Refusal | NotAllowed | None) -> str:
+    return f"{refused.message}; {refused.hint}" if refused else ""
 
 
 def _plain(value: Any) -> Any:
@@ -120,7 +139,7 @@ def _limits(config: Config, model: str) -> dict[str, Shown]:
     tables = {"": budget.every, **budget.recipe}
     return {
         recipe: {
-            name: (
+            name: Entry(
                 {"limit": one.limit, "severity": one.severity},
                 config.origin(*_limit_key(config, model, recipe, name)),
             )
@@ -144,7 +163,14 @@ def _document(
     with_budget: bool,
 ) -> dict[str, Any]:
     def said(shown: Shown) -> dict[str, Any]:
-        return {key: {"value": value, "from": origin} for key, (value, origin) in shown.items()}
+        return {
+            key: {
+                "value": each.value,
+                "from": each.origin,
+                **({"refused": each.refused} if each.refused else {}),
+            }
+            for key, each in shown.items()
+        }
 
     def limits(model: str) -> dict[str, Any]:
         if not with_budget:
@@ -169,11 +195,12 @@ def _places(config: Config, model: str) -> Shown:
     from edgeconv.config.file import MODEL_KEYS
 
     table = config.models[model]
-    return {
-        key: (getattr(table, key), config.origin("model", model, key))
-        for key in MODEL_KEYS
-        if getattr(table, key)
-    }
+    found = {}
+    for key in MODEL_KEYS:
+        if path := getattr(table, key):
+            why = _why(refusal(Reach("path", path), config.path, NOTHING_GRANTED))
+            found[key] = Entry(path, config.origin("model", model, key), why)
+    return found
 
 
 def _lines(
@@ -209,7 +236,11 @@ def _table(key: Key, shown: Shown) -> Iterator[str]:
     from edgeconv.report.units import plain
 
     pairs = [
-        (f"{name} = {toml_value(value)}", plain(origin)) for name, (value, origin) in shown.items()
+        (
+            f"{name} = {toml_value(each.value)}",
+            plain(f"{each.origin}: REFUSED: {each.refused}" if each.refused else each.origin),
+        )
+        for name, each in shown.items()
     ]
     width = max((len(pair) for pair, _ in pairs if len(pair) <= 60), default=0)
     yield f"[{'.'.join(map(toml_key, key))}]"

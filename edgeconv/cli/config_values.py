@@ -7,38 +7,54 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgeconv.cli.values import Text, text_of
+from edgeconv.cli.values import Text, UserOption, text_of
+from edgeconv.config.reach import NotAllowed, refusal
 from edgeconv.config.written import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from edgeconv.config import Config
     from edgeconv.config.lines import Key
+    from edgeconv.config.reach import Granted, Reach, Refusal
     from edgeconv.errors import UsageError
-
-# A file must not choose the file, allow its own code, trust its own models or accept its own
-# results.
-COMMAND_LINE_ONLY = frozenset(
-    {"config", "allow-code", "trust-model", "update", "accept-drop", "help"}
-)
 
 
 def default_map(
-    config: Config, command: click.Command, *, model: str = "", allow_code: bool = False
+    config: Config, command: click.Command, *, model: str = "", granted: Granted | None
 ) -> dict[str, Any]:
     """The values of a command's table by parameter name, as click takes them.
 
-    Raises `UsageError`, with file and line, for a value that the option does not take, and for
-    code without `allow_code`.
+    Raises `UsageError`, with file and line, for a value that the option does not take, and
+    `NotAllowed` for what the project may not name and is not `granted`; with None, only to be
+    shown, nothing is refused so.
     """
     name = command.name or ""
     tables = config.models[model].tables if model else config.tables
     options = options_of(command)
     values = {}
     for key, raw in tables.get(name, {}).items():
-        where = _Value(config, config.key(name, key, model=model), allow_code)
+        where = _Value(config, config.key(name, key, model=model), granted)
         option = options[key]
         values[option.name or ""] = where.value(option, raw)
     return values
+
+
+def refused_values(
+    config: Config, command: click.Command, *, model: str = "", granted: Granted
+) -> dict[str, NotAllowed]:
+    """What `default_map` would refuse of a command's table as not allowed, by key."""
+    name = command.name or ""
+    tables = config.models[model].tables if model else config.tables
+    options = options_of(command)
+    found = {}
+    for key, raw in tables.get(name, {}).items():
+        try:
+            where = _Value(config, config.key(name, key, model=model), granted)
+            where.value(options[key], raw)
+        except NotAllowed as error:
+            found[key] = error
+    return found
 
 
 def options_of(command: click.Command) -> dict[str, click.Option]:
@@ -46,7 +62,7 @@ def options_of(command: click.Command) -> dict[str, click.Option]:
     found = {}
     for option in command.params:
         key = key_of(option)
-        if isinstance(option, click.Option) and key and key not in COMMAND_LINE_ONLY:
+        if isinstance(option, click.Option) and key and not isinstance(option, UserOption):
             found[key] = option
     return found
 
@@ -59,10 +75,10 @@ def key_of(option: click.Parameter) -> str:
 class _Value:
     """A value's place in the configuration, where it is made ready for click."""
 
-    def __init__(self, config: Config, key: Key, allow_code: bool) -> None:
+    def __init__(self, config: Config, key: Key, granted: Granted | None) -> None:
         self._config = config
         self._key = key
-        self._allow_code = allow_code
+        self._granted = granted
 
     def value(self, option: click.Option, raw: Any) -> Any:
         """The value as click takes it. Raises `UsageError`."""
@@ -92,17 +108,21 @@ class _Value:
             raise self._error(f"has a character that no text may have: {shown(raw)}")
         try:
             text = kind.within(raw, self._config.folder)
-            runs_code = not self._allow_code and kind.runs_code(text)
+            refused = self._refusal(kind.reaches(text))
         except (UsageError, InputRefused) as error:
             raise self._error(f"is not understood: {error.message}", error.hint) from error
         except OSError as error:
             raise self._error(f"is not understood: {error.strerror}") from error
-        if runs_code:
-            raise self._error(
-                f"names code, {shown(raw)}, which a file alone cannot have run",
-                "look at what it runs, and allow it with --allow-code on the command line",
-            )
+        if refused:
+            where = self._error(refused.message)
+            raise NotAllowed(where.message, hint=refused.hint, place=where.place)
         return text
+
+    def _refusal(self, reaches: Iterable[Reach]) -> Refusal | None:
+        if self._granted is None:
+            return None
+        found = (refusal(each, self._config.path, self._granted) for each in reaches)
+        return next(filter(None, found), None)
 
     def _accepted(self, option: click.Option, value: Any) -> Any:
         try:

@@ -18,7 +18,9 @@ from click.core import ParameterSource
 from edgeconv.cli import COMMANDS, command_named
 from edgeconv.cli.config_models import model_of, subjects
 from edgeconv.cli.config_values import default_map, options_of
-from edgeconv.cli.values import text_of
+from edgeconv.cli.values import TEXT, UserOption, text_of
+from edgeconv.config.reach import NOTHING_GRANTED, Granted
+from edgeconv.config.user import allowed_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +47,7 @@ class Origin:
     config: Config | None = None
     is_named: bool = False
     model: str = ""
-    allow_code: bool = False
+    granted: Granted = NOTHING_GRANTED
 
 
 class Configured(click.Command):
@@ -55,9 +57,12 @@ class Configured(click.Command):
         super().__init__(*args, **keywords)
         # Also in a context that has no parent to say so.
         self.context_settings.setdefault("help_option_names", ["-h", "--help"])
-        may_run_code = any(text_of(option.type).may_run_code for option in self.params)
-        if may_run_code or self.name in _RUN_OTHERS:
+        # Also that every option says what its texts may name.
+        kinds = [text_of(option.type) for option in options_of(self).values()]
+        if any(kind.may_run_code for kind in kinds) or self.name in _RUN_OTHERS:
             self.params.append(_allow_code_option())
+        if any(kind is not TEXT for kind in kinds):
+            self.params.append(_allow_option())
         self.params.append(_config_option())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -77,11 +82,11 @@ class Configured(click.Command):
             config=config,
             is_named=isinstance(typed.get("config_file"), str),
             model=model,
-            allow_code=bool(typed.get("allow_code")),
+            granted=_granted(typed),
         )
         ctx.meta[_META] = origin
         if config:
-            ctx.default_map = default_map(config, self, model=model, allow_code=origin.allow_code)
+            ctx.default_map = default_map(config, self, model=model, granted=origin.granted)
 
 
 class OptionNames(Mapping[str, tuple[str, ...]]):
@@ -118,7 +123,7 @@ def context_of(
     arguments: Sequence[str],
     *,
     model: str = "",
-    allow_code: bool = False,
+    granted: Granted = NOTHING_GRANTED,
 ) -> click.Context:
     """The context of a command with these words typed, and the rest from the configuration.
 
@@ -126,10 +131,10 @@ def context_of(
     value that the option does not take, and `click.UsageError` where an argument is missing.
     """
     command = command_named(name)
-    values = default_map(config, command, model=model, allow_code=allow_code)
+    values = default_map(config, command, model=model, granted=granted)
     context = command.make_context(name, list(arguments), default_map=values)
     context.meta[_META] = Origin(
-        typed=tuple(arguments), config=config, model=model, allow_code=allow_code
+        typed=tuple(arguments), config=config, model=model, granted=granted
     )
     return context
 
@@ -159,8 +164,17 @@ def _config(typed: object) -> Config | None:
     return read_config(path) if path else None
 
 
+def _granted(typed: Mapping[str, Any]) -> Granted:
+    """What the typed words allow the configuration. Raises `UsageError`."""
+    texts = typed.get("allow")
+    return Granted(
+        allowed=allowed_by(texts if isinstance(texts, list) else ()),
+        any_code=typed.get("allow_code") is True,
+    )
+
+
 def _config_option() -> click.Option:
-    return click.Option(
+    return UserOption(
         ["--config", "config_file"],
         metavar="FILE",
         expose_value=False,
@@ -169,8 +183,20 @@ def _config_option() -> click.Option:
     )
 
 
+def _allow_option() -> click.Option:
+    return UserOption(
+        ["--allow"],
+        multiple=True,
+        expose_value=False,
+        metavar="KIND=VALUE",
+        help="Let the configuration name this, which is not inside its project: directory=PATH, "
+        "code=SHA256, program=PATH, runtime=NAME, tracker=KIND:PLACE or address=URL; see "
+        "docs/security.md. Repeatable.",
+    )
+
+
 def _allow_code_option() -> click.Option:
-    return click.Option(
+    return UserOption(
         ["--allow-code"],
         is_flag=True,
         expose_value=False,

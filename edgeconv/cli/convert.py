@@ -20,7 +20,7 @@ from edgeconv.cli.post_training import post_training, post_training_options
 from edgeconv.cli.printing import echo_failed, echo_page
 from edgeconv.cli.progress import progress
 from edgeconv.cli.qat import qat, qat_options
-from edgeconv.cli.values import KEYED_SOURCE, NAMES, PLACE, SOURCE, STEPS, one_of
+from edgeconv.cli.values import KEYED_SOURCE, NAMES, PLACE, SOURCE, STEPS, TEXT, one_of
 from edgeconv.nouns import EVERY_RECIPE, Engine, IoType
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ _SIDES = ("input", "output")
 @click.option(
     "--io",
     "io_types",
+    type=TEXT,
     multiple=True,
     metavar="TYPE",
     help="Input and output type of the full-integer recipes: float32, int8, uint8 or (int16x8) "
@@ -90,6 +91,7 @@ _SIDES = ("input", "output")
 @click.option(
     "--signature",
     "signatures",
+    type=TEXT,
     multiple=True,
     metavar="KEY",
     help="The signature to convert, if there are several. More than one, or `all`, go into one "
@@ -99,12 +101,14 @@ _SIDES = ("input", "output")
 @click.option(
     "--shape",
     "shapes",
+    type=TEXT,
     multiple=True,
     metavar="INPUT=AxBxC",
     help="Fix the dynamic dimensions of an input, the batch included; ? leaves one as it is.",
 )
 @click.option(
     "--target-runtime",
+    type=TEXT,
     default="litert",
     show_default=True,
     metavar="RUNTIME",

@@ -19,7 +19,7 @@ from edgeconv.cli.options import (
 from edgeconv.cli.post_training import post_training, post_training_options
 from edgeconv.cli.printing import echo_page
 from edgeconv.cli.progress import progress
-from edgeconv.cli.values import PLACE, SOURCE, STEPS
+from edgeconv.cli.values import PLACE, SOURCE, STEPS, TEXT
 
 
 @click.command("debug", cls=Configured)
@@ -34,6 +34,7 @@ from edgeconv.cli.values import PLACE, SOURCE, STEPS
 )
 @click.option(
     "--to",
+    type=TEXT,
     default="int8",
     show_default=True,
     metavar="RECIPE",
@@ -52,7 +53,9 @@ from edgeconv.cli.values import PLACE, SOURCE, STEPS
     type=int,
     help="How many samples calibrate. [default: all but up to 8]",
 )
-@click.option("--signature", metavar="KEY", help="The signature to debug, if there are several.")
+@click.option(
+    "--signature", type=TEXT, metavar="KEY", help="The signature to debug, if there are several."
+)
 @post_training_options
 @click.option(
     "--top",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from edgeconv.cli.values import NAMES
+from edgeconv.cli.values import ADDRESS, NAMES
 from edgeconv.nouns import STRATEGY_NAMES, Communication, CrossDeviceOps, Distribution
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ _OPTIONS = (
         show_default=True,
         help="How multiworker does.",
     ),
-    click.option("--tpu", default="", metavar="NAME", help="The TPU's name or address."),
+    click.option(
+        "--tpu", type=ADDRESS, default="", metavar="NAME", help="The TPU's name or address."
+    ),
     click.option("--gpu-memory-growth", is_flag=True, help="Take a GPU's memory as it is needed."),
     click.option(
         "--gpu-memory-limit-mib", type=click.IntRange(1), help="Take no more than this of a GPU's."

@@ -17,7 +17,7 @@ from edgeconv.cli.options import (
 )
 from edgeconv.cli.printing import echo_page
 from edgeconv.cli.progress import progress
-from edgeconv.cli.values import PLACE, STEPS
+from edgeconv.cli.values import PLACE, STEPS, TEXT
 
 
 @click.command("doctor", cls=Configured)
@@ -35,8 +35,10 @@ from edgeconv.cli.values import PLACE, STEPS
     type=int,
     help="How many samples, by a fixed seed, in equal shares of the labels. [default: 48]",
 )
-@click.option("--signature", help="The signature to run, if there are several.")
-@click.option("--output", help="The output that the labels are for, if there are several.")
+@click.option("--signature", type=TEXT, help="The signature to run, if there are several.")
+@click.option(
+    "--output", type=TEXT, help="The output that the labels are for, if there are several."
+)
 @opening_options
 @execution_options
 @click.pass_context

@@ -10,7 +10,7 @@ import click
 from edgeconv.cli.configured import Configured
 from edgeconv.cli.options import allowance, allowance_options, echo_json, printing_options
 from edgeconv.cli.printing import echo
-from edgeconv.cli.values import PLACE, SOURCE, one_of
+from edgeconv.cli.values import PLACE, SOURCE, TEXT, one_of
 from edgeconv.plugins import EMBED_TARGETS
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class _Embed(Configured):
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option(
     "--target",
+    type=TEXT,
     required=True,
     metavar="TARGET",
     shell_complete=one_of(EMBED_TARGETS),
@@ -49,12 +50,17 @@ class _Embed(Configured):
 )
 @click.option(
     "--recipe",
+    type=TEXT,
     default="",
     metavar="RECIPE",
     help="Which one, where ARTIFACT is a directory with several: int8, float16, ….",
 )
-@click.option("--symbol", default="", help="How all names begin. [default: the model's name]")
-@click.option("--signature", default="", help="The signature to call, if there are several.")
+@click.option(
+    "--symbol", type=TEXT, default="", help="How all names begin. [default: the model's name]"
+)
+@click.option(
+    "--signature", type=TEXT, default="", help="The signature to call, if there are several."
+)
 @click.option(
     "--data",
     type=SOURCE,
@@ -75,6 +81,7 @@ class _Embed(Configured):
 @click.option(
     "--option",
     "options",
+    type=TEXT,
     multiple=True,
     metavar="NAME=VALUE",
     help="An option of the target, see below. Repeatable.",
@@ -84,7 +91,9 @@ class _Embed(Configured):
     type=click.Path(path_type=Path),
     help="Write what the result depends on, for make and ninja.",
 )
-@click.option("--depfile-target", default="", help="What to call the result in the depfile.")
+@click.option(
+    "--depfile-target", type=TEXT, default="", help="What to call the result in the depfile."
+)
 @click.option(
     "--require-check",
     is_flag=True,

@@ -52,6 +52,11 @@ class Jobs:
         """Where the report of a model goes, where `out` of [bench] says so."""
         return self._chosen.directory(self.config.models[name], _BENCH)
 
+    def lock_place(self, given: str | None) -> Path:
+        """Where the lock is: as `given`, or beside the configuration."""
+        beside = self.config.folder / lock.FILE_NAME
+        return Path(given) if given else self._chosen.within_project(beside, "the lock")
+
     def _job(self, model: ModelTable) -> Job:
         converting = None
         if (ready := self._ready_made(model)) is None:
@@ -172,7 +177,7 @@ def checking_of(
     """
     options = ctx.params
     refuse_without_update(options["accept_drops"], updates=options["update"])
-    place = Path(options["lock"] or jobs.config.folder / lock.FILE_NAME)
+    place = jobs.lock_place(options["lock"])
     accepted = lock.read(place) if place.exists() or place.is_symlink() else None
     checking = Checking(
         judging=judging_of(ctx),

@@ -8,7 +8,7 @@ import click
 from click.types import StringParamType
 
 from edgeconv.cli.printing import echo_text
-from edgeconv.cli.values import CUSTOM_OBJECTS, SANDBOX_MODE
+from edgeconv.cli.values import CUSTOM_OBJECTS, SANDBOX_MODE, TEXT, UserOption
 from edgeconv.escaping import encodable
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ def allowance(options: Mapping[str, Any]) -> Allowance:
 TAG = click.option(
     "--tag",
     "tags",
+    type=TEXT,
     default="",
     metavar="TAGS",
     help="The graph of a SavedModel with exactly these tags, comma-separated. [default: serve]",
@@ -134,7 +135,7 @@ class _Sha256(StringParamType):
     name = "SHA256"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from edgeconv.scanning.refusing import is_sha256
+        from edgeconv.store.hashes import is_sha256
 
         if not is_sha256(value):
             self.fail(
@@ -146,6 +147,7 @@ class _Sha256(StringParamType):
 _TRUST = click.option(
     "--trust-model",
     "trusted",
+    cls=UserOption,
     type=_Sha256(),
     multiple=True,
     help="Load the model with this content although the scan refuses it; see docs/security.md. "

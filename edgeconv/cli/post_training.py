@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from edgeconv.cli.options import comma_list
-from edgeconv.cli.values import NAMES
+from edgeconv.cli.values import NAMES, TEXT
 from edgeconv.nouns import CalibrationRange
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ _OPTIONS = (
     click.option(
         "--layer",
         "layers",
+        type=TEXT,
         multiple=True,
         metavar="PATTERN=PRECISION",
         help="Another precision for some layers: float32, float16, int16x8, int8, int4, or "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from edgeconv.cli.configured import context_of, read_config
 from edgeconv.cli.jobs import Jobs, checking_of
 from edgeconv.config import find_config
+from edgeconv.config.reach import Granted
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.store import cache_directory, owned
 
@@ -34,7 +35,7 @@ class Project:
             raise UsageError(f"the configuration {file} does not exist", hint="check the path")
         with self._inside():
             config = read_config(Path(file.name))
-            context = context_of(config, "check", [], allow_code=allow_code)
+            context = context_of(config, "check", [], granted=Granted(any_code=allow_code))
             self._jobs = Jobs(context, lambda _: None)
             self._checking, _ = checking_of(context, self._jobs, lambda _: None)
 

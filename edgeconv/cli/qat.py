@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from edgeconv.cli.distribution import distribution, distribution_options
-from edgeconv.cli.values import NAMES
+from edgeconv.cli.values import NAMES, TEXT
 from edgeconv.nouns import Qat, QatTarget
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ _OPTIONS = (
     ),
     click.option(
         "--qat-freeze-batch-norm",
+        type=TEXT,
         default=str(_DEFAULT.freeze_batch_norm_after),
         show_default=True,
         metavar="EPOCHS|never",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.cli import command_named
+from edgeconv.data import runs_code
 from edgeconv.data.preprocessing import describe
 from edgeconv.embed.micro import arena
 from edgeconv.embed.savings import options_that_save
@@ -13,6 +14,7 @@ from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.escaping import shell_line
 from edgeconv.nouns import CALIBRATED
 from edgeconv.quantize.recipes import MIN_SNR_DB
+from edgeconv.store.converted import was_converted
 from edgeconv.tflite.flatbuffer import operator_name, parse
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ def remake(published: Published, on_progress: Callable[[str], None]) -> tuple[Pa
             f"is {artifact.recipe.name}",
             hint=f"convert it with {' '.join(options_that_save(artifact))} yourself",
         )
+    _refuse_anybodys(published)
     if not Path(artifact.source_path).exists():
         raise InputRefused(
             f"--remake: {artifact.source_path}, which {artifact.file} was made of, is not here",
@@ -71,6 +74,21 @@ def remake(published: Published, on_progress: Callable[[str], None]) -> tuple[Pa
     made = find_published(Path(conversion.directory) / conversion.artifacts[0].file)
     _refuse_other(artifact, made.artifact)
     return made.model, _saved(_cost_of(published), _cost_of(made))
+
+
+def _refuse_anybodys(published: Published) -> None:
+    """Raise `InputRefused` for a manifest that this user's conversions did not write.
+
+    It names what would be loaded, and code that would be run.
+    """
+    artifact = published.artifact
+    codes = [record.source for record in artifact.calibration if runs_code(record.source)]
+    if codes or not was_converted(artifact.source_path, artifact.source_sha256):
+        why = f"it names code, {codes[0]}" if codes else "it was not written here"
+        raise InputRefused(
+            f"--remake: the manifest of {artifact.file} is not simply believed: {why}",
+            hint=f"look at the command, and type it yourself: {remake_command(published)}",
+        )
 
 
 def _cost_of(published: Published) -> _Cost:

@@ -10,6 +10,7 @@ import click
 from edgeconv.cli.configured import Configured, origin_of
 from edgeconv.cli.options import terminal
 from edgeconv.cli.printing import COLORS, echo, echo_text
+from edgeconv.cli.values import TEXT
 
 if TYPE_CHECKING:
     from edgeconv.nouns import Budget, Report
@@ -40,7 +41,7 @@ _FORMATS = ("html", "text", "markdown", "json", "csv")
     help="Show reports that do not compare, such as of two machines, each for itself.",
 )
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of report.json, and no more.")
-@click.option("--title", default="", help="The title. [default: those of the reports]")
+@click.option("--title", type=TEXT, default="", help="The title. [default: those of the reports]")
 @click.pass_context
 def command(
     ctx: click.Context,

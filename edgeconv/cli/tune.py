@@ -18,7 +18,7 @@ from edgeconv.cli.options import (
 )
 from edgeconv.cli.printing import echo_page
 from edgeconv.cli.progress import progress
-from edgeconv.cli.values import METRIC, NAMES, PLACE, SOURCE, STEPS
+from edgeconv.cli.values import METRIC, NAMES, PLACE, RUNTIME, SOURCE, STEPS, TEXT
 from edgeconv.nouns import Objective
 from edgeconv.plugins import METRICS
 
@@ -87,16 +87,22 @@ if TYPE_CHECKING:
     "labels the agreement with the float32 model]",
 )
 @click.option(
-    "--output", default="", help="The output that the labels are for, if there are several."
+    "--output",
+    type=TEXT,
+    default="",
+    help="The output that the labels are for, if there are several.",
 )
 @click.option(
     "--runtime",
+    type=RUNTIME,
     default="litert",
     show_default=True,
     metavar="RUNTIME",
     help="Where the files run; as for `bench`.",
 )
-@click.option("--signature", default="", help="The signature to tune, if there are several.")
+@click.option(
+    "--signature", type=TEXT, default="", help="The signature to tune, if there are several."
+)
 @click.option("--batch", type=int, help="Fix a dynamic batch dimension to this.")
 @click.option(
     "--samples",

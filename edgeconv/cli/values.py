@@ -1,11 +1,13 @@
 """What the texts of options are: places, SOURCEs, lists of names, programs.
 
 The command line takes each as it is typed. A configuration says it relative to its own folder,
-lists as arrays, and may name code only where that was allowed on the command line.
+lists as arrays. What it names outside of its project, and code, only its user can allow: `reaches`
+says of a text what that is, and edgeconv/config/reach.py what is allowed.
 """
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,14 +19,16 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
+    from edgeconv.config.reach import Reach
+
 
 class Text(StringParamType):
-    """A text that stays as it is."""
+    """A text that names nothing outside of the model and the command: a name, a title, a shape."""
 
     form = ""
     # Whether a configuration may write it as an array, which is joined with commas.
     is_list = False
-    # Whether a text of this sort may name code; `runs_code` says it of one.
+    # Whether a text of this sort may name code.
     may_run_code = False
     # Whether the shell is to complete it with the names of files.
     is_file = False
@@ -43,9 +47,9 @@ class Text(StringParamType):
         """The text of a configuration in `folder`, as the command line would have it."""
         return text
 
-    def runs_code(self, text: str) -> bool:  # noqa: ARG002
-        """Whether code that the text names is run. Raises `UsageError`."""
-        return False
+    def reaches(self, text: str) -> Iterable[Reach]:  # noqa: ARG002
+        """What the text names that a project may not choose freely. Raises `UsageError`."""
+        return ()
 
 
 class _Names(Text):
@@ -62,6 +66,11 @@ class _Place(Text):
 
         return place_within(text, folder)
 
+    def reaches(self, text: str) -> Iterable[Reach]:
+        from edgeconv.config.sources import place_reach
+
+        return place_reach(text)
+
 
 class _NamedPlace(Text):
     form = "NAME=PATH, the path from the folder of this file."
@@ -74,9 +83,14 @@ class _NamedPlace(Text):
         name, mark, place = text.partition("=")
         return f"{name}{mark}{place_within(place, folder)}"
 
+    def reaches(self, text: str) -> Iterable[Reach]:
+        from edgeconv.config.sources import place_reach
+
+        return place_reach(text.partition("=")[2])
+
 
 class _Tracker(Text):
-    form = "KIND:PLACE, a path from the folder of this file or a URI."
+    form = "KIND:PLACE, a path from the folder of this file or a URI, which has to be allowed."
 
     def within(self, text: str, folder: Path) -> str:
         from edgeconv.cli.outputs import parse_trackers
@@ -85,6 +99,16 @@ class _Tracker(Text):
         parse_trackers([text])
         kind, mark, place = text.partition(":")
         return f"{kind}{mark}{place_within(place, folder)}"
+
+    def reaches(self, text: str) -> Iterable[Reach]:
+        from edgeconv.config.reach import Reach
+        from edgeconv.config.sources import place_reach
+        from edgeconv.plugins import tracker
+
+        kind, _, place = text.partition(":")
+        # Others than those of files talk to what the place names, or do what is stored there.
+        is_files = getattr(tracker(kind), "WRITES_FILES_ONLY", False)
+        return place_reach(place) if is_files else (Reach("tracker", text),)
 
 
 class _Source(Text):
@@ -97,10 +121,10 @@ class _Source(Text):
 
         return source_within(text, folder)
 
-    def runs_code(self, text: str) -> bool:
-        from edgeconv.data.location import runs_code
+    def reaches(self, text: str) -> Iterable[Reach]:
+        from edgeconv.config.sources import source_reach
 
-        return runs_code(text)
+        return source_reach(text)
 
 
 class _KeyedSource(_Source):
@@ -110,10 +134,16 @@ class _KeyedSource(_Source):
         key, source = _keyed(text, folder)
         return key + super().within(source, folder)
 
-    def runs_code(self, text: str) -> bool:
-        # What begins with KEY= names code only after it, also where a file is called so.
+    def reaches(self, text: str) -> Iterable[Reach]:
         key, equals, source = text.partition("=")
-        return super().runs_code(source if equals and key.isidentifier() else text)
+        if not (equals and key.isidentifier()):
+            return super().reaches(text)
+        from edgeconv.config.sources import place_reach
+
+        # Whether what is called so is meant is known only with the signatures.
+        whole = text.partition("?")[0]
+        is_there = os.path.lexists(whole)
+        return (*super().reaches(source), *(place_reach(whole, "data") if is_there else ()))
 
 
 class _Steps(Text):
@@ -125,14 +155,19 @@ class _Steps(Text):
 
         return steps_within(text, folder)
 
+    def reaches(self, text: str) -> Iterable[Reach]:
+        from edgeconv.config.sources import place_reach
+
+        return place_reach(text) if text.endswith(".toml") else ()
+
 
 class _Metric(Text):
     may_run_code = True
 
-    def runs_code(self, text: str) -> bool:
-        from edgeconv.config.sources import metric_runs_code
+    def reaches(self, text: str) -> Iterable[Reach]:
+        from edgeconv.config.reach import Reach
 
-        return metric_runs_code(text)
+        return (Reach("code", text),) if ":" in text else ()
 
 
 class _CustomObjects(Text):
@@ -145,8 +180,10 @@ class _CustomObjects(Text):
 
         return place_within(text, folder) if is_path(text) else text
 
-    def runs_code(self, text: str) -> bool:
-        return bool(text)
+    def reaches(self, text: str) -> Iterable[Reach]:
+        from edgeconv.config.reach import Reach
+
+        return (Reach("code", text),) if text else ()
 
 
 class _Program(Text):
@@ -154,10 +191,38 @@ class _Program(Text):
     form = "A program, named as on the command line."
     may_run_code = True
 
-    def runs_code(self, text: str) -> bool:
-        return bool(text)
+    def reaches(self, text: str) -> Iterable[Reach]:
+        from edgeconv.config.reach import Reach
+
+        return (Reach("program", text),) if text else ()
 
 
+class _Runtime(Text):
+    form = "One that is not this machine's own has to be allowed; see docs/security.md."
+
+    def reaches(self, text: str) -> Iterable[Reach]:
+        from edgeconv.config.reach import Reach
+        from edgeconv.runtimes.choosing import files_named, runs_here_alone
+
+        if runs_here_alone(text):
+            return ()
+        return (Reach("runtime", text), *(Reach("file", file) for file in files_named(text)))
+
+
+class _Address(Text):
+    form = "It has to be allowed; see docs/security.md."
+
+    def reaches(self, text: str) -> Iterable[Reach]:
+        from edgeconv.config.reach import Reach
+
+        return (Reach("address", text),) if text else ()
+
+
+class UserOption(click.Option):
+    """An option that no project can give: it is typed, or in the user's own configuration."""
+
+
+TEXT = Text()
 NAMES = _Names()
 PLACE = _Place()
 NAMED_PLACE = _NamedPlace()
@@ -168,6 +233,13 @@ STEPS = _Steps()
 METRIC = _Metric()
 CUSTOM_OBJECTS = _CustomObjects()
 PROGRAM = _Program()
+RUNTIME = _Runtime()
+ADDRESS = _Address()
+# What cannot name anything: numbers, truth values, words of a list.
+_HARMLESS = (
+    *(click.types.IntParamType, click.types.FloatParamType, click.types.BoolParamType),
+    click.Choice,
+)
 
 
 def one_of(
@@ -204,10 +276,18 @@ SANDBOX_MODE = _SandboxMode()
 
 
 def text_of(kind: click.ParamType[Any]) -> Text:
-    """How the texts of an option's type are treated; those of `click.Path` are places."""
+    """How the texts of an option's type are treated; those of `click.Path` are places.
+
+    Raises `TypeError` for a type that does not say what its texts may name: an option that a
+    project can give must.
+    """
     if isinstance(kind, Text):
         return kind
-    return PLACE if isinstance(kind, click.Path) else Text()
+    if isinstance(kind, click.Path):
+        return PLACE
+    if isinstance(kind, _HARMLESS):
+        return TEXT
+    raise TypeError(f"{kind!r}: give the option a type of edgeconv.cli.values, such as TEXT")
 
 
 def _keyed(text: str, folder: Path) -> tuple[str, str]:

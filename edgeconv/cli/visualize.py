@@ -139,13 +139,14 @@ def _open(model: Path, data: bytes | None, viewer: Viewer, start: list[str]) -> 
             file = Path(scratch, "layers.json")
             file.write_bytes(data)
             arguments += ["--node_data_paths", str(file)]
-        code = _shown([*start, *arguments])
+        # Elsewhere, since Python would take a module of that name from the present directory.
+        code = _shown([*start, *arguments], Path(scratch))
     if code:
         raise ToolFailed(f"{viewer} ended with exit code {code}")
 
 
-def _shown(command: list[str]) -> int:
-    """Run a program and print what it prints; returns its exit code."""
+def _shown(command: list[str], directory: Path) -> int:
+    """Run a program there and print what it prints; returns its exit code."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command,
@@ -154,6 +155,7 @@ def _shown(command: list[str]) -> int:
         encoding="utf-8",
         errors="replace",
         env=environment_of("programs"),
+        cwd=directory,
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from edgeconv.config.reach import Reach
 from edgeconv.data.location import parse_location
 from edgeconv.errors import UsageError
 
+if TYPE_CHECKING:
+    from edgeconv.config.reach import Sort
+
 # As in gs://bucket/models, which is no path of this machine.
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+# With file:/home/me/x, which tools take for a URL too.
+_URL = re.compile(rf"{_REMOTE.pattern}|file:", re.IGNORECASE)
 # The kinds whose place is not simply a path, and the options of kinds that are one.
 NAMED_KINDS = frozenset({"function", "sklearn", "tfds"})
 PATH_OPTIONS = {
@@ -42,9 +49,34 @@ def source_within(source: str, folder: Path) -> str:
     return moved
 
 
-def metric_runs_code(name: str) -> bool:
-    """Whether a metric is module:function."""
-    return ":" in name
+def place_reach(place: str, sort: Sort = "path") -> tuple[Reach, ...]:
+    """What a place names: a path, or a URL."""
+    if not place:
+        return ()
+    return (Reach("address" if _URL.match(place) else sort, place),)
+
+
+def source_reach(source: str) -> tuple[Reach, ...]:
+    """What a SOURCE names: files, directories, code. Raises `UsageError` or `InputRefused`."""
+    if not source:
+        return ()
+    before, _, after = source.partition("?")
+    kind, place, _ = _kind(before)
+    if kind == "function":
+        return (Reach("code", place),)
+    option = PATH_OPTIONS.get(kind, "")
+    given = dict(part.partition("=")[::2] for part in after.split("&") if part)
+    named = [given[option]] if given.get(option) else []
+    # The name of a data set, which may be below `dir`, and else is where its tool puts it.
+    if kind == "tfds" and not _is_path(place):
+        place = str(Path(named[0], place)) if named else ""
+    if kind != "sklearn":
+        named.append(place)
+    return tuple(reach for each in named for reach in place_reach(each, "data"))
+
+
+def _is_path(place: str) -> bool:
+    return Path(place).exists() or Path(place).is_absolute() or ".." in Path(place).parts
 
 
 def steps_within(steps: str, folder: Path) -> str:

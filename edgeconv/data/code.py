@@ -5,11 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import sysconfig
 import threading
 import time
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.machinery import PathFinder
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    PathFinder,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +27,7 @@ from edgeconv.data.blame import Blamed
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from importlib.machinery import ModuleSpec
 
 _LARGEST_LOG_BYTES = 16 << 20
@@ -29,6 +39,7 @@ def users_code(directory: str) -> Iterator[None]:
     """In a child, for the block: in `directory`, which is first on the path, and without input."""
     os.chdir(directory)
     sys.path.insert(0, directory)
+    _ignore_caches(directory)
     # Fd 0 is the tie to the parent; a function that asks for input is told that there is none.
     with Path(os.devnull).open(encoding="utf-8") as nothing:
         sys.stdin = nothing
@@ -97,6 +108,31 @@ def no_module(place: str, missing: str) -> InputRefused:
         f"there is no module {missing!r} in {place}, nor is one installed",
         hint=f"{suggestion}run edgeconv in the directory that has it, or set PYTHONPATH",
     )
+
+
+class _FromSource(SourceFileLoader):
+    """Compiles what somebody looked at; a __pycache__ beside it may hold something else."""
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        raise OSError(f"{path} is compiled anew")
+
+
+def _ignore_caches(directory: str) -> None:
+    """Import modules in `directory` from their source alone; what is installed, as ever."""
+    installed = tuple(set(sysconfig.get_paths().values()))
+
+    def hook(path: str) -> FileFinder:
+        if not path.startswith(directory) or path.startswith(installed):
+            raise ImportError
+        return FileFinder(
+            path,
+            (ExtensionFileLoader, EXTENSION_SUFFIXES),
+            (_FromSource, SOURCE_SUFFIXES),
+            (SourcelessFileLoader, BYTECODE_SUFFIXES),
+        )
+
+    sys.path_hooks.insert(0, hook)
+    sys.path_importer_cache.clear()
 
 
 def _keep_log_small() -> None:

@@ -129,8 +129,9 @@ def _files(custom: CustomModule) -> Iterator[tuple[str, Path]]:
             continue
         seen.add(module)
         file = _found(module, [str(custom.root)])
-        if file is None or file.suffix != ".py":
+        if file is None:
             continue
+        # Also a compiled one, which decides what is run.
         yield module, file
         package = module if file.stem == "__init__" else module.rpartition(".")[0]
         for imported in _imported(file, package):

@@ -129,9 +129,12 @@ def _journal(directory: Path) -> tuple[str, ...]:
 
 def _safe(source: Path, paths: tuple[str, ...]) -> tuple[str, ...]:
     """`paths`, all of them below the directory: who edits a record must not have others deleted."""
+    directory = source.parent
     for path in paths:
         parts = PurePosixPath(path)
-        if parts.is_absolute() or ".." in parts.parts or path != str(parts) or path == ".":
+        is_below = not parts.is_absolute() and ".." not in parts.parts
+        links = any((directory / each).is_symlink() for each in parts.parents)
+        if not is_below or links or path != str(parts) or path == ".":
             raise InputRefused(
                 f"{source} names the file {path!r}, which is not below its directory",
                 hint="it was changed by hand; remove it and the files that edgeconv wrote",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -20,9 +21,10 @@ from edgeconv.nouns import (
     TensorSpec,
     TrainingRecord,
 )
-from edgeconv.scanning import admitted
+from edgeconv.scanning import admitted, trusted_models
 from edgeconv.stages import Execution
 from edgeconv.store import read_noun, sha256_file
+from edgeconv.store.converted import was_converted
 from edgeconv.tflite import is_quantized, summarise
 from edgeconv.tflite.precision import looks_like
 
@@ -175,7 +177,8 @@ def find_baseline(
 ) -> tuple[SourceModel | None, tuple[str, ...]]:
     """The trained model to measure beside, and notes on how it was found.
 
-    `given`, or the source that every manifest names, if it is still there unchanged. It is opened
+    `given`, or the source that every manifest names, if this user converted it, or trusts its
+    content, and it is still there unchanged: a manifest may be anybody's. It is opened
     by `opening`; the manifests say its tags too, but code that only they name is not run: raises
     `UsageError` where it is needed. Raises `InputRefused` for a model that the scan refuses, and
     that `execution` does not trust.
@@ -195,6 +198,11 @@ def find_baseline(
     path, sha256, *_ = made_from.pop()
     if not Path(path).exists():
         return None, (f"no baseline: {path}, which the manifests name, is not there",)
+    if not (was_converted(path, sha256) or sha256 in trusted_models(trusted)):
+        how = f"name the trained model with --baseline, as in --baseline {shlex.quote(path)}"
+        return None, (
+            f"no baseline: the manifests name {path}, which was not converted here; {how}",
+        )
     if source.identify(path).sha256 != sha256:
         return None, (f"no baseline: {path} has changed since it was converted",)
     _refuse_unnamed_code(path, said, opening)

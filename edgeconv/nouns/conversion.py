@@ -271,6 +271,11 @@ class Artifact(Noun, kw_only=True, frozen=True):
     notes: tuple[str, ...] = ()
     tools: dict[str, str] = {}
 
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for a file that is not beside the manifest."""
+        if self.file in ("", ".", "..") or "/" in self.file or "\0" in self.file:
+            raise ValueError(f"the file {self.file!r} is not the name of a file beside it")
+
     @property
     def signature(self) -> Signature:
         """The first signature, which for most models is the only one."""

@@ -36,6 +36,22 @@ def choice_text(choice: Choice) -> str:
     return f"{choice.name}:{choice.place}" if choice.place else choice.name
 
 
+def runs_here_alone(text: str) -> bool:
+    """Whether a runtime runs on this machine, from edgeconv's own environments.
+
+    Others are for a person to choose: they reach other machines, or start programs. Raises as
+    `parse_choice`.
+    """
+    return getattr(runtime_module(parse_choice(text).name), "RUNS_HERE_ALONE", False)
+
+
+def files_named(text: str) -> tuple[str, ...]:
+    """The files that say what a runtime starts. Raises as `parse_choice`."""
+    choice = parse_choice(text)
+    named = getattr(runtime_module(choice.name), "files_named", None)
+    return tuple(named(choice)) if named else ()
+
+
 def open_runtime(choice: Choice, settings: Settings) -> AbstractContextManager[Runtime]:
     """The runtime, opened and let go of by its own module. Raises as that does."""
     module = runtime_module(choice.name)

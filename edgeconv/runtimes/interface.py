@@ -6,7 +6,9 @@ Each is a module of `edgeconv.plugins.RUNTIMES` with one function:
 
 It finds the device, the browser or the Python, sees that a model runs there at all, and lets
 go of it at the end. It raises `UsageError` for a choice that cannot be, and `ToolFailed` where
-the place does not answer; both say what to do next.
+the place does not answer; both say what to do next. With `RUNS_HERE_ALONE = True` it runs on this
+machine, from edgeconv's own environments, so that a project may choose it; else
+`files_named(choice)`, where there is one, gives the files that say what it starts.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
 from edgeconv import source
-from edgeconv.errors import InputRefused, UsageError
+from edgeconv.config.user import read_user_config
+from edgeconv.errors import InputRefused
 from edgeconv.nouns import Opening
 from edgeconv.scanning.scanner import scan_identified
 
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edgeconv.nouns import Scan, SourceModel
-
-_TRUSTED = "trusted"
-_SHA256_CHARACTERS = 64
 
 
 def admitted(
@@ -51,55 +48,19 @@ def refuse_findings(
     """
     known = frozenset(model.opening.custom_objects)
     found = _scanned(model, known, reads_layers)
-    if found.is_refused and model.sha256 not in {*trusted, *trusted_by_user()}:
+    if found.is_refused and model.sha256 not in trusted_models(trusted):
         raise InputRefused(
             f"{model.path} has {_summary(found)}",
             hint=_hint(found),
         )
 
 
-def trusted_by_user() -> frozenset[str]:
-    """The content hashes that `trusted` lists in the user's own configuration.
+def trusted_models(trusted: Collection[str] = ()) -> frozenset[str]:
+    """The content hashes in `trusted`, and those in the user's own configuration.
 
     Raises `UsageError` for one that cannot be read.
     """
-    path = user_configuration()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return frozenset()
-    except (OSError, UnicodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        hashes = tomllib.loads(text).get(_TRUSTED, [])
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not TOML: {error}") from error
-    if not isinstance(hashes, list) or not all(is_sha256(each) for each in hashes):
-        raise UsageError(
-            f"{path}: {_TRUSTED} is not a list of sha256 hashes",
-            hint=f'{_TRUSTED} = ["..."], as `edgeconv scan` shows them',
-        )
-    return frozenset(hashes)
-
-
-def user_configuration() -> Path:
-    """The configuration of whoever runs edgeconv, which no project can change."""
-    from platformdirs import user_config_path
-
-    return user_config_path("edgeconv") / "config.toml"
-
-
-def is_sha256(text: object) -> bool:
-    """Whether a text is a sha256 as edgeconv writes it: 64 digits, lower case."""
-    return (
-        isinstance(text, str)
-        and len(text) == _SHA256_CHARACTERS
-        and set(text) <= set("0123456789abcdef")
-    )
+    return frozenset((*trusted, *read_user_config().trusted))
 
 
 @cache

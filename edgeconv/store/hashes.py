@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TOOLS = ("tensorflow", "tf-keras", "keras", "ai-edge-litert", "ai-edge-quantizer", "numpy")
+_SHA256_CHARACTERS = 64
 
 
 def sha256_file(path: Path) -> str:
@@ -51,6 +52,15 @@ def _files_below(directory: Path, above: frozenset[Path]) -> Iterator[Path]:
             yield from _files_below(path, above | {real})
         elif path.is_file():
             yield path
+
+
+def is_sha256(text: object) -> bool:
+    """Whether a text is a sha256 as edgeconv writes it: 64 digits, lower case."""
+    return (
+        isinstance(text, str)
+        and len(text) == _SHA256_CHARACTERS
+        and set(text) <= set("0123456789abcdef")
+    )
 
 
 def hash_of(*values: Any) -> str:

@@ -26,6 +26,9 @@ def locked(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterato
     """
     from filelock import FileLock, Timeout
 
+    if path.is_symlink():
+        # Some versions of filelock empty what it leads to.
+        raise OutputRefused(f"cannot lock {path}: it is a symbolic link", hint="remove it")
     lock = FileLock(path)
     try:
         try:

@@ -5,5 +5,6 @@ can be known of `place`, what `--track KIND:PLACE` says after the colon: `UsageE
 tracker's library is not installed, `OutputRefused` where nothing can be written.
 `track(checked, reports, place)` logs one run for every model that was measured, `reports` by the
 name of its check, and raises `OutputRefused` where it cannot. Its line is in
-`edgeconv.plugins.TRACKERS`.
+`edgeconv.plugins.TRACKERS`. With `WRITES_FILES_ONLY = True` it does no more than write at the path
+`place`, which a project may then name.
 """

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from edgeconv.nouns import Checked, Report
     from edgeconv.trackers.runs import Run
 
+# See edgeconv.trackers.
+WRITES_FILES_ONLY = True
 _TEXTS = ("role", "recipe", "runtime", "sha256", "machine", "data", "metric")
 _NUMBERS = (
     *("accuracy", "accuracy_drop", "samples", "fixed", "broken"),
@@ -38,6 +40,10 @@ COLUMNS = (
 def refuse(place: str) -> None:
     """Raise `InputRefused` for a file with other columns, `OutputRefused` for no file."""
     path = Path(place)
+    if path.is_symlink():
+        # It may be a checkout's, and lead to anything.
+        hint = "name the file that it leads to"
+        raise OutputRefused(f"cannot add to {path}: it is a symbolic link", hint=hint)
     writable_directory(path.absolute().parent)
     try:
         refuse_pointer(path)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from edgeconv.data.records import framed
+from edgeconv.errors import OutputRefused
 from edgeconv.messages import message_class
 from edgeconv.report import units
 from edgeconv.store import publish_bytes, writable_directory
@@ -66,6 +67,8 @@ HPARAMS: dict[str, dict[str, tuple[int, str]]] = {
     "Value": {"number_value": (2, "double"), "string_value": (3, "string")},
     "SessionEndInfo": {"status": (1, "int32"), "end_time_secs": (2, "double")},
 }
+# See edgeconv.trackers.
+WRITES_FILES_ONLY = True
 _SUCCESS = 1
 _TENSOR_CLASS = 2
 _FLOAT = 1
@@ -95,6 +98,9 @@ def _directory(place: Path, run: Run, when: datetime) -> Path:
     # A name of dots alone would be a way out, and "%" is left to what quoting makes.
     parts = (quote(units.plain(name), safe=" ") for name in (run.check, run.model))
     below = place.joinpath(*(part if part.strip(".") else f"_{part}" for part in parts))
+    if link := next((each for each in (below.parent, below) if each.is_symlink()), None):
+        # It may be a checkout's, and lead to anything.
+        raise OutputRefused(f"cannot write in {link}: it is a symbolic link", hint="remove it")
     stamp = when.strftime("%Y%m%dT%H%M%SZ")
     number = 2
     directory = below / stamp

@@ -18,8 +18,8 @@ from tiny_tflite import float_model, packed
 import edgeconv
 from edgeconv import tasks
 from edgeconv.cli import run
+from edgeconv.config.user import read_user_config, user_configuration
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.scanning.refusing import trusted_by_user, user_configuration
 
 CONFIG = """
 [budget]
@@ -137,7 +137,7 @@ def test_a_users_configuration_that_is_wrong_says_so(text):
     user_configuration().parent.mkdir(parents=True)
     user_configuration().write_text(text)
     with pytest.raises(UsageError, match=r"config\.toml"):
-        trusted_by_user()
+        read_user_config()
 
 
 @pytest.mark.usefixtures("place")

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from edgeconv.nouns import Signature, TensorSpec
     from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timing
 
+# See edgeconv.runtimes.interface.
+RUNS_HERE_ALONE = True
 _VERSION = "1"
 # A byte of weights costs so long, and every invoke so much more.
 _US_PER_BYTE = 0.001

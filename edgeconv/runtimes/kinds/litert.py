@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from edgeconv.runtimes.local import LocalRuntime
 
 
+# See edgeconv.runtimes.interface.
+RUNS_HERE_ALONE = True
+
+
 @contextlib.contextmanager
 def open_runtime(choice: Choice, settings: Settings) -> Iterator[LocalRuntime]:
     """LiteRT. Raises `UsageError`, and `ToolFailed` where it is not to be had."""

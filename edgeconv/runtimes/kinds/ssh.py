@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timed, Timing
 
 PACKAGES: tuple[Package, ...] = ("ai_edge_litert", "tflite_runtime", "tensorflow")
+_OPTIONS = ("config", "identity")
 _USUAL_PYTHON = "python3"
 # A server lets some ten sessions through one connection, by default.
 _MOST_SESSIONS = 8
@@ -56,6 +57,13 @@ _LOOK = (
 _INSTALL = "PYTHON -m pip install numpy ai-edge-litert, there"
 
 
+def files_named(choice: Choice) -> Iterator[str]:
+    """The configuration of ssh, whose ProxyCommand and Match can run programs."""
+    _, options = split_place(choice, _OPTIONS)
+    if "config" in options:
+        yield options["config"]
+
+
 @contextlib.contextmanager
 def open_runtime(choice: Choice, settings: Settings) -> Iterator[SshRuntime]:
     """The runtime on the machine that `choice` names, after a model has run there.
@@ -64,7 +72,7 @@ def open_runtime(choice: Choice, settings: Settings) -> Iterator[SshRuntime]:
     reached or has not what it needs.
     """
     refuse_version(choice)
-    place, options = split_place(choice, ("config", "identity"))
+    place, options = split_place(choice, _OPTIONS)
     if not place:
         raise UsageError("the runtime ssh needs a machine", hint="as in ssh:user@host")
     with Machine(parse_address(place), options, settings.scratch) as machine:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from edgeconv.runtimes.local import LocalRuntime
 
 
+# See edgeconv.runtimes.interface.
+RUNS_HERE_ALONE = True
+
+
 @contextlib.contextmanager
 def open_runtime(choice: Choice, settings: Settings) -> Iterator[LocalRuntime]:
     """TensorFlow's interpreter. Raises `UsageError`, `ToolFailed` where it is not to be had."""

@@ -52,6 +52,12 @@ _DTYPES = frozenset({"float32", "int32", "uint8"})
 _VERSION_TIMEOUT_S = 60.0
 
 
+def files_named(choice: Choice) -> Iterator[str]:
+    """The browser, where one is named."""
+    if choice.place:
+        yield choice.place
+
+
 @contextlib.contextmanager
 def open_runtime(choice: Choice, settings: Settings) -> Iterator[WebRuntime]:
     """The runtime, once LiteRT.js has loaded in a page of the browser.

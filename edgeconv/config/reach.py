@@ -1,0 +1,189 @@
+"""What a value of a project's configuration reaches for, and whether it may.
+
+A project is often somebody else's: a checkout, a pull request. What its configuration names stays
+inside it. Anything else is for the user to allow: on the command line, or in a configuration of
+their own (`edgeconv.config.user`). Code and programs inside the project, which change with it, are
+allowed by their hash.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+from edgeconv.config.project import data_outside, is_within, outside, project_of
+from edgeconv.config.toml_text import toml_value
+from edgeconv.config.user import KEYS, PROJECTS, Allowed, both, read_user_config, user_configuration
+from edgeconv.config.written import shown
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.store.hashes import sha256_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edgeconv.config.user import Kind
+
+Sort = Literal["path", "data", "address", "code", "program", "file", "runtime", "tracker"]
+
+
+class Reach(NamedTuple):
+    """One thing that a value names, as it is from the current directory.
+
+    `path`: read or written. `data`: a path, a pattern, or a directory with all that is in it.
+    `address`: another machine, or a URL. `code`: a module. `program`: one that is started. `file`:
+    one that a program or runtime reads what to do from, and that is allowed with it unless it is
+    inside the project. `runtime` and `tracker`: such a text as a whole.
+    """
+
+    sort: Sort
+    text: str
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """What the command line allows a project: `--allow`, and all its code with `--allow-code`."""
+
+    allowed: Allowed = Allowed()
+    any_code: bool = False
+
+
+NOTHING_GRANTED = Granted()
+
+
+class NotAllowed(UsageError):
+    """A configuration names what a project may not choose."""
+
+
+class _Asked(NamedTuple):
+    """The project, and all that its user allows."""
+
+    root: str
+    allowed: Allowed
+    any_code: bool
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        return (self.root, *self.allowed.directories)
+
+
+class Refusal(NamedTuple):
+    """Why something is not allowed, and how the user can allow it."""
+
+    message: str
+    hint: str
+
+
+def refusal(reach: Reach, config: Path, granted: Granted) -> Refusal | None:
+    """Why what a configuration names is refused; None where it is allowed.
+
+    Raises `UsageError` for a configuration of the user's own that cannot be read.
+    """
+    inside = _Asked(str(project_of(config)), granted.allowed, granted.any_code)
+    found = _RULES[reach.sort](reach.text, inside)
+    if found is None:
+        return None
+    # Read only now: most projects never need it.
+    allowed = both(granted.allowed, read_user_config().allow)
+    if any(is_within(inside.root, project) for project in allowed.projects):
+        return None
+    return _RULES[reach.sort](reach.text, inside._replace(allowed=allowed))
+
+
+def refuse_path(path: Path | str, config: Path, granted: Granted, what: str) -> None:
+    """Raise `NotAllowed` where a path of a configuration leads out of its project."""
+    found = refusal(Reach("path", str(path)), config, granted)
+    if found is not None:
+        raise NotAllowed(f"{config}: {what} {found.message}", hint=found.hint, place=f"{config}:1")
+
+
+def _path(text: str, asked: _Asked) -> Refusal | None:
+    return _out_of_project(outside(text, asked.roots), text, asked)
+
+
+def _data(text: str, asked: _Asked) -> Refusal | None:
+    return _out_of_project(data_outside(text, asked.roots), text, asked)
+
+
+def _out_of_project(real: str, text: str, asked: _Asked) -> Refusal | None:
+    if not real:
+        return None
+    directory = real if Path(real).is_dir() else os.path.dirname(real)  # noqa: PTH120
+    leads = "" if real == text else f", which is {shown(real)}"
+    return Refusal(
+        f"names {shown(text)}{leads}: not in the project {asked.root}",
+        _ways("directory", directory),
+    )
+
+
+def _named(kind: Kind, what: str) -> Callable[[str, _Asked], Refusal | None]:
+    def rule(text: str, asked: _Asked) -> Refusal | None:
+        if text in getattr(asked.allowed, KEYS[kind]):
+            return None
+        return Refusal(f"names {what}, {shown(text)}, {_NOT_BY_FILE}", _ways(kind, text))
+
+    return rule
+
+
+def _code(text: str, asked: _Asked) -> Refusal | None:
+    return _by_hash(text, asked, _code_hash(text))
+
+
+def _program(text: str, asked: _Asked) -> Refusal | None:
+    real = os.path.realpath(shutil.which(text) or text)
+    if not is_within(real, asked.root):
+        if asked.any_code or real in asked.allowed.programs:
+            return None
+        what = f"names code, the program {shown(text)}, {_NOT_BY_FILE}"
+        return Refusal(what, f"{_ALL_CODE}; {_ways('program', real)}")
+    return _file(text, asked)
+
+
+def _file(text: str, asked: _Asked) -> Refusal | None:
+    path = Path(os.path.realpath(shutil.which(text) or text))
+    if not is_within(str(path), asked.root):
+        return None
+    return _by_hash(text, asked, sha256_file(path) if path.is_file() else "")
+
+
+def _by_hash(text: str, asked: _Asked, sha256: str) -> Refusal | None:
+    if asked.any_code or (sha256 and sha256 in asked.allowed.code):
+        return None
+    ways = f"; or only as it is now: {_ways('code', sha256)}" if sha256 else ""
+    return Refusal(f"names code, {shown(text)}, {_NOT_BY_FILE}", f"{_ALL_CODE}{ways}")
+
+
+def _code_hash(text: str) -> str:
+    """The hash of a module's source and of what it imports beside it; "" where there is none."""
+    from edgeconv.data.custom import custom_hash, find_custom
+
+    try:
+        return custom_hash([find_custom(text, str(Path.cwd()))])
+    except (UsageError, InputRefused, OSError):
+        return ""
+
+
+def _ways(kind: Kind, value: str) -> str:
+    """How a user allows one thing, once or always."""
+    return (
+        f"if it is meant, --allow {shlex.quote(f'{kind}={value}')} on the command line, or "
+        f"{KEYS[kind]} = [{toml_value(value)}] below [allow] in {user_configuration()}, where "
+        f"{PROJECTS} can have the folders of your own projects"
+    )
+
+
+_NOT_BY_FILE = "which a file alone cannot have run or reached"
+_ALL_CODE = "look at what it runs, and allow it with --allow-code on the command line"
+_RULES: dict[Sort, Callable[[str, _Asked], Refusal | None]] = {
+    "path": _path,
+    "data": _data,
+    "address": _named("address", "an address"),
+    "code": _code,
+    "program": _program,
+    "file": _file,
+    "runtime": _named("runtime", "a runtime"),
+    "tracker": _named("tracker", "a tracker"),
+}
