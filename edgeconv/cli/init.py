@@ -70,6 +70,7 @@ def command(
     )
     _write(target, starting_text(start))
     echo(f"configuration: {target}")
+    _say_refused(target, path, data_source, calibration)
     echo(_NEXT if data_source else _NEXT_WITHOUT_DATA)
 
 
@@ -79,6 +80,18 @@ _MOST_ENTRIES = 1000
 _PUBLISHED = ".tflites"
 _NEXT = "next: look at its budget, and run edgeconv check"
 _NEXT_WITHOUT_DATA = "next: give it labelled samples, as data of [bench], and run edgeconv check"
+
+
+def _say_refused(target: Path, model: Path, *sources: str | None) -> None:
+    """Say what of the new configuration its project may not name, and how that is allowed."""
+    from edgeconv.config.reach import NOTHING_GRANTED, Reach, refusal
+    from edgeconv.config.sources import source_reach
+
+    named = [each for source in sources if source for each in source_reach(source)]
+    for reach in (Reach("path", str(model)), *named):
+        if found := refusal(reach, target, NOTHING_GRANTED):
+            said = f"note: {target} {found.message}; that is refused unless you allow it"
+            click.echo(f"{said}\n  next: {found.hint}", err=True)
 
 
 def _refuse_existing(target: Path) -> None:

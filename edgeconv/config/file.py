@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.config.limits import RECIPES, merged, no_limit, read_budget
+from edgeconv.config.project import outside, project_of
 from edgeconv.config.written import Written, read_toml, shown
+from edgeconv.errors import UsageError
 from edgeconv.nouns import QAT, Budget
 
 if TYPE_CHECKING:
@@ -107,16 +109,26 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 def find_config(directory: Path) -> Path | None:
     """The configuration of a directory: edgeconv.toml, else a pyproject.toml with its table.
 
-    Raises `UsageError` for a pyproject.toml that names edgeconv and cannot be read.
+    Raises `UsageError` for a pyproject.toml that names edgeconv and cannot be read, and for one of
+    the files that is a link out of its project.
     """
     own = directory / FILE_NAME
     if own.exists() or own.is_symlink():
-        return own
-    project = directory / PYPROJECT
+        return _not_elsewhere(own)
+    project = _not_elsewhere(directory / PYPROJECT)
     if not _names_edgeconv(project):
         return None
     tool = read_toml(project).content.get("tool")
     return project if isinstance(tool, dict) and "edgeconv" in tool else None
+
+
+def _not_elsewhere(file: Path) -> Path:
+    if file.is_symlink() and (real := outside(str(file), (str(project_of(file)),))):
+        raise UsageError(
+            f"{file} is a link out of its project, to {real}",
+            hint=f"if that is the one you mean, name it: --config {file}",
+        )
+    return file
 
 
 def _names_edgeconv(project: Path) -> bool:

@@ -1,0 +1,173 @@
+"""Files that a received folder has, and edgeconv reads or writes over: nobody else's is touched."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import embed_models
+from strangers import Place, Watch, place, watch
+
+from edgeconv.cli import command_named, run
+from edgeconv.cli.visualize import _open
+from edgeconv.embed.request import RECORD
+from edgeconv.embed.writing import JOURNAL
+from edgeconv.errors import EdgeconvError, InputRefused, OutputRefused, UsageError
+from edgeconv.measure.subjects import find_baseline, find_subjects
+from edgeconv.nouns import Artifact, CalibrationRecord, Checked
+from edgeconv.stages import Execution
+from edgeconv.store import locked, read_noun, sha256_file
+from edgeconv.store.converted import note_converted
+from edgeconv.trackers import csv_file, tensorboard
+from edgeconv.trackers.runs import Run, now
+
+__all__ = ["place", "watch"]
+
+
+def received(place: Place, source: str, **more: object) -> Path:
+    """A published file whose manifest names a model, and its true hash."""
+    folder = place.checkout / "received"
+    sha256 = sha256_file(Path(source))
+    return embed_models.float_tiny(folder, source_path=source, source_sha256=sha256, **more)
+
+
+@pytest.mark.parametrize("source", ["float.tflite", "../../secret.tflite", "{home}/secret.tflite"])
+def test_a_model_that_only_a_manifest_names_is_not_opened(
+    source: str, place: Place, watch: Watch
+) -> None:
+    source = source.format(home=place.home)
+    file = received(place, source)
+    watch.seen.clear()
+    model, notes = find_baseline(find_subjects([file], None), None)
+    assert (model, watch.seen) == (None, [])
+    assert "was not converted here" in notes[0]
+    assert f"--baseline {source}" in notes[0]
+
+
+def test_a_model_that_was_converted_here_is_the_baseline_until_it_changes(place: Place) -> None:
+    file = received(place, "float.tflite")
+    sha256 = sha256_file(Path("float.tflite"))
+    note_converted("float.tflite", sha256)
+    found, _ = find_baseline(find_subjects([file], None), None)
+    assert found is not None
+    note_converted("float.tflite", "0" * 64)
+    assert find_baseline(find_subjects([file], None), None)[0] is None
+    trusting = Execution(trusted=(sha256,))
+    assert find_baseline(find_subjects([file], None), None, execution=trusting)[0] is not None
+    assert find_baseline(find_subjects([file], None), "float.tflite")[0] is not None
+
+
+def test_a_note_that_cannot_be_written_stops_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(place.checkout / "file"))
+    note_converted("float.tflite", "0" * 64)
+
+
+@pytest.mark.parametrize("code", [False, True])
+def test_a_manifest_is_not_made_again_from_what_only_it_names(
+    code: bool, place: Place, watch: Watch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = CalibrationRecord(
+        signature="", source="evil:load", samples=1, sha256="0" * 64, range="minmax"
+    )
+    more = {"calibration": (record,)} if code else {}
+    file = received(place, str(place.checkout / "float.tflite"), **more)
+    if code:
+        note_converted(place.checkout / "float.tflite", sha256_file(Path("float.tflite")))
+    words = ["embed", str(file), "--target", "arduino", "-o", "app", "--remake"]
+    watch.seen.clear()
+    code_of_exit, seen = run(words), list(watch.seen)
+    said = capsys.readouterr().err
+    assert (code_of_exit, seen, place.ran.exists()) == (3, [], False), said
+    assert "is not simply believed" in said
+    assert "edgeconv convert " in said
+
+
+@pytest.mark.parametrize("name", ["../secret.tflite", "/etc/passwd", "..", "", "a/b.tflite"])
+def test_a_manifest_describes_a_file_beside_it(name: str, place: Place) -> None:
+    manifest = embed_models.float_tiny(place.checkout / "received").with_suffix(".json")
+    said = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**said, "file": name}))
+    with pytest.raises(InputRefused, match="is not the name of a file beside it"):
+        read_noun(manifest, Artifact, what="manifest")
+
+
+def test_the_lock_of_a_folder_is_no_link(place: Place) -> None:
+    place.link("out/.edgeconv.lock", ".profile")
+    with pytest.raises(OutputRefused, match="symbolic link"), locked(Path("out/.edgeconv.lock")):
+        pass
+    assert (place.home / ".profile").read_text() == "# canary\n"
+
+
+@pytest.mark.parametrize("target", [".profile", ".bashrc"])
+def test_a_csv_file_that_is_a_link_is_refused_also_where_it_was_typed(
+    target: str, place: Place
+) -> None:
+    place.link("log.csv", target)
+    before = place.outside()
+    with pytest.raises(OutputRefused, match="symbolic link"):
+        csv_file.track(Checked(), {}, "log.csv")
+    assert place.outside() == before
+
+
+@pytest.mark.parametrize("linked", ["tb/check", "tb/check/model"])
+def test_event_files_go_through_no_link(linked: str, place: Place) -> None:
+    place.link(linked, "folder")
+    one = Run(check="check", model="model", verdict="", texts={}, numbers={})
+    with pytest.raises(OutputRefused, match="symbolic link"):
+        tensorboard._directory(Path("tb"), one, now())
+
+
+@pytest.mark.parametrize("name", [RECORD, JOURNAL])
+def test_a_record_of_an_embedding_removes_nothing_through_a_link(name: str, place: Place) -> None:
+    place.link("app/d", "folder")
+    file = embed_models.float_tiny(place.checkout / "received")
+    app = place.checkout / "app"
+    if name == RECORD:
+        assert run(["embed", str(file), "--target", "python", "-o", "other"]) == 0
+        said = json.loads((place.checkout / "other" / RECORD).read_text())
+        kept = {"path": "d/kept", "sha256": sha256_file(place.home / "folder" / "kept")}
+        (app / RECORD).write_text(json.dumps({**said, "key": "0" * 64, "files": [kept]}))
+    else:
+        (app / JOURNAL).write_text(json.dumps({"files": ["d/kept"]}))
+    before = place.outside()
+    assert run(["embed", str(file), "--target", "python", "-o", "app"]) == 3
+    assert place.outside() == before
+
+
+def test_a_viewer_is_not_a_module_of_the_present_directory(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.checkout / "viewer.py").write_text((place.checkout / "evil.py").read_text())
+    start = [sys.executable, "-m", "viewer"]
+    with pytest.raises(EdgeconvError, match="ended with exit code 1"):
+        _open(Path("float.tflite"), None, "netron", start)
+    assert not place.ran.exists()
+
+
+def test_a_configuration_that_is_a_link_out_of_the_project_is_not_read(
+    place: Place, watch: Watch
+) -> None:
+    place.link("edgeconv.toml", "secret.toml")
+    watch.seen.clear()
+    with pytest.raises(UsageError, match="link out of its project"):
+        command_named("bench").make_context("bench", ["int8.tflite"])
+    assert watch.seen == []
+    typed = ["int8.tflite", "--config", "edgeconv.toml"]
+    assert isinstance(command_named("bench").make_context("bench", typed), click.Context)
+
+
+def test_a_link_that_stays_in_the_project_is_followed(place: Place) -> None:
+    (place.checkout / "shared.toml").write_text("[bench]\nrounds = 7\n")
+    Path("edgeconv.toml").symlink_to("shared.toml")
+    context = command_named("bench").make_context("bench", ["int8.tflite"])
+    assert context.params["rounds"] == 7
