@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -38,6 +39,25 @@ def test_the_templates_fetch_what_is_in_git_lfs(tmp_path: Path) -> None:
     (job,) = yaml.safe_load((ROOT / "ci" / "gitlab.yml").read_text(encoding="utf-8")).values()
     assert job["variables"]["GIT_LFS_SKIP_SMUDGE"] == "0"
     assert "with: { lfs: true }" in (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+
+
+def test_no_template_takes_a_module_of_the_checkout() -> None:
+    for file in (ROOT / "action.yml", *(ROOT / "ci").iterdir()):
+        text = file.read_text(encoding="utf-8")
+        assert not re.findall(r"python3? -[mc]", text), file
+    assert "python -I -m pip" in (ROOT / "action.yml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("is_in_git", [False, True])
+def test_a_cache_that_is_in_git_is_not_used_in_gitlab(tmp_path: Path, is_in_git: bool) -> None:
+    (job,) = yaml.safe_load((ROOT / "ci" / "gitlab.yml").read_text(encoding="utf-8")).values()
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / ".edgeconv-cache").mkdir()
+    (tmp_path / ".edgeconv-cache" / "forged").touch()
+    if is_in_git:
+        subprocess.run(["git", "add", "."], cwd=tmp_path, check=True)
+    done = subprocess.run(["sh", "-e", "-c", job["script"][0]], cwd=tmp_path, check=False)
+    assert done.returncode == (2 if is_in_git else 0)
 
 
 @pytest.mark.parametrize(

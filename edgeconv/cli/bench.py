@@ -18,7 +18,7 @@ from edgeconv.cli.options import (
 )
 from edgeconv.cli.printing import echo, echo_page
 from edgeconv.cli.progress import progress
-from edgeconv.cli.values import METRIC, PLACE, PROGRAM, RUNTIME, SOURCE, STEPS, TEXT, one_of
+from edgeconv.cli.values import METRIC, PLACE, PROGRAM, RUNTIME, SOURCE, STEPS, TEXT, TREE, one_of
 from edgeconv.plugins import METRICS
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ _MEASURING = (
     help="How many samples, by a fixed seed, in equal shares of the labels. [default: all]",
 )
 @click.option(
-    "--baseline", type=PLACE, help="The trained model. [default: the one the manifests name]"
+    "--baseline", type=TREE, help="The trained model. [default: the one the manifests name]"
 )
 @opening_options
 @click.option("--signature", type=TEXT, help="The signature to run, if there are several.")

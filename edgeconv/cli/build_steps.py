@@ -15,7 +15,7 @@ from edgeconv.cli.configured import origin_of, read_config
 from edgeconv.cli.convert import by_signature
 from edgeconv.cli.jobs import settings
 from edgeconv.cli.options import allowance
-from edgeconv.cli.values import KEYED_SOURCE, PLACE, SOURCE, STEPS, text_of
+from edgeconv.cli.values import KEYED_SOURCE, PLACE, SOURCE, STEPS, TREE, text_of
 from edgeconv.config.sources import place_within
 from edgeconv.data.custom import custom_files
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 EMBED, CONVERT = "embed", "convert"
 # Places in the tables of both commands that are written to, not read.
 _WRITTEN = frozenset({"directory", "depfile"})
-_READ = (PLACE, SOURCE, KEYED_SOURCE, STEPS)
+_READ = (PLACE, TREE, SOURCE, KEYED_SOURCE, STEPS)
 
 
 @contextlib.contextmanager

@@ -75,7 +75,8 @@ class Chosen:
     def _refuse_paths(self, model: ModelTable) -> None:
         for key in MODEL_KEYS:
             if path := getattr(model, key):
-                self.within_project(path, f"{key} of model {model.name!r}")
+                what = f"{key} of model {model.name!r}"
+                refuse_path(path, self.config.path, self.granted, what, is_tree=True)
 
     def context(self, model: ModelTable, command: str, words: Sequence[str]) -> click.Context:
         """The context of a command for a model, with these words typed."""

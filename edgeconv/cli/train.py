@@ -19,7 +19,7 @@ from edgeconv.cli.options import (
 )
 from edgeconv.cli.printing import echo_page
 from edgeconv.cli.progress import progress
-from edgeconv.cli.values import PLACE
+from edgeconv.cli.values import TREE
 from edgeconv.nouns import LoopName
 
 
@@ -29,13 +29,11 @@ from edgeconv.nouns import LoopName
     "-o",
     "--out",
     "directory",
-    type=PLACE,
+    type=TREE,
     help="Where MODULE/1, MODULE/2, … go; may be remote, as gs://bucket/models. [default: "
     "AIP_MODEL_DIR, where Vertex AI sets it, else here]",
 )
-@click.option(
-    "--data", type=PLACE, metavar="PLACE", help="The file or directory that MODULE reads."
-)
+@click.option("--data", type=TREE, metavar="PLACE", help="The file or directory that MODULE reads.")
 @distribution_options("mirrored")
 @click.option(
     "--loop",
@@ -67,7 +65,7 @@ from edgeconv.nouns import LoopName
 @click.option(
     "--checkpoint-dir",
     "checkpoints",
-    type=PLACE,
+    type=TREE,
     help="Where checkpoints are kept, also when it is done. [default: AIP_CHECKPOINT_DIR, else "
     "beside the model until it is there]",
 )
@@ -79,7 +77,7 @@ from edgeconv.nouns import LoopName
 @click.option(
     "--tensorboard-dir",
     "tensorboard",
-    type=PLACE,
+    type=TREE,
     help="[default: AIP_TENSORBOARD_LOG_DIR, else none]",
 )
 @CUSTOM

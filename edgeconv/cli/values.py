@@ -72,6 +72,15 @@ class _Place(Text):
         return place_reach(text)
 
 
+class _Tree(_Place):
+    """A path that counts with the links in it: what is read or written there goes into folders."""
+
+    def reaches(self, text: str) -> Iterable[Reach]:
+        from edgeconv.config.sources import place_reach
+
+        return place_reach(text, "tree")
+
+
 class _NamedPlace(Text):
     form = "NAME=PATH, the path from the folder of this file."
 
@@ -143,7 +152,7 @@ class _KeyedSource(_Source):
         # Whether what is called so is meant is known only with the signatures.
         whole = text.partition("?")[0]
         is_there = os.path.lexists(whole)
-        return (*super().reaches(source), *(place_reach(whole, "data") if is_there else ()))
+        return (*super().reaches(source), *(place_reach(whole, "tree") if is_there else ()))
 
 
 class _Steps(Text):
@@ -225,6 +234,7 @@ class UserOption(click.Option):
 TEXT = Text()
 NAMES = _Names()
 PLACE = _Place()
+TREE = _Tree()
 NAMED_PLACE = _NamedPlace()
 TRACKER = _Tracker()
 SOURCE = _Source()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import click
 
 POLL_SECONDS = 0.3
+# Without the present directory, whose modules -m and -c would take for installed ones.
+_BUILD = "import sys; sys.path[:] = filter(None, sys.path); import edgeconv.cli as c; c.main()"
 _OWN = frozenset({"--watch", "--json", "--list-outputs"})
 
 
@@ -33,7 +35,7 @@ def watch(ctx: click.Context, options: dict[str, Any]) -> NoReturn:
     """
     config = Chosen(ctx).config
     words = [word for word in origin_of(ctx).typed if word not in _OWN]
-    command = [sys.executable, "-m", "edgeconv", "build", *words, "--json"]
+    command = [sys.executable, "-c", _BUILD, "build", *words, "--json"]
     while True:
         # Before the build: what changes while it runs is built anew.
         before = _times({config.path.absolute(), *_inputs(ctx, options)})

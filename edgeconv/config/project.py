@@ -44,7 +44,7 @@ def outside(path: str, roots: tuple[str, ...]) -> str:
     return real
 
 
-def data_outside(place: str, roots: tuple[str, ...]) -> str:
+def tree_outside(place: str, roots: tuple[str, ...]) -> str:
     """As `outside`, for what is read: also the files of a pattern, and links in a directory."""
     return next(filter(None, (outside(path, roots) for path in _read_at(place))), "")
 

@@ -16,25 +16,25 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from edgeconv.config.project import data_outside, is_within, outside, project_of
+from edgeconv.config.project import is_within, outside, project_of, tree_outside
 from edgeconv.config.toml_text import toml_value
 from edgeconv.config.user import KEYS, PROJECTS, Allowed, both, read_user_config, user_configuration
 from edgeconv.config.written import shown
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.store.hashes import sha256_file
+from edgeconv.store.hashes import hash_of, sha256_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edgeconv.config.user import Kind
 
-Sort = Literal["path", "data", "address", "code", "program", "file", "runtime", "tracker"]
+Sort = Literal["path", "tree", "address", "code", "program", "file", "runtime", "tracker"]
 
 
 class Reach(NamedTuple):
     """One thing that a value names, as it is from the current directory.
 
-    `path`: read or written. `data`: a path, a pattern, or a directory with all that is in it.
+    `path`: read or written. `tree`: a path, a pattern, or a directory with all that is in it.
     `address`: another machine, or a URL. `code`: a module. `program`: one that is started. `file`:
     one that a program or runtime reads what to do from, and that is allowed with it unless it is
     inside the project. `runtime` and `tracker`: such a text as a whole.
@@ -93,9 +93,11 @@ def refusal(reach: Reach, config: Path, granted: Granted) -> Refusal | None:
     return _RULES[reach.sort](reach.text, inside._replace(allowed=allowed))
 
 
-def refuse_path(path: Path | str, config: Path, granted: Granted, what: str) -> None:
+def refuse_path(
+    path: Path | str, config: Path, granted: Granted, what: str, *, is_tree: bool = False
+) -> None:
     """Raise `NotAllowed` where a path of a configuration leads out of its project."""
-    found = refusal(Reach("path", str(path)), config, granted)
+    found = refusal(Reach("tree" if is_tree else "path", str(path)), config, granted)
     if found is not None:
         raise NotAllowed(f"{config}: {what} {found.message}", hint=found.hint, place=f"{config}:1")
 
@@ -104,8 +106,8 @@ def _path(text: str, asked: _Asked) -> Refusal | None:
     return _out_of_project(outside(text, asked.roots), text, asked)
 
 
-def _data(text: str, asked: _Asked) -> Refusal | None:
-    return _out_of_project(data_outside(text, asked.roots), text, asked)
+def _tree(text: str, asked: _Asked) -> Refusal | None:
+    return _out_of_project(tree_outside(text, asked.roots), text, asked)
 
 
 def _out_of_project(real: str, text: str, asked: _Asked) -> Refusal | None:
@@ -115,7 +117,8 @@ def _out_of_project(real: str, text: str, asked: _Asked) -> Refusal | None:
     leads = "" if real == text else f", which is {shown(real)}"
     return Refusal(
         f"names {shown(text)}{leads}: not in the project {asked.root}",
-        _ways("directory", directory),
+        f"the project is the configuration's folder, or the repository that tracks it; "
+        f"{_ways('directory', directory)}",
     )
 
 
@@ -158,10 +161,11 @@ def _by_hash(text: str, asked: _Asked, sha256: str) -> Refusal | None:
 
 def _code_hash(text: str) -> str:
     """The hash of a module's source and of what it imports beside it; "" where there is none."""
-    from edgeconv.data.custom import custom_hash, find_custom
+    from edgeconv.data.custom import custom_hash, find_custom, shadows
 
     try:
-        return custom_hash([find_custom(text, str(Path.cwd()))])
+        custom = find_custom(text, str(Path.cwd()))
+        return hash_of(custom_hash([custom]), shadows(custom.root))
     except (UsageError, InputRefused, OSError):
         return ""
 
@@ -179,7 +183,7 @@ _NOT_BY_FILE = "which a file alone cannot have run or reached"
 _ALL_CODE = "look at what it runs, and allow it with --allow-code on the command line"
 _RULES: dict[Sort, Callable[[str, _Asked], Refusal | None]] = {
     "path": _path,
-    "data": _data,
+    "tree": _tree,
     "address": _named("address", "an address"),
     "code": _code,
     "program": _program,

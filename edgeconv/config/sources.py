@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,13 +67,14 @@ def source_reach(source: str) -> tuple[Reach, ...]:
         return (Reach("code", place),)
     option = PATH_OPTIONS.get(kind, "")
     given = dict(part.partition("=")[::2] for part in after.split("&") if part)
-    named = [given[option]] if given.get(option) else []
+    # What a directory holds may make another option the path.
+    named = [text for name, text in given.items() if name == option or os.path.lexists(text)]
     # The name of a data set, which may be below `dir`, and else is where its tool puts it.
     if kind == "tfds" and not _is_path(place):
-        place = str(Path(named[0], place)) if named else ""
+        place = str(Path(given["dir"], place)) if given.get("dir") else ""
     if kind != "sklearn":
         named.append(place)
-    return tuple(reach for each in named for reach in place_reach(each, "data"))
+    return tuple(reach for each in named for reach in place_reach(each, "tree"))
 
 
 def _is_path(place: str) -> bool:

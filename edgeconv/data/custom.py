@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.data.code import no_module
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.store.hashes import hash_of, sha256_file
+from edgeconv.store.hashes import hash_of, sha256_file, sha256_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -76,6 +76,22 @@ def custom_hash(modules: Iterable[CustomModule]) -> str:
             for one in modules
         ]
     )
+
+
+def shadows(root: Path) -> list[tuple[str, str]]:
+    """The modules in `root` that come before installed ones of their names, with their hashes.
+
+    Code that is imported from there gets them, whether it names them or not.
+    """
+    found = []
+    for name in sorted({entry.name.partition(".")[0] for entry in root.iterdir()}):
+        spec = PathFinder.find_spec(name, [str(root)]) if name.isidentifier() else None
+        if spec is None or spec.origin is None or PathFinder.find_spec(name, sys.path) is None:
+            continue
+        file = Path(spec.origin)
+        is_package = spec.submodule_search_locations is not None
+        found.append((name, sha256_tree(file.parent) if is_package else sha256_file(file)))
+    return found
 
 
 def _of_file(path: Path, name: str) -> CustomModule:

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from strangers import Place, place, watch
 
-from edgeconv.cli import command_named, run
+from edgeconv.cli import command_named, run, watching
 from edgeconv.cli.config_values import options_of
 from edgeconv.cli.configured import CONFIGURABLE, Configured
 from edgeconv.cli.values import TEXT, Text, UserOption, text_of
@@ -172,6 +172,20 @@ def test_code_is_allowed_as_it_is_and_no_longer_when_it_changes(place: Place) ->
     refused()
 
 
+def test_code_is_not_allowed_with_modules_that_take_the_place_of_installed_ones(
+    place: Place,
+) -> None:
+    (place.checkout / "mine.py").write_text("def load(): ...\n")
+    place.config('[bench]\ndata = "mine:load"\n')
+    sha256 = refused().hint.rpartition("--allow code=")[2][:64]
+    (place.checkout / "own.py").write_text("")
+    bench("--allow", f"code={sha256}")
+    (place.checkout / "h5py").mkdir()
+    bench("--allow", f"code={sha256}")
+    (place.checkout / "h5py" / "__init__.py").write_text("")
+    refused("--allow", f"code={sha256}")
+
+
 def test_a_program_in_the_project_is_allowed_by_its_content_only(place: Place) -> None:
     program = place.checkout / "evil.sh"
     place.config('[bench]\npython = "./evil.sh"\n')
@@ -207,6 +221,15 @@ def test_only_the_source_that_was_looked_at_is_run(place: Place) -> None:
     spec = TensorSpec(name="x", dtype="float32", shape=(1, 4))
     samples = load_samples("mine:load", (spec,), allow_code=True)
     assert samples.count == 2
+    assert not place.ran.exists()
+
+
+def test_a_build_of_a_watch_takes_no_module_of_the_present_directory(place: Place) -> None:
+    for name in ("click.py", "edgeconv.py", "msgspec.py"):
+        (place.checkout / name).write_text((place.checkout / "evil.py").read_text())
+    command = [sys.executable, "-c", watching._BUILD, "build", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "edgeconv.toml" in done.stdout, done.stderr
     assert not place.ran.exists()
 
 

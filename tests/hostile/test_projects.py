@@ -115,6 +115,18 @@ HOSTILE: dict[str, tuple[str, list[str], str]] = {
     "samples by a linked folder": ('[bench]\ndata = "d/secret.npz"\n', BENCH, "d>."),
     "samples by a pattern": ('[bench]\ndata = "tfrecord:d/*"\n', BENCH, "d/s.tfrecord>secret.txt"),
     "samples in a folder": ('[bench]\ndata = "images:d"\n', BENCH, "d/a/b.png>secret.txt"),
+    "classes by another option": (
+        '[bench]\ndata = "my-tfrecord?classes=../../secret.txt"\n',
+        BENCH,
+        "",
+    ),
+    "a version of a model by a link": (FLOAT.replace("float.tflite", "vs"), CHECK, "vs/1>folder"),
+    "a version of a baseline by a link": ('[bench]\nbaseline = "vs"\n', BENCH, "vs/1>folder"),
+    "a folder of trained models by a link": (
+        '[train]\nout = "vs"\n',
+        TRAIN,
+        "vs/digits_cnn>folder",
+    ),
     "samples as a file: URL": ('[bench]\ndata = "npz:file:///etc/passwd"\n', BENCH, ""),
     "labels above": ('[bench]\ndata = "x.npy?labels=../../secret.npy"\n', BENCH, ""),
     "classes above": ('[bench]\ndata = "images:d?classes=../../secret.txt"\n', BENCH, ""),
