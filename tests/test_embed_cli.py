@@ -12,6 +12,7 @@ from edgeconv.embed.depfile import dependencies, make_rule
 from edgeconv.embed.request import make_request
 from edgeconv.errors import UsageError
 from edgeconv.nouns import CalibrationRecord, Embedded
+from edgeconv.store.converted import note_converted
 
 
 def embedded(*arguments: object):
@@ -73,6 +74,7 @@ def test_the_depfile_names_all_that_the_result_comes_from(tmp_path, monkeypatch)
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "source.keras").write_bytes(b"")
     file = int8_tiny(tmp_path / "m", calibration=(record, gone, made_up))
+    note_converted(tmp_path / "m" / "source.keras", "s")
     depfile = tmp_path / "out.d"
     done = embedded(
         *(file, "--target", "c", "-o", "out", "--labels", "labels.txt"),
@@ -96,8 +98,12 @@ def test_the_depfile_names_all_that_the_result_comes_from(tmp_path, monkeypatch)
 def test_a_directory_is_named_with_all_in_it(tmp_path):
     (tmp_path / "saved" / "variables").mkdir(parents=True)
     (tmp_path / "saved" / "variables" / "v").write_bytes(b"")
-    file = float_tiny(tmp_path / "m", source_path=str(tmp_path / "saved"))
-    found = dependencies(make_request(file, "c", tmp_path / "out"))
+    file = float_tiny(tmp_path / "m", source_path=str(tmp_path / "saved"), source_sha256="0" * 64)
+    request = make_request(file, "c", tmp_path / "out")
+    # Nobody converted it here, so that its manifest may name anything.
+    assert not any("saved" in str(path.relative_to(tmp_path)) for path in dependencies(request))
+    note_converted(tmp_path / "saved", "0" * 64)
+    found = dependencies(request)
     names = [path.relative_to(tmp_path).as_posix() for path in found]
     assert names[-3:] == ["saved", "saved/variables", "saved/variables/v"]
 

@@ -39,7 +39,9 @@ def outside(path: str, roots: tuple[str, ...]) -> str:
     if path.startswith("~"):
         return path
     for root in roots:
-        if is_within(real, root) and _GIT not in Path(real).relative_to(root).parts:
+        # Some file systems tell no case apart.
+        parts = Path(real[len(root) :].casefold()).parts
+        if is_within(real, root) and _GIT not in parts:
             return ""
     return real
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from edgeconv.data.location import parse_location
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.report.last_check import verdict_file
+from edgeconv.store.converted import was_converted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,13 +23,15 @@ def dependencies(request: Request) -> tuple[Path, ...]:
     """All files that an embedding comes from, absolute, sorted; only those that exist.
 
     The .tflite, its manifest and the verdict of its last check, the labels, the data; and what the
-    .tflite was converted from: the trained model and the samples that calibrated it.
+    .tflite was converted from, where it was converted here: the trained model and the samples that
+    calibrated it. Any other manifest could name the whole disk.
     """
     artifact = request.published.artifact
-    sources = [request.data, *(record.source for record in artifact.calibration)]
+    is_ours = was_converted(artifact.source_path, artifact.source_sha256)
+    sources = [request.data, *(one.source for one in artifact.calibration if is_ours)]
     model = request.published.model
     roots = [model, request.published.manifest, verdict_file(model)]
-    roots += [Path(artifact.source_path)] if artifact.source_path else []
+    roots += [Path(artifact.source_path)] if is_ours else []
     roots += [request.labels_file] if request.labels_file else []
     roots += [place for source in sources if source and (place := _place(source))]
     return tuple(sorted({file.absolute() for root in roots for file in _files(root)}))

@@ -86,6 +86,7 @@ HOSTILE: dict[str, tuple[str, list[str], str]] = {
         "",
     ),
     "a hook of git": (MODEL + '[check]\noutput = "text=.git/hooks/pre-commit"\n', CHECK, ""),
+    "a hook of git in capitals": (MODEL + '[check]\noutput = "text=.GIT/hooks/a"\n', CHECK, ""),
     "a lock above": (MODEL + '[check]\nlock = "../../.profile"\n', CHECK, ""),
     "the lock as a link": (MODEL, CHECK, "edgeconv.lock>.profile"),
     "the lock as a link, updated": (MODEL, ["check", "--update"], "edgeconv.lock>.profile"),
@@ -187,3 +188,10 @@ def test_a_project_names_nothing_outside_of_itself(
     assert "edgeconv.toml" in said
     assert " project " in said or "which a file alone cannot have run or reached" in said
     assert "--allow" in said
+
+
+def test_the_table_of_pyproject_is_no_other(place: Place, watch: Watch) -> None:
+    Path("pyproject.toml").write_text('[tool.edgeconv.bench]\nruntime = "web:./evil.sh"\n')
+    watch.seen.clear()
+    assert (run(BENCH), watch.seen) == (2, [])
+    assert not place.ran.exists()
