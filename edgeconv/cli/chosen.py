@@ -13,7 +13,7 @@ from edgeconv.cli import command_named
 from edgeconv.cli.config_values import key_of
 from edgeconv.cli.configured import context_of, origin_of
 from edgeconv.config.file import MODEL_KEYS
-from edgeconv.config.reach import refuse_path
+from edgeconv.config.reach import NotAllowed, Reach, refusal
 from edgeconv.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from edgeconv.config import Config
     from edgeconv.config.file import ModelTable
+    from edgeconv.config.lines import Key
 
 # What is said once, for every command that is run.
 _EXECUTION = {
@@ -67,16 +68,21 @@ class Chosen:
             self._refuse_paths(model)
         return chosen
 
-    def within_project(self, path: Path, what: str) -> Path:
-        """The path itself. Raises `NotAllowed` where it leads out of the project."""
-        refuse_path(path, self.config.path, self.granted, what)
+    def within_project(self, path: Path, what: str, *key: str) -> Path:
+        """The path itself. Raises `NotAllowed`, with the line of `key`, where it leads out."""
+        self._refuse_elsewhere(Reach("path", str(path)), what, key)
         return path
+
+    def _refuse_elsewhere(self, reach: Reach, what: str, key: Key) -> None:
+        if found := refusal(reach, self.config.path, self.granted):
+            error = self.config.written.error(key, f"{what} {found.message}", found.hint)
+            raise NotAllowed(error.message, hint=error.hint, place=error.place)
 
     def _refuse_paths(self, model: ModelTable) -> None:
         for key in MODEL_KEYS:
             if path := getattr(model, key):
                 what = f"{key} of model {model.name!r}"
-                refuse_path(path, self.config.path, self.granted, what, is_tree=True)
+                self._refuse_elsewhere(Reach("tree", path), what, ("model", model.name, key))
 
     def context(self, model: ModelTable, command: str, words: Sequence[str]) -> click.Context:
         """The context of a command for a model, with these words typed."""
@@ -109,7 +115,8 @@ class Chosen:
     def _published(self, model: ModelTable) -> Path:
         directory = self.directory(model, "convert")
         beside = self.config.folder / f"{model.name}.tflites"
-        return directory or self.within_project(beside, f"the directory of model {model.name!r}")
+        what = f"the directory of model {model.name!r}"
+        return directory or self.within_project(beside, what, "model", model.name)
 
     def directory(self, model: ModelTable, command: str) -> Path | None:
         """`out` of a command's table; of a general one, a folder for each of several models."""

@@ -93,15 +93,6 @@ def refusal(reach: Reach, config: Path, granted: Granted) -> Refusal | None:
     return _RULES[reach.sort](reach.text, inside._replace(allowed=allowed))
 
 
-def refuse_path(
-    path: Path | str, config: Path, granted: Granted, what: str, *, is_tree: bool = False
-) -> None:
-    """Raise `NotAllowed` where a path of a configuration leads out of its project."""
-    found = refusal(Reach("tree" if is_tree else "path", str(path)), config, granted)
-    if found is not None:
-        raise NotAllowed(f"{config}: {what} {found.message}", hint=found.hint, place=f"{config}:1")
-
-
 def _path(text: str, asked: _Asked) -> Refusal | None:
     return _out_of_project(outside(text, asked.roots), text, asked)
 
@@ -113,12 +104,15 @@ def _tree(text: str, asked: _Asked) -> Refusal | None:
 def _out_of_project(real: str, text: str, asked: _Asked) -> Refusal | None:
     if not real:
         return None
+    if text.startswith("~"):
+        hint = "write the path from the folder of the file, or the whole path"
+        return Refusal(f"names {shown(text)}, and ~ is no directory of a project", hint)
     directory = real if Path(real).is_dir() else os.path.dirname(real)  # noqa: PTH120
     leads = "" if real == text else f", which is {shown(real)}"
     return Refusal(
         f"names {shown(text)}{leads}: not in the project {asked.root}",
-        f"the project is the configuration's folder, or the repository that tracks it; "
-        f"{_ways('directory', directory)}",
+        "the project is the configuration's folder, or the repository that tracks it; to allow "
+        f"this: {_ways('directory', directory)}",
     )
 
 
@@ -126,7 +120,8 @@ def _named(kind: Kind, what: str) -> Callable[[str, _Asked], Refusal | None]:
     def rule(text: str, asked: _Asked) -> Refusal | None:
         if text in getattr(asked.allowed, KEYS[kind]):
             return None
-        return Refusal(f"names {what}, {shown(text)}, {_NOT_BY_FILE}", _ways(kind, text))
+        hint = f"if you know what it reaches: {_ways(kind, text)}"
+        return Refusal(f"names {what}, {shown(text)}, {_NOT_BY_FILE}", hint)
 
     return rule
 
@@ -141,7 +136,7 @@ def _program(text: str, asked: _Asked) -> Refusal | None:
         if asked.any_code or real in asked.allowed.programs:
             return None
         what = f"names code, the program {shown(text)}, {_NOT_BY_FILE}"
-        return Refusal(what, f"{_ALL_CODE}; {_ways('program', real)}")
+        return Refusal(what, f"{_ALL_CODE}; or this program: {_ways('program', real)}")
     return _file(text, asked)
 
 
@@ -155,7 +150,7 @@ def _file(text: str, asked: _Asked) -> Refusal | None:
 def _by_hash(text: str, asked: _Asked, sha256: str) -> Refusal | None:
     if asked.any_code or (sha256 and sha256 in asked.allowed.code):
         return None
-    ways = f"; or only as it is now: {_ways('code', sha256)}" if sha256 else ""
+    ways = f"; or as it is now: {_ways('code', sha256)}" if sha256 else ""
     return Refusal(f"names code, {shown(text)}, {_NOT_BY_FILE}", f"{_ALL_CODE}{ways}")
 
 
@@ -173,9 +168,9 @@ def _code_hash(text: str) -> str:
 def _ways(kind: Kind, value: str) -> str:
     """How a user allows one thing, once or always."""
     return (
-        f"if it is meant, --allow {shlex.quote(f'{kind}={value}')} on the command line, or "
-        f"{KEYS[kind]} = [{toml_value(value)}] below [allow] in {user_configuration()}, where "
-        f"{PROJECTS} can have the folders of your own projects"
+        f"--allow {shlex.quote(f'{kind}={value}')} on the command line, or "
+        f"{KEYS[kind]} = [{toml_value(value)}] below [allow] in {user_configuration()} (where "
+        f"{PROJECTS} can have the folders of your own projects)"
     )
 
 

@@ -111,9 +111,7 @@ ALLOWED = {
 def test_the_refusal_says_what_to_type_and_that_is_enough(kind: str, place: Place) -> None:
     place.config(f"[bench]\n{ALLOWED[kind]}\n")
     hint = refused().hint
-    typed = hint.partition("--allow ")[2].split(" on the command line")[0]
-    if kind == "program":
-        typed = hint.rpartition("--allow ")[2].split(" on the command line")[0]
+    typed = hint.rpartition("--allow ")[2].split(" on the command line")[0]
     assert typed.startswith(f"{kind}=")
     bench("--allow", typed)
     assert refused("--allow", typed + "x")
