@@ -90,8 +90,8 @@ def _say_refused(target: Path, model: Path, *sources: str | None) -> None:
     named = [each for source in sources if source for each in source_reach(source)]
     for reach in (Reach("path", str(model)), *named):
         if found := refusal(reach, target, NOTHING_GRANTED):
-            said = f"note: {target} {found.message}; that is refused unless you allow it"
-            click.echo(f"{said}\n  next: {found.hint}", err=True)
+            echo(f"note: {target} {found.message}; that is refused unless you allow it", err=True)
+            echo(f"  next: {found.hint}", err=True)
 
 
 def _refuse_existing(target: Path) -> None:
