@@ -41,11 +41,23 @@ _BETWEEN = "\x1f"
 _child_directory: Path | None = None
 
 
-class _Failure(msgspec.Struct, frozen=True):
+class Failure(msgspec.Struct, frozen=True):
+    """An error on its way from a child."""
+
     kind: str
     message: str
     hint: str
     cause: Cause
+
+    @classmethod
+    def of(cls, error: EdgeconvError) -> Failure:
+        """How a child tells an error."""
+        return cls(type(error).__name__, error.message, error.hint, error.cause)
+
+    def error(self) -> EdgeconvError:
+        """The same error in the parent."""
+        kind = WORKER_ERRORS.get(self.kind, ToolFailed)
+        return kind(self.message, hint=self.hint, cause=self.cause)
 
 
 class Task(Generic[Answer]):
@@ -81,10 +93,9 @@ class Task(Generic[Answer]):
     def answer(self) -> Answer:
         """What `result` gives or raises, of a child that has ended."""
         self.child.raise_unless_well()
-        failure = self._said("failure.json", _Failure)
+        failure = self._said("failure.json", Failure)
         if failure is not None:
-            kind = WORKER_ERRORS.get(failure.kind, ToolFailed)
-            raise kind(failure.message, hint=failure.hint, cause=failure.cause)
+            raise failure.error()
         answer = self._said("answer.json", self._answer_type)
         peak_memory_bytes = self._said("peak.txt", int)
         if answer is None or peak_memory_bytes is None:
@@ -185,8 +196,8 @@ def _main(name: str, directory: str) -> None:
     try:
         answer = function(job)
     except EdgeconvError as error:
-        failure = _Failure(type(error).__name__, error.message, error.hint, error.cause)
-        (_child_directory / "failure.json").write_bytes(msgspec.json.encode(failure))
+        failure = msgspec.json.encode(Failure.of(error))
+        (_child_directory / "failure.json").write_bytes(failure)
     else:
         (_child_directory / "peak.txt").write_text(str(_peak_bytes()), encoding="ascii")
         (_child_directory / "answer.json").write_bytes(msgspec.json.encode(answer))

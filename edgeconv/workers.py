@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import itertools
+import math
 import os
 import signal
 import subprocess
@@ -147,6 +148,19 @@ class Child:
     def renew(self) -> None:
         """Count its time from now on: it was given something new to do."""
         self._started_s = time.monotonic()
+
+    def rest(self) -> None:
+        """Count no time until it is renewed: nobody waits for it."""
+        self._started_s = math.inf
+
+    @contextlib.contextmanager
+    def waited_for(self) -> Iterator[None]:
+        """Count its time, from zero, in this block only."""
+        self.renew()
+        try:
+            yield
+        finally:
+            self.rest()
 
     def check(self) -> None:
         """Hold it to its allowance; once it has ended, raise unless that was well."""

@@ -50,7 +50,7 @@ LAYERS = (
     ("scanning",),
     ("source", "tf", "quantize", "report", "runtimes", "config"),
     ("tflite", "data", "models"),
-    ("tasks",),
+    ("tasks", "talk"),
     ("workers", "store", "messages", "statistics"),
     ("nouns",),
     ("sandbox",),

@@ -6,20 +6,18 @@ The protocol is in the docstring of runner.py.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
-import select
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from edgeconv.errors import ToolFailed, WorkerCrashed
+from edgeconv.errors import ToolFailed
 from edgeconv.runtimes.interface import Accelerator, Timed
 from edgeconv.runtimes.memory import SharedMemory
 from edgeconv.sandbox import Access
-from edgeconv.workers import Allowance, start
+from edgeconv.talk import Talk
+from edgeconv.workers import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,13 +31,6 @@ if TYPE_CHECKING:
 Package = Literal["ai_edge_litert", "tflite_runtime", "tensorflow"]
 
 _GREETING = b"edgeconv runner 1\n"
-# How often a silent process is looked after.
-_LOOK_MS = 50
-_PIECE_BYTES = 1 << 16
-# Linux lets a pipe hold so much without asking; the default holds a sixteenth.
-_PIPE_BYTES = 1 << 20
-# A process that has closed its output is as good as gone.
-_LOOKS_UNTIL_GONE = 100
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,11 +144,10 @@ class RunnerSession:
         self._talk.close()
 
 
-class Conversation:
+class Conversation(Talk):
     """A serving runner.py at work, asked one thing after the other.
 
-    A context manager: leaving it ends the process. Each question may take as long as the
-    allowance says.
+    Each question may take as long as the allowance says.
     """
 
     def __init__(
@@ -170,37 +160,20 @@ class Conversation:
         allowance: Allowance,
         shares: bool = False,
     ) -> None:
-        self._label = label
         self._memory = SharedMemory() if shares and SharedMemory.is_known() else None
-        self._child = start(
+        super().__init__(
             command,
+            greeting=_GREETING,
             label=label,
             cwd=Path(tempfile.mkdtemp(prefix="talk-", dir=scratch)),
             access=access,
             allowance=allowance,
-            talks=True,
             shares=(self._memory.file,) if self._memory else (),
         )
-        self._to, self._from = self._child.pipes
-        self._read = bytearray()
-        self._is_greeted = False
-        for pipe in (self._to, self._from):
-            os.set_blocking(pipe.fileno(), False)
-            _widen(pipe.fileno())
-        self._readable, self._writable = select.poll(), select.poll()
-        self._readable.register(self._from, select.POLLIN)
-        self._writable.register(self._to, select.POLLOUT)
-
-    def __enter__(self) -> Conversation:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the process."""
-        self._child.kill()
-        self._from.close()
+        super().close()
         if self._memory is not None:
             self._memory.close()
             self._memory = None
@@ -212,15 +185,12 @@ class Conversation:
 
         Raises `ToolFailed` where the runner says that it failed, or does not live to say so.
         """
-        self._child.renew()
-        self._send(request, arrays or {})
-        while not self._is_greeted:
-            # A login shell may have something to say before the runner does.
-            self._is_greeted = self._line() == _GREETING
-        said = msgspec.json.decode(self._line())
-        given = {name: self._array(*what) for name, *what in said.get("arrays", ())}
+        with self.waited_for():
+            self._send(request, arrays or {})
+            said = msgspec.json.decode(self.line())
+            given = {name: self._array(*what) for name, *what in said.get("arrays", ())}
         if error := said.get("error"):
-            raise ToolFailed(f"{self._label} {said.get('version', '')} failed: {error}")
+            raise ToolFailed(f"{self.label} {said.get('version', '')} failed: {error}")
         return said, given
 
     def _send(self, request: dict[str, Any], arrays: Arrays) -> None:
@@ -233,68 +203,13 @@ class Conversation:
         if self._memory is not None and ready:
             said["shared"] = self._memory.put(ready)
             ready = {}
-        self._write(memoryview(msgspec.json.encode(said) + b"\n"))
+        self.write(msgspec.json.encode(said) + b"\n")
         for array in ready.values():
-            self._write(array.reshape(-1).view(np.uint8).data)
-
-    def _write(self, data: memoryview) -> None:
-        while data:
-            if not self._writable.poll(_LOOK_MS):
-                self._child.check()
-                continue
-            try:
-                data = data[os.write(self._to.fileno(), data[: _PIECE_BYTES * 16]) :]
-            except BlockingIOError:
-                continue
-            except BrokenPipeError:
-                self._raise_gone()
+            self.write(array.reshape(-1).view(np.uint8).data)
 
     def _array(self, dtype: str, shape: list[int]) -> NDArray[np.generic]:
         import numpy as np
 
         array: NDArray[np.generic] = np.empty(shape, np.dtype(dtype))
-        into = array.reshape(-1).view(np.uint8).data
-        taken = min(len(into), len(self._read))
-        into[:taken] = self._read[:taken]
-        del self._read[:taken]
-        while taken < len(into):
-            self._await()
-            count = os.readv(self._from.fileno(), [into[taken:]])
-            if not count:
-                self._raise_gone()
-            taken += count
+        self.fill(array.reshape(-1).view(np.uint8).data)
         return array
-
-    def _line(self) -> bytes:
-        looked = 0
-        while (end := self._read.find(b"\n", looked)) < 0:
-            looked = len(self._read)
-            self._await()
-            piece = os.read(self._from.fileno(), _PIECE_BYTES)
-            if not piece:
-                self._raise_gone()
-            self._read += piece
-        line = bytes(self._read[: end + 1])
-        del self._read[: end + 1]
-        return line
-
-    def _await(self) -> None:
-        """Block until there is something to read."""
-        while not self._readable.poll(_LOOK_MS):
-            self._child.check()
-
-    def _raise_gone(self) -> None:
-        for _ in range(_LOOKS_UNTIL_GONE):
-            if self._child.has_ended():
-                break
-            select.select([], [], [], _LOOK_MS / 1e3)
-        self._child.kill()
-        self._child.raise_unless_well()
-        raise WorkerCrashed(f"{self._label} ended without an answer\n{self._child.tail()}")
-
-
-def _widen(pipe: int) -> None:
-    """Let a pipe hold more, so that both ends wait for each other less often."""
-    if hasattr(fcntl, "F_SETPIPE_SZ"):
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
