@@ -37,14 +37,14 @@ from edgeconv.measure.measuring import Bench, Measuring
 from edgeconv.measure.sampled import Sampled
 from edgeconv.measure.subjects import find_subjects
 from edgeconv.runtimes.choosing import open_runtime, parse_choice
-from edgeconv.runtimes.interface import Model, Timing
+from edgeconv.runtimes.interface import Model, Settings, Timing
 from edgeconv.runtimes.local import usable_cores
 from edgeconv.stages import Execution
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.data.load import Source
+    from edgeconv.data.source import DataSet
 
 PEERS = Path(__file__).parent / "peers"
 _FORMATS = "float32,float16,dynamic,int8"
@@ -213,7 +213,7 @@ def read(images: Images) -> list[Any]:
 class Again(Sampled):
     """So many samples of the same few: 6,000 of these would need 4 GB as float32."""
 
-    def __init__(self, source: Source, count: int) -> None:
+    def __init__(self, source: DataSet, count: int) -> None:
         super().__init__(source, None, 1)
         self.indices = np.arange(count) % source.count
 
@@ -221,10 +221,12 @@ class Again(Sampled):
 def evaluation_ms(files: list[Path], images: Images, count: int, scratch: Path) -> float:
     inputs = find_subjects(files[:1], None)[0].signature.inputs
     steps = data.parse_preprocessing(images.preprocess)
-    sampled = Again(data.open_samples(str(images.file), inputs, preprocessing=steps), count)
     execution = Execution(threads=usable_cores())
-    run = Bench(sampled, Measuring(), execution, scratch, lambda _: None)
-    with open_runtime(parse_choice("litert"), run.settings()) as runtime:
+    with (
+        data.opened_samples(str(images.file), inputs, preprocessing=steps) as source,
+        open_runtime(parse_choice("litert"), Settings(scratch=scratch)) as runtime,
+    ):
+        run = Bench(Again(source, count), Measuring(), execution, scratch, lambda _: None)
         entrants = [Entrant(file.stem, Model(file=file), runtime) for file in files]
         started = time.perf_counter()
         evaluate(run, entrants)

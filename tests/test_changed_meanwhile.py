@@ -28,17 +28,17 @@ def int8(directory: str) -> bytes:
 
 
 def test_samples_that_change_while_they_are_read_spoil_no_cache(project: Path, monkeypatch) -> None:
-    opened = samples.data.open_samples
+    opened = samples.data.opened_samples
 
     def late(*arguments: Any, **named: Any) -> Any:
         calibrate(project / "cal.npz", 2)
         return opened(*arguments, **named)
 
-    monkeypatch.setattr(samples.data, "open_samples", late)
+    monkeypatch.setattr(samples.data, "opened_samples", late)
     with pytest.raises(InputRefused, match=r"cal\.npz changed while it was read"):
         int8("spoilt")
     assert not Path("spoilt").exists()
-    monkeypatch.setattr(samples.data, "open_samples", opened)
+    monkeypatch.setattr(samples.data, "opened_samples", opened)
     second = int8("second")
     calibrate(project / "cal.npz", 1)
     first = int8("first")

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeconv.data import identity, load_samples
+from edgeconv.data import identity
 from edgeconv.data.kinds import csv_file
+from edgeconv.data.load import load_samples
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.nouns import Preprocessing, TensorSpec
 

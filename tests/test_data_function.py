@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgeconv.data import identity, load_samples, open_samples
+from edgeconv.data import identity
 from edgeconv.data.kinds import function
-from edgeconv.errors import InputRefused, UsageError
+from edgeconv.data.load import load_samples, open_samples
+from edgeconv.errors import InputRefused, UsageError, WorkerTimedOut
 from edgeconv.nouns import TensorSpec
 from edgeconv.workers import Allowance
 
@@ -242,7 +243,6 @@ def test_printing_without_end_ends_with_the_time_and_fills_no_disk(
 ) -> None:
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(function, "ALLOWANCE", Allowance(timeout_s=4))
     module(
         """
         import os, sys
@@ -252,8 +252,8 @@ def test_printing_without_end_ends_with_the_time_and_fills_no_disk(
                 with open('blocks', 'w') as file: file.write(str(os.fstat(1).st_blocks))
         """
     )
-    with pytest.raises(InputRefused, match=r"did not end within 4 s\n.*all work and no play"):
-        read()
+    with pytest.raises(WorkerTimedOut, match=r"did not end within 4 s\n.*all work and no play"):
+        function.identity("mydata:load", {}, Allowance(timeout_s=4))
     assert int(Path("blocks").read_text(encoding="ascii") or 0) * 512 < 1 << 30
 
 

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from edgeconv.data import decoding, identity, open_samples, parse_preprocessing
+from edgeconv.data import decoding, identity, parse_preprocessing
 from edgeconv.data.kinds import images
+from edgeconv.data.load import open_samples
 from edgeconv.data.location import parse_location
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.nouns import TensorSpec

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from edgeconv.data import checks, load_samples, parse_preprocessing
+from edgeconv.data import checks, parse_preprocessing
+from edgeconv.data.load import load_samples
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.nouns import Preprocessing, TensorSpec
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
-from edgeconv.data import identity, load_samples
-from edgeconv.data.handover import Handover, take_over
+from edgeconv.data import identity
 from edgeconv.data.kinds import parquet
+from edgeconv.data.load import load_samples
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.nouns import TensorSpec
 
@@ -41,27 +39,13 @@ def table(tmp_path: Path) -> Any:
 
 
 def read(place: str, wanted: frozenset[str] | None = None, **options: str) -> Any:
-    """What `parquet.read` has its child do, in this process, which is faster."""
-    paths = tuple(map(str, parquet._files(place)))
-    with tempfile.TemporaryDirectory() as output:
-        job = parquet.Job(
-            place=place,
-            paths=paths,
-            options=options,
-            wanted=None if wanted is None else tuple(wanted),
-            output=output,
-        )
-        arrays = take_over(parquet.read_table(job), Path(output))
+    arrays = parquet.read(place, options, wanted)
     for error in arrays.not_numbers.values():
         raise error  # As `open_samples` does for inputs of numbers.
     if arrays.no_classes:
         # As `open_samples` does where labels must be classes.
         raise InputRefused(arrays.no_classes)
     return arrays
-
-
-def read_in_child(place: str, **options: str) -> Any:
-    return parquet.read(place, options, None)
 
 
 def test_columns_become_one_array_and_text_labels_numbers(table: Any) -> None:
@@ -189,7 +173,7 @@ def test_labels_that_are_lists_are_refused(table: Any) -> None:
 
 def test_a_wrong_column_gets_a_suggestion(table: Any) -> None:
     with pytest.raises(UsageError, match="did you mean 'length'"):
-        read_in_child(table(FLOWERS), features="lenght")
+        read(table(FLOWERS), features="lenght")
 
 
 def test_a_dot_in_a_name_is_part_of_it(table: Any) -> None:
@@ -200,11 +184,11 @@ def test_a_dot_in_a_name_is_part_of_it(table: Any) -> None:
 
 def test_missing_empty_and_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputRefused, match="does not exist"):
-        read_in_child(str(tmp_path / "gone.parquet"))
+        read(str(tmp_path / "gone.parquet"))
     path = tmp_path / "a.parquet"
     path.touch()
     with pytest.raises(InputRefused, match=r"empty \(0 bytes\)"):
-        read_in_child(str(path))
+        read(str(path))
     path.write_text("a,b\n1,2\n")
     with pytest.raises(InputRefused, match="no readable Parquet file"):
         read(str(path))
@@ -218,7 +202,7 @@ def test_a_truncated_file_is_refused(table: Any) -> None:
         with pytest.raises(InputRefused, match="no readable Parquet file"):
             read(str(path), labels="kind")
     with pytest.raises(InputRefused, match="no readable Parquet file"):
-        read_in_child(str(path), labels="kind")
+        read(str(path), labels="kind")
 
 
 def test_many_equal_rows_in_a_small_file_are_refused(
@@ -229,21 +213,6 @@ def test_many_equal_rows_in_a_small_file_are_refused(
     monkeypatch.setattr(parquet, "LARGEST_BYTES", 100_000)
     with pytest.raises(InputRefused, match="would unpack to 800,000 bytes"):
         read(place)
-
-
-def test_a_crash_of_the_reader_is_an_error_and_not_a_crash(
-    table: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """pyarrow was seen to abort on damaged files, so it runs in a child."""
-    place = table(FLOWERS)
-    monkeypatch.setattr(parquet, "read_table", crash)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    with pytest.raises(InputRefused, match=r"no readable Parquet file: reading .* was ended by"):
-        read_in_child(place, labels="kind")
-
-
-def crash(job: parquet.Job) -> Handover:
-    os.abort()
 
 
 CHANGES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=4)
@@ -262,7 +231,7 @@ def test_a_damaged_file_gives_a_table_or_a_clear_error(
         damaged[position % len(damaged)] = value
     path.write_bytes(damaged)
     try:
-        arrays = read_in_child(str(path), labels="kind", features="length:count")
+        arrays = read(str(path), labels="kind", features="length:count")
     except EdgeconvError:
         return
     assert arrays.by_name[""].dtype.kind in "iuf"

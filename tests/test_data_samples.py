@@ -16,12 +16,12 @@ from edgeconv.data import (
     Samples,
     batch_size,
     check_whole_batches,
-    load_samples,
     read_samples,
     sha256_samples,
     synthetic_samples,
     write_samples,
 )
+from edgeconv.data.load import load_samples
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.nouns import TensorSpec
 
@@ -100,7 +100,7 @@ def test_the_files_have_the_documented_names(tmp_path: Path) -> None:
 
 def test_read_samples_are_mapped_from_the_files(tmp_path: Path) -> None:
     write_samples(Samples({"x": np.ones((2, 1), np.float32)}, None, ""), tmp_path)
-    assert isinstance(read_samples(tmp_path).arrays["x"], np.memmap)
+    assert isinstance(read_samples(tmp_path).arrays["x"].base, np.memmap)
 
 
 def test_writing_again_without_labels_leaves_no_old_ones(tmp_path: Path) -> None:

@@ -8,13 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeconv.data import (
-    Samples,
-    SamplesHash,
-    open_samples,
-    parse_preprocessing,
-    sha256_samples,
-)
+from edgeconv.data import Samples, SamplesHash, parse_preprocessing, sha256_samples
+from edgeconv.data.load import open_samples
 from edgeconv.data.spool import RowsFile, put_part, take_parts, waiting_parts
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.nouns import TensorSpec

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from example_records import encoded, example, write_records
 
-from edgeconv.data import identity, load_samples, open_samples
+from edgeconv.data import identity
 from edgeconv.data.kinds import tfds
+from edgeconv.data.load import load_samples, open_samples
 from edgeconv.data.location import parse_location
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.nouns import TensorSpec

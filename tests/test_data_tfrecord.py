@@ -15,8 +15,9 @@ from example_records import encoded, example, framed, write_records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeconv.data import examples, identity, load_samples, open_samples, records, split_calibration
+from edgeconv.data import examples, identity, records, split_calibration
 from edgeconv.data.kinds import tfrecord
+from edgeconv.data.load import load_samples, open_samples
 from edgeconv.data.records import open_records
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.nouns import TensorSpec

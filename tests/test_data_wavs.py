@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.io import wavfile
 
-from edgeconv.data import identity, open_samples, parse_preprocessing
+from edgeconv.data import identity, parse_preprocessing
 from edgeconv.data.kinds import wavs
+from edgeconv.data.load import open_samples
 from edgeconv.data.location import parse_location
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.nouns import TensorSpec

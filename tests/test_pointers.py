@@ -13,7 +13,8 @@ from tiny_saved_model import write_plain
 from tiny_tflite import float_model, packed
 
 from edgeconv.cli import cli
-from edgeconv.data import identity, open_samples
+from edgeconv.data import identity
+from edgeconv.data.load import open_samples
 from edgeconv.embed.published import find_published
 from edgeconv.errors import EdgeconvError, InputRefused
 from edgeconv.gate.lock import read as read_lock

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from edgeconv.data import (
-    load_samples,
-    open_samples,
     parse_preprocessing,
     read_samples,
     sha256_samples,
     synthetic_samples,
     write_samples,
 )
+from edgeconv.data.load import load_samples, open_samples
 from edgeconv.data.samples import Samples
 from edgeconv.data.spool import RowsFile
 from edgeconv.data.strings import LONGEST_BYTES, ended, ended_list, plain

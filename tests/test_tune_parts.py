@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from edgeconv.cli.configured import context_of, read_config
 from edgeconv.cli.convert import convert_of
-from edgeconv.data import open_samples, parse_preprocessing
-from edgeconv.data.load import Source
+from edgeconv.data import parse_preprocessing
+from edgeconv.data.load import Source, open_samples
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.nouns import LayerRule, Loss, Opening, SourceModel, TensorSpec, TuningTrial
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.tuning.advice import advice, can_be_trained
 from edgeconv.tuning.asked import Limits, Wanted, refuse, uniform
-from edgeconv.tuning.parts import archive_of, part_of, parted, refuse_shared
+from edgeconv.tuning.parts import archive_of, parted, refuse_shared
 from edgeconv.tuning.recipe_file import recipe_text
 
 X = TensorSpec(name="x", shape=(-1, 3), dtype="float32")
@@ -104,7 +104,7 @@ def test_calibration_samples_that_are_fresh_ones_too_are_refused():
     refuse_shared(parts.search, parts.fresh)
     # One of forty is by chance.
     few = first_column(parts.search)[:39] + first_column(parts.fresh)[:1]
-    mostly = part_of(source(100), np.array([int(x / 3) for x in few]))
+    mostly = source(100).only(np.array([int(x / 3) for x in few]))
     refuse_shared(mostly, parts.fresh)
 
 

@@ -9,15 +9,11 @@ import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.config.sources import PATH_OPTIONS
-from edgeconv.data.location import Location, parse_location
+from edgeconv.data.location import NO_FILES, Location, parse_location, roots_of
 from edgeconv.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-# What they read is no file of the project: a function may look at anything.
-_NO_FILES = frozenset({"function", "sklearn"})
 
 
 class Inputs(NamedTuple):
@@ -40,8 +36,8 @@ def inputs(places: Iterable[Path], sources: Iterable[str]) -> Inputs:
     Raises nothing: a SOURCE that is not understood is refused when it is read.
     """
     located = [location for source in sources if (location := _location(source))]
-    roots = [*places, *(root for location in located for root in _roots(location))]
-    are_all = not any(location.kind in _NO_FILES for location in located)
+    roots = [*places, *(root for location in located for root in roots_of(location))]
+    are_all = not any(location.kind in NO_FILES for location in located)
     return Inputs(roots=tuple(dict.fromkeys(map(Path.absolute, roots))), are_all=are_all)
 
 
@@ -51,25 +47,6 @@ def _location(source: str) -> Location | None:
     except (InputRefused, UsageError):
         place = source.partition("?")[0]
         return Location("", place, {}) if place else None
-
-
-def _roots(location: Location) -> Iterator[Path]:
-    if location.kind in _NO_FILES:
-        return
-    yield _prepared(location) if location.kind == "tfds" else Path(location.place)
-    option = PATH_OPTIONS.get(location.kind, "")
-    if location.kind != "tfds" and option in location.options:
-        yield Path(location.options[option])
-
-
-def _prepared(location: Location) -> Path:
-    """The directory of a prepared data set; not the one of all sets, which `dir` is."""
-    from edgeconv.data.tfds_layout import find
-
-    try:
-        return find(location.place, location.options.get("dir")).directory
-    except (InputRefused, UsageError):
-        return Path(location.place)
 
 
 def _with_content(root: Path) -> Iterator[Path]:

@@ -170,7 +170,8 @@ def _samples(source: str | None, signatures: Sequence[Signature]) -> int:
     if not source or len(signatures) != 1:
         return 0
     try:
-        return data.open_samples(source, signatures[0].inputs, allow_code=False).count
+        with data.opened_samples(source, signatures[0].inputs) as opened:
+            return opened.count
     except EdgeconvError:
         # `check` says what is wrong, once the file says what is done to the samples.
         return 0

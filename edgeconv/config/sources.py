@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.config.reach import Reach
-from edgeconv.data.location import parse_location
+from edgeconv.data.location import PATH_OPTIONS, parse_location
 from edgeconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,15 +18,8 @@ if TYPE_CHECKING:
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # With file:/home/me/x, which tools take for a URL too.
 _URL = re.compile(rf"{_REMOTE.pattern}|file:", re.IGNORECASE)
-# The kinds whose place is not simply a path, and the options of kinds that are one.
+# The kinds whose place is not simply a path.
 NAMED_KINDS = frozenset({"function", "sklearn", "tfds"})
-PATH_OPTIONS = {
-    "images": "classes",
-    "npy": "labels",
-    "tfds": "dir",
-    "tfrecord": "spec",
-    "wavs": "classes",
-}
 
 
 def place_within(place: str, folder: Path) -> str:

@@ -12,9 +12,14 @@ is one module, named in `edgeconv.plugins.SAMPLE_SOURCES`, with three things in 
     read(place, options, wanted) -> Arrays
         The arrays called `wanted`, or all of them where that is None, and the labels,
         as they are stored. A kind never casts, scales or drops anything, and never
-        sees the model: `open_samples` preprocesses and checks what it gave.
+        sees the model: `load.open_samples` preprocesses and checks what it gave. It knows
+        how much it is going to need before it allocates that, and asks `edgeconv.data.room`.
 
-One that runs a user's code also says `RUNS_CODE = True`.
+One that runs a user's code also says `RUNS_CODE = True`, and has `returned(place, allowance)`,
+which runs the code in a child of its own, and whose result `read` takes as `given`.
+
+`opened_samples` is how the rest of edgeconv gets samples: it reads them in a child, in which
+`load.open_samples` runs. `identity` only hashes files, and so needs none.
 
 Nothing here imports numpy until samples are really read.
 """
@@ -26,9 +31,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgeconv.data.files import read_samples, write_samples
-    from edgeconv.data.load import load_samples, open_samples
     from edgeconv.data.location import identity, runs_code
     from edgeconv.data.preprocessing import parse_preprocessing
+    from edgeconv.data.reader import opened_samples
     from edgeconv.data.samples import (
         Samples,
         SamplesHash,
@@ -46,8 +51,7 @@ __all__ = [
     "check_whole_batches",
     "chosen_indices",
     "identity",
-    "load_samples",
-    "open_samples",
+    "opened_samples",
     "parse_preprocessing",
     "read_samples",
     "runs_code",
@@ -64,8 +68,7 @@ _MODULES = {
     "batch_size": "samples",
     "check_whole_batches": "samples",
     "identity": "location",
-    "load_samples": "load",
-    "open_samples": "load",
+    "opened_samples": "reader",
     "describe": "preprocessing",
     "parse_preprocessing": "preprocessing",
     "read_samples": "files",

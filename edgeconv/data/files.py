@@ -52,18 +52,22 @@ def read_samples(directory: Path) -> Samples:
     """
     index = read_noun(directory / "samples.json", SamplesFile, what="list of samples")
     arrays = {
-        name: _mapped(directory / f"{position}.npy", index.count)
+        name: mapped(directory / f"{position}.npy", index.count)
         for position, name in enumerate(index.names)
     }
     labels = directory / "labels.npy"
-    return Samples(arrays, _mapped(labels, index.count) if labels.exists() else None, index.source)
+    return Samples(arrays, mapped(labels, index.count) if labels.exists() else None, index.source)
 
 
-def _mapped(path: Path, count: int) -> Array:
+def mapped(path: Path, count: int | None = None) -> Array:
+    """The array of a .npy file, mapped and not read yet; of `count` rows where that is given.
+
+    Raises `InputRefused` where it is anything else.
+    """
     try:
         array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise InputRefused(f"{path} cannot be read: {error}") from error
-    if array.shape[:1] != (count,):
+    if count is not None and array.shape[:1] != (count,):
         raise InputRefused(f"{path} has shape {array.shape}, and {count} samples were written")
-    return array
+    return np.asarray(array)

@@ -3,123 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeconv.data.checks import alike, as_written, check_input, check_labels, input_dtype, stacked
+from edgeconv.data.checks import check_input, check_labels, input_dtype
 from edgeconv.data.location import kind_module, parse_location
-from edgeconv.data.samples import Array, Samples, SamplesHash, as_slice
+from edgeconv.data.source import Source
 from edgeconv.data.strings import STRING
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
-    from edgeconv.data.arrays import Arrays, Items
+    from edgeconv.data.arrays import Arrays
+    from edgeconv.data.kinds.function import Returned
+    from edgeconv.data.samples import Samples
+    from edgeconv.data.source import Column
     from edgeconv.nouns import Preprocessing, TensorSpec
-
-    Column = Array | Items
 
 # The option of tables that says which columns to take.
 _FEATURES = "features"
-
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """A data set for a model's inputs: counted and labelled, its samples not read yet.
-
-    `labels` is int64 (n,), or (n, ...) of any numbers where such were asked for, or None.
-    `preprocessing` is by input name, "" for those not named.
-    """
-
-    text: str
-    inputs: tuple[TensorSpec, ...]
-    columns: dict[str, Column]
-    labels: Array | None
-    is_text: bool
-    preprocessing: Mapping[str, Preprocessing]
-    class_names: tuple[str, ...] = ()
-
-    @property
-    def count(self) -> int:
-        """How many samples there are."""
-        return len(next(iter(self.columns.values())))
-
-    def take(self, indices: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Samples:
-        """The samples at `indices`, in that order: read, preprocessed, and checked.
-
-        Raises `InputRefused` for what cannot be read or the model cannot take.
-        """
-        return self._part(indices, {}, None)
-
-    def chunks(
-        self,
-        indices: np.ndarray[tuple[int], np.dtype[np.intp]],
-        size: int,
-        digest: SamplesHash | None = None,
-    ) -> Iterator[Samples]:
-        """The samples at `indices`, `size` at a time, read when they are asked for.
-
-        `digest` is given them as they are stored, before preprocessing, and their labels.
-        Raises as `take` does, also where later ones differ from the first in shape or dtype.
-        """
-        seen: dict[str, np.dtype[Any]] = {}
-        shapes: dict[str, tuple[int, ...]] = {}
-        for start in range(0, len(indices), size):
-            samples = self._part(indices[start : start + size], seen, digest)
-            for name, array in samples.arrays.items():
-                if shapes.setdefault(name, array.shape[1:]) != array.shape[1:]:
-                    raise InputRefused(
-                        f"{self.text}: input {name!r}: the first samples have the shape "
-                        f"{shapes[name]}, and some after number {start} {array.shape[1:]}",
-                        hint="make them equal with --preprocess",
-                    )
-            yield samples
-
-    def _part(
-        self,
-        indices: np.ndarray[tuple[int], np.dtype[np.intp]],
-        seen: dict[str, np.dtype[Any]],
-        digest: SamplesHash | None,
-    ) -> Samples:
-        arrays = {spec.name: self._taken(spec, indices, seen, digest) for spec in self.inputs}
-        labels = None if self.labels is None else self.labels[indices]
-        if digest and labels is not None:
-            digest.add_labels(labels)
-        return Samples(arrays, labels, self.text)
-
-    def _taken(
-        self,
-        spec: TensorSpec,
-        indices: np.ndarray[tuple[int], np.dtype[np.intp]],
-        seen: dict[str, np.dtype[Any]],
-        digest: SamplesHash | None,
-    ) -> Array:
-        where = f"{self.text}: input {spec.name!r}"
-        steps = self.preprocessing.get(spec.name, self.preprocessing.get(""))
-        column = self.columns[spec.name]
-        if isinstance(column, np.ndarray):
-            array = column[as_slice(indices)]
-            if self.is_text:
-                array = as_written(where, array, spec, has_steps=steps is not None)
-            if digest:
-                digest.add(spec.name, array)
-            array = _preprocessed(array, steps, where)
-        else:
-            stored = (column[int(index)] for index in indices)
-            parts = []
-            for item in alike(where, stored, seen.get(spec.name)):
-                seen[spec.name] = item.dtype
-                if digest:
-                    digest.add(spec.name, item[None])
-                parts.append(_preprocessed(item[None], steps, where)[0])
-            array = stacked(where, parts, spec)
-        check_input(self.text, array, spec)
-        return array
 
 
 def open_samples(
@@ -129,6 +36,7 @@ def open_samples(
     preprocessing: Mapping[str, Preprocessing] | None = None,
     allow_code: bool = False,
     only_classes: bool = True,
+    returned: Returned | None = None,
 ) -> Source:
     """What a SOURCE has for the model's inputs.
 
@@ -137,7 +45,8 @@ def open_samples(
     image, and then only arrays that are named so are read. `preprocessing` is by input
     name, "" for every input not named. A SOURCE that runs code is refused unless
     `allow_code`. `only_classes`: labels are one class number a sample, and refused where they
-    are not. Raises `UsageError` for a SOURCE that says something unknown,
+    are not. `returned` is what the function of such a SOURCE has returned, without which it is
+    run. Raises `UsageError` for a SOURCE that says something unknown,
     `InputRefused` for data the model cannot take.
     """
     for spec in inputs:
@@ -150,7 +59,9 @@ def open_samples(
     location = parse_location(source)
     module = kind_module(source, location.kind, allow_code=allow_code)
     own, renames = _sorted_options(location.options, module, inputs)
-    given, renames = _read(module, location.place, own, renames, names)
+    read = module.read if returned is None else partial(module.read, given=returned)
+    has_features = _FEATURES in module.OPTIONS and _FEATURES not in own
+    given, renames = _read(partial(read, location.place, own), renames, names, has_features)
     _check_rate(source, given.rate_hz, steps)
     columns = _by_input(source, given, renames, inputs)
     for spec in inputs:
@@ -173,16 +84,17 @@ def open_samples(
 
 
 def _read(
-    module: ModuleType, place: str, own: dict[str, str], renames: dict[str, str], names: list[str]
+    read: Callable[[frozenset[str] | None], Arrays],
+    renames: dict[str, str],
+    names: list[str],
+    has_features: bool,
 ) -> tuple[Arrays, dict[str, str]]:
     """What the data has, and which array each input gets where that is not by its own name."""
-    columns = {name: name for name in names}
-    if len(names) > 1 and not renames and _FEATURES in module.OPTIONS and _FEATURES not in own:
+    if len(names) > 1 and not renames and has_features:
         # A table with a column for every input needs no more to be said.
         with contextlib.suppress(UsageError):
-            return module.read(place, own, frozenset(names)), columns
-    wanted = frozenset(renames.values()) if renames else None
-    return module.read(place, own, wanted), renames
+            return read(frozenset(names)), {name: name for name in names}
+    return read(frozenset(renames.values()) if renames else None), renames
 
 
 def load_samples(
@@ -195,14 +107,6 @@ def load_samples(
     """All the samples of a SOURCE; see `open_samples`."""
     opened = open_samples(source, inputs, preprocessing=preprocessing, allow_code=allow_code)
     return opened.take(np.arange(opened.count))
-
-
-def _preprocessed(batch: Array, steps: Preprocessing | None, where: str) -> Array:
-    if steps is None:
-        return batch
-    from edgeconv.data.preprocess import preprocess
-
-    return preprocess(batch, steps, where)
 
 
 def _check_rate(source: str, rate_hz: int | None, steps: Mapping[str, Preprocessing]) -> None:

@@ -8,6 +8,9 @@ always begins the options.
 
 from __future__ import annotations
 
+import contextlib
+import glob
+import os
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -18,14 +21,26 @@ from edgeconv.data.kinds.folders import kind_of
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.plugins import SAMPLE_SOURCES, sample_source
 from edgeconv.store.hashes import hash_of
+from edgeconv.workers import Allowance
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import ModuleType
 
 _KIND = re.compile(r"([A-Za-z][A-Za-z0-9_-]*):(.*)", re.DOTALL)
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _FUNCTION = re.compile(f"({_DOTTED}):{_DOTTED}")
 _ENDINGS = {"npy": "npy", "npz": "npz", "csv": "csv", "tsv": "csv", "parquet": "parquet"}
+# The options of kinds that are paths.
+PATH_OPTIONS = {
+    "images": "classes",
+    "npy": "labels",
+    "tfds": "dir",
+    "tfrecord": "spec",
+    "wavs": "classes",
+}
+# What they read is no file of the user's, or nobody knows which.
+NO_FILES = frozenset({"function", "sklearn"})
 # Also of shards, compressed files and globs: x.tfrecord-00000-of-00002, x.tfrecord.gz.
 _TFRECORD = re.compile(r"\.tfrecords?(?:$|[-.*?\[])", re.IGNORECASE)
 
@@ -72,17 +87,59 @@ def runs_code(source: str) -> bool:
     return getattr(sample_source(parse_location(before).kind), "RUNS_CODE", False)
 
 
-def identity(source: str, *, allow_code: bool = False) -> str:
+def identity(source: str, *, allow_code: bool = False, allowance: Allowance = Allowance()) -> str:
     """The hash of what `load_samples(source, …)` would read, without numpy.
 
     Equal content and options give an equal hash, wherever the file is. A kind that runs code
-    runs it for this too. Raises `UsageError` or `InputRefused`.
+    runs it for this too, within `allowance`. Raises `UsageError` or `InputRefused`.
     """
     location = parse_location(source)
     module = kind_module(source, location.kind, allow_code=allow_code)
     own = {name: value for name, value in location.options.items() if name in module.OPTIONS}
-    content: str = module.identity(location.place, own)
+    runs = {"allowance": allowance} if getattr(module, "RUNS_CODE", False) else {}
+    content: str = module.identity(location.place, own, **runs)
     return hash_of(location.kind, content, location.options)
+
+
+def roots_of(location: Location) -> tuple[Path, ...]:
+    """The files, globs and directories that a SOURCE reads, whether they are there or not."""
+    if location.kind in NO_FILES:
+        return ()
+    option = location.options.get(PATH_OPTIONS.get(location.kind, ""), "")
+    if location.kind == "tfds":
+        from edgeconv.data.tfds_layout import find
+
+        try:
+            # Not the directory of all sets, which `dir` is.
+            return (find(location.place, option).directory,)
+        except (InputRefused, UsageError):
+            return (Path(location.place),)
+    return (Path(location.place), *([Path(option)] if option else []))
+
+
+def readable_of(location: Location) -> tuple[Path, ...]:
+    """All that must be readable for a SOURCE, links within directories followed."""
+    roots = [_fixed(root) for root in roots_of(location)]
+    return tuple(dict.fromkeys([*roots, *(link for root in roots for link in _links(root))]))
+
+
+def _fixed(root: Path) -> Path:
+    """A glob's directory, where it is one; other paths as they are."""
+    if root.exists() or not glob.has_magic(str(root)):
+        return root
+    return next(parent for parent in root.parents if not glob.has_magic(str(parent)))
+
+
+def _links(root: Path) -> Iterator[Path]:
+    """Where the links in a directory, two levels deep as classes are, lead to."""
+    with contextlib.suppress(OSError), os.scandir(root) as entries:
+        for entry in entries:
+            path = Path(entry.path)
+            if entry.is_symlink():
+                yield path.resolve()
+            if entry.is_dir():
+                with contextlib.suppress(OSError), os.scandir(path) as inside:
+                    yield from (Path(each.path).resolve() for each in inside if each.is_symlink())
 
 
 def _kind_and_place(text: str) -> tuple[str, str]:

@@ -96,6 +96,7 @@ class SamplesHash:
     """
 
     def __init__(self) -> None:
+        self._told = ""
         # The labels are under a key that no input can have.
         self._columns: dict[tuple[str, bool], _ColumnHash] = {}
 
@@ -114,8 +115,14 @@ class SamplesHash:
         """Take the labels (n, ...) of the next samples into account."""
         self._columns.setdefault(("", True), _ColumnHash()).add(labels)
 
+    def told(self, hexdigest: str) -> None:
+        """Take the hash of all of them from a process that has read them."""
+        self._told = hexdigest
+
     def hexdigest(self) -> str:
         """The hash of all of them."""
+        if self._told:
+            return self._told
         named = [(key, *column.said()) for key, column in sorted(self._columns.items())]
         return hashlib.sha256(msgspec.json.encode(named)).hexdigest()
 

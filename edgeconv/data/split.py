@@ -10,15 +10,15 @@ from edgeconv.data.samples import check_whole_batches
 from edgeconv.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
-    from edgeconv.data.load import Source
     from edgeconv.data.samples import Samples
+    from edgeconv.data.source import DataSet
 
 _SEED = 20240607
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 
 
 def split_calibration(
-    samples: Samples | Source, count: int | None, *, held_back: int = 8, batch: int = 1
+    samples: Samples | DataSet, count: int | None, *, held_back: int = 8, batch: int = 1
 ) -> tuple[Samples, Samples]:
     """`count` samples to calibrate with, and up to `held_back` others to verify with.
 
@@ -46,7 +46,7 @@ def split_calibration(
     return samples.take(chosen), samples.take(kept)
 
 
-def seeded_choice(samples: Samples | Source, count: int) -> Samples:
+def seeded_choice(samples: Samples | DataSet, count: int) -> Samples:
     """`count` samples by a fixed seed, in equal shares of every label where there are labels.
 
     They are in the order of the source. Raises as `split_calibration` does.
@@ -54,7 +54,7 @@ def seeded_choice(samples: Samples | Source, count: int) -> Samples:
     return samples.take(chosen_indices(samples, count))
 
 
-def chosen_indices(samples: Samples | Source, count: int) -> Indices:
+def chosen_indices(samples: Samples | DataSet, count: int) -> Indices:
     """Which ones `seeded_choice` takes, ascending. Raises as it does."""
     _check_count(count, samples.count, 1)
     rng = np.random.default_rng(_SEED)

@@ -160,7 +160,7 @@ def _named(place: str, root: str | None) -> Path:
             f"{place} is neither the directory of a prepared data set nor a name",
             hint="tfds:NAME, tfds:NAME/CONFIG, tfds:NAME:1.0.0, or the directory of a version",
         )
-    base = _data_directory(root)
+    base = data_directory(root)
     directory = base / match["name"]
     if not directory.is_dir():
         known = ", ".join(sorted(p.name for p in base.glob("*") if p.is_dir())[:20])
@@ -174,7 +174,8 @@ def _named(place: str, root: str | None) -> Path:
     return _version(place, directory, match["version"])
 
 
-def _data_directory(root: str | None) -> Path:
+def data_directory(root: str | None) -> Path:
+    """Where prepared data sets are: at `root`, else where TensorFlow Datasets has them."""
     given = root or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     return Path(given).expanduser()
 

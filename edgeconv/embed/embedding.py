@@ -117,7 +117,12 @@ def make_embedding(
     model = Model(file=published.model, signature=signature.key or None)
     graph = signature_of(model)
     samples, classes = golden_samples(
-        published, signature, request.data, request.vectors, allow_code=allow_code
+        published,
+        signature,
+        request.data,
+        request.vectors,
+        allow_code=allow_code,
+        allowance=allowance,
     )
     is_stateful = _is_stateful(published.model.read_bytes())
     run = run_samples(published, signature, samples, allowance, afresh=is_stateful)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeconv.data import batch_size, open_samples, synthetic_samples
+from edgeconv.data import batch_size, opened_samples, synthetic_samples
 from edgeconv.data.location import parse_location
 from edgeconv.data.split import seeded_choice
 from edgeconv.embed.accessors import LIMITS
@@ -119,7 +119,13 @@ def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
 
 
 def golden_samples(
-    published: Published, signature: Signature, data: str, count: int, *, allow_code: bool
+    published: Published,
+    signature: Signature,
+    data: str,
+    count: int,
+    *,
+    allow_code: bool,
+    allowance: Allowance,
 ) -> tuple[Samples, tuple[str, ...]]:
     """`count` invokes of samples, and the names of their classes where the data has any.
 
@@ -130,12 +136,17 @@ def golden_samples(
     count *= batch_size(inputs)
     if not data:
         return synthetic_samples(inputs, count, _SEED), ()
-    preprocessing = published.artifact.preprocessing
-    opened = open_samples(data, inputs, preprocessing=preprocessing, allow_code=allow_code)
-    count = min(count, opened.count // batch_size(inputs) * batch_size(inputs))
-    if not count:
-        raise InputRefused(f"{data} has fewer samples than the model takes at once")
-    return seeded_choice(opened, count), opened.class_names
+    with opened_samples(
+        data,
+        inputs,
+        preprocessing=published.artifact.preprocessing,
+        allow_code=allow_code,
+        allowance=allowance,
+    ) as opened:
+        count = min(count, opened.count // batch_size(inputs) * batch_size(inputs))
+        if not count:
+            raise InputRefused(f"{data} has fewer samples than the model takes at once")
+        return seeded_choice(opened, count), opened.class_names
 
 
 def golden(run: Run, signature: Signature, published: Published, data: str) -> Golden:

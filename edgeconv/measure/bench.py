@@ -81,20 +81,22 @@ def bench(
     training = training or record_beside(trained)
     names = Names(subjects, trained)
     steps, said = preprocessing_of(subjects, preprocess)
-    taken = _sampled(data_source, names.inputs, steps, samples, measuring, execution)
     with contextlib.ExitStack() as stack:
-        scratch = stack.enter_context(scratch_directory())
-        run = Bench(taken, measuring, execution, scratch, on_progress)
+        taken = _sampled(stack, data_source, names.inputs, steps, samples, measuring, execution)
+        run = Bench(
+            taken, measuring, execution, stack.enter_context(scratch_directory()), on_progress
+        )
         scorer = _scorer(run, data_source, subjects[0].signature)
         places = stack.enter_context(opened_places(run, trained))
         rows, watch = _measure(run, scorer, places, trained, subjects, names)
         measured = rows.artifacts()
+        identity = _identity(taken, steps if data_source else {})
     first, conditions = rows.baseline, watch.conditions if places.is_here else None
     artifacts = tuple(one.artifact for one in subjects if one.artifact)
     return Report(
         title=measuring.title or subjects[0].file.parent.name,
         environment=places.environment,
-        data=_identity(taken, steps if data_source else {}),
+        data=identity,
         baseline=first,
         measurements=tuple(beside(row, first, measured) for row in measured),
         comparisons=compared(measured[: len(subjects)], [one.artifact for one in subjects]),
@@ -122,6 +124,7 @@ def _of_times(measuring: Measuring, conditions: Conditions | None) -> tuple[str,
 
 
 def _sampled(
+    stack: contextlib.ExitStack,
     source: str | None,
     inputs: tuple[TensorSpec, ...],
     steps: Mapping[str, Preprocessing],
@@ -129,19 +132,20 @@ def _sampled(
     measuring: Measuring,
     execution: Execution,
 ) -> Sampled:
-    """The samples to measure on: of a SOURCE, or made up."""
+    """The samples to measure on, of a SOURCE that is open as long as the stack, or made up."""
     batch = data.batch_size(inputs)
     if source is None:
         made_up = data.synthetic_samples(inputs, _SYNTHETIC_SAMPLES, _SYNTHETIC_SEED)
         return Sampled(made_up, None, batch)
-    opened = data.open_samples(
+    opened = data.opened_samples(
         source,
         inputs,
         preprocessing=steps,
         allow_code=execution.allow_code,
         only_classes=not measuring.metrics,
+        allowance=execution.allowance,
     )
-    return Sampled(opened, count, batch)
+    return Sampled(stack.enter_context(opened), count, batch)
 
 
 def _identity(samples: Sampled, steps: Mapping[str, Preprocessing]) -> DataIdentity:

@@ -12,8 +12,8 @@ from edgeconv import data
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.data.load import Source
     from edgeconv.data.samples import Array
+    from edgeconv.data.source import DataSet
 
 # Small parts often wake a process, which then finds less of the model in its caches. Memory for
 # larger arrays than these comes anew from the system each time.
@@ -32,7 +32,7 @@ class Sampled:
     gives it as well.
     """
 
-    def __init__(self, source: Source | data.Samples, count: int | None, batch: int) -> None:
+    def __init__(self, source: DataSet | data.Samples, count: int | None, batch: int) -> None:
         """`count` of None takes all. Raises as `data.seeded_choice` does."""
         self._source = source
         self.batch = batch
@@ -66,7 +66,7 @@ class Sampled:
     def first(self) -> data.Samples:
         """The first ones: 64, or fewer where there are not as many, in whole batches."""
         count = max(_FIRST // self.batch, 1) * self.batch
-        return next(self._chunks(min(count, self.count)))
+        return self._source.take(self.indices[:count])
 
     def part_size(self, unit: int = 1, workers: int = 1) -> int:
         """How many samples make a part: some megabytes, and enough parts for all workers.

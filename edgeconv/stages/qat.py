@@ -104,24 +104,27 @@ def _stored(run: Run, signature: Signature, settings: Qat) -> _Samples:
     Both have every label in the same share.
     """
     asked = run.plan.asked
-    source = data.open_samples(
+    with data.opened_samples(
         asked.training,
         signature.inputs,
         preprocessing=asked.preprocessing,
         allow_code=run.execution.allow_code,
-    )
-    if source.labels is None and settings.target == "labels":
-        raise InputRefused(
-            f"{asked.training} has no labels",
-            hint="bring samples with labels, or train to the float model's own answers with "
-            "--qat-target model",
-        )
-    apart = round(source.count * settings.validation_fraction)
-    if apart:
-        train, validation = data.split_calibration(source, source.count - apart, held_back=apart)
-        kept = _write(run, validation, "validation")
-    else:
-        train, kept = source.take(np.arange(source.count)), None
+        allowance=run.execution.allowance,
+    ) as source:
+        if source.labels is None and settings.target == "labels":
+            raise InputRefused(
+                f"{asked.training} has no labels",
+                hint="bring samples with labels, or train to the float model's own answers with "
+                "--qat-target model",
+            )
+        apart = round(source.count * settings.validation_fraction)
+        if apart:
+            train, validation = data.split_calibration(
+                source, source.count - apart, held_back=apart
+            )
+            kept = _write(run, validation, "validation")
+        else:
+            train, kept = source.take(np.arange(source.count)), None
     stored = _Samples(train=_write(run, train, "training"), validation=kept)
     refuse_changed_samples(
         asked.training, run.plan.training_identity, allow_code=run.execution.allow_code

@@ -59,13 +59,14 @@ def split_samples(run: Run, signature: Signature, words: Sequence[Sequence[bytes
         made_up = data.synthetic_samples(inputs, count, _SYNTHETIC_SEED, words)
         held_back = _store(run, made_up, signature, "held-back")
         return Split(calibration=None, held_back=held_back, record=None, batch=batch)
-    opened = data.open_samples(
+    with data.opened_samples(
         source,
         inputs,
         preprocessing=asked.preprocessing,
         allow_code=run.execution.allow_code,
-    )
-    calibration, held_back_samples = data.split_calibration(opened, asked.samples, batch=batch)
+        allowance=run.execution.allowance,
+    ) as opened:
+        calibration, held_back_samples = data.split_calibration(opened, asked.samples, batch=batch)
     record = CalibrationRecord(
         signature=signature.key,
         source=source,
@@ -101,7 +102,13 @@ def check_samples(run: Run, signature: Signature) -> None:
     named = signature.key if signature.key in asked.calibration else ""
     source = asked.calibration.get(named)
     if source and not data.runs_code(source):
-        data.open_samples(source, signature.inputs, preprocessing=asked.preprocessing)
+        with data.opened_samples(
+            source,
+            signature.inputs,
+            preprocessing=asked.preprocessing,
+            allowance=run.execution.allowance,
+        ):
+            pass
 
 
 def _refuse_without_samples(plan: Plan, signature: Signature) -> None:

@@ -126,21 +126,23 @@ def _tuned(run: Question) -> Tuning:
     signature = floating.signature
     inputs = float_inputs(signature)
     kept = run.directory / f"{run.model.name}.calibration.npz"
-    samples = samples_of(run.data_source, inputs, run.wanted, kept, place, run.execution)
     measuring = Measuring(
         runtimes=(run.wanted.runtime,),
         metrics=(run.wanted.metric,) if run.wanted.metric else (),
         output=run.wanted.output or None,
     )
     file = place / floating.file
-    with opened_judges(
-        {"search": samples.parts.search, "fresh": samples.parts.fresh},
-        file,
-        signature.key,
-        samples.batch,
-        measuring,
-        run.execution,
-    ) as judges:
+    with (
+        samples_of(run.data_source, inputs, run.wanted, kept, place, run.execution) as samples,
+        opened_judges(
+            {"search": samples.parts.search, "fresh": samples.parts.fresh},
+            file,
+            signature.key,
+            samples.batch,
+            measuring,
+            run.execution,
+        ) as judges,
+    ):
         made = Made(
             floating=file,
             signature=signature.key,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from edgeconv.data.load import Source
+    from edgeconv.data.source import DataSet
     from edgeconv.measure.metrics.scoring import Outputs
     from edgeconv.nouns import Accuracy, Latency, Loss
     from edgeconv.runtimes.interface import Runtime
@@ -135,7 +135,7 @@ def said_by(outputs: Outputs, output: str | None) -> NDArray[np.int64]:
 
 @contextlib.contextmanager
 def opened_judges(
-    sources: Mapping[str, Source],
+    sources: Mapping[str, DataSet],
     floating: Path,
     signature: str,
     batch: int,

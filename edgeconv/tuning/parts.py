@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import io
 import zipfile
 from dataclasses import dataclass
@@ -17,10 +15,7 @@ from edgeconv.errors import InputRefused
 from edgeconv.tuning.chances import LEAST_SAMPLES, enough_samples
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from edgeconv.data.arrays import Items
-    from edgeconv.data.load import Source
+    from edgeconv.data.source import DataSet
     from edgeconv.nouns import TensorSpec
 
 Array = np.ndarray[Any, Any]
@@ -36,11 +31,11 @@ _BY_CHANCE = 0.05
 class Parts:
     """The two parts of a data set. No sample is in both, and the fresh one is no smaller."""
 
-    search: Source
-    fresh: Source
+    search: DataSet
+    fresh: DataSet
 
 
-def parted(source: Source, count: int | None, budget: float, batch: int) -> Parts:
+def parted(source: DataSet, count: int | None, budget: float, batch: int) -> Parts:
     """So many samples of the source, None for all, half to search with and half fresh.
 
     By a fixed seed, in equal shares of every label, both in whole batches. Raises `InputRefused`
@@ -57,32 +52,23 @@ def parted(source: Source, count: int | None, budget: float, batch: int) -> Part
     chosen = _chosen(source, numbers, total // batch * batch)
     searched = min(total // 2, _MOST_SEARCH) // batch * batch
     search = _chosen(source, chosen, searched)
-    return Parts(part_of(source, search), part_of(source, np.setdiff1d(chosen, search)))
+    return Parts(source.only(search), source.only(np.setdiff1d(chosen, search)))
 
 
-def _chosen(source: Source, pool: Array, count: int) -> Array:
+def _chosen(source: DataSet, pool: Array, count: int) -> Array:
     labels = None if source.labels is None else source.labels[pool]
     return data.seeded_choice(data.Samples({"": pool}, labels, source.text), count).arrays[""]
 
 
-def part_of(source: Source, indices: Array) -> Source:
-    """The samples at `indices` as a source of their own."""
-    columns: dict[str, Array | Items] = {
-        name: column[indices] if isinstance(column, np.ndarray) else _Chosen(column, indices)
-        for name, column in source.columns.items()
-    }
-    labels = None if source.labels is None else source.labels[indices]
-    return dataclasses.replace(source, columns=columns, labels=labels)
-
-
-def archive_of(search: Source, batch: int) -> bytes:
+def archive_of(search: DataSet, batch: int) -> bytes:
     """An .npz of up to 500 of the search samples as they are stored, by input, without labels.
 
     Raises `InputRefused` where they differ in shape, which an array cannot.
     """
     count = min(search.count, max(MOST_CALIBRATION, batch)) // batch * batch
     indices = _chosen(search, np.arange(search.count), count)
-    stored = {spec.name: _stored(search, spec, indices) for spec in search.inputs}
+    each = search.stored(indices)
+    stored = {spec.name: _stacked(search, spec, each[spec.name]) for spec in search.inputs}
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         # Named without a time, so that equal samples are equal bytes.
@@ -93,16 +79,16 @@ def archive_of(search: Source, batch: int) -> bytes:
     return file.getvalue()
 
 
-def refuse_shared(calibration: Source, fresh: Source) -> None:
+def refuse_shared(calibration: DataSet, fresh: DataSet) -> None:
     """Raise `InputRefused` where the samples that calibrate are among the fresh ones as well.
 
     A few equal ones are by chance. What is read one by one, as pictures are, is not compared.
     """
-    columns = (calibration.columns, fresh.columns)
-    if not all(isinstance(each, np.ndarray) for part in columns for each in part.values()):
+    hashes, fresh_hashes = calibration.row_hashes(), fresh.row_hashes()
+    if hashes is None or fresh_hashes is None:
         return
-    seen, new = (_rows(part) for part in columns)
-    shared = sum(row in new for row in seen)
+    seen, new = set(hashes.tolist()), set(fresh_hashes.tolist())
+    shared = len(seen & new)
     if shared > _BY_CHANCE * len(seen):
         raise InputRefused(
             f"{shared} of {len(seen)} samples of {calibration.text} are among the fresh ones of "
@@ -112,40 +98,14 @@ def refuse_shared(calibration: Source, fresh: Source) -> None:
         )
 
 
-def _rows(columns: Mapping[str, Array | Items]) -> set[bytes]:
-    """The distinct samples, hashed."""
-    arrays = [np.ascontiguousarray(columns[name]) for name in sorted(columns)]
-    return {
-        hashlib.sha256(b"".join(array[index].tobytes() for array in arrays)).digest()
-        for index in range(len(arrays[0]))
-    }
-
-
-def _stored(source: Source, spec: TensorSpec, indices: Array) -> Array:
-    column = source.columns[spec.name]
+def _stacked(source: DataSet, spec: TensorSpec, stored: Array | list[Array]) -> Array:
     where = f"{source.text}: input {spec.name!r}"
-    if isinstance(column, np.ndarray):
-        rows = column[indices]
+    if isinstance(stored, np.ndarray):
         has_steps = bool({"", spec.name} & source.preprocessing.keys())
-        return as_written(where, rows, spec, has_steps=has_steps) if source.is_text else rows
-    each = [column[int(index)] for index in indices]
-    if len({(item.shape, item.dtype) for item in each}) > 1:
+        return as_written(where, stored, spec, has_steps=has_steps) if source.is_text else stored
+    if len({(item.shape, item.dtype) for item in stored}) > 1:
         raise InputRefused(
             f"{where} has samples of several shapes, which cannot be kept as calibration samples",
             hint="give calibration samples with --calibration SOURCE, others than these",
         )
-    return np.stack(each)
-
-
-class _Chosen:
-    """Some of the items, in another order."""
-
-    def __init__(self, items: Items, indices: Array) -> None:
-        self._items = items
-        self._indices = indices
-
-    def __len__(self) -> int:
-        return len(self._indices)
-
-    def __getitem__(self, index: int) -> Array:
-        return self._items[int(self._indices[index])]
+    return np.stack(stored)

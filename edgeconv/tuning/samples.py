@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +18,8 @@ from edgeconv.store import publish_all
 from edgeconv.tuning.parts import Parts, archive_of, parted, refuse_shared
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from edgeconv.nouns import TensorSpec
     from edgeconv.stages import Execution
     from edgeconv.tuning.asked import Wanted
@@ -43,6 +47,7 @@ class Samples:
     preprocess: str
 
 
+@contextlib.contextmanager
 def samples_of(
     source: str,
     inputs: tuple[TensorSpec, ...],
@@ -50,48 +55,47 @@ def samples_of(
     kept: Path,
     place: Path,
     execution: Execution,
-) -> Samples:
-    """The samples of a SOURCE for these inputs.
+) -> Iterator[Samples]:
+    """The samples of a SOURCE for these inputs, to be read within the block.
 
     Those that calibrate are the user's, or of the part that searches: then they go into
     the file `kept`, for the recipe to name. What is stored for children goes into `place`.
-    Raises as `data.open_samples` and `parted` do.
+    Raises as `data.opened_samples` and `parted` do.
     """
     steps = parse_preprocessing(wanted.preprocess)
     batch = data.batch_size(inputs)
-    opened = data.open_samples(
-        source,
-        inputs,
+    opening = functools.partial(
+        data.opened_samples,
+        inputs=inputs,
         preprocessing=steps,
         allow_code=execution.allow_code,
-        only_classes=not wanted.metric,
+        allowance=execution.allowance,
     )
-    parts = parted(opened, wanted.samples, wanted.max_drop, batch)
-    calibration, there = wanted.calibration, source_within(wanted.calibration, Path.cwd())
-    if not calibration:
-        publish_all({kept: archive_of(parts.search, batch)})
-        calibration, there = f"npz:{kept}", kept.name
-    own = data.open_samples(
-        calibration, inputs, preprocessing=steps, allow_code=execution.allow_code
-    )
-    if wanted.calibration:
-        refuse_shared(own, parts.fresh)
-    count = min(own.count, max(_RANKING, batch)) // batch * batch
-    indices = np.linspace(0, own.count - 1, count).astype(np.intp)
-    stored = place / "ranking"
-    data.write_samples(own.take(np.unique(indices)), stored)
-    return Samples(
-        parts=parts,
-        batch=batch,
-        calibration=calibration,
-        calibration_there=there,
-        calibration_count=own.count,
-        calibration_identity=DataIdentity(
-            source=wanted.calibration or there,
-            samples=own.count,
-            sha256=data.identity(calibration, allow_code=execution.allow_code),
-            preprocessing=describe(steps),
-        ),
-        stored=stored,
-        preprocess=describe(steps),
-    )
+    with opening(source, only_classes=not wanted.metric) as opened:
+        parts = parted(opened, wanted.samples, wanted.max_drop, batch)
+        calibration, there = wanted.calibration, source_within(wanted.calibration, Path.cwd())
+        if not calibration:
+            publish_all({kept: archive_of(parts.search, batch)})
+            calibration, there = f"npz:{kept}", kept.name
+        with opening(calibration) as own:
+            if wanted.calibration:
+                refuse_shared(own, parts.fresh)
+            count = min(own.count, max(_RANKING, batch)) // batch * batch
+            indices = np.linspace(0, own.count - 1, count).astype(np.intp)
+            stored = place / "ranking"
+            data.write_samples(own.take(np.unique(indices)), stored)
+        yield Samples(
+            parts=parts,
+            batch=batch,
+            calibration=calibration,
+            calibration_there=there,
+            calibration_count=own.count,
+            calibration_identity=DataIdentity(
+                source=wanted.calibration or there,
+                samples=own.count,
+                sha256=data.identity(calibration, allow_code=execution.allow_code),
+                preprocessing=describe(steps),
+            ),
+            stored=stored,
+            preprocess=describe(steps),
+        )

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgeconv.data import load_samples
 from edgeconv.data.kinds import tfds as tfds_kind
 from edgeconv.data.kinds import tfrecord
+from edgeconv.data.load import load_samples
 from edgeconv.nouns import TensorSpec
 
 COUNT = 12

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.data.arrays import LARGEST_BYTES, Arrays
+from edgeconv.data.arrays import LARGEST_BYTES, Arrays, opened, read_array
 from edgeconv.data.blame import Blamed
 from edgeconv.data.code import users_code, users_function
-from edgeconv.data.handover import Handover, hand_over, take_over
-from edgeconv.errors import InputRefused, ToolFailed, UsageError, unknown_name
+from edgeconv.errors import InputRefused, UsageError, WorkerCrashed, unknown_name
 from edgeconv.sandbox import Access
 from edgeconv.store import scratch_directory
 from edgeconv.store.hashes import hash_of, sha256_file
@@ -28,14 +28,12 @@ from edgeconv.tasks import start_task
 from edgeconv.workers import Allowance
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import numpy as np
 
 OPTIONS: frozenset[str] = frozenset()
 RUNS_CODE = True
-
-ALLOWANCE = Allowance()
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,81 +45,120 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     output: str
 
 
+class Returned(msgspec.Struct, frozen=True, kw_only=True):
+    """What a function returned: `names[i]` is in i.npy of `directory`, the labels in labels.npy."""
+
+    names: tuple[str, ...]
+    has_labels: bool
+    directory: str
+
+
+@dataclass(frozen=True, eq=False)
 class _Result:
-    """What a function returned, in files that go when this does."""
+    """What a function returned, and what has its files go."""
 
-    def __init__(self, place: str) -> None:
-        module, colon, function = place.partition(":")
-        if not (module and colon and function):
-            raise UsageError(f"{place} names no function", hint="package.module:function")
-        until = contextlib.ExitStack()
-        self._scratch = until.enter_context(scratch_directory())
-        # At the latest when the process ends.
-        weakref.finalize(self, until.close)
-        self.directory = self._scratch / "returned"
-        self.directory.mkdir()
-        self.returned = self._run(place, module, function)
-
-    def _run(self, place: str, module: str, function: str) -> Handover:
-        job = Job(
-            module=module,
-            function=function,
-            directory=str(Path.cwd()),
-            output=str(self.directory),
-        )
-        try:
-            with start_task(
-                call,
-                job,
-                label=place,
-                scratch=self._scratch,
-                access=Access(profile="code", writes=(self.directory, Path(job.directory))),
-                allowance=ALLOWANCE,
-            ) as task:
-                return task.result()
-        except ToolFailed as error:
-            raise InputRefused(
-                error.message, hint="the function must return; run it by itself to see why"
-            ) from error
-
-    def identity(self) -> str:
-        files = sorted(self.directory.iterdir())
-        return hash_of(self.returned, [(path.name, sha256_file(path)) for path in files])
+    returned: Returned
+    until: contextlib.ExitStack
 
 
-# What `identity` had to run for, until `read` takes it; by place and directory.
+# What `identity` had to run for, until it is taken; by place and directory.
 _kept: dict[tuple[str, str], _Result] = {}
 
 
-def identity(place: str, options: Mapping[str, str]) -> str:  # noqa: ARG001
+def identity(
+    place: str,
+    options: Mapping[str, str],  # noqa: ARG001
+    allowance: Allowance = Allowance(),
+) -> str:
     """The hash of what the function returns. Runs it; raises as `read` does."""
-    result = _Result(place)
-    _kept.clear()
-    _kept[place, str(Path.cwd())] = result
-    return result.identity()
+    result = _run(place, allowance)
+    _drop()
+    _kept[_key(place)] = result
+    files = sorted(Path(result.returned.directory).iterdir())
+    names = (result.returned.names, result.returned.has_labels)
+    return hash_of(names, [(path.name, sha256_file(path)) for path in files])
 
 
-def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:  # noqa: ARG001
+@contextlib.contextmanager
+def returned(place: str, allowance: Allowance = Allowance()) -> Iterator[Returned]:
+    """What the function returns, in files that go after the block.
+
+    It runs, unless `identity` was asked just before. Raises `UsageError` for a function that
+    does not exist, `InputRefused` for one that fails or returns no arrays.
+    """
+    result = _kept.pop(_key(place), None) or _run(place, allowance)
+    with result.until:
+        yield result.returned
+
+
+def read(
+    place: str,
+    options: Mapping[str, str],  # noqa: ARG001
+    wanted: frozenset[str] | None,
+    given: Returned | None = None,
+) -> Arrays:
     """The arrays that the function returns and that are `wanted` (None: all), and the labels.
 
-    It runs, unless `identity` was asked just before. Raises `UsageError` for a function
-    or an array that does not exist, `InputRefused` for one that fails or returns no arrays.
+    `given` is what it has returned. Raises as `returned` does, and `UsageError` for an array
+    that does not exist.
     """
-    result = _kept.pop((place, str(Path.cwd())), None) or _Result(place)
-    names = result.returned.names
-    if names == ("",) and wanted is not None:
+    if given is None:
+        with returned(place) as given:
+            return read(place, {}, wanted, given)
+    if given.names == ("",) and wanted is not None:
         raise UsageError(
             f"{place} returns a single array without a name, so none can be chosen by name",
             hint="leave the renaming out, or return a dictionary",
         )
     for name in wanted or ():
-        if name not in names:
-            raise unknown_name(f"array of {place}", name, names)
-    chosen = names if wanted is None else sorted(wanted)
-    return take_over(result.returned, result.directory, chosen)
+        if name not in given.names:
+            raise unknown_name(f"array of {place}", name, given.names)
+    chosen = given.names if wanted is None else sorted(wanted)
+    arrays = {name: _read(given, str(given.names.index(name))) for name in chosen}
+    return Arrays(arrays, _read(given, "labels") if given.has_labels else None)
 
 
-def call(job: Job) -> Handover:
+def _key(place: str) -> tuple[str, str]:
+    return place, str(Path.cwd())
+
+
+def _drop() -> None:
+    while _kept:
+        _kept.popitem()[1].until.close()
+
+
+def _run(place: str, allowance: Allowance) -> _Result:
+    module, colon, function = place.partition(":")
+    if not (module and colon and function):
+        raise UsageError(f"{place} names no function", hint="package.module:function")
+    with contextlib.ExitStack() as stack:
+        scratch = stack.enter_context(scratch_directory())
+        output = scratch / "returned"
+        output.mkdir()
+        job = Job(module=module, function=function, directory=str(Path.cwd()), output=str(output))
+        access = Access(profile="code", writes=(output, Path.cwd()))
+        try:
+            with start_task(
+                call, job, label=place, scratch=scratch, access=access, allowance=allowance
+            ) as task:
+                given = task.result()
+        except WorkerCrashed as error:
+            raise InputRefused(
+                error.message, hint="the function must return; run it by itself to see why"
+            ) from error
+        result = _Result(given, stack.pop_all())
+    # At the latest when the process ends.
+    weakref.finalize(result, result.until.close)
+    return result
+
+
+def _read(given: Returned, name: str) -> np.ndarray[Any, Any]:
+    path = Path(given.directory, f"{name}.npy")
+    with opened(path) as (file, size_bytes):
+        return read_array(file, size_bytes, str(path), are_ended=True)
+
+
+def call(job: Job) -> Returned:
     """In a child: import and call the function, and write what it returns.
 
     Raises `UsageError` for one that does not exist, `InputRefused` for all else.
@@ -133,7 +170,17 @@ def call(job: Job) -> Handover:
             result = function()
         with Blamed(f"{place}, what it returned,", job.directory):
             arrays = _arrays(place, result)
-    return hand_over(arrays, Path(job.output))
+    return _written(arrays, job.output)
+
+
+def _written(arrays: Arrays, directory: str) -> Returned:
+    import numpy as np
+
+    for position, array in enumerate(arrays.by_name.values()):
+        np.save(Path(directory, f"{position}.npy"), np.asarray(array), allow_pickle=False)
+    if arrays.labels is not None:
+        np.save(Path(directory, "labels.npy"), arrays.labels, allow_pickle=False)
+    return Returned(names=arrays.names, has_labels=arrays.labels is not None, directory=directory)
 
 
 def _arrays(place: str, result: Any) -> Arrays:

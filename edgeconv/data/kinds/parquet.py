@@ -11,15 +11,9 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from edgeconv.data.arrays import LARGEST_BYTES, Arrays, opened, sha256_of
-from edgeconv.data.handover import Handover, hand_over, take_over
-from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.sandbox import Access
-from edgeconv.store import scratch_directory
+from edgeconv.errors import InputRefused
 from edgeconv.store.hashes import hash_of
-from edgeconv.tasks import start_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,59 +34,19 @@ def identity(place: str, options: Mapping[str, str]) -> str:  # noqa: ARG001
 
 
 def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
-    """The chosen columns as arrays and the labels, read in a child: pyarrow can abort.
+    """The chosen columns as arrays and the labels.
 
     Raises `UsageError` for a column that does not exist, `InputRefused` for files that
-    hold no table of numbers or strings.
+    hold no table of numbers or strings. Damaged files were seen to abort pyarrow.
     """
-    paths = _files(place)
-    for path in paths:
-        with opened(path):
-            pass
-    with scratch_directory() as scratch:
-        job = Job(
-            place=place,
-            paths=tuple(str(path.absolute()) for path in paths),
-            options=dict(options),
-            wanted=None if wanted is None else tuple(sorted(wanted)),
-            output=str(scratch),
-        )
-        try:
-            with start_task(
-                read_table,
-                job,
-                label=f"reading {place}",
-                scratch=scratch,
-                access=Access(reads=tuple(map(Path, job.paths)), writes=(scratch,)),
-            ) as task:
-                return take_over(task.result(), scratch)
-        except ToolFailed as error:
-            raise InputRefused(
-                f"{place} is no readable Parquet file: {error.message}",
-                hint="copy or write it again; it may be damaged",
-            ) from error
-
-
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child is to read, by absolute paths, and the directory for the arrays."""
-
-    place: str
-    paths: tuple[str, ...]
-    options: dict[str, str]
-    wanted: tuple[str, ...] | None
-    output: str
-
-
-def read_table(job: Job) -> Handover:
-    """In a child: the chosen columns and the labels, written to `job.output`."""
     from edgeconv.data import columns, table
 
-    paths = [Path(path) for path in job.paths]
-    choice = columns.choose(job.place, _names(paths), job.options, job.wanted)
+    paths = _files(place)
+    choice = columns.choose(place, _names(paths), options, wanted)
     rows = _joined(paths, [_columns(path, choice.needed) for path in paths])
     if not rows.num_rows:
-        raise InputRefused(f"{job.place} has no rows")
-    return hand_over(table.arrays(job.place, rows, choice, first_row=1), Path(job.output))
+        raise InputRefused(f"{place} has no rows")
+    return table.arrays(place, rows, choice, first_row=1)
 
 
 def _files(place: str) -> list[Path]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from edgeconv import data
 from edgeconv.data.checks import as_written
+from edgeconv.data.source import Source
 from edgeconv.errors import InputRefused
 from edgeconv.measure.doctoring.candidates import (
     Candidate,
@@ -22,8 +23,8 @@ from edgeconv.measure.doctoring.candidates import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.data.load import Source
-    from edgeconv.nouns import Preprocessing
+    from edgeconv.data.source import Column, DataSet
+    from edgeconv.nouns import Preprocessing, TensorSpec
 
 Array = np.ndarray[Any, Any]
 
@@ -43,7 +44,7 @@ class Attempt:
     is_current: bool = False
 
 
-def picked(source: Source, count: int | None, batch: int) -> Source:
+def picked(source: DataSet, count: int | None, batch: int) -> Source:
     """So many samples by a fixed seed, read and as they are stored.
 
     A count of None takes 48, or all where there are fewer, in whole batches. Raises
@@ -72,8 +73,16 @@ def picked(source: Source, count: int | None, batch: int) -> Source:
             "which always says the same would be right",
             hint="give samples of several classes",
         )
-    columns = {name: _read(source, name, indices) for name in source.columns}
-    return dataclasses.replace(source, columns=columns, labels=labels[indices])
+    stored = source.stored(indices)
+    return Source(
+        text=source.text,
+        inputs=source.inputs,
+        columns={spec.name: _as_written(source, spec, stored[spec.name]) for spec in source.inputs},
+        labels=labels[indices],
+        is_text=source.is_text,
+        preprocessing=source.preprocessing,
+        class_names=source.class_names,
+    )
 
 
 def stored_of(source: Source) -> Stored:
@@ -125,14 +134,10 @@ def joined(tried: Sequence[Attempt], source: Source) -> data.Samples:
     return data.Samples(arrays, None, source.text)
 
 
-def _read(source: Source, name: str, indices: np.ndarray[Any, np.dtype[np.intp]]) -> Any:
-    column = source.columns[name]
-    if not isinstance(column, np.ndarray):
-        return [column[int(index)] for index in indices]
-    if not source.is_text:
-        return column[indices]
-    spec = next(spec for spec in source.inputs if spec.name == name)
-    return as_written(f"{source.text}: input {name!r}", column[indices], spec, has_steps=True)
+def _as_written(source: DataSet, spec: TensorSpec, stored: Array | list[Array]) -> Column:
+    if not source.is_text or not isinstance(stored, np.ndarray):
+        return stored
+    return as_written(f"{source.text}: input {spec.name!r}", stored, spec, has_steps=True)
 
 
 def _refuse_too_many(size_bytes: int, samples: int) -> None:

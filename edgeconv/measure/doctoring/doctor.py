@@ -21,11 +21,13 @@ from edgeconv.store import scratch_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from edgeconv.data.load import Source
+    from edgeconv.data.source import DataSet, Source
     from edgeconv.measure.doctoring.attempts import Attempt
     from edgeconv.measure.doctoring.judging import Judgement, Outputs
+    from edgeconv.nouns import TensorSpec
 
 
 def doctor(
@@ -61,10 +63,8 @@ def doctor(
         patient = examined(clinic, model, signature, opening)
         # Steps that do nothing let the samples be opened that do not fit the model as stored.
         steps = (patient.declared if given is None else given) or {"": Preprocessing()}
-        whole = data.open_samples(
-            data_source, (patient.spec,), preprocessing=steps, allow_code=execution.allow_code
-        )
-        chosen = picked(whole, samples, patient.batch)
+        with _opened(data_source, patient.spec, steps, execution) as whole:
+            chosen = picked(whole, samples, patient.batch)
         base = steps.get(patient.spec.name, steps.get("", Preprocessing()))
         tried = attempts(chosen, stored_of(chosen), base)
         on_progress(f"running the model with {len(tried)} preprocessings")
@@ -89,7 +89,20 @@ def _refuse_early(
         return
     spec = only_float_input(str(model), signature)
     neutral = steps or {"": Preprocessing()}
-    data.open_samples(data_source, (spec,), preprocessing=neutral, allow_code=execution.allow_code)
+    with _opened(data_source, spec, neutral, execution):
+        pass
+
+
+def _opened(
+    source: str, spec: TensorSpec, steps: Mapping[str, Preprocessing], execution: Execution
+) -> AbstractContextManager[DataSet]:
+    return data.opened_samples(
+        source,
+        (spec,),
+        preprocessing=steps,
+        allow_code=execution.allow_code,
+        allowance=execution.allowance,
+    )
 
 
 def _parts(outputs: Outputs, parts: int, count: int) -> list[Outputs]:
@@ -103,7 +116,7 @@ def _parts(outputs: Outputs, parts: int, count: int) -> list[Outputs]:
 def _diagnosis(
     model: str,
     runtime: str,
-    whole: Source,
+    whole: DataSet,
     source: Source,
     tried: Sequence[Attempt],
     judgement: Judgement,
