@@ -230,7 +230,7 @@ def test_a_name_that_is_not_on_disk_is_refused_and_nothing_is_downloaded(tmp_pat
         ({"splits": []}, "has no splits"),
         ({"splits": [{"name": "test", "shardLengths": ["3"]}]}, "has 2 records, and .* says 3"),
         ({"splits": [{"name": "test", "shardLengths": ["2", "2"]}]}, "does not exist"),
-        ({"splits": [{"name": "test", "shardLengths": ["-2"]}]}, "negative length"),
+        ({"splits": [{"name": "test", "shardLengths": ["-2"]}]}, "impossible files"),
         ({"splits": [{"name": "test", "shardLengths": "x"}]}, "Expected `array`"),
         (
             {"splits": [{"name": "test", "shardLengths": ["2"], "filepathTemplate": "../x"}]},

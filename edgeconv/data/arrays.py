@@ -9,6 +9,7 @@ import tokenize
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
+from edgeconv.data.room import refuse_larger
 from edgeconv.errors import InputRefused
 from edgeconv.store.pointers import refuse_pointer
 
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-LARGEST_BYTES = 16 << 30
 _NUMBERS = "biufc"
 _STRINGS = "US"
+# What a string takes more while it is put into edgeconv's form.
+_PYTHON_BYTES = 150
 
 # All that numpy's header reader was seen to raise on damaged headers.
 _BAD_HEADER = (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError)
@@ -107,9 +109,12 @@ def read_array(
     """
     from numpy.lib import format as npy
 
-    shape, dtype, _ = _header(stream, what)
-    _check_dtype(dtype, what)
-    _check_size(stream.tell() + math.prod(shape) * dtype.itemsize, size_bytes, what)
+    shape, dtype, _ = _header(stream, what, size_bytes)
+    refuse_larger(
+        what,
+        math.prod(shape) * (dtype.itemsize + _PYTHON_BYTES * (dtype.kind in _STRINGS)),
+        "a .npy file of numbers is read in parts",
+    )
     stream.seek(0)
     try:
         array = npy.read_array(stream, allow_pickle=False)
@@ -134,12 +139,8 @@ class StoredRows:
 
     def __init__(self, path: Path) -> None:
         with opened(path) as (file, size_bytes):
-            shape, self._dtype, in_order = _header(file, str(path))
+            shape, self._dtype, in_order = _header(file, str(path), size_bytes)
             self._begin = file.tell()
-            _check_dtype(self._dtype, str(path))
-            _check_size(
-                self._begin + math.prod(shape) * self._dtype.itemsize, size_bytes, str(path)
-            )
         if not shape or not in_order:
             raise InputRefused(
                 f"{path} is large, and not stored row after row",
@@ -155,6 +156,7 @@ class StoredRows:
         import numpy as np
 
         size = math.prod(self._row) * self._dtype.itemsize
+        refuse_larger(f"a row of {self._path}", size, "give smaller samples")
         with opened(self._path) as (file, _):
             file.seek(self._begin + index * size)
             data = file.read(size)
@@ -175,8 +177,13 @@ def _check_dtype(dtype: np.dtype[Any], what: str) -> None:
         raise InputRefused(f"{what} holds {dtype}, not numbers or strings")
 
 
-def _header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
-    """The shape, the dtype, and whether the rows are stored one after the other."""
+def _header(
+    stream: IO[bytes], what: str, size_bytes: int
+) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+    """The shape, the dtype, and whether the rows are stored one after the other.
+
+    Raises `InputRefused` where that is not what `size_bytes` hold.
+    """
     from numpy.lib import format as npy
 
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -189,6 +196,13 @@ def _header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], np.dtype[Any
         raise InputRefused(
             f"{what} is no numpy array: {error}", hint="write it with np.save or np.savez"
         ) from error
+    _check_dtype(dtype, what)
+    whole = stream.tell() + math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) >= 0:
+        _check_size(whole, size_bytes, what)
+    # Of samples without values, and of values of no bytes, there may be any number.
+    if min(shape, default=0) < 0 or max(shape, default=0) > size_bytes:
+        raise InputRefused(f"{what} is damaged: it has the shape {shape} of {dtype}")
     return shape, dtype, not is_fortran
 
 
@@ -203,5 +217,3 @@ def _check_size(declared_bytes: int, size_bytes: int, what: str) -> None:
             f"{what} has {size_bytes - declared_bytes:,} bytes after the end of its array",
             hint="save one array a file with np.save, or several with np.savez",
         )
-    if size_bytes > LARGEST_BYTES:
-        raise InputRefused(f"{what} has {size_bytes:,} bytes; the most is {LARGEST_BYTES:,}")

@@ -7,6 +7,7 @@ taken as it stands where a column is called so.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from edgeconv.errors import InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,10 @@ def choose(
     Raises `UsageError` for a name that is no column, `InputRefused` for names that are
     not told apart.
     """
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = _twice(names)
     if twice:
         raise InputRefused(
-            f"{place} has more than one column called {', '.join(map(repr, twice))}",
+            f"{place} has more than one column called {', '.join(map(repr, twice[:_SHOWN]))}",
             hint="rename them, so that it is clear which is meant",
         )
     labels = options.get("labels")
@@ -67,12 +70,17 @@ def _columns(place: str, names: Sequence[str], text: str) -> tuple[str, ...]:
     if text in names:
         return (text,)
     chosen: list[str] = []
+    known = set(names)
     for part in text.split(","):
-        chosen += [part] if part in names else _range(place, names, part)
-    twice = sorted({name for name in chosen if chosen.count(name) > 1})
+        chosen += [part] if part in known else _range(place, names, part)
+    twice = _twice(chosen)
     if twice:
         raise UsageError(f"{text!r} names the column {twice[0]!r} twice")
     return tuple(chosen)
+
+
+def _twice(names: Sequence[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def _range(place: str, names: Sequence[str], part: str) -> Sequence[str]:

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgeconv.data.room import refuse_larger
 from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def opened_image(stream: IO[bytes], formats: tuple[str, ...], what: str) -> Iter
                 width, height = image.size
                 if width * height > MOST_PIXELS:
                     raise _too_large(what, f"has {width:,} × {height:,} pixels")
+                # In Pillow's memory, as what it stands for, and as an array.
+                refuse_larger(what, 3 * 4 * width * height, "make it smaller, or leave it out")
                 yield image
     except Image.DecompressionBombError as error:
         raise _too_large(what, "has many more pixels than that") from error

@@ -13,6 +13,7 @@ import numpy as np
 
 from edgeconv.data.arrays import Arrays, Items
 from edgeconv.data.decoding import decoded
+from edgeconv.data.room import refuse_larger
 from edgeconv.data.strings import STRING, ended_list
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.messages import message_class
@@ -34,6 +35,8 @@ _STRING_BYTES = 64
 # Beyond this a feature is read sample by sample, as images are.
 _STACKED_BYTES = 1 << 28
 _LARGEST_SAMPLE_BYTES = 1 << 30
+# A name that no feature can have: that of the labels may be wanted as an input as well.
+_LABELS = "\0labels"
 
 # Message to field to (number, type), as in tensorflow/core/example; "*" marks a repeated field.
 _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
@@ -109,10 +112,15 @@ def read_examples(
         if feature.is_fixed and _bytes_of(feature) * len(records) <= _STACKED_BYTES
     }
     if labels is not None:
-        # Under a name that no feature can have: it may be wanted as an input as well.
-        at_once["\0labels"] = features[labels]
+        at_once[_LABELS] = features[labels]
+    for name, feature in at_once.items():
+        refuse_larger(
+            f"the feature {labels if name == _LABELS else name!r} of {len(records):,} records",
+            _bytes_of(feature) * len(records),
+            "correct its shape in the feature spec",
+        )
     stacked = _stacked(records, at_once, labels) if at_once else {}
-    classes = stacked.pop("\0labels", None)
+    classes = stacked.pop(_LABELS, None)
     return Arrays({**by_name, **stacked}, None if classes is None else _flat(classes))
 
 
@@ -136,7 +144,7 @@ def _stacked(
     for index in range(len(records)):
         example = _Example.read(records, index)
         for name, feature in features.items():
-            stored = labels if name == "\0labels" and labels is not None else name
+            stored = labels if name == _LABELS and labels is not None else name
             arrays[name][index] = example.value(stored, feature)
     # An S array would cut what is longer than its first.
     return {

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import IO, TYPE_CHECKING
 
-from edgeconv.data.arrays import LARGEST_BYTES, opened
+from edgeconv.data.arrays import opened
+from edgeconv.data.room import LARGEST_BYTES, refuse_bomb, refuse_larger
 from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:
@@ -30,9 +31,8 @@ _LENGTH = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
 _GZIP = b"\x1f\x8b"
 _BLOCK_BYTES = 1 << 20
-# As of .npz: real samples are not packed this densely.
-_MOST_RATIO = 500
-_RATIO_MATTERS_BYTES = 1 << 30
+# More, and what a message of protocol buffers is in memory cannot be foreseen.
+_LARGEST_RECORD_BYTES = 1 << 30
 
 
 class Spool:
@@ -75,6 +75,12 @@ class Records:
     def __getitem__(self, index: int) -> bytes:
         file, number = self._found(index)
         start, length = file.starts[number], file.lengths[number]
+        if length > _LARGEST_RECORD_BYTES:
+            raise InputRefused(
+                f"{self.where(index)} has {length:,} bytes; the most is {_LARGEST_RECORD_BYTES:,}",
+                hint="write smaller samples",
+            )
+        refuse_larger(self.where(index).rstrip(","), length, "write smaller samples")
         if file.spool is not None:
             data = os.pread(file.spool.file.fileno(), length + _CRC.size, start)
         else:
@@ -204,10 +210,11 @@ def _unpack(path: Path, packed: IO[bytes], size_bytes: int, spool: Spool) -> int
         with gzip.GzipFile(fileobj=packed) as stream:
             while block := stream.read(_BLOCK_BYTES):
                 written += spool.file.write(block)
-                too_dense = written > _RATIO_MATTERS_BYTES and written > _MOST_RATIO * size_bytes
-                if written > LARGEST_BYTES or too_dense:
+                refuse_bomb(str(path), size_bytes, written)
+                if written > LARGEST_BYTES:
                     raise InputRefused(
-                        f"{path} has {size_bytes:,} bytes and unpacks to over {written:,}: refused"
+                        f"{path} unpacks to more than {LARGEST_BYTES:,} bytes",
+                        hint="unpack it, or write it as several files",
                     )
         spool.file.flush()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

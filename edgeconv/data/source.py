@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from edgeconv.data.checks import alike, as_written, check_input, stacked
+from edgeconv.data.room import refuse_larger
 from edgeconv.data.samples import Array, Samples, SamplesHash, as_slice
 from edgeconv.errors import InputRefused
 
@@ -184,12 +185,15 @@ class Source:
             array = _preprocessed(array, steps, where)
         else:
             stored = (column[int(index)] for index in indices)
-            parts = []
+            parts: list[Array] = []
+            needed = 0
             for item in alike(where, stored, seen.get(spec.name)):
                 seen[spec.name] = item.dtype
                 if digest:
                     digest.add(spec.name, item[None])
                 parts.append(_preprocessed(item[None], steps, where)[0])
+                needed += 2 * parts[-1].nbytes
+                refuse_larger(f"{where}: {len(parts)} samples", needed, "make them smaller")
             array = stacked(where, parts, spec)
         check_input(self.text, array, spec)
         return array

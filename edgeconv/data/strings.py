@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgeconv.data.room import room_bytes
 from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:
@@ -45,10 +46,10 @@ def ended_list(values: Iterable[object], where: str) -> NDArray[np.bytes_]:
     """A list of strings as an array (n,); see `ended`."""
     encoded = [_encoded(value, index, where) for index, value in enumerate(values)]
     longest = max(map(len, encoded), default=1)
-    if longest * len(encoded) > _LARGEST_BYTES:
+    if longest * len(encoded) > min(_LARGEST_BYTES, room_bytes()):
         raise InputRefused(
             f"{where}: {len(encoded):,} strings, each stored in the {longest:,} bytes of the "
-            f"longest, are more than {_LARGEST_BYTES:,} bytes",
+            f"longest, are more than {min(_LARGEST_BYTES, room_bytes()):,} bytes",
             hint="use fewer samples, or shorten the longest",
         )
     return np.array(encoded, dtype=f"S{longest}")

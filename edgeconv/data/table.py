@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from edgeconv.data.arrays import Arrays
+from edgeconv.data.room import refuse_larger
 from edgeconv.data.strings import ended_list
 from edgeconv.errors import InputRefused
 
@@ -26,6 +27,17 @@ Array = np.ndarray[Any, Any]
 # From here on not every whole number is a float64.
 _LARGEST_EXACT = 2**53
 _SHOWN_CHARACTERS = 40
+# More dimensions than any sample has.
+_DEEPEST = 8
+# What a string takes more while it is put into edgeconv's form.
+_PYTHON_BYTES = 150
+_NUMBER_TESTS = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_null,
+)
 
 
 def arrays(place: str, table: pa.Table, choice: Choice, first_row: int) -> Arrays:
@@ -66,6 +78,37 @@ def arrays(place: str, table: pa.Table, choice: Choice, first_row: int) -> Array
         as_strings=as_strings,
         not_numbers=not_numbers,
     )
+
+
+def refuse_kind(where: str, kind: pa.DataType, depth: int = 0) -> None:
+    """Raise `InputRefused` for a type whose cells are neither numbers nor strings, nor lists."""
+    if depth > _DEEPEST:
+        raise InputRefused(f"{where} holds lists nested more than {_DEEPEST} deep")
+    if pa.types.is_dictionary(kind) or _is_list(kind):
+        refuse_kind(where, kind.value_type, depth + 1)
+    elif not (_is_text(kind) or any(test(kind) for test in _NUMBER_TESTS)):
+        raise _not_numbers(where, kind)
+
+
+def written_out(where: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column of the type `kind` whose strings were read as a dictionary.
+
+    Raises `InputRefused` where they are too large together.
+    """
+    if column.type == kind:
+        return column
+    size = sum(_text_bytes(chunk) for chunk in column.chunks)
+    refuse_larger(where, size, "choose fewer columns with features=COLUMNS")
+    return column.cast(kind)
+
+
+def _text_bytes(array: pa.Array) -> int:
+    """What the strings of a dictionary, in lists maybe, are in bytes when written out."""
+    while not pa.types.is_dictionary(array.type):
+        array = array.flatten()
+    lengths = pc.binary_length(array.dictionary).to_numpy(zero_copy_only=False)
+    counts = np.bincount(array.indices.drop_null().to_numpy(), minlength=len(lengths))
+    return int(np.nan_to_num(lengths) @ counts)
 
 
 def _unnamed_labels(place: str, table: pa.Table, columns: tuple[str, ...]) -> InputRefused | None:
@@ -125,6 +168,7 @@ def _strings(where: str, column: pa.ChunkedArray, first_row: int) -> Array:
         column = column.cast(column.type.value_type)
     if _is_list(column.type):
         return _lists(where, column, first_row, _strings)
+    refuse_larger(where, column.nbytes + len(column) * _PYTHON_BYTES, "give fewer samples")
     return ended_list(column.to_pylist(), where)
 
 

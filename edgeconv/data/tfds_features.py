@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _TENSOR_ENCODINGS: dict[str, Encoding] = {"none": "list", "bytes": "raw", "zlib": "zlib"}
 _IMAGE_ENCODINGS: dict[str, Encoding] = {"": "image", "jpeg": "jpeg", "png": "png"}
 
+_LARGEST_NAMES_BYTES = 16 << 20
+
 
 class _Shape(msgspec.Struct, frozen=True):
     dimensions: tuple[int, ...] = ()
@@ -149,7 +151,9 @@ def _class_names(directory: Path, parts: tuple[str, ...], count: int) -> tuple[s
     path = directory / ("-".join(part.replace("/", ".") for part in parts) + ".labels.txt")
     if not path.is_file():
         return ()
-    with opened(path) as (file, _size):
+    with opened(path) as (file, size_bytes):
+        if size_bytes > _LARGEST_NAMES_BYTES:
+            raise InputRefused(f"{path} has {size_bytes:,} bytes and is no list of names")
         text = file.read().decode("utf-8", "replace")
     names = tuple(line.strip() for line in text.splitlines() if line.strip())
     return names if len(names) == count else ()

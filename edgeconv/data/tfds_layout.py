@@ -21,7 +21,10 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _BOUND = r"-?\d+(?:\.\d+)?%?|"
 _PART = re.compile(rf"(?P<split>[\w.-]+)(?:\[(?P<first>{_BOUND}):(?P<last>{_BOUND})\])?")
 _VARIABLE = re.compile(r"\{(\w+)\}")
-_LARGEST_BYTES = 64 << 20
+_LARGEST_BYTES = 16 << 20
+# Of one split, and in one file of it.
+_MOST_FILES = 1 << 16
+_MOST_RECORDS = 1 << 40
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -87,8 +90,12 @@ def find(place: str, root: str | None) -> Prepared:
             f"{directory} is stored as {info.file_format}, and only tfrecord is read",
             hint='prepare it again with file_format="tfrecord"',
         )
-    if any(length < 0 for split in info.splits for length in split.shard_lengths):
-        raise InputRefused(f"{directory / INFO} has files of negative length")
+    for split in info.splits:
+        lengths = split.shard_lengths
+        if len(lengths) > _MOST_FILES or not all(0 <= each < _MOST_RECORDS for each in lengths):
+            raise InputRefused(
+                f"{directory / INFO} is damaged: the split {split.name[:40]!r} has impossible files"
+            )
     return Prepared(directory, info)
 
 

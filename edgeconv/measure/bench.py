@@ -81,11 +81,9 @@ def bench(
     training = training or record_beside(trained)
     names = Names(subjects, trained)
     steps, said = preprocessing_of(subjects, preprocess)
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, scratch_directory() as scratch:
         taken = _sampled(stack, data_source, names.inputs, steps, samples, measuring, execution)
-        run = Bench(
-            taken, measuring, execution, stack.enter_context(scratch_directory()), on_progress
-        )
+        run = Bench(taken, measuring, execution, scratch, on_progress)
         scorer = _scorer(run, data_source, subjects[0].signature)
         places = stack.enter_context(opened_places(run, trained))
         rows, watch = _measure(run, scorer, places, trained, subjects, names)

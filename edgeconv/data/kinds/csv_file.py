@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from edgeconv.data.arrays import Arrays, opened, sha256_of
+from edgeconv.data.room import refuse_larger
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.store.hashes import hash_of
 
@@ -29,6 +30,10 @@ OPTIONS = frozenset({"header", "labels", "features", "delimiter"})
 _LARGEST_ROW_BYTES = 16 << 20
 _BLOCK_BYTES = 1 << 20
 _LARGEST_BYTES = 8 << 30
+_MOST_COLUMNS = 1 << 20
+# What a cell takes beyond its text, as a string, as a number, and that in an array of all columns.
+_CELL_BYTES = 24
+_COLUMN_BYTES = 4096
 
 
 def identity(place: str, options: Mapping[str, str]) -> str:
@@ -48,9 +53,10 @@ def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) 
     with opened(Path(place)) as (file, size_bytes):
         if size_bytes > _LARGEST_BYTES:
             raise InputRefused(f"{place} has {size_bytes:,} bytes; the most is {_LARGEST_BYTES:,}")
-        _check_text(place, file)
+        cell_count = _check_text(place, file, delimiter)
         names = _names(place, file, delimiter, header=header)
         choice = columns.choose(place, names, options, wanted)
+        _refuse_too_large(place, size_bytes, cell_count, len(choice.needed) / len(names), names)
         cells = _cells(place, file, delimiter, names, choice.needed).slice(int(header))
     if not cells.num_rows:
         raise InputRefused(
@@ -76,10 +82,14 @@ def _has_header(options: Mapping[str, str]) -> bool:
     return given == "yes"
 
 
-def _check_text(place: str, file: IO[bytes]) -> None:
-    """Refuse what is not UTF-8, and a quotation mark that would swallow the rest of the file."""
+def _check_text(place: str, file: IO[bytes], delimiter: str) -> int:
+    """No fewer than there are cells, in a file that is text.
+
+    Raises `InputRefused` for what is not UTF-8, and for a quotation mark that would swallow the
+    rest of the file.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")()
-    line, quotes = 1, 0
+    line, quotes, delimiters = 1, 0, 0
     while True:
         block = file.read(_BLOCK_BYTES)
         try:
@@ -99,11 +109,26 @@ def _check_text(place: str, file: IO[bytes]) -> None:
             )
         line += block.count(b"\n")
         quotes += block.count(b'"')
+        delimiters += block.count(delimiter.encode())
     if quotes % 2:
         raise InputRefused(
             f"{place} has an odd number of quotation marks, so one is never closed",
             hint='a quotation mark that is part of a cell is written twice: "5"" pipe"',
         )
+    return delimiters + line
+
+
+def _refuse_too_large(
+    place: str, size_bytes: int, cells: int, share: float, names: list[str]
+) -> None:
+    """Refuse what would not fit into memory, of whose cells `share` are needed."""
+    if len(names) > _MOST_COLUMNS:
+        raise InputRefused(
+            f"{place} has {len(names):,} columns; the most is {_MOST_COLUMNS:,}",
+            hint="write the samples as an array: np.save",
+        )
+    each = size_bytes + cells * _CELL_BYTES + len(names) * _COLUMN_BYTES
+    refuse_larger(place, int(each * share), "choose fewer columns with features=COLUMNS")
 
 
 def _names(place: str, file: IO[bytes], delimiter: str, *, header: bool) -> list[str]:
@@ -134,7 +159,8 @@ def _cells(
         return "error"
 
     # The header is read as a row, so that names mean nothing to the parser.
-    columns = [f"f{names.index(name)}" for name in needed]
+    places = {name: index for index, name in enumerate(names)}
+    columns = [f"f{places[name]}" for name in needed]
     file.seek(0)
     try:
         cells = arrow.read_csv(

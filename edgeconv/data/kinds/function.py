@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.data.arrays import LARGEST_BYTES, Arrays, opened, read_array
+from edgeconv.data.arrays import Arrays, opened, read_array
 from edgeconv.data.blame import Blamed
 from edgeconv.data.code import users_code, users_function
+from edgeconv.data.room import LARGEST_BYTES
 from edgeconv.errors import InputRefused, UsageError, WorkerCrashed, unknown_name
 from edgeconv.sandbox import Access
 from edgeconv.store import scratch_directory

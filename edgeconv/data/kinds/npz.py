@@ -11,7 +11,8 @@ import zlib
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from edgeconv.data.arrays import LARGEST_BYTES, Arrays, opened, read_array, sha256_of
+from edgeconv.data.arrays import Arrays, opened, read_array, sha256_of
+from edgeconv.data.room import refuse_bomb, refuse_larger
 from edgeconv.errors import InputRefused, unknown_name
 
 if TYPE_CHECKING:
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
 
 OPTIONS = frozenset({"labels"})
 
-# Deflate packs zeros about 1000 to 1: real samples stay far below it.
-_MOST_RATIO = 500
-_RATIO_MATTERS_BYTES = 1 << 30
+# Those that numpy writes. Others unpack gigabytes in one step.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 # What zipfile raises on damage, on encryption (RuntimeError) and on unknown methods.
 _BAD_ZIP = (
@@ -90,6 +90,11 @@ def _arrays(
 def _member(
     path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str
 ) -> np.ndarray[Any, Any]:
+    if member.compress_type not in _METHODS:
+        raise InputRefused(
+            f"{path}, array {name!r}, is compressed in a way that numpy does not write",
+            hint="write it with np.savez or np.savez_compressed",
+        )
     with archive.open(member) as stream:
         return read_array(stream, member.file_size, f"{path}, array {name!r},")
 
@@ -98,12 +103,8 @@ def _refuse_bombs(path: Path, members: list[zipfile.ZipInfo]) -> None:
     unpacked = sum(member.file_size for member in members)
     # The archive says itself how large its members are; the file cannot lie about it.
     packed = min(sum(member.compress_size for member in members), path.stat().st_size)
-    too_dense = unpacked > _RATIO_MATTERS_BYTES and unpacked > _MOST_RATIO * packed
-    if unpacked > LARGEST_BYTES or too_dense:
-        raise InputRefused(
-            f"{path} has {packed:,} bytes and would unpack to {unpacked:,}: refused",
-            hint="samples for calibration seldom need more than a few hundred megabytes",
-        )
+    refuse_bomb(str(path), packed, unpacked)
+    refuse_larger(str(path), unpacked, "save the array with np.save: a .npy file is read in parts")
 
 
 def _hint(path: Path, file: IO[bytes]) -> str:

@@ -11,7 +11,8 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.data.arrays import LARGEST_BYTES, Arrays, opened, sha256_of
+from edgeconv.data.arrays import Arrays, opened, sha256_of
+from edgeconv.data.room import refuse_larger
 from edgeconv.errors import InputRefused
 from edgeconv.store.hashes import hash_of
 
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 OPTIONS = frozenset({"labels", "features"})
 
-_CELL_BYTES = 8
+# What a value takes, as Arrow has it, as an array, and that in an array of all columns; half of it
+# because the rows are counted as well.
+_VALUE_BYTES = 12
+_COLUMN_BYTES = 4096
 
 # What pyarrow was seen to raise on damaged files besides its own exceptions.
 _BAD_PARQUET = (OSError, OverflowError, ValueError, IndexError, KeyError, TypeError)
@@ -43,7 +47,7 @@ def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) 
 
     paths = _files(place)
     choice = columns.choose(place, _names(paths), options, wanted)
-    rows = _joined(paths, [_columns(path, choice.needed) for path in paths])
+    rows = _joined(paths, [_columns(place, path, choice.needed) for path in paths])
     if not rows.num_rows:
         raise InputRefused(f"{place} has no rows")
     return table.arrays(place, rows, choice, first_row=1)
@@ -87,43 +91,67 @@ def _listed(names: Sequence[str]) -> str:
     return text if len(text) <= 100 else text[:100] + " …"
 
 
-def _columns(path: Path, needed: list[str]) -> pa.Table:
+def _columns(place: str, path: Path, needed: list[str]) -> pa.Table:
+    import pyarrow as pa
+
+    from edgeconv.data import table
+
     with _parquet_file(path) as file:
-        _refuse_bombs(path, file.metadata, needed)
-        table = file.read(columns=needed, use_threads=False)
+        schema = file.schema_arrow
+        for name in needed:
+            table.refuse_kind(f"{place}, column {name!r}", schema.field(name).type)
+        leaves = _leaves(file.metadata, needed)
+        _refuse_bombs(path, file.metadata, leaves, len(needed))
+        text = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+    # Equal strings are read once, so that their number is known before they are written out.
+    with _parquet_file(path, text) as file:
+        rows = file.read(columns=needed, use_threads=False)
         # A name is also taken for the path to a field, so there may be more than was asked for.
-        table = table.select(needed)
+        rows = rows.select(needed)
         # Else text that is no UTF-8 would show itself anywhere.
-        table.validate(full=True)
-        return table
+        rows.validate(full=True)
+        fields = [schema.field(name) for name in needed]
+        columns = [
+            table.written_out(
+                f"{place}, column {field.name!r}", rows.column(field.name), field.type
+            )
+            for field in fields
+        ]
+        return pa.table(columns, names=needed)
 
 
-def _refuse_bombs(path: Path, metadata: Any, needed: list[str]) -> None:
+def _leaves(metadata: Any, needed: list[str]) -> list[Any]:
+    """What the columns consist of, as the file stores them."""
+    schema, chosen = metadata.schema, set(needed)
+    leaves = (schema.column(index) for index in range(len(schema)))
+    return [each for each in leaves if chosen & {each.path, each.path.partition(".")[0]}]
+
+
+def _refuse_bombs(path: Path, metadata: Any, leaves: list[Any], columns: int) -> None:
     """A column of equal values is tiny in the file, whatever it says of its own size."""
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    chunks = (group.column(i) for group in groups for i in range(group.num_columns))
-    declared = sum(
-        chunk.total_uncompressed_size
-        for chunk in chunks
-        if chunk.path_in_schema.partition(".")[0] in needed or chunk.path_in_schema in needed
+    paths = {leaf.path for leaf in leaves}
+    values, declared = metadata.num_rows * columns, 0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        chunks = [group.column(index) for index in range(group.num_columns)]
+        chunks = [chunk for chunk in chunks if chunk.path_in_schema in paths]
+        values += sum(chunk.num_values for chunk in chunks)
+        declared += sum(chunk.total_uncompressed_size for chunk in chunks)
+    refuse_larger(
+        str(path),
+        declared + values * _VALUE_BYTES + columns * _COLUMN_BYTES,
+        "choose fewer columns with features=COLUMNS, or one of several files",
     )
-    unpacked = max(declared, metadata.num_rows * len(needed) * _CELL_BYTES)
-    if unpacked > LARGEST_BYTES:
-        raise InputRefused(
-            f"{path} would unpack to {unpacked:,} bytes; the most is {LARGEST_BYTES:,}",
-            hint="choose fewer columns with features=COLUMNS, or one of several files",
-        )
 
 
 @contextlib.contextmanager
-def _parquet_file(path: Path) -> Iterator[Any]:
+def _parquet_file(path: Path, as_dictionary: Sequence[str] = ()) -> Iterator[Any]:
     """The open file. What cannot be read of it, in the block as well, is an `InputRefused`."""
     import pyarrow as pa
     from pyarrow import parquet
 
     with opened(path) as (stream, _size):
         try:
-            with parquet.ParquetFile(stream) as file:
+            with parquet.ParquetFile(stream, read_dictionary=list(as_dictionary)) as file:
                 yield file
         except (pa.ArrowException, *_BAD_PARQUET) as error:
             raise InputRefused(

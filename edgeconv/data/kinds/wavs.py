@@ -8,7 +8,7 @@ in every width. All files have the same rate; `rate=8000` demands that one.
 
 from __future__ import annotations
 
-import os
+import itertools
 import struct
 import warnings
 from dataclasses import replace
@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.data.arrays import Arrays, opened
 from edgeconv.data.kinds import folders
+from edgeconv.data.room import refuse_larger
 from edgeconv.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ _WAYS = ("folder", "prefix", "none")
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _BITS = {_PCM: (8, 16, 24, 32), _FLOAT: (32, 64)}
 _OTHER_STARTS = {b"RIFX": "a big-endian WAV file", b"RF64": "an RF64 file", b"FORM": "an AIFF file"}
+
+_MOST_CHUNKS = 1000
 
 # What scipy can raise on a file whose chunks were found to be whole.
 _BAD_WAV = (ValueError, struct.error, EOFError, UnboundLocalError)
@@ -119,7 +122,11 @@ def _chunks(path: Path, file: IO[bytes], end: int) -> dict[bytes, tuple[int, int
     """Where each chunk's content begins, and its bytes, by the chunk's name."""
     chunks: dict[bytes, tuple[int, int]] = {}
     position = 12
-    while position + 8 <= end:
+    for number in itertools.count():
+        if position + 8 > end:
+            break
+        if number == _MOST_CHUNKS:
+            raise InputRefused(f"{path} is damaged: it has more than {_MOST_CHUNKS} chunks")
         file.seek(position)
         name, length = struct.unpack("<4sI", file.read(8))
         position += 8
@@ -168,7 +175,9 @@ def _decoded(path: Path) -> np.ndarray[Any, Any]:
     from scipy.io import wavfile
 
     bits = _checked_format(path).bits
-    with opened(path) as (file, _), warnings.catch_warnings():
+    with opened(path) as (file, size_bytes), warnings.catch_warnings():
+        # 24 bits become 32, and scipy has both at once.
+        refuse_larger(str(path), size_bytes * (3 if bits == 24 else 1), "cut it into clips")
         # Of its warnings these two leave the audio whole; the third says that it is not.
         warnings.simplefilter("error", wavfile.WavFileWarning)
         warnings.filterwarnings("ignore", "Chunk .non-data. not", wavfile.WavFileWarning)
@@ -180,7 +189,6 @@ def _decoded(path: Path) -> np.ndarray[Any, Any]:
                 f"{path} is no readable WAV file: {error}", hint="write it again"
             ) from error
         except MemoryError as error:
-            size_bytes = os.fstat(file.fileno()).st_size
             raise InputRefused(f"{path} does not fit into memory ({size_bytes:,} bytes)") from error
     if bits == 8:
         return np.asarray((audio ^ 0x80).view(np.int8))
