@@ -79,8 +79,15 @@ def convert(
         select_ops=select_ops,
         target=_target(target_runtime),
     )
-    allowed = execution.allow_code
-    plan = make_plan(model, directory, _recipes(to), asked, opening=opening, allow_code=allowed)
+    plan = make_plan(
+        model,
+        directory,
+        _recipes(to),
+        asked,
+        opening=opening,
+        allow_code=execution.allow_code,
+        allowance=execution.allowance,
+    )
     if len(found := _up_to_date(plan)) == len(plan.recipes):
         return _conversion(plan, found, found, ())
     waiting = f"waiting for another run into {plan.directory}"

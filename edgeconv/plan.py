@@ -26,6 +26,7 @@ from edgeconv.nouns import (
 )
 from edgeconv.scanning import refuse_findings
 from edgeconv.store import hash_of, read_noun, sha256_file, tool_versions
+from edgeconv.workers import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -117,8 +118,11 @@ def make_plan(
     *,
     opening: Opening = Opening(),
     allow_code: bool = False,
+    allowance: Allowance = Allowance(),
 ) -> Plan:
     """The plan, once the model and the data are known to be there.
+
+    A function that the data names runs within `allowance`.
 
     Raises `InputRefused` for a model or data that cannot be taken, `UsageError` for
     options that do not go together.
@@ -134,10 +138,10 @@ def make_plan(
         recipes=tuple(recipes),
         asked=asked,
         calibration_identity={
-            key: data.identity(text, allow_code=allow_code)
+            key: data.identity(text, allow_code=allow_code, allowance=allowance)
             for key, text in asked.calibration.items()
         },
-        training_identity=data.identity(asked.training, allow_code=allow_code)
+        training_identity=data.identity(asked.training, allow_code=allow_code, allowance=allowance)
         if asked.training
         else "",
     )

@@ -165,6 +165,7 @@ def request_of(ctx: click.Context) -> Request:
         # configuration came this far only where that was allowed.
         allow_code=True,
         require_check=options["require_check"],
+        allowance=allowance(options),
     )
 
 

@@ -60,6 +60,7 @@ def embed(
         options=options,
         allow_code=allow_code,
         require_check=require_check,
+        allowance=allowance,
     )
     if request.check_note:
         on_progress(request.check_note)

@@ -17,6 +17,7 @@ from edgeconv.plugins import embed_target
 from edgeconv.report.last_check import require_passed
 from edgeconv.source import refuse_unusable
 from edgeconv.store import hash_of, read_noun, refuse_pointer, sha256_file, tool_versions
+from edgeconv.workers import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,6 +107,7 @@ def make_request(
     options: Mapping[str, str] | None = None,
     allow_code: bool = False,
     require_check: bool = False,
+    allowance: Allowance = Allowance(),
 ) -> Request:
     """What is asked for, once it is known to be possible. See `embed` for the arguments.
 
@@ -131,7 +133,9 @@ def make_request(
         signature=chosen,
         options=given,
         data=data,
-        data_identity=samples.identity(data, allow_code=allow_code) if data else "",
+        data_identity=samples.identity(data, allow_code=allow_code, allowance=allowance)
+        if data
+        else "",
         labels=read_labels(Path(labels)) if labels else (),
         labels_file=Path(labels) if labels else None,
         vectors=vectors,

@@ -173,7 +173,7 @@ class Checking:
         return self._done[job.name]
 
     def _inputs(self, job: Job) -> dict[str, str]:
-        return job_inputs(job, allow_code=self.execution.allow_code)
+        return job_inputs(job, self.execution)
 
     def _cache(self) -> Cache:
         return Cache(cache_directory() if self.execution.use_cache else None, self.on_progress)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from edgeconv.nouns import Budget, Conversion, Report
+    from edgeconv.stages import Execution
 
 _LONGEST_SETTING = 64
 _LONGEST_SLICE = 200
@@ -68,7 +69,7 @@ def refuse_job(job: Job) -> None:
         )
 
 
-def job_inputs(job: Job, *, allow_code: bool) -> dict[str, str]:
+def job_inputs(job: Job, execution: Execution) -> dict[str, str]:
     """All that goes into the conversion and the measuring, by name: hashes, and settings."""
     found = {
         f"{command} --{key}": _short(value)
@@ -86,7 +87,9 @@ def job_inputs(job: Job, *, allow_code: bool) -> dict[str, str]:
     for number, text in enumerate(job.calibration):
         sources["calibration data" + (f" {number + 1}" if number else "")] = text
     found |= {
-        name: data.identity(text, allow_code=allow_code) for name, text in sources.items() if text
+        name: data.identity(text, allow_code=execution.allow_code, allowance=execution.allowance)
+        for name, text in sources.items()
+        if text
     }
     if job.slices:
         found["slices"] = _file_hash(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import time
 from pathlib import Path
@@ -94,10 +95,13 @@ def tune(
 
 def _identities(data_source: str, calibration: str, execution: Execution) -> tuple[str, str]:
     """The hashes of the samples, and of those that calibrate if there are others."""
-    own = data.identity(data_source, allow_code=execution.allow_code)
+    identity = functools.partial(
+        data.identity, allow_code=execution.allow_code, allowance=execution.allowance
+    )
+    own = identity(data_source)
     if not calibration:
         return own, ""
-    given = data.identity(calibration, allow_code=execution.allow_code)
+    given = identity(calibration)
     if given == own:
         raise UsageError(
             "--calibration names the same samples as --data, and the fresh half must be new to "
