@@ -79,14 +79,9 @@ def convert(
         select_ops=select_ops,
         target=_target(target_runtime),
     )
+    recipes, allowed, allowance = _recipes(to), execution.allow_code, execution.allowance
     plan = make_plan(
-        model,
-        directory,
-        _recipes(to),
-        asked,
-        opening=opening,
-        allow_code=execution.allow_code,
-        allowance=execution.allowance,
+        model, directory, recipes, asked, opening=opening, allow_code=allowed, allowance=allowance
     )
     if len(found := _up_to_date(plan)) == len(plan.recipes):
         return _conversion(plan, found, found, ())

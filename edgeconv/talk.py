@@ -12,7 +12,7 @@ import os
 import select
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import WorkerCrashed
+from edgeconv.errors import ToolFailed, WorkerCrashed
 from edgeconv.workers import Allowance, start
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # How often a silent process is looked after.
 _LOOK_MS = 50
 _PIECE_BYTES = 1 << 16
+# An answer in words and numbers; arrays come otherwise.
+_LONGEST_LINE_BYTES = 1 << 28
 # Linux lets a pipe hold so much without asking; the default holds a sixteenth.
 _PIPE_BYTES = 1 << 20
 # A process that has closed its output is as good as gone.
@@ -127,6 +129,8 @@ class Talk:
             if not piece:
                 self._raise_gone()
             self._read += piece
+            if len(self._read) > _LONGEST_LINE_BYTES:
+                raise ToolFailed(f"{self.label} answered more than {_LONGEST_LINE_BYTES:,} bytes")
         line = bytes(self._read[: end + 1])
         del self._read[: end + 1]
         return line

@@ -182,6 +182,15 @@ def test_parquet_is_bounded(table: Callable[[], Any], message: str, tmp_path: Pa
         open_samples(str(tmp_path / "a.parquet"), (X,))
 
 
+def test_the_files_of_a_directory_are_bounded_together(tmp_path: Path) -> None:
+    for number in range(4):
+        pq.write_table(pa.table({"x": np.zeros(MIB)}), tmp_path / f"{number}.parquet")
+    spec = TensorSpec(name="x", shape=(-1, 1), dtype="float32")
+    assert open_samples(str(tmp_path / "1.parquet"), (spec,)).count == MIB
+    with pytest.raises(InputRefused, match=r"would take 100,\d{3},\d{3} bytes"):
+        open_samples(str(tmp_path), (spec,))
+
+
 def nested(depth: int) -> Any:
     value: Any = 1
     for _ in range(depth):

@@ -21,17 +21,22 @@ from example_records import encoded, example, write_records
 from scipy.io import wavfile
 
 from edgeconv.data import SamplesHash, opened_samples, parse_preprocessing
+from edgeconv.data.files import mapped
 from edgeconv.data.load import open_samples
 from edgeconv.data.location import parse_location, readable_of
+from edgeconv.data.reading import Answer
 from edgeconv.errors import (
     EdgeconvError,
     InputRefused,
+    ToolFailed,
     UsageError,
     WorkerKilled,
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
 from edgeconv.nouns import TensorSpec
+from edgeconv.sandbox import Access
+from edgeconv.talk import Talk
 from edgeconv.workers import Allowance, poll_until
 
 if TYPE_CHECKING:
@@ -343,6 +348,47 @@ def test_an_interrupt_leaves_nothing(place: Path) -> None:
 def assert_nothing_is_left(place: Path) -> None:
     assert psutil.Process().children(recursive=True) == []
     assert list((place.parent / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("part", ["..", "", "/etc", "part-0/..", "part-x"])
+def test_a_child_that_lies_about_its_files_is_not_believed(part: str, place: Path) -> None:
+    """Its directory is removed once it is mapped: no other may ever be."""
+    keep = place / "keep"
+    keep.write_text("kept", encoding="ascii")
+    with opened_samples(npz(), (X,)) as opened:
+        reader = opened.reader  # type: ignore[attr-defined]
+        with pytest.raises(InputRefused, match="gave no files"), reader.part(Answer(part=part)):
+            pass
+        assert opened.take(np.arange(1)).count == 1
+    assert keep.exists()
+
+
+def test_a_link_among_the_files_of_a_child_is_not_followed(place: Path) -> None:
+    np.save(place / "secret.npy", values())
+    (place / "0.npy").symlink_to(place / "secret.npy")
+    assert mapped(place / "secret.npy", COUNT).shape == (COUNT, 4)
+    with pytest.raises(InputRefused, match=r"0\.npy cannot be read"):
+        mapped(place / "0.npy", COUNT)
+    os.mkfifo(place / "1.npy")
+    with pytest.raises(InputRefused, match="is not a file"):
+        mapped(place / "1.npy", COUNT)
+
+
+def test_an_answer_without_end_is_given_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgeconv.talk._LONGEST_LINE_BYTES", MIB)
+    command = [sys.executable, "-c", "print('hi', flush=True)\nwhile True: print('x', end='')"]
+    with (
+        Talk(
+            command,
+            greeting=b"hi\n",
+            label="endless",
+            cwd=place,
+            access=Access(),
+            allowance=Allowance(timeout_s=30),
+        ) as talk,
+        pytest.raises(ToolFailed, match="endless answered more than"),
+    ):
+        talk.line()
 
 
 def test_no_decoder_is_loaded_by_the_caller(place: Path) -> None:

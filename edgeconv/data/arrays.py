@@ -109,7 +109,7 @@ def read_array(
     """
     from numpy.lib import format as npy
 
-    shape, dtype, _ = _header(stream, what, size_bytes)
+    shape, dtype, _ = read_header(stream, what, size_bytes)
     refuse_larger(
         what,
         math.prod(shape) * (dtype.itemsize + _PYTHON_BYTES * (dtype.kind in _STRINGS)),
@@ -139,7 +139,7 @@ class StoredRows:
 
     def __init__(self, path: Path) -> None:
         with opened(path) as (file, size_bytes):
-            shape, self._dtype, in_order = _header(file, str(path), size_bytes)
+            shape, self._dtype, in_order = read_header(file, str(path), size_bytes)
             self._begin = file.tell()
         if not shape or not in_order:
             raise InputRefused(
@@ -177,12 +177,13 @@ def _check_dtype(dtype: np.dtype[Any], what: str) -> None:
         raise InputRefused(f"{what} holds {dtype}, not numbers or strings")
 
 
-def _header(
+def read_header(
     stream: IO[bytes], what: str, size_bytes: int
 ) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
-    """The shape, the dtype, and whether the rows are stored one after the other.
+    """The shape and dtype in a .npy stream, and whether the rows are stored one after the other.
 
-    Raises `InputRefused` where that is not what `size_bytes` hold.
+    What comes next is the first value. Raises `InputRefused` where that is not what
+    `size_bytes` hold.
     """
     from numpy.lib import format as npy
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import stat
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
 
+from edgeconv.data.arrays import read_header
 from edgeconv.data.samples import Array, Samples
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.store.files import read_noun
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 
@@ -51,23 +55,46 @@ def read_samples(directory: Path) -> Samples:
     Raises `InputRefused` where they are not all there.
     """
     index = read_noun(directory / "samples.json", SamplesFile, what="list of samples")
-    arrays = {
-        name: mapped(directory / f"{position}.npy", index.count)
-        for position, name in enumerate(index.names)
-    }
+    arrays, labels = mapped_samples(directory, index.names, index.count)
+    return Samples(arrays, labels, index.source)
+
+
+def mapped_samples(
+    directory: Path, names: Sequence[str], count: int | None = None
+) -> tuple[dict[str, Array], Array | None]:
+    """The arrays that `write_samples` wrote for the inputs `names`, and the labels if any.
+
+    All have `count` rows, or as many as the first. Raises `InputRefused` where they do not.
+    """
+    arrays: dict[str, Array] = {}
+    for position, name in enumerate(names):
+        arrays[name] = mapped(directory / f"{position}.npy", count)
+        count = len(arrays[name])
     labels = directory / "labels.npy"
-    return Samples(arrays, mapped(labels, index.count) if labels.exists() else None, index.source)
+    return arrays, mapped(labels, count) if labels.exists() else None
 
 
 def mapped(path: Path, count: int | None = None) -> Array:
     """The array of a .npy file, mapped and not read yet; of `count` rows where that is given.
 
-    Raises `InputRefused` where it is anything else.
+    A child wrote it: a link, which could lead anywhere, is not followed. Raises `InputRefused`
+    where it is anything else.
     """
     try:
-        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+        with open(path, "rb", opener=_without_links) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise InputRefused(f"{path} is not a file")
+            shape, dtype, in_order = read_header(file, str(path), status.st_size)
+            order: Literal["C", "F"] = "C" if in_order else "F"
+            array: Array = np.memmap(file, dtype, "r", file.tell(), shape, order)
     except (OSError, ValueError) as error:
         raise InputRefused(f"{path} cannot be read: {error}") from error
     if count is not None and array.shape[:1] != (count,):
         raise InputRefused(f"{path} has shape {array.shape}, and {count} samples were written")
     return np.asarray(array)
+
+
+def _without_links(path: str, flags: int) -> int:
+    # And without waiting, as for the other end of a pipe.
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)

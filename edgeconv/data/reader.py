@@ -7,6 +7,7 @@ memory and removed at once; they take room until the arrays are gone.
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import sys
 import tempfile
@@ -19,8 +20,9 @@ import msgspec
 import numpy as np
 
 from edgeconv.data import reading
-from edgeconv.data.files import mapped, read_samples
+from edgeconv.data.files import mapped, mapped_samples
 from edgeconv.data.location import kind_module, parse_location, readable_of
+from edgeconv.data.samples import Samples
 from edgeconv.data.tfds_layout import data_directory
 from edgeconv.errors import InputRefused, WorkerCrashed, WorkerKilled
 from edgeconv.sandbox import Access
@@ -31,9 +33,11 @@ from edgeconv.workers import Allowance
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from edgeconv.data.samples import Array, Samples, SamplesHash
+    from edgeconv.data.samples import Array, SamplesHash
     from edgeconv.data.source import DataSet, Indices
     from edgeconv.nouns import Preprocessing, TensorSpec
+
+_PART = re.compile(r"part-\d+")
 
 
 @contextlib.contextmanager
@@ -136,7 +140,9 @@ class Reader(Talk):
     @contextlib.contextmanager
     def part(self, answer: reading.Answer) -> Iterator[Path]:
         """The directory of an answer's files, which are gone after the block."""
-        path = self._directory / Path(answer.part).name
+        if not _PART.fullmatch(answer.part):
+            raise InputRefused(f"{self._source}: reading it gave no files: {answer.part[:40]!r}")
+        path = self._directory / answer.part
         try:
             yield path
         finally:
@@ -245,7 +251,5 @@ class ReaderSource:
 
     def _samples(self, answer: reading.Answer) -> Samples:
         with self.reader.part(answer) as part:
-            samples = read_samples(part)
-        if tuple(samples.arrays) != tuple(spec.name for spec in self.inputs):
-            raise InputRefused(f"{self.text}: reading it gave other inputs: {[*samples.arrays]}")
-        return samples
+            arrays, labels = mapped_samples(part, [spec.name for spec in self.inputs])
+        return Samples(arrays, labels, self.text)

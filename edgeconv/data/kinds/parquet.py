@@ -47,6 +47,11 @@ def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) 
 
     paths = _files(place)
     choice = columns.choose(place, _names(paths), options, wanted)
+    refuse_larger(
+        place,
+        sum(_needed_bytes(place, path, choice.needed) for path in paths),
+        "choose fewer columns with features=COLUMNS, or one of several files",
+    )
     rows = _joined(paths, [_columns(place, path, choice.needed) for path in paths])
     if not rows.num_rows:
         raise InputRefused(f"{place} has no rows")
@@ -91,33 +96,27 @@ def _listed(names: Sequence[str]) -> str:
     return text if len(text) <= 100 else text[:100] + " …"
 
 
-def _columns(place: str, path: Path, needed: list[str]) -> pa.Table:
-    import pyarrow as pa
+def _needed_bytes(place: str, path: Path, needed: list[str]) -> int:
+    """What the columns of a file take in memory, strings that occur more than once only once.
 
+    A column of equal values is tiny in the file, whatever it says of its own size. Raises
+    `InputRefused` for columns of another type.
+    """
     from edgeconv.data import table
 
     with _parquet_file(path) as file:
-        schema = file.schema_arrow
         for name in needed:
-            table.refuse_kind(f"{place}, column {name!r}", schema.field(name).type)
-        leaves = _leaves(file.metadata, needed)
-        _refuse_bombs(path, file.metadata, leaves, len(needed))
-        text = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
-    # Equal strings are read once, so that their number is known before they are written out.
-    with _parquet_file(path, text) as file:
-        rows = file.read(columns=needed, use_threads=False)
-        # A name is also taken for the path to a field, so there may be more than was asked for.
-        rows = rows.select(needed)
-        # Else text that is no UTF-8 would show itself anywhere.
-        rows.validate(full=True)
-        fields = [schema.field(name) for name in needed]
-        columns = [
-            table.written_out(
-                f"{place}, column {field.name!r}", rows.column(field.name), field.type
-            )
-            for field in fields
-        ]
-        return pa.table(columns, names=needed)
+            table.refuse_kind(f"{place}, column {name!r}", file.schema_arrow.field(name).type)
+        metadata = file.metadata
+        paths = {leaf.path for leaf in _leaves(metadata, needed)}
+        values, declared = metadata.num_rows * len(needed), 0
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            chunks = [group.column(index) for index in range(group.num_columns)]
+            chunks = [chunk for chunk in chunks if chunk.path_in_schema in paths]
+            values += sum(chunk.num_values for chunk in chunks)
+            declared += sum(chunk.total_uncompressed_size for chunk in chunks)
+    total: int = declared + values * _VALUE_BYTES + len(needed) * _COLUMN_BYTES
+    return total
 
 
 def _leaves(metadata: Any, needed: list[str]) -> list[Any]:
@@ -127,20 +126,27 @@ def _leaves(metadata: Any, needed: list[str]) -> list[Any]:
     return [each for each in leaves if chosen & {each.path, each.path.partition(".")[0]}]
 
 
-def _refuse_bombs(path: Path, metadata: Any, leaves: list[Any], columns: int) -> None:
-    """A column of equal values is tiny in the file, whatever it says of its own size."""
-    paths = {leaf.path for leaf in leaves}
-    values, declared = metadata.num_rows * columns, 0
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        chunks = [group.column(index) for index in range(group.num_columns)]
-        chunks = [chunk for chunk in chunks if chunk.path_in_schema in paths]
-        values += sum(chunk.num_values for chunk in chunks)
-        declared += sum(chunk.total_uncompressed_size for chunk in chunks)
-    refuse_larger(
-        str(path),
-        declared + values * _VALUE_BYTES + columns * _COLUMN_BYTES,
-        "choose fewer columns with features=COLUMNS, or one of several files",
-    )
+def _columns(place: str, path: Path, needed: list[str]) -> pa.Table:
+    import pyarrow as pa
+
+    from edgeconv.data import table
+
+    with _parquet_file(path) as file:
+        kinds = [file.schema_arrow.field(name).type for name in needed]
+        leaves = _leaves(file.metadata, needed)
+        text = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+    # Equal strings are read once, so that their size is known before they are written out.
+    with _parquet_file(path, text) as file:
+        rows = file.read(columns=needed, use_threads=False)
+        # A name is also taken for the path to a field, so there may be more than was asked for.
+        rows = rows.select(needed)
+        # Else text that is no UTF-8 would show itself anywhere.
+        rows.validate(full=True)
+        columns = [
+            table.written_out(f"{place}, column {name!r}", rows.column(name), kind)
+            for name, kind in zip(needed, kinds, strict=True)
+        ]
+        return pa.table(columns, names=needed)
 
 
 @contextlib.contextmanager
