@@ -136,7 +136,7 @@ def csv_of_columns(count: int) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (lambda: csv_of_columns(1_500_000), "1,500,000 columns; the most is 1,048,576"),
+        (lambda: csv_of_columns(1_500_000), "1,500,000 columns or more; the most is 1,048,576"),
         (lambda: csv_of_columns(20_000), "bytes of memory"),
         (lambda: b"a\n" + b"0\n" * (3 * MIB), "bytes of memory"),
         (lambda: b"a,b\n" + b"1" * (40 * MIB), r"a\.csv"),
@@ -165,10 +165,10 @@ def test_a_wide_table_is_read_in_time_that_grows_with_it(tmp_path: Path) -> None
     ("table", "message"),
     [
         (lambda: {"x": np.zeros(6 * MIB)}, "bytes of memory"),
-        (lambda: {"x": pa.array(["y" * MIB] * 200)}, "209,715,200 bytes of memory"),
-        (lambda: {"x": pa.array([["y" * MIB] * 2] * 200)}, "419,430,400 bytes of memory"),
-        (lambda: {"x": pa.array([bytes(MIB)] * 200)}, "holds bytes"),
-        (lambda: {"x": pa.array([bytes(MIB)] * 200, pa.binary(MIB))}, "holds bytes"),
+        (lambda: {"x": pa.array(["y" * MIB] * 80)}, "83,886,080 bytes of memory"),
+        (lambda: {"x": pa.array([["y" * MIB] * 2] * 80)}, "167,772,160 bytes of memory"),
+        (lambda: {"x": pa.array([bytes(MIB)] * 20)}, "holds bytes"),
+        (lambda: {"x": pa.array([bytes(MIB)] * 20, pa.binary(MIB))}, "holds bytes"),
         (lambda: {"x": pa.array([None] * 6 * MIB)}, "bytes of memory"),
         (lambda: {f"x{i}": [0] for i in range(20_000)}, "bytes of memory"),
         (lambda: {"x": pa.array([nested(30)])}, "nested more than 8 deep"),

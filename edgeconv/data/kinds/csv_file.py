@@ -56,7 +56,7 @@ def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) 
         cell_count = _check_text(place, file, delimiter)
         names = _names(place, file, delimiter, header=header)
         choice = columns.choose(place, names, options, wanted)
-        _refuse_too_large(place, size_bytes, cell_count, len(choice.needed) / len(names), names)
+        _refuse_too_large(place, size_bytes, cell_count, len(choice.needed), len(names))
         cells = _cells(place, file, delimiter, names, choice.needed).slice(int(header))
     if not cells.num_rows:
         raise InputRefused(
@@ -118,17 +118,10 @@ def _check_text(place: str, file: IO[bytes], delimiter: str) -> int:
     return delimiters + line
 
 
-def _refuse_too_large(
-    place: str, size_bytes: int, cells: int, share: float, names: list[str]
-) -> None:
-    """Refuse what would not fit into memory, of whose cells `share` are needed."""
-    if len(names) > _MOST_COLUMNS:
-        raise InputRefused(
-            f"{place} has {len(names):,} columns; the most is {_MOST_COLUMNS:,}",
-            hint="write the samples as an array: np.save",
-        )
-    each = size_bytes + cells * _CELL_BYTES + len(names) * _COLUMN_BYTES
-    refuse_larger(place, int(each * share), "choose fewer columns with features=COLUMNS")
+def _refuse_too_large(place: str, size_bytes: int, cells: int, needed: int, columns: int) -> None:
+    """Refuse what would not fit into memory, of whose columns some are needed."""
+    each = size_bytes + cells * _CELL_BYTES + columns * _COLUMN_BYTES
+    refuse_larger(place, each * needed // columns, "choose fewer columns with features=COLUMNS")
 
 
 def _names(place: str, file: IO[bytes], delimiter: str, *, header: bool) -> list[str]:
@@ -142,6 +135,11 @@ def _names(place: str, file: IO[bytes], delimiter: str, *, header: bool) -> list
         raise InputRefused(f"{place} is no readable CSV file: {error}") from error
     if first is None:
         raise InputRefused(f"{place} has no rows", hint="all of its lines are empty")
+    if len(first) > _MOST_COLUMNS:
+        raise InputRefused(
+            f"{place} has {len(first):,} columns or more; the most is {_MOST_COLUMNS:,}",
+            hint="write the samples as an array: np.save",
+        )
     return [name.strip() for name in first] if header else [str(i) for i in range(len(first))]
 
 
