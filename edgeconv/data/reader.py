@@ -24,7 +24,7 @@ from edgeconv.data.files import mapped, mapped_samples
 from edgeconv.data.location import kind_module, parse_location, readable_of
 from edgeconv.data.samples import Samples
 from edgeconv.data.tfds_layout import data_directory
-from edgeconv.errors import InputRefused, WorkerCrashed, WorkerKilled
+from edgeconv.errors import InputRefused, ToolFailed, WorkerCrashed, WorkerKilled
 from edgeconv.sandbox import Access
 from edgeconv.store import scratch_directory
 from edgeconv.talk import Talk
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from edgeconv.data.source import DataSet, Indices
     from edgeconv.nouns import Preprocessing, TensorSpec
 
+# Their places alone are 16 GiB.
+_MOST_SAMPLES = 1 << 31
 _PART = re.compile(r"part-\d+")
 
 
@@ -64,7 +66,8 @@ def opened_samples(
         returned = None
         if hasattr(module, "returned"):
             returned = stack.enter_context(module.returned(location.place, allowance))
-        reads = (Path(returned.directory),) if returned else readable_of(location)
+        paths = (Path(returned.directory),) if returned else readable_of(location)
+        reads = tuple(path.absolute() for path in paths)
         reader = stack.enter_context(Reader(source, scratch, Access(reads=reads), allowance))
         job = reading.Open(
             directory=str(Path.cwd()),
@@ -80,7 +83,10 @@ def opened_samples(
 
 def _opened(reader: Reader, job: reading.Open) -> ReaderSource:
     answer = reader.ask(job).answer()
-    assert answer.opened is not None
+    if answer.opened is None or not 0 < answer.opened.count <= _MOST_SAMPLES:
+        raise InputRefused(
+            f"{job.source} has more than {_MOST_SAMPLES:,} samples", hint="give fewer, larger ones"
+        )
     with reader.part(answer) as part:
         file = part / "labels.npy"
         labels = mapped(file, answer.opened.count) if file.exists() else None
@@ -135,7 +141,11 @@ class Reader(Talk):
         """Wait for the answer to the oldest question."""
         with self._blamed(), self.waited_for():
             line = self.line()
-        self._waiting.popleft().given = msgspec.json.decode(line, type=reading.Answer)
+        try:
+            answer = msgspec.json.decode(line, type=reading.Answer)
+        except msgspec.DecodeError as error:
+            raise ToolFailed(f"{self.label} answered what is no answer: {error}") from error
+        self._waiting.popleft().given = answer
 
     @contextlib.contextmanager
     def part(self, answer: reading.Answer) -> Iterator[Path]:
