@@ -58,6 +58,8 @@ def parse_location(source: str) -> Location:
     """Take a SOURCE apart. Raises `UsageError`, or `InputRefused` for a place that is no file."""
     before, mark, after = source.partition("?")
     options = _options(source, after) if mark else {}
+    if "\0" in source:
+        raise UsageError(f"{source!r} has a NUL in it, which no path has", hint="check the path")
     kind, place = _kind_and_place(before)
     if not place:
         raise UsageError(f"{source!r} names no data", hint="write KIND:PLACE or a path")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 JOURNAL = ".edgeconv-embedding.json"
 
 
-class _Journal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Journal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The files that a run was about to write or remove."""
 
     files: tuple[str, ...]
@@ -71,7 +71,7 @@ def _put(
     record: bytes,
 ) -> None:
     journal = directory / JOURNAL
-    publish_bytes(msgspec.json.encode(_Journal(files=tuple(all_paths))), journal)
+    publish_bytes(msgspec.json.encode(Journal(files=tuple(all_paths))), journal)
     with _refusals(directory):
         for path in changed:
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def _journal(directory: Path) -> tuple[str, ...]:
     """The files of a run that did not come to its end."""
     if not (directory / JOURNAL).is_file():
         return ()
-    journal = read_noun(directory / JOURNAL, _Journal, what="journal of an embedding")
+    journal = read_noun(directory / JOURNAL, Journal, what="journal of an embedding")
     return _safe(directory / JOURNAL, journal.files)
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from edgeconv.scanning.findings import Findings
 
 PREFIX = "Flex"
+# All that the readers of flexbuffers and of messages raised on damaged options, found by fuzzing.
+_BAD_OPTIONS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error)
 
 
 def check_flex(where: str, name: str, options: bytes, findings: Findings) -> None:
@@ -25,7 +27,7 @@ def check_flex(where: str, name: str, options: bytes, findings: Findings) -> Non
         parts = flexbuffers.GetRoot(options).AsVector
         operator, packed = str(parts[0].AsString), bytes(parts[1].AsStringBytes)
         node = node_in(packed)
-    except (ValueError, TypeError, IndexError, AttributeError, struct.error, DecodeError) as error:
+    except (*_BAD_OPTIONS, DecodeError) as error:
         what = f"operator {name} that cannot be read: {error}"
         findings.add("operator", where, what, "may be any operator of TensorFlow")
         return

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.messages import message_class
-from edgeconv.scanning.wire import MalformedWire, TooMuchWire, fields, messages
+from edgeconv.source.wire import MalformedWire, TooMuchWire, fields, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,6 +77,8 @@ _FUNCTION_SIGNATURE, _FUNCTION_NODES = 1, 3
 # Far more than any model has; each takes some microseconds and a kilobyte.
 _MOST_NODES = 500_000
 _MOST_NAME_BYTES = 100_000
+# Each may become 30 in memory. The objects of the largest models take a tenth of it.
+_MOST_REST_BYTES = 2**25
 
 
 class Node(NamedTuple):
@@ -90,10 +92,11 @@ class Node(NamedTuple):
 
 
 class Body(NamedTuple):
-    """The graph itself (name "") or one of its functions, with the names of its arguments."""
+    """The graph itself (name "") or one of its functions, with the positions of its arguments."""
 
     name: str
-    arguments: tuple[str, ...]
+    positions: dict[str, int]
+    argument_count: int
     nodes: dict[str, Node]
 
 
@@ -125,11 +128,13 @@ class _Reader:
         self._count = 0
 
     def meta_graph(self, start: int, stop: int) -> MetaGraph:
-        bodies = {"": Body("", (), {})}
+        bodies = {"": Body("", {}, 0, {})}
         rest = bytearray()
         for field in fields(self._data, start, stop):
             if field.number == _GRAPH and field.is_message:
                 self._graph(field.content, field.stop, bodies)
+            elif len(rest) + field.stop - field.start > _MOST_REST_BYTES:
+                raise TooMuchWire(f"more than {_MOST_REST_BYTES} bytes beside the graph")
             else:
                 rest += self._data[field.start : field.stop]
         return MetaGraph(bodies, _rest_class().FromString(bytes(rest)))
@@ -150,7 +155,10 @@ class _Reader:
         name = definition.name
         if not name or name in bodies:
             raise MalformedWire(f"two functions of a graph are called {name[:100]!r}")
-        bodies[name] = Body(name, tuple(arg.name for arg in definition.args), {})
+        positions: dict[str, int] = {}
+        for index, argument in enumerate(definition.args):
+            positions.setdefault(argument.name, index)
+        bodies[name] = Body(name, positions, len(definition.args), {})
         for begin, end in messages(self._data, start, stop, _FUNCTION_NODES):
             self._node(bodies[name], begin, end)
 

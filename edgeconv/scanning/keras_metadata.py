@@ -9,7 +9,7 @@ import msgspec
 
 from edgeconv.messages import message_class
 from edgeconv.scanning.keras_config import scan_config
-from edgeconv.scanning.wire import MalformedWire, messages
+from edgeconv.source.wire import MalformedWire, messages
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.scanning.operators import ATTRIBUTES, families, is_allowed_attribute
+from edgeconv.scanning.operators import (
+    ATTRIBUTES,
+    SETTINGS,
+    SETTINGS_ATTRIBUTE,
+    families,
+    is_allowed_attribute,
+    strange_settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +24,9 @@ _HANDLES = {20: "a resource", 21: "a variant"}
 # They make a tensor of bytes; of these types only from a graph that was built to.
 _MAKES_TENSORS = {"Const": "dtype", "ParseTensor": "out_type"}
 _JOB = re.compile(r"/job:([^/]*)")
-_WITH_ATTRIBUTES = frozenset(operator for operator, _ in ATTRIBUTES) | _MAKES_TENSORS.keys()
+_WITH_ATTRIBUTES = (
+    frozenset(operator for operator, _ in ATTRIBUTES) | _MAKES_TENSORS.keys() | SETTINGS
+)
 _MOST_DEPTH = 16
 
 
@@ -89,6 +98,10 @@ class NodeCheck:
                         f"operator {node.op} with {attr.key} {value!r}",
                         "reads or writes a file that the graph names",
                     )
+            elif attr.key == SETTINGS_ATTRIBUTE:
+                if strange := strange_settings(attr.value.s):
+                    what = f"operator {node.op} with {SETTINGS_ATTRIBUTE}: {strange}"
+                    self._findings.add("device", where, what, "may reach other machines")
             elif attr.key == _MAKES_TENSORS.get(node.op):
                 self._check_type(where, node.op, attr.value.type)
             elif attr.key == "value" and node.op == "Const":

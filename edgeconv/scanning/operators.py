@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
+from edgeconv.source.wire import MalformedWire, fields
+
 Reach = Literal["computes", "state", "saver", "asset", "outside", "never"]
 
 
@@ -44,6 +46,17 @@ ATTRIBUTES: dict[tuple[str, str], tuple[str, ...]] = {
     ("FixedUnigramCandidateSampler", "vocab_file"): ("",),
 }
 _INLINE = "bytes://"
+# Operators with the settings of a session (a ConfigProto) for the function that they call.
+SETTINGS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+SETTINGS_ATTRIBUTE = "config_proto"
+# Its fields, by number, that stay in this process: devices, threads, how a graph is optimized.
+# Those of other machines (device_filters, rpc_options, cluster_def) are not among them, nor are
+# names of thread pools. Of the experimental ones only switches and numbers of the optimizer:
+# others name executors, services of a cluster, ports, and a directory that is written to
+# (tf2xla_dump_dir).
+_PLAIN_SETTINGS = frozenset({1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 15, 17})
+_EXPERIMENTAL = 16
+_PLAIN_EXPERIMENTAL = frozenset({*range(4, 11), *range(12, 19), 21, 22, 24, 26, 31, 33, 34, 36})
 
 
 def is_allowed_attribute(operator: str, attribute: str, value: str) -> bool:
@@ -53,3 +66,19 @@ def is_allowed_attribute(operator: str, attribute: str, value: str) -> bool:
         return True
     # What follows is the content itself.
     return _INLINE in allowed and value.startswith(_INLINE)
+
+
+def strange_settings(packed: bytes) -> str:
+    """What in the settings of a call leads out of this process, "" where nothing does."""
+    try:
+        for field in fields(packed, 0, len(packed)):
+            if field.number == _EXPERIMENTAL and field.is_message:
+                inside = fields(packed, field.content, field.stop)
+                numbers = {f.number for f in inside} - _PLAIN_EXPERIMENTAL
+                if numbers:
+                    return f"experimental setting {min(numbers)}"
+            elif field.number not in _PLAIN_SETTINGS:
+                return f"setting {field.number}"
+    except MalformedWire as error:
+        return str(error)
+    return ""

@@ -7,11 +7,13 @@ path is followed back, through functions and their calls, to where it comes from
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from edgeconv.scanning.operators import families
+from edgeconv.scanning.origins import Origin, ancestors, data_inputs, node_of, origins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,23 +33,12 @@ _PATH_INPUTS = {
     "InitializeTableFromTextFileV2": (1,),
 }
 _WRITERS = frozenset({"SaveV2", "MergeV2Checkpoints"})
-# A saver puts its paths together of the prefix that it is given and of such pieces.
-_MADE_OF = frozenset(
-    ("Identity", "Pack", "PlaceholderWithDefault", "Select", "SelectV2", "ShardedFilename")
-) | {"StringJoin"}
+# What a saver adds to its prefix.
 _PIECE = re.compile(rb"[A-Za-z0-9_.{}-]*(/part)?")
 # They give their inputs to the function's arguments one by one.
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_MOST_ROOTS = 10
 _MAIN_OPS = ("saved_model_main_op", "legacy_init_op", "saved_model_train_op")
-
-
-class _Origin(NamedTuple):
-    """Where a path comes from: an argument, a constant, or an operator's output."""
-
-    kind: Literal["argument", "constant", "node"]
-    name: str
-    op: str = ""
-    text: tuple[bytes, ...] = ()
 
 
 class PathCheck:
@@ -61,7 +52,10 @@ class PathCheck:
         self._bound = {entry.key: entry.value.bound for entry in graph.rest.objects.functions}
         self._sites: dict[str, list[tuple[Body, Node]]] = defaultdict(list)
         self._variables: Counter[tuple[bytes, ...]] = Counter()
+        # Each tensor is followed once, whoever takes it: a graph can be half a million of nodes.
+        self._seen: dict[tuple[str, Need], set[str]] = defaultdict(set)
         self._followed: set[tuple[str, str, str]] = set()
+        self._users: dict[str, list[Node]] | None = None
 
     def run(self) -> None:
         """Look at all operators that have paths."""
@@ -78,7 +72,7 @@ class PathCheck:
         for body, node in users:
             family = families()[node.op]
             need: Need = "asset" if family.reach == "asset" else "saver"
-            inputs = _data_inputs(node)
+            inputs = data_inputs(node)
             for index in _PATH_INPUTS[node.op]:
                 if index < len(inputs):
                     self._follow(body, inputs[index], need, _Place(body, node))
@@ -86,10 +80,10 @@ class PathCheck:
 
     def _check_inputs(self) -> None:
         """Samples must not become paths."""
-        given = self._assets | {_node_of(self._rest.saver.filename)}
+        given = self._assets | {node_of(self._rest.saver.filename)}
         for entry in self._rest.signatures:
             for tensor in entry.value.inputs:
-                if _node_of(tensor.value.name) in given - {""}:
+                if node_of(tensor.value.name) in given - {""}:
                     self._findings.add(
                         "path",
                         f"signature {entry.key}",
@@ -98,7 +92,7 @@ class PathCheck:
                     )
 
     def _follow(self, body: Body, tensor: str, need: Need, place: _Place) -> None:
-        for origin in _origins(body, tensor):
+        for origin in origins(body, tensor, self._seen[body.name, need]):
             if origin.kind == "argument":
                 self._into_callers(body, origin.name, need, place)
             elif not self._is_fine(body, origin, need):
@@ -112,7 +106,7 @@ class PathCheck:
                     else "reads a file that is not an asset of the model",
                 )
 
-    def _is_fine(self, body: Body, origin: _Origin, need: Need) -> bool:
+    def _is_fine(self, body: Body, origin: Origin, need: Need) -> bool:
         if need == "asset":
             return not body.name and (
                 origin.name in self._assets or self._reads_asset(body.nodes.get(origin.name))
@@ -126,27 +120,35 @@ class PathCheck:
 
         So TensorFlow 2 exports it. Nobody else may have the variable, under its name or by handle.
         """
-        if node is None or node.op != "ReadVariableOp":
+        if node is None or node.op != "ReadVariableOp" or not node.inputs:
             return False
-        variable = self._bodies[""].nodes.get(_node_of(node.inputs[0]))
+        variable = self._bodies[""].nodes.get(node_of(node.inputs[0]))
         if variable is None or variable.op != "VarHandleOp":
             return False
-        users = [n for n in self._bodies[""].nodes.values() if variable.name in _handles(n)]
         return self._variables[variable.text] == 1 and all(
             user.op in ("ReadVariableOp", "VarIsInitializedOp")
-            or (user.op == "AssignVariableOp" and _node_of(user.inputs[1]) in self._assets)
-            for user in users
+            or (user.op == "AssignVariableOp" and _assigned(user) in self._assets)
+            for user in self._users_of(variable.name)
         )
+
+    def _users_of(self, name: str) -> list[Node]:
+        """The nodes of the graph itself that take what a node of it gives."""
+        if self._users is None:
+            self._users = defaultdict(list)
+            for node in self._bodies[""].nodes.values():
+                for each in set(map(node_of, node.inputs)):
+                    self._users[each].append(node)
+        return self._users.get(name, [])
 
     def _into_callers(self, body: Body, argument: str, need: Need, place: _Place) -> None:
         key = (body.name, argument, need)
         if key in self._followed:
             return
         self._followed.add(key)
-        index = body.arguments.index(argument)
+        index = body.positions[argument]
         self._check_binding(body, index, need, place)
         for caller, node in self._sites[body.name]:
-            inputs = _data_inputs(node)
+            inputs = data_inputs(node)
             is_call = node.op in _CALLS or node.op == body.name
             if is_call and len(node.calls) == 1 and index < len(inputs):
                 self._follow(caller, inputs[index], need, place)
@@ -164,7 +166,7 @@ class PathCheck:
         if bound is None:
             return
         objects = self._rest.objects.nodes
-        from_end = index - (len(body.arguments) - len(bound))
+        from_end = index - (body.argument_count - len(bound))
         number = bound[from_end] if from_end >= 0 else -1
         is_asset = 0 <= number < len(objects) and objects[number].HasField("asset")
         if need == "saver" or not is_asset:
@@ -181,13 +183,25 @@ class PathCheck:
         everything, functions = self._reaching(savers)
         writing, _ = self._reaching(pair for pair in savers if pair[1].op in _WRITERS)
         top = self._bodies[""]
-        for root in _roots(self._rest):
-            for name in _ancestors(top, root) & everything:
+        running = self._running(everything)
+        # One root is refused as ten thousand are, each of which takes a walk through the graph.
+        for root in itertools.islice((r for r in _roots(self._rest) if r in running), _MOST_ROOTS):
+            for name in ancestors(top, root) & everything:
                 self._add_run(name, f"a saver that runs with {root}")
         for name in functions & self._bound.keys():
             self._add_run(name, f"a saver in function {name}, which is one of the model's own")
-        for name in _ancestors(top, _node_of(self._rest.saver.restore)) & writing:
+        for name in ancestors(top, node_of(self._rest.saver.restore)) & writing:
             self._add_run(name, "a saver that writes when the model is loaded")
+
+    def _running(self, names: set[str]) -> set[str]:
+        """These nodes of the graph itself, and all that runs only after one of them."""
+        waiting, running = list(names), set(names)
+        while waiting:
+            for user in self._users_of(waiting.pop()):
+                if user.name not in running:
+                    running.add(user.name)
+                    waiting.append(user.name)
+        return running
 
     def _add_run(self, where: str, what: str) -> None:
         why = "reads or writes checkpoints when the model starts or runs"
@@ -228,49 +242,21 @@ def asset_files(rest: Any) -> Iterator[Any]:
 
 
 def _asset_tensors(rest: Any) -> set[str]:
-    return {_node_of(asset.tensor.name) for asset in asset_files(rest)}
+    return {node_of(asset.tensor.name) for asset in asset_files(rest)}
 
 
 def _is_piece(text: bytes) -> bool:
     return b".." not in text and _PIECE.fullmatch(text) is not None
 
 
-def _origins(body: Body, tensor: str) -> Iterator[_Origin]:
-    waiting, seen = [tensor], set[str]()
-    while waiting:
-        name = _node_of(waiting.pop())
-        if name in seen:
-            continue
-        seen.add(name)
-        node = body.nodes.get(name)
-        if node is None:
-            kind: Any = "argument" if name in body.arguments else "node"
-            yield _Origin(kind, name, "nothing")
-        elif node.op == "Const":
-            yield _Origin("constant", name, node.op, node.text)
-        elif node.op in _MADE_OF:
-            waiting += _data_inputs(node) if node.op != "ShardedFilename" else node.inputs[:1]
-        elif node.op not in ("StaticRegexFullMatch", "RegexFullMatch"):
-            # Those two answer yes or no.
-            yield _Origin("node", name, node.op)
-
-
-def _data_inputs(node: Node) -> list[str]:
-    return [name for name in node.inputs if not name.startswith("^")]
-
-
-def _node_of(tensor: str) -> str:
-    return tensor.lstrip("^").partition(":")[0]
-
-
 def _roots(rest: Any) -> Iterator[str]:
     """The nodes that a loader or a signature runs."""
     for entry in rest.signatures:
         for output in entry.value.outputs:
-            yield from map(_node_of, _tensor_names(output.value))
+            yield from map(node_of, _tensor_names(output.value))
     for collection in rest.collections:
         if collection.key in _MAIN_OPS:
-            yield from map(_node_of, collection.value.nodes.value)
+            yield from map(node_of, collection.value.nodes.value)
 
 
 def _tensor_names(info: Any) -> Iterator[str]:
@@ -279,17 +265,6 @@ def _tensor_names(info: Any) -> Iterator[str]:
         yield from _tensor_names(component)
 
 
-def _handles(node: Node) -> Iterator[str]:
-    return map(_node_of, node.inputs)
-
-
-def _ancestors(body: Body, name: str) -> set[str]:
-    """A node and all that runs before it."""
-    waiting, seen = [name], set[str]()
-    while waiting:
-        name = waiting.pop()
-        if name in seen or name not in body.nodes:
-            continue
-        seen.add(name)
-        waiting += [_node_of(each) for each in body.nodes[name].inputs]
-    return seen
+def _assigned(node: Node) -> str:
+    """The node whose value an AssignVariableOp writes."""
+    return node_of(node.inputs[1]) if len(node.inputs) > 1 else ""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgeconv.scanning.graphs import read_meta_graphs
 from edgeconv.scanning.keras_metadata import scan_keras_metadata
 from edgeconv.scanning.nodes import NodeCheck
 from edgeconv.scanning.paths import PathCheck, asset_files
-from edgeconv.scanning.wire import MalformedWire, TooMuchWire
 from edgeconv.source.saved_model import garbled
+from edgeconv.source.wire import MalformedWire, TooMuchWire, mapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +47,7 @@ def scan_saved_model(
                 raise TooMuchWire(f"{size_bytes} bytes, and protocol buffers end at 2 GiB")
             if not size_bytes:
                 raise MalformedWire("it is empty (0 bytes)")
-            with _mapped(file) as data:
+            with mapped(file) as data:
                 _scan_graphs(directory, data, findings)
     except TooMuchWire as error:
         findings.add("structure", _GRAPH_FILE, str(error), "takes all memory or time to read")
@@ -57,21 +56,6 @@ def scan_saved_model(
     if (directory / _KERAS_METADATA).is_file():
         metadata = directory / _KERAS_METADATA
         scan_keras_metadata(metadata, findings, known, is_read=reads_layers)
-
-
-class _mapped:  # noqa: N801 (a context manager)
-    """The content of a file, mapped, as a memoryview that is released before the map is closed."""
-
-    def __init__(self, file: Any) -> None:
-        self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._view = memoryview(self._map)
-
-    def __enter__(self) -> memoryview:
-        return self._view
-
-    def __exit__(self, *_: object) -> None:
-        self._view.release()
-        self._map.close()
 
 
 def _scan_graphs(directory: Path, data: memoryview, findings: Findings) -> None:

@@ -16,7 +16,7 @@ import zlib
 from typing import IO, TYPE_CHECKING
 
 from edgeconv.source import foreign_kinds as kinds
-from edgeconv.source.wire import fields
+from edgeconv.source.wire import MalformedWire, fields, mapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from edgeconv.source.wire import Field
 
 _HEAD_BYTES = 1 << 16
-_MOST_JSON_BYTES = 1 << 26
+# Of a document, which takes 30 times its size as objects; and of an archive.
+_MOST_JSON_BYTES = 1 << 22
+_MOST_PACKED_BYTES = 1 << 26
 _MOST_FIELDS = 4096
 _MOST_MEMBERS = 4096
 _MOST_FILES = 64
@@ -139,11 +141,25 @@ def foreign_directory(path: Path) -> tuple[Path, kinds.Foreign] | None:
     return None
 
 
+class _Bounded:
+    """A file for zipfile, whose list of members may be that of a model, and not fill the memory."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size_bytes: int = -1) -> bytes:
+        """As a file's; raises `BadZipFile` for more than the names of a model take."""
+        if size_bytes > _MOST_JSON_BYTES:
+            raise zipfile.BadZipFile(f"a part of {size_bytes} bytes")
+        return self._file.read(size_bytes if size_bytes >= 0 else _MOST_JSON_BYTES)
+
+
 def _archive(file: IO[bytes], _size_bytes: int, head: bytes) -> kinds.Foreign | None:
     file.seek(0)
     with contextlib.suppress(*_BAD_ARCHIVE):
         if head.startswith(b"PK\x03\x04"):
-            with zipfile.ZipFile(file) as archive:
+            with zipfile.ZipFile(_Bounded(file)) as archive:
                 return _by_members(archive.namelist()[:_MOST_MEMBERS], "a zip archive", "unzip")
         if head.startswith(b"\x1f\x8b") or head[257:262] == b"ustar":
             return _by_members(_tar_members(file), "a tar archive", "tar -xf")
@@ -152,9 +168,9 @@ def _archive(file: IO[bytes], _size_bytes: int, head: bytes) -> kinds.Foreign | 
 
 def _tar_members(file: IO[bytes]) -> list[str]:
     """The first names in a tar archive; of one that is compressed, those near its beginning."""
-    packed = file.read(_MOST_JSON_BYTES)
+    packed = file.read(_MOST_PACKED_BYTES)
     if packed.startswith(b"\x1f\x8b"):
-        packed = zlib.decompressobj(wbits=31).decompress(packed, _MOST_JSON_BYTES)
+        packed = zlib.decompressobj(wbits=31).decompress(packed, _MOST_PACKED_BYTES)
     names: list[str] = []
     # What was read ends in the middle of a member.
     with contextlib.suppress(*_BAD_ARCHIVE), tarfile.open(fileobj=io.BytesIO(packed)) as archive:
@@ -229,7 +245,7 @@ def _text(file: IO[bytes], size_bytes: int, head: bytes) -> kinds.Foreign | None
         )
     if start.startswith(b"saved_model_schema_version:"):
         return kinds.SAVED_MODEL_TEXT
-    if start.startswith(b"<") and re.search(rb"<net\s[^>]*\bversion=", start):
+    if start.startswith(b"<") and re.search(rb"<net\s[^<>]*\bversion=", start):
         return kinds.OPENVINO
     return None
 
@@ -263,16 +279,18 @@ def _message(file: IO[bytes], size_bytes: int, head: bytes) -> kinds.Foreign | N
     if head[:1] not in (b"\x08", b"\x0a", b"\x12", b"\x1a", b"\x22"):
         return None
     try:
-        found = list(fields(file, 0, size_bytes, most=_MOST_FIELDS))
-        by_number = {field.number: field for field in reversed(found)}
-        version = by_number[1].value
-        numbers, most = set(by_number), max(by_number)
-        if version is None:
-            if most <= 4 and _is_node(file, by_number[1]):
-                return kinds.FROZEN
-            return kinds.META_GRAPH if 2 in numbers and most <= 7 else None
-    except (ValueError, KeyError):
+        with mapped(file) as data:
+            found = list(itertools.islice(fields(data, 0, size_bytes), _MOST_FIELDS))
+            by_number = {field.number: field for field in reversed(found)}
+            first = by_number[1]
+            is_node = first.is_message and _is_node(data, first)
+    except (MalformedWire, KeyError):
         return None
+    numbers, most = set(by_number), max(by_number)
+    if first.is_message:
+        if most <= 4 and is_node:
+            return kinds.FROZEN
+        return kinds.META_GRAPH if 2 in numbers and most <= 7 else None
     if numbers == {1, 2}:
         return kinds.SAVED_MODEL_FILE
     if {7, 8} <= numbers and most < 100:
@@ -280,11 +298,11 @@ def _message(file: IO[bytes], size_bytes: int, head: bytes) -> kinds.Foreign | N
     return kinds.CORE_ML if 2 in numbers and most >= 200 else None
 
 
-def _is_node(file: IO[bytes], field: Field) -> bool:
+def _is_node(data: memoryview, field: Field) -> bool:
     """Whether a field is a node of a graph: its name, and that of its operator."""
-    end = field.start + field.size_bytes
-    texts = [part for part in fields(file, field.start, end, most=2) if part.value is None]
+    inside = itertools.islice(fields(data, field.content, field.stop), 2)
+    texts = [part for part in inside if part.is_message]
     if [part.number for part in texts] != [1, 2]:
         return False
-    file.seek(texts[1].start)
-    return _OPERATOR.fullmatch(file.read(min(texts[1].size_bytes, _HEAD_BYTES))) is not None
+    stop = min(texts[1].stop, texts[1].content + _HEAD_BYTES)
+    return _OPERATOR.fullmatch(data[texts[1].content : stop]) is not None

@@ -34,7 +34,7 @@ class _Tensor(NamedTuple):
     dtype: str
 
 
-def declared_signature(config: Config) -> Signature | None:
+def declared_signature(config: Config, depth: int = 0) -> Signature | None:
     """The signature by the names, shapes and dtypes in the config; None where it has none.
 
     That is so for a subclassed model, and for a Sequential one that was never called. The batch
@@ -43,9 +43,9 @@ def declared_signature(config: Config) -> Signature | None:
     """
     settings = settings_of(config)
     if "input_layers" in settings:
-        return _functional(settings)
+        return _functional(settings, depth)
     layers = layers_of(config)
-    return _sequential(layers) if layers else None
+    return _sequential(layers, depth) if layers else None
 
 
 def never_called(config: Config) -> bool:
@@ -83,25 +83,28 @@ def name_of(layer: Config) -> str:
     return str(layer.get("name") or settings_of(layer).get("name") or "")
 
 
-def _functional(settings: Config) -> Signature | None:
+def _functional(settings: Config, depth: int) -> Signature | None:
     by_name = {name_of(layer): layer for layer in _dicts(settings.get("layers"))}
     inputs = [_input(by_name.get(ref[0], {})) for _, ref in _references(settings["input_layers"])]
     if not inputs or None in inputs:
         return None
     tensors = dict(_tensors(by_name))
+    # Each model within once: models in one another would double the work at every depth.
+    named = {ref[0] for _, ref in _references(settings.get("output_layers"))}
+    nested = {name: _nested(by_name.get(name, {}), depth) for name in named}
     outputs = [
-        _spec(key or ref[0], _output(by_name.get(ref[0], {}), ref, tensors, depth=0))
+        _spec(key or ref[0], _output(by_name.get(ref[0], {}), ref, tensors, nested[ref[0]]))
         for key, ref in _references(settings.get("output_layers"))
     ]
     return Signature(key=_KEY, inputs=tuple(s for s in inputs if s), outputs=tuple(outputs))
 
 
-def _sequential(layers: list[Config]) -> Signature | None:
+def _sequential(layers: list[Config], depth: int) -> Signature | None:
     first = _input(layers[0])
     if first is None:
         return None
     last = layers[-1]
-    output = _output(last, (name_of(last), 0, 0), {}, depth=0)
+    output = _output(last, (name_of(last), 0, 0), {}, _nested(last, depth))
     return Signature(key=_KEY, inputs=(first,), outputs=(_spec(name_of(last), output),))
 
 
@@ -116,15 +119,17 @@ def _input(layer: Config) -> TensorSpec | None:
 
 
 def _output(
-    layer: Config, ref: tuple[Any, ...], tensors: dict[Any, _Tensor], depth: int
+    layer: Config, ref: tuple[Any, ...], tensors: dict[Any, _Tensor], nested: Signature | None
 ) -> _Tensor:
-    """What a layer gives out at `ref`: the layer's name, its call, and which of its outputs."""
+    """What a layer gives out at `ref`: the layer's name, its call, and which of its outputs.
+
+    `nested` is the signature of a layer that is a model.
+    """
     if ref in tensors:
         return tensors[ref]
     if layer.get("class_name") == "InputLayer":
         return _Tensor(_shape(settings_of(layer).get("batch_shape")), _dtype(layer))
-    nested = declared_signature(layer) if layers_of(layer) and depth < _DEEPEST else None
-    if nested and ref[2] < len(nested.outputs):
+    if nested and 0 <= ref[2] < len(nested.outputs):
         inner = nested.outputs[ref[2]]
         return _Tensor(inner.shape if inner.rank_known else None, inner.dtype)
     given = _given(layer, ref[1])
@@ -132,10 +137,16 @@ def _output(
     return _Tensor(shape, _dtype(layer))
 
 
+def _nested(layer: Config, depth: int) -> Signature | None:
+    """The signature of a layer that is a model, unless it is absurdly deep within others."""
+    is_model = layers_of(layer) and depth < _DEEPEST
+    return declared_signature(layer, depth + 1) if is_model else None
+
+
 def _given(layer: Config, call: int) -> Shape | None:
     """The shape of the one tensor that a layer is called with, where it is known."""
     calls = layer.get("inbound_nodes")
-    if isinstance(calls, list) and call < len(calls):
+    if isinstance(calls, list) and 0 <= call < len(calls):
         found = [tensor for _, tensor in _inbound(calls[call])]
         if len(found) == 1:
             return found[0].shape
@@ -172,7 +183,7 @@ def _inbound(node: Any) -> Iterator[tuple[tuple[Any, ...], _Tensor]]:
         elif isinstance(found, dict) and found.get("class_name") == "__keras_tensor__":
             settings = settings_of(found)
             history = settings.get("keras_history")
-            if isinstance(history, list) and len(history) == 3 and isinstance(history[0], str):
+            if isinstance(history, list) and list(map(type, history)) == [str, int, int]:
                 tensor = _Tensor(_shape(settings.get("shape")), str(settings.get("dtype")))
                 yield tuple(history), tensor
         elif isinstance(found, dict):

@@ -6,11 +6,17 @@ import zipfile
 import zlib
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.errors import EdgeconvError, InputRefused, WorkerCrashed, WorkerTimedOut
+from edgeconv.errors import (
+    EdgeconvError,
+    InputRefused,
+    WorkerCrashed,
+    WorkerOutOfMemory,
+    WorkerTimedOut,
+)
 from edgeconv.nouns import OperatorCount, Signature
 from edgeconv.sandbox import Access
 from edgeconv.source.keras_ends import built_for, declared_signature, layers_of, never_called
@@ -25,11 +31,9 @@ if TYPE_CHECKING:
 
     from edgeconv.source.keras_weights import Weight
 
-Read = TypeVar("Read")
-
 _WEIGHTS = "model.weights.h5"
 _MAX_CONFIG_BYTES = 2**27
-_ALLOWANCE = Allowance(timeout_s=10.0)
+_ALLOWANCE = Allowance(timeout_s=30.0, memory_bytes=2**32)
 # All that zipfile raises on a damaged, encrypted or oddly compressed member.
 ZIP_ERRORS = (
     zipfile.BadZipFile,
@@ -46,10 +50,11 @@ HDF5_ERRORS = (KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueErr
 _CODE_LAYER = "Lambda"
 
 
-class Hdf5Job(msgspec.Struct, frozen=True, kw_only=True):
-    """Which file to read."""
+class KerasJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Which file to read; whether its weights are to be counted, of an archive."""
 
     path: str
+    count: bool = False
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,34 +73,13 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     unknown: tuple[str, ...] = ()
 
 
-class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """The weights in an HDF5 file; see `weights_of`."""
-
-    found: tuple[tuple[tuple[str, ...], int], ...]
-
-
 def read_keras(path: Path, *, count: bool = False) -> Content:
     """What a .keras archive holds; its parameters only with `count`, which takes longer.
 
-    Raises `InputRefused` for one that holds no model.
+    A child process reads it: a configuration can be made to take any time and memory. Raises
+    `InputRefused` for one that holds no model.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            config = _member(archive, "config.json") if "config.json" in names else None
-            metadata = _member(archive, "metadata.json") if "metadata.json" in names else b"{}"
-    except ZIP_ERRORS as error:
-        raise damaged(path, "a zip archive", error) from error
-    if config is None:
-        raise InputRefused(
-            f"{path} is a zip archive without a config.json, so no Keras model",
-            hint="save the whole model with model.save('NAME.keras')",
-        )
-    version = decoded(path, "metadata.json", metadata).get("keras_version")
-    weights = None
-    if count and _WEIGHTS in names:
-        weights = _in_child(read_weights_here, path, "an archive with weights").found
-    return _content(decoded(path, "config.json", config), version, weights, is_zip=True)
+    return _in_child(read_archive_here, KerasJob(path=str(path), count=count), "a Keras archive")
 
 
 def read_hdf5(path: Path) -> Content:
@@ -104,39 +88,56 @@ def read_hdf5(path: Path) -> Content:
     A child process reads it: on damaged files the HDF5 library can loop for ever, deaf
     even to Ctrl-C.
     """
-    return _in_child(read_hdf5_here, path, "an HDF5 file")
+    return _in_child(read_hdf5_here, KerasJob(path=str(path)), "an HDF5 file")
 
 
-def _in_child(function: Callable[[Hdf5Job], Read], path: Path, what: str) -> Read:
-    job = Hdf5Job(path=str(path))
+def _in_child(function: Callable[[KerasJob], Content], job: KerasJob, what: str) -> Content:
     with scratch_directory() as scratch:
         task = start_task(
             function,
             job,
-            label="reading HDF5",
+            label="reading a Keras file",
             scratch=scratch,
-            access=Access(reads=(path,)),
+            access=Access(reads=(Path(job.path),)),
             allowance=_ALLOWANCE,
         )
         try:
             with task:
                 return task.result()
-        except (WorkerCrashed, WorkerTimedOut) as error:
-            raise damaged(path, what, error) from error
+        except (WorkerCrashed, WorkerTimedOut, WorkerOutOfMemory) as error:
+            raise damaged(Path(job.path), what, error) from error
 
 
-def read_weights_here(job: Hdf5Job) -> Weights:
-    """The weights in a .keras archive, read in this process. Raises `InputRefused`."""
+def read_archive_here(job: KerasJob) -> Content:
+    """What `read_keras` gives, read in this process."""
     path = Path(job.path)
     try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            config = _member(archive, "config.json") if "config.json" in names else None
+            metadata = _member(archive, "metadata.json") if "metadata.json" in names else b"{}"
+            weights = _weights_in(path, archive) if job.count and _WEIGHTS in names else None
+    except ZIP_ERRORS as error:
+        raise damaged(path, "a zip archive", error) from error
+    if config is None:
+        raise InputRefused(
+            f"{path} is a zip archive without a config.json, so no Keras model",
+            hint="save the whole model with model.save('NAME.keras')",
+        )
+    version = decoded(path, "metadata.json", metadata).get("keras_version")
+    return content_of(decoded(path, "config.json", config), version, weights, is_zip=True)
+
+
+def _weights_in(path: Path, archive: zipfile.ZipFile) -> tuple[Weight, ...]:
+    try:
         # Keras stores them as they are, so that they are read in place.
-        with zipfile.ZipFile(path) as archive, archive.open(_WEIGHTS) as file:
-            return Weights(found=weights_of(file))
+        with archive.open(_WEIGHTS) as file:
+            return weights_of(file)
     except (*ZIP_ERRORS, *HDF5_ERRORS) as error:
         raise damaged(path, f"an archive with a {_WEIGHTS}", error) from error
 
 
-def read_hdf5_here(job: Hdf5Job) -> Content:
+def read_hdf5_here(job: KerasJob) -> Content:
     """What `read_hdf5` gives, read in this process."""
     import h5py
 
@@ -149,7 +150,7 @@ def read_hdf5_here(job: Hdf5Job) -> Content:
         raise damaged(path, "an HDF5 file", error) from error
     if config is None:
         raise without_model(path)
-    return _content(decoded(path, "model_config", config), version, weights, is_zip=False)
+    return content_of(decoded(path, "model_config", config), version, weights, is_zip=False)
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
@@ -189,9 +190,10 @@ def decoded(path: Path, name: str, raw: Any) -> dict[str, Any]:
         ) from error
 
 
-def _content(
+def content_of(
     config: dict[str, Any], version: Any, weights: tuple[Weight, ...] | None, *, is_zip: bool
 ) -> Content:
+    """What a configuration says; `version` is that of Keras, as the file has it."""
     counts = Counter(_layer_classes(config))
     layers = tuple(
         OperatorCount(name=name, version=0, count=count) for name, count in sorted(counts.items())

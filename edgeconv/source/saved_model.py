@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
 import shutil
 from collections import Counter
 from functools import cache
@@ -13,19 +16,17 @@ from edgeconv.nouns import OperatorCount, Signature, TensorSpec
 from edgeconv.source.foreign_kinds import FOREST_SAVED_MODEL
 from edgeconv.source.kinds import unreadable
 from edgeconv.source.variables import refuse_missing_variables
+from edgeconv.source.wire import MalformedWire, TooMuchWire, delimited, fields, mapped, messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# See edgeconv.messages.
+    from edgeconv.source.wire import Field
+
+# All of a graph but its nodes. See edgeconv.messages.
 _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
-    "SavedModel": {"meta_graphs": (2, "MetaGraph*")},
-    "MetaGraph": {
-        "info": (1, "Info"),
-        "graph": (2, "Graph"),
-        "signatures": (5, "SignatureEntry*"),
-    },
+    "MetaGraph": {"info": (1, "Info"), "signatures": (5, "SignatureEntry*")},
     "Info": {"tags": (4, "string*"), "tensorflow_version": (5, "string")},
     "SignatureEntry": {"key": (1, "string"), "value": (2, "SignatureDef")},
     "SignatureDef": {"inputs": (1, "TensorEntry*"), "outputs": (2, "TensorEntry*")},
@@ -39,11 +40,14 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
     "Empty": {},
     "Shape": {"dims": (2, "Dim*"), "unknown_rank": (3, "bool")},
     "Dim": {"size": (1, "int64")},
-    "Graph": {"nodes": (1, "Node*"), "library": (2, "Library")},
-    "Node": {"op": (2, "string")},
-    "Library": {"functions": (1, "Function*")},
-    "Function": {"nodes": (3, "Node*")},
 }
+# The numbers of TensorFlow's .proto files, down to the name of a node's operator.
+_META_GRAPH, _INFO, _GRAPH, _SIGNATURES = 2, 1, 2, 5
+_NODES, _LIBRARY, _FUNCTIONS, _FUNCTION_NODES, _OPERATOR, _TAGS = 1, 2, 1, 3, 2, 4
+# Far more than any model has. Each byte of a signature may become 30 in memory.
+_MOST_GRAPHS = 100
+_MOST_NODES = 2_000_000
+_MOST_SIGNATURE_BYTES = 2**24
 # By the numbers of TensorFlow's DataType; references to variables are 100 higher.
 _DTYPE_NAMES = (
     "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 "
@@ -54,6 +58,9 @@ _DTYPE_NAMES = (
 _DTYPES = dict(enumerate(_DTYPE_NAMES.split(), start=1))
 _FIRST_REFERENCE = 100
 _SERVING_TAG = "serve"
+_FILE = "saved_model.pb"
+# Of the file: saved_model_schema_version, which has been 1 ever since.
+_SCHEMA_VERSION = b"\x08\x01"
 _FOREST_OPERATORS = "SimpleML"
 # What TensorFlow reads besides saved_model.pb.
 _FOLDERS = ("variables", "assets")
@@ -80,21 +87,22 @@ def read_saved_model(directory: Path, tags: tuple[str, ...] = ()) -> Content:
     a note says so. Raises `InputRefused` for a file that is no SavedModel, for one without the
     values of its variables, and for a decision forest, and `UsageError` for tags that no graph has.
     """
-    graphs = _parse(directory / "saved_model.pb").meta_graphs
-    tag_sets = tuple(tuple(graph.info.tags) for graph in graphs)
-    chosen = _chosen_graph(graphs, tags)
-    if chosen is None and tags:
-        raise UsageError(
-            f"{directory} has no graph with exactly the tags {','.join(tags)}",
-            hint=_tag_hint(tag_sets),
-        )
-    if chosen is None:
-        there = "; ".join(map(_tag_text, tag_sets))
-        note = f"no graph is tagged {_SERVING_TAG!r}, only: {there}"
-        return Content((), (), (note,), tag_sets)
-    operators = _operators(chosen)
+    with _opened(directory / _FILE) as graphs:
+        tag_sets = tuple(tuple(graph.message.info.tags) for graph in graphs)
+        chosen = _chosen_graph(graphs, tags)
+        if chosen is None and tags:
+            raise UsageError(
+                f"{directory} has no graph with exactly the tags {','.join(tags)}",
+                hint=_tag_hint(tag_sets),
+            )
+        if chosen is None:
+            there = "; ".join(map(_tag_text, tag_sets))
+            note = f"no graph is tagged {_SERVING_TAG!r}, only: {there}"
+            return Content((), (), (note,), tag_sets)
+        operators = chosen.operators()
     _refuse_unusable(directory, [operator.name for operator in operators])
-    return Content(_signatures(chosen), operators, tuple(_notes(chosen)), tag_sets)
+    message = chosen.message
+    return Content(_signatures(message), operators, tuple(_notes(message)), tag_sets)
 
 
 def _refuse_unusable(directory: Path, operators: list[str]) -> None:
@@ -119,22 +127,19 @@ def serving_copy(directory: Path, tags: tuple[str, ...], target: Path) -> bool:
     It has all the variables and assets. Returns False, and writes nothing, where what
     TensorFlow takes by itself is that graph already. Raises `InputRefused`.
     """
-    message = _parse(directory / "saved_model.pb")
-    chosen = _chosen_graph(message.meta_graphs, tags)
-    if chosen is None or list(chosen.info.tags) == [_SERVING_TAG]:
-        return False
-    kept = type(chosen).FromString(chosen.SerializeToString())
-    kept.info.tags[:] = [_SERVING_TAG]
-    del message.meta_graphs[:]
-    message.meta_graphs.append(kept)
-    try:
-        target.mkdir(parents=True)
-        for name in _FOLDERS:
-            if (directory / name).is_dir():
-                shutil.copytree(directory / name, target / name)
-        (target / "saved_model.pb").write_bytes(message.SerializeToString())
-    except OSError as error:
-        raise InputRefused(f"{directory} cannot be copied: {error}") from error
+    with _opened(directory / _FILE) as graphs:
+        chosen = _chosen_graph(graphs, tags)
+        if chosen is None or list(chosen.message.info.tags) == [_SERVING_TAG]:
+            return False
+        try:
+            target.mkdir(parents=True)
+            for name in _FOLDERS:
+                if (directory / name).is_dir():
+                    shutil.copytree(directory / name, target / name)
+            with (target / _FILE).open("wb") as file:
+                file.writelines(chosen.for_serving())
+        except OSError as error:
+            raise InputRefused(f"{directory} cannot be copied: {error}") from error
     return True
 
 
@@ -147,23 +152,91 @@ def _tag_hint(tag_sets: tuple[tuple[str, ...], ...]) -> str:
     return f"choose the graph with {' or '.join(options)}" if options else "export it with tags"
 
 
-def _parse(path: Path) -> Any:
+class _Graph:
+    """One of a SavedModel's graphs, in the mapped file; `message` has what is not its nodes."""
+
+    def __init__(self, data: memoryview, start: int, stop: int) -> None:
+        self._data = data
+        self._fields = list(fields(data, start, stop))
+        kept = [self._bytes(f) for f in self._fields if f.number in (_INFO, _SIGNATURES)]
+        if sum(map(len, kept)) > _MOST_SIGNATURE_BYTES:
+            raise TooMuchWire(f"signatures of more than {_MOST_SIGNATURE_BYTES} bytes")
+        self.message = _message_class().FromString(b"".join(kept))
+
+    def operators(self) -> tuple[OperatorCount, ...]:
+        """How often each operator occurs, in the graph and in its functions."""
+        counts: Counter[str] = Counter()
+        for number, (start, stop) in enumerate(self._nodes(), 1):
+            if number > _MOST_NODES:
+                raise TooMuchWire(f"more than {_MOST_NODES} nodes")
+            # Of a field that is there twice, the last counts.
+            operator = b""
+            for begin, end in messages(self._data, start, stop, _OPERATOR):
+                operator = bytes(self._data[begin:end])
+            counts[operator.decode("utf-8", "replace")] += 1
+        return tuple(
+            OperatorCount(name=name, version=0, count=count)
+            for name, count in sorted(counts.items())
+        )
+
+    def _nodes(self) -> Iterator[tuple[int, int]]:
+        for graph in self._fields:
+            if graph.number == _GRAPH and graph.is_message:
+                for part in fields(self._data, graph.content, graph.stop):
+                    if part.number == _NODES and part.is_message:
+                        yield part.content, part.stop
+                    elif part.number == _LIBRARY and part.is_message:
+                        place = messages(self._data, part.content, part.stop, _FUNCTIONS)
+                        for start, stop in place:
+                            yield from messages(self._data, start, stop, _FUNCTION_NODES)
+
+    def for_serving(self) -> Iterator[bytes]:
+        """A saved_model.pb with this graph alone, tagged for serving and nothing else."""
+        infos = [f for f in self._fields if f.number == _INFO and f.is_message]
+        info = b"".join(
+            self._bytes(part)
+            for each in infos
+            for part in fields(self._data, each.content, each.stop)
+            if part.number != _TAGS
+        )
+        info += delimited(_TAGS, len(_SERVING_TAG)) + _SERVING_TAG.encode()
+        others = [f for f in self._fields if f not in infos]
+        begin = delimited(_INFO, len(info)) + info
+        size_bytes = len(begin) + sum(f.stop - f.start for f in others)
+        yield _SCHEMA_VERSION + delimited(_META_GRAPH, size_bytes) + begin
+        yield from (self._bytes(f) for f in others)
+
+    def _bytes(self, field: Field) -> bytes:
+        return bytes(self._data[field.start : field.stop])
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[list[_Graph]]:
+    """The graphs in a saved_model.pb, none of which is read but for its signatures and tags.
+
+    Raises `InputRefused` for a file that makes no sense, also where that is found in the block.
+    """
     from google.protobuf.message import DecodeError
 
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise garbled(path, "it is empty (0 bytes)")
+            with mapped(file) as data:
+                places = list(itertools.islice(_graphs_in(data), _MOST_GRAPHS + 1))
+                if not places:
+                    raise garbled(path, "it holds no graph")
+                if len(places) > _MOST_GRAPHS:
+                    raise garbled(path, f"it holds more than {_MOST_GRAPHS} graphs")
+                yield [_Graph(data, *place) for place in places]
     except OSError as error:
         raise unreadable(path, error) from error
-    if not data:
-        raise garbled(path, "it is empty (0 bytes)")
-    message = _message_class()()
-    try:
-        message.ParseFromString(data)
-    except DecodeError as error:
+    except (MalformedWire, TooMuchWire, DecodeError) as error:
         raise garbled(path, str(error)) from error
-    if not message.meta_graphs:
-        raise garbled(path, "it holds no graph")
-    return message
+
+
+def _graphs_in(data: memoryview) -> Iterator[tuple[int, int]]:
+    return messages(data, 0, len(data), _META_GRAPH)
 
 
 def garbled(path: Path, what: str) -> InputRefused:
@@ -176,18 +249,18 @@ def garbled(path: Path, what: str) -> InputRefused:
 
 @cache
 def _message_class() -> Any:
-    return message_class(_MESSAGES, "SavedModel")
+    return message_class(_MESSAGES, "MetaGraph")
 
 
-def _chosen_graph(graphs: Any, tags: tuple[str, ...]) -> Any:
+def _chosen_graph(graphs: list[_Graph], tags: tuple[str, ...]) -> _Graph | None:
     """The graph with exactly these tags.
 
     Without tags, the one tagged "serve" and nothing else, else the first with that among its tags.
     """
     if tags:
-        return next((graph for graph in graphs if set(graph.info.tags) == set(tags)), None)
-    serving = [graph for graph in graphs if _SERVING_TAG in graph.info.tags]
-    return min(serving, key=lambda graph: len(graph.info.tags), default=None)
+        return next((each for each in graphs if set(each.message.info.tags) == set(tags)), None)
+    serving = [each for each in graphs if _SERVING_TAG in each.message.info.tags]
+    return min(serving, key=lambda each: len(each.message.info.tags), default=None)
 
 
 def _signatures(graph: Any) -> tuple[Signature, ...]:
@@ -217,15 +290,6 @@ def _dtype(info: Any) -> str:
         if info.HasField(encoding):
             return encoding
     return _DTYPES.get(info.dtype % _FIRST_REFERENCE, f"unknown type {info.dtype}")
-
-
-def _operators(graph: Any) -> tuple[OperatorCount, ...]:
-    counts = Counter(node.op for node in graph.graph.nodes)
-    for function in graph.graph.library.functions:
-        counts.update(node.op for node in function.nodes)
-    return tuple(
-        OperatorCount(name=name, version=0, count=count) for name, count in sorted(counts.items())
-    )
 
 
 def _notes(graph: Any) -> Iterator[str]:

@@ -1,61 +1,110 @@
-"""The fields of a protocol buffer in a file, walked without knowing its messages."""
+"""Protocol buffers read field by field, so that memory does not grow with what a file claims.
+
+A parsed message takes many times its bytes, and a graph of 100 MB can be 50 million empty nodes.
+So the upper levels are walked here, and only one node at a time becomes a message. All that
+TensorFlow's own parser would see is seen: fields in any order, repeated ones, and a message in
+several parts, which it merges.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_LONGEST_VARINT = 10
+_LENGTH_DELIMITED = 2
+_FIXED_BYTES = {1: 8, 5: 4}
+_MOST_VARINT_BYTES = 10
+
+
+class MalformedWire(ValueError):
+    """Bytes that are not a protocol buffer, or one that no tool writes."""
+
+
+class TooMuchWire(ValueError):
+    """More than any model has, so that reading it would take what the machine has."""
 
 
 class Field(NamedTuple):
-    """A field: its number, and its value if it is a number, else where its bytes are."""
+    """A field at `[start, stop)` with its tag; the content of a message begins at `content`."""
 
     number: int
-    value: int | None
+    is_message: bool
     start: int
-    size_bytes: int
+    content: int
+    stop: int
 
 
-def fields(stream: IO[bytes], start: int, end: int, *, most: int) -> Iterator[Field]:
-    """The first `most` fields between two positions of a stream; what they hold is not read.
-
-    Ends with a `ValueError` at what cannot be a field, so that a text or another format is
-    seldom taken for a protocol buffer.
-    """
-    position = start
-    for _ in range(most):
-        if position >= end:
-            return
-        stream.seek(position)
-        key, position = _varint(stream)
-        number, wire = key >> 3, key & 7
-        if not number:
-            raise ValueError("a field has the number 0")
-        value, size_bytes = None, {_FIXED64: 8, _FIXED32: 4}.get(wire, 0)
-        if wire == _VARINT:
-            value, position = _varint(stream)
-        elif wire == _BYTES:
-            size_bytes, position = _varint(stream)
-        elif not size_bytes:
-            raise ValueError(f"a field has the wire type {wire}")
-        if position + size_bytes > end:
-            raise ValueError("a field ends after its message")
-        yield Field(number, value, position, size_bytes)
-        position += size_bytes
+@contextlib.contextmanager
+def mapped(file: IO[bytes]) -> Iterator[memoryview]:
+    """The content of an open file that is not empty, of which only what is looked at is read."""
+    with (
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        memoryview(content) as view,
+    ):
+        yield view
 
 
-def _varint(stream: IO[bytes]) -> tuple[int, int]:
-    """A number, and the position after it."""
-    value = 0
-    for index in range(_LONGEST_VARINT):
-        byte = stream.read(1)
-        if not byte:
+def fields(data: bytes | memoryview, start: int, stop: int) -> Iterator[Field]:
+    """The fields of the message at `[start, stop)`. Raises `MalformedWire`."""
+    at = start
+    while at < stop:
+        begin = at
+        tag = data[at]
+        if tag < 0x80:
+            at += 1
+        else:
+            tag, at = _varint(data, at, stop)
+        number, kind = (tag & 0xFFFFFFFF) >> 3, tag & 7
+        if kind == _LENGTH_DELIMITED:
+            size, content = _varint(data, at, stop)
+            at = content + size
+        elif kind == 0:
+            _, at = _varint(data, at, stop)
+            content = at
+        elif kind in _FIXED_BYTES:
+            content = at
+            at += _FIXED_BYTES[kind]
+        else:
+            # Groups, which TensorFlow's messages have none of, and codes that do not exist.
+            raise MalformedWire(f"a field of wire type {kind} at byte {begin}")
+        if not number or at > stop:
+            raise MalformedWire(f"the field at byte {begin} goes beyond its message")
+        yield Field(number, kind == _LENGTH_DELIMITED, begin, content, at)
+
+
+def messages(
+    data: bytes | memoryview, start: int, stop: int, number: int
+) -> Iterator[tuple[int, int]]:
+    """Where each message of field `number` lies. Raises `MalformedWire`."""
+    for field in fields(data, start, stop):
+        if field.number == number and field.is_message:
+            yield field.content, field.stop
+
+
+def delimited(number: int, size_bytes: int) -> bytes:
+    """What stands before the content of a message, text or bytes of this size."""
+    begin = bytearray()
+    for value in (number << 3 | _LENGTH_DELIMITED, size_bytes):
+        while value > 0x7F:
+            begin.append(value & 0x7F | 0x80)
+            value >>= 7
+        begin.append(value)
+    return bytes(begin)
+
+
+def _varint(data: bytes | memoryview, at: int, stop: int) -> tuple[int, int]:
+    value = shift = 0
+    for _ in range(_MOST_VARINT_BYTES):
+        if at >= stop:
             break
-        value |= (byte[0] & 127) << (7 * index)
-        if byte[0] < 128:
-            return value, stream.tell()
-    raise ValueError("a number has no end")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise MalformedWire(f"a number without an end at byte {at}")

@@ -16,14 +16,16 @@ DEFAULT_SIGNATURE = "serving_default"
 def valid_names(raw: Sequence[str], fallback: str) -> list[str]:
     """`raw` as signature names: valid, unique, in the same order; `fallback` for an empty one."""
     taken: set[str] = set()
+    # The number to go on with: a model may have thousands of one name.
+    numbers: dict[str, int] = {}
     names = []
     for one in raw:
         bare = re.sub(r":\d+$", "", one).removeprefix(f"{DEFAULT_SIGNATURE}_")
         wanted = re.sub(r"[^A-Za-z0-9_.]+", "_", bare).strip("_") or fallback
-        name, number = wanted, 1
+        name = wanted
         while name in taken:
-            number += 1
-            name = f"{wanted}_{number}"
+            numbers[wanted] = numbers.get(wanted, 1) + 1
+            name = f"{wanted}_{numbers[wanted]}"
         taken.add(name)
         names.append(name)
     return names

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _CODES, _SUBGRAPHS, _BUFFERS, _METADATA, _SIGNATURES = 1, 2, 4, 6, 7
 _TENSORS, _INPUTS, _OUTPUTS, _OPERATORS = 0, 1, 2, 3
 _SHAPE, _NAME, _QUANTIZATION, _SHAPE_SIGNATURE, _EXTERNAL_BUFFER = 0, 3, 4, 7, 10
+_GRAPH_NAME, _CUSTOM_CODE, _KEY, _MAP_NAME = 4, 1, 2, 0
+_EXTERNAL = (8, 9)
+_SPARSITY, _VARIANTS, _DIMENSIONS = 6, 9, 2
 _OPCODE, _OPTIONS_TYPE, _OPTIONS, _CUSTOM_OPTIONS = 0, 3, 4, 5
 _LARGE_OPTIONS_OFFSET, _LARGE_OPTIONS_SIZE, _OPTIONS_2_TYPE, _OPTIONS_2 = 9, 10, 11, 12
 _DATA, _DATA_OFFSET, _DATA_SIZE = 0, 1, 2
@@ -107,25 +110,25 @@ class _Walk:
 
     def _is_bounded(self, model: Table, subgraphs: list[Table]) -> bool:
         """Whether the parts of a model are few enough, and each is in the file about once."""
-        parts = model.lengths(_CODES, _BUFFERS, _METADATA, _SIGNATURES)
+        parts = model.lengths(_CODES, _BUFFERS, _METADATA, _SIGNATURES, *_EXTERNAL)
         parts += sum(graph.lengths(_TENSORS, _OPERATORS) for graph in subgraphs)
-        if parts > min(_MOST_PARTS, len(self._data) // _LEAST_PART_BYTES):
+        # Only what is few is gone through, and then what is in it.
+        if self._is_small(parts):
+            parts += sum(signature.lengths(0, 1) for signature in model.tables(_SIGNATURES))
+            parts += sum(_parts_of(each) for graph in subgraphs for each in graph.tables(_TENSORS))
+        if not self._is_small(parts):
             what = f"{parts} tensors, operators and buffers in {len(self._data)} bytes"
             self._add("model", what, _TAKES_ALL)
             return False
-        items = sum(signature.lengths(0, 1) for signature in model.tables(_SIGNATURES))
-        for graph in subgraphs:
-            items += graph.lengths(_INPUTS, _OUTPUTS)
-            items += sum(each.lengths(1, 2, 5, 8) for each in graph.tables(_OPERATORS))
-            for tensor in graph.tables(_TENSORS):
-                quantization = tensor.table(_QUANTIZATION)
-                items += tensor.lengths(_SHAPE, _NAME, _SHAPE_SIGNATURE)
-                items += quantization.lengths(0, 1, 2, 3) if quantization else 0
+        items = sum(_items_of(model, subgraphs))
         if items > _MOST_SHARED * len(self._data):
             what = f"lists of {items} items in {len(self._data)} bytes"
             self._add("model", what, _TAKES_ALL)
             return False
         return True
+
+    def _is_small(self, parts: int) -> bool:
+        return parts <= min(_MOST_PARTS, len(self._data) // _LEAST_PART_BYTES)
 
     def _custom_operators(self, model: Table) -> dict[int, str]:
         """The operators that no runtime has by itself, by the number of their code."""
@@ -185,6 +188,40 @@ class _Walk:
 
     def _add(self, where: str, what: str, why: str) -> None:
         self.found.problems.append(Problem(where, what, why))
+
+
+def _parts_of(tensor: Table) -> int:
+    """The objects in a tensor that a parser makes."""
+    sparsity = tensor.table(_SPARSITY)
+    return tensor.lengths(_VARIANTS) + (sparsity.lengths(_DIMENSIONS) if sparsity else 0)
+
+
+def _items_of(model: Table, subgraphs: list[Table]) -> Iterator[int]:
+    """The lengths of lists of numbers and of texts, each as often as a parser reads it."""
+    yield from (code.lengths(_CUSTOM_CODE) for code in model.tables(_CODES))
+    for number in (_METADATA, *_EXTERNAL[:1]):
+        yield from (each.lengths(0) for each in model.tables(number))
+    for signature in model.tables(_SIGNATURES):
+        yield signature.lengths(_KEY)
+        for number in (0, 1):
+            yield from (each.lengths(_MAP_NAME) for each in signature.tables(number))
+    for graph in subgraphs:
+        yield graph.lengths(_INPUTS, _OUTPUTS, _GRAPH_NAME)
+        yield from map(_items_of_operator, graph.tables(_OPERATORS))
+        for tensor in graph.tables(_TENSORS):
+            yield tensor.lengths(_SHAPE, _NAME, _SHAPE_SIGNATURE)
+            quantization = tensor.table(_QUANTIZATION)
+            yield quantization.lengths(0, 1, 2, 3) if quantization else 0
+
+
+def _items_of_operator(operator: Table) -> int:
+    items = operator.lengths(1, 2, _CUSTOM_OPTIONS, 8)
+    if operator.uint8(_OPTIONS_2_TYPE) == _CASE:
+        case = operator.table(_OPTIONS_2)
+        items += case.lengths(0) if case else 0
+    if operator.uint64(_LARGE_OPTIONS_OFFSET) > 1:
+        items += operator.uint64(_LARGE_OPTIONS_SIZE)
+    return items
 
 
 def _called(

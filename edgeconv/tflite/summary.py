@@ -54,19 +54,24 @@ def output_steps(data: bytes, key: str) -> dict[str, float]:
     for signature in model.signatureDefs or ():
         if text(signature.signatureKey) == key:
             graph = model.subgraphs[signature.subgraphIndex]
+            before = _before_dequantize(model, graph)
             for output in signature.outputs:
-                tensor = _before_dequantize(model, graph, output.tensorIndex)
+                index = output.tensorIndex
+                tensor = graph.tensors[before.get(index, index)]
                 if scales := spec_of("", tensor).scale:
                     steps[text(output.name)] = max(scales)
     return steps
 
 
-def _before_dequantize(model: ModelT, graph: SubGraphT, index: int) -> TensorT:
-    for operator in graph.operators:
-        made_here = index in operator.outputs and operator.inputs and operator.inputs[0] != -1
-        if made_here and operator_name(model, operator) == "DEQUANTIZE":
-            return graph.tensors[operator.inputs[0]]
-    return graph.tensors[index]
+def _before_dequantize(model: ModelT, graph: SubGraphT) -> dict[int, int]:
+    """The quantized tensor of each that a DEQUANTIZE makes."""
+    return {
+        output: operator.inputs[0]
+        for operator in reversed(graph.operators)
+        if operator.inputs and operator.inputs[0] != -1
+        if operator_name(model, operator) == "DEQUANTIZE"
+        for output in operator.outputs
+    }
 
 
 def _signatures(model: ModelT) -> tuple[Signature, ...]:

@@ -19,14 +19,14 @@ def tensor_specs(data: bytes, *, where: str) -> dict[str, TensorSpec]:
     """
     model = parse(data, where=where)
     found: dict[str, TensorSpec] = {}
+    # The number to go on with, so that many tensors of one name take no more than their number.
+    numbers: dict[str, int] = {}
     for index in entry_subgraphs(model):
         for tensor in model.subgraphs[index].tensors:
-            name = text(tensor.name)
-            number = 1
-            unique = name
+            name = unique = text(tensor.name)
             while unique in found:
-                number += 1
-                unique = f"{name} ({number})"
+                numbers[name] = numbers.get(name, 1) + 1
+                unique = f"{name} ({numbers[name]})"
             found[unique] = spec_of(unique, tensor)
     return found
 
