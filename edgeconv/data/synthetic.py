@@ -10,6 +10,7 @@ import numpy as np
 from edgeconv.data.checks import input_dtype
 from edgeconv.data.samples import Array, Samples, batch_size
 from edgeconv.data.strings import ended_list
+from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 # Small enough to be quick, large enough for five halvings of an image.
 _DYNAMIC_SIZE = 32
+# Numbers of all samples of an input, each of which takes 8 bytes while it is made.
+_MOST_NUMBERS = 2**28
 # In no vocabulary: what a table does not know is part of what a model does.
 _UNKNOWN = b"edgeconv-unknown"
 
@@ -33,7 +36,8 @@ def synthetic_samples(
     Floats are standard normal, integers 0 or 1 (valid as any index or mask), bools
     either; a dynamic dimension within a sample gets size 32. Strings are words of the
     `vocabularies` in turn, and in every last sample a word that none has. Equal arguments give
-    equal samples. Raises `InputRefused` for an input of resources.
+    equal samples. Raises `InputRefused` for an input of resources, and for one that is larger than
+    any sample.
     """
     batch = batch_size(inputs)
     count = -(-count // batch) * batch
@@ -52,6 +56,11 @@ def _made_up(
 ) -> Array:
     dtype = input_dtype(spec)
     shape = (count, *(_DYNAMIC_SIZE if size == -1 else size for size in spec.shape[1:]))
+    if math.prod(shape) > _MOST_NUMBERS:
+        raise InputRefused(
+            f"{count} samples of input {spec.name!r} would be {math.prod(shape)} numbers",
+            hint="check the shape of the input; a model that is this large needs samples of its own",
+        )
     if dtype.kind == "S":
         return _words(shape, rng, [words for words in vocabularies if words])
     if dtype.kind == "f":

@@ -44,6 +44,15 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     resumed_at: tuple[int, ...] = ()
 
 
+def refuse_elsewhere(last: str, directory: str) -> None:
+    """Raise `InputRefused` where a directory's file `checkpoint` names one that is not in it."""
+    if last.rpartition("/")[0] != directory.rstrip("/"):
+        raise InputRefused(
+            f"{directory} says that its checkpoint is {last}, which is not in it",
+            hint="copy the checkpoint into the directory, or remove its file `checkpoint`",
+        )
+
+
 class Checkpoints:
     """The checkpoints of a training in `directory`, which may be remote."""
 
@@ -116,6 +125,7 @@ class Checkpoints:
         if last is None:
             self._refuse_missing()
             return None
+        refuse_elsewhere(last, self._directory)
         try:
             # How far it had come is read first: only then is it known to be of this model.
             probe = _state()
