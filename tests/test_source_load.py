@@ -323,7 +323,11 @@ def test_an_empty_file_is_refused(tmp_path, suffix):
 
 
 def test_an_empty_or_garbage_saved_model_is_refused(tmp_path):
-    for content, reason in [(b"", "0 bytes"), (b"\xff" * 40, "without an end"), (b"\x08\x01", "no graph")]:
+    for content, reason in [
+        (b"", "0 bytes"),
+        (b"\xff" * 40, "without an end"),
+        (b"\x08\x01", "no graph"),
+    ]:
         (tmp_path / "saved_model.pb").write_bytes(content)
         assert "saved_model.pb is no SavedModel that can be read" in refusal(tmp_path)
         assert reason in refusal(tmp_path)

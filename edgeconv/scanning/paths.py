@@ -56,6 +56,8 @@ class PathCheck:
         self._seen: dict[tuple[str, Need], set[str]] = defaultdict(set)
         self._followed: set[tuple[str, str, str]] = set()
         self._users: dict[str, list[Node]] | None = None
+        # By the identity of nodes, which are as large as their inputs are many.
+        self._inputs: dict[int, list[str]] = {}
 
     def run(self) -> None:
         """Look at all operators that have paths."""
@@ -148,7 +150,7 @@ class PathCheck:
         index = body.positions[argument]
         self._check_binding(body, index, need, place)
         for caller, node in self._sites[body.name]:
-            inputs = data_inputs(node)
+            inputs = self._inputs_of(node)
             is_call = node.op in _CALLS or node.op == body.name
             if is_call and len(node.calls) == 1 and index < len(inputs):
                 self._follow(caller, inputs[index], need, place)
@@ -159,6 +161,12 @@ class PathCheck:
                     f"operator {place.op} in a function that {node.op} calls ({node.name})",
                     "gets a path that cannot be followed",
                 )
+
+    def _inputs_of(self, node: Node) -> list[str]:
+        """The tensors that a call is given, of which each is asked for by itself."""
+        if id(node) not in self._inputs:
+            self._inputs[id(node)] = data_inputs(node)
+        return self._inputs[id(node)]
 
     def _check_binding(self, body: Body, index: int, need: Need, place: _Place) -> None:
         """What the loader of the objects, which calls functions without the graph, gives it."""

@@ -173,13 +173,21 @@ class _Walk:
     def _check_recursion(self) -> None:
         """Subgraphs that call each other for ever, or deeper than any model does."""
         depths: dict[int, int] = {}
+        callers: dict[int, list[int]] = {number: [] for number in self._calls}
+        waiting = {number: len(called & callers.keys()) for number, called in self._calls.items()}
+        for number, called in self._calls.items():
+            for each in called & callers.keys():
+                callers[each].append(number)
         # Peeled from the leaves: what is left has a circle.
-        waiting = dict(self._calls)
-        while ready := [n for n, called in waiting.items() if not called & waiting.keys()]:
-            for number in ready:
-                called = self._calls[number]
-                depths[number] = 1 + max((depths.get(n, 0) for n in called), default=0)
-                del waiting[number]
+        ready = [number for number, count in waiting.items() if not count]
+        while ready:
+            number = ready.pop()
+            del waiting[number]
+            depths[number] = 1 + max((depths.get(n, 0) for n in self._calls[number]), default=0)
+            for caller in callers[number]:
+                waiting[caller] -= 1
+                if not waiting[caller]:
+                    ready.append(caller)
         if waiting:
             self._add(f"subgraph {min(waiting)}", "subgraphs that call themselves", "never ends")
         elif max(depths.values(), default=0) > _MOST_DEPTH:

@@ -17,18 +17,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-TESTS = Path(__file__).parent.parent
-sys.path[:0] = [str(TESTS), str(TESTS / "hostile"), str(Path(__file__).parent)]
+import mutators
+from noun_examples import example_of
+
+from edgeconv.errors import EdgeconvError
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-import mutators
-from noun_examples import example_of
-
-from edgeconv.errors import EdgeconvError
+# The builders of the other tests.
+TESTS = Path(__file__).parent.parent
+sys.path[:0] = [str(TESTS), str(TESTS / "hostile")]
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -288,7 +289,16 @@ def _noun_types() -> dict[str, Any]:
     from edgeconv.data.files import SamplesFile
     from edgeconv.embed.writing import Journal
 
-    names = ["Artifact", "Embedded", "LastCheck", "Report", "Stamp", "TrainingRecord", "Tuning", "TuningTrial"]
+    names = [
+        "Artifact",
+        "Embedded",
+        "LastCheck",
+        "Report",
+        "Stamp",
+        "TrainingRecord",
+        "Tuning",
+        "TuningTrial",
+    ]
     return {name: getattr(nouns, name) for name in names} | {
         "SamplesFile": SamplesFile,
         "Journal": Journal,
