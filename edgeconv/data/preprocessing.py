@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NONE = "none"
-_LARGEST_BYTES = 1 << 20
+# What a TOML reader does with a key of many parts grows with their square.
+_LARGEST_BYTES = 1 << 15
 # `%` first, so that what it introduces is not escaped again.
 _ESCAPES = (("%", "%25"), ("&", "%26"), ("=", "%3D"))
 

@@ -7,6 +7,7 @@ it is no signature.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -35,6 +36,10 @@ _HASH = "sha256 = "
 _BEGINNING = (
     "# What was accepted: written by `edgeconv check --update`, and not to be edited by hand."
 )
+# What a TOML reader does with a key of many parts grows with their square; only packed answers are
+# long, which are literal strings.
+_LONGEST_LINE = 1 << 13
+_PACKED_LINE = re.compile(r"[a-z-]+ = '[^']*'")
 _MARKERS = ("<<<<<<<", "|||||||", ">>>>>>>")
 _RESTORE = (
     "take the file back as it was (git checkout), or delete it and accept the present state "
@@ -177,6 +182,7 @@ class _File:
         self._path = path
         self._text = text
         self._refuse_conflicts()
+        self._refuse_long_lines()
         try:
             self._content = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
@@ -213,6 +219,14 @@ class _File:
                     f"{self._path}, line {number}: the lock is left from a merge with conflicts",
                     hint="take one side whole (git checkout --ours or --theirs), and accept the "
                     "merged state with edgeconv check --update",
+                )
+
+    def _refuse_long_lines(self) -> None:
+        for number, line in enumerate(self._text.split("\n"), 1):
+            if len(line) > _LONGEST_LINE and not _PACKED_LINE.fullmatch(line.rstrip("\r")):
+                raise InputRefused(
+                    f"{self._path} is no valid TOML: line {number} has {len(line)} characters",
+                    hint=_RESTORE,
                 )
 
     def _refuse_format(self, found: object) -> None:

@@ -103,7 +103,6 @@ def read_report(path: Path) -> Report:
 def _version_of(path: Path) -> int | None:
     """The format that a file says it has, None where it is no report at all."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_Version).format
-    except (OSError, msgspec.DecodeError, UnicodeError, RecursionError):
+        return read_noun(path, _Version, what="report").format
+    except InputRefused:
         return None
-    return found

@@ -54,7 +54,7 @@ SETTINGS_ATTRIBUTE = "config_proto"
 # names of thread pools. Of the experimental ones only switches and numbers of the optimizer:
 # others name executors, services of a cluster, ports, and a directory that is written to
 # (tf2xla_dump_dir).
-_PLAIN_SETTINGS = frozenset({1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 15, 17})
+_PLAIN_SETTINGS = frozenset({1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 15, 17, 18})
 _EXPERIMENTAL = 16
 _PLAIN_EXPERIMENTAL = frozenset({*range(4, 11), *range(12, 19), 21, 22, 24, 26, 31, 33, 34, 36})
 

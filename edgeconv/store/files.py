@@ -18,6 +18,8 @@ from edgeconv.store.pointers import is_pointer, pointer_refusal
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+# A report of a million samples has a tenth of it.
+_MOST_NOUN_BYTES = 2**28
 Noun = TypeVar("Noun", bound=msgspec.Struct)
 
 
@@ -76,6 +78,10 @@ def writable_directory(directory: Path) -> Path | None:
 def read_noun(path: Path, kind: type[Noun], *, what: str) -> Noun:
     """The noun in the JSON file `path`. Raises `InputRefused`, saying what is wrong in it."""
     try:
+        if path.stat().st_size > _MOST_NOUN_BYTES:
+            raise InputRefused(
+                f"{path} has more than {_MOST_NOUN_BYTES >> 20} MiB, so it is no {what}"
+            )
         content = path.read_bytes()
         if is_pointer(content):
             raise pointer_refusal(path)

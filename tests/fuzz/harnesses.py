@@ -509,7 +509,6 @@ def _toml_seeds() -> list[bytes]:
     return [
         b"[preprocess]\nscale = 0.5\nresize = [3, 4]\n[preprocess.input.a]\nmean = [1, 2.5]\n",
         b'[preprocess]\nscale = "1/255"\nlayout = "nchw"\ndtype = "uint8"\n',
-        b'[features.image]\ndtype = "uint8"\nshape = [28, 28]\n[features.label]\ndtype = "int64"\n',
     ]
 
 
@@ -586,10 +585,10 @@ HARNESSES = {
         Harness("nouns", _noun_seeds, _nouns, mutators.mutate_json, 16384),
         Harness("manifest", _manifest_seeds, _manifest, mutators.mutate_json),
         Harness("report", _report_seeds, _report, mutators.mutate_json, 16384),
-        Harness("lock", _lock_seeds, _lock),
-        Harness("configuration", _config_seeds, _config),
+        Harness("lock", _lock_seeds, _lock, mutators.mutate_lines),
+        Harness("configuration", _config_seeds, _config, mutators.mutate_lines),
         Harness("source-text", _text_seeds, _text, longest_bytes=300),
-        Harness("preprocessing", _toml_seeds, _preprocessing),
+        Harness("preprocessing", _toml_seeds, _preprocessing, mutators.mutate_lines),
         Harness("labels", _text_seeds, _lines, longest_bytes=300),
         Harness("npy", _npy_seeds, _npy, longest_bytes=600),
     )

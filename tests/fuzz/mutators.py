@@ -106,6 +106,24 @@ def _text_of(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
+def mutate_lines(data: bytes, random: Random, change: Change) -> bytes:
+    """Another text of lines, such as TOML: a line moved or left out, or a value in it replaced."""
+    if random.random() < 0.3:
+        return change(data)
+    lines = data.split(b"\n")
+    index = random.randrange(len(lines))
+    action = random.randrange(4)
+    if action == 0:
+        del lines[index]
+    elif action == 1:
+        lines.insert(random.randrange(len(lines) + 1), lines[index])
+    else:
+        before, sign, _ = lines[index].partition(b"=")
+        value = json.dumps(random.choice(_VALUES[:-2])).encode()
+        lines[index] = before + sign + b" " + random.choice((value, b"[" + value + b"]", b"inf"))
+    return b"\n".join(lines)
+
+
 def mutate_message(data: bytes, random: Random, change: Change) -> bytes:
     """Another protocol buffer: a field changed, repeated, moved or left out, at any depth."""
     if random.random() < 0.15:

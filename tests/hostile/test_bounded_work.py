@@ -125,7 +125,8 @@ def test_arguments_of_a_function_are_looked_up_and_not_searched_for(tmp_path):
 
 # What a call says of the session that it runs in.
 
-PLAIN = bytes.fromhex("820100380132024a000a070a0343505510010a070a034750551000")
+# The last, pluggable_device_options, is written since TensorFlow 2.19.
+PLAIN = bytes.fromhex("920100820100380132024a000a070a0343505510010a070a034750551000")
 OUTSIDE = {
     "machines of a cluster": block(14, block(1, block(1, "worker"))),
     "filters of devices": block(4, "/job:worker"),
@@ -409,3 +410,24 @@ def test_a_checkpoint_that_the_directory_names_must_be_in_it():
     for place in ("/etc/ckpt-3", "/home/me/checkpoints/../x/ckpt-3", "/home/me/checkpoints/a/ckpt"):
         with pytest.raises(InputRefused, match="not in it"):
             refuse_elsewhere(place, "/home/me/checkpoints")
+
+
+def test_keys_of_half_a_million_parts_are_refused_in_a_lock_and_in_steps(tmp_path):
+    from edgeconv.data.preprocessing import parse_preprocessing
+    from edgeconv.gate import lock
+
+    (tmp_path / "edgeconv.lock").write_text("format = 1\n" + "a." * 500_000 + "a = 1\n")
+    with pytest.raises(InputRefused, match="line 2"):
+        lock.read(tmp_path / "edgeconv.lock")
+    (tmp_path / "steps.toml").write_text("a." * 500_000 + "a = 1\n")
+    with pytest.raises(InputRefused, match="no preprocessing file"):
+        parse_preprocessing(str(tmp_path / "steps.toml"))
+
+
+def test_a_report_larger_than_any_is_not_read(tmp_path):
+    from edgeconv.report.files import read_report
+
+    with (tmp_path / "report.json").open("wb") as file:
+        file.truncate(2**28 + 1)
+    with pytest.raises(InputRefused, match="more than 256 MiB"):
+        read_report(tmp_path / "report.json")
