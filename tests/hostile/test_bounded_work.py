@@ -125,7 +125,7 @@ def test_arguments_of_a_function_are_looked_up_and_not_searched_for(tmp_path):
 
 # What a call says of the session that it runs in.
 
-# The last, pluggable_device_options, is written since TensorFlow 2.19.
+# As TensorFlow 2.21 writes them, pluggable_device_options among them.
 PLAIN = bytes.fromhex("920100820100380132024a000a070a0343505510010a070a034750551000")
 OUTSIDE = {
     "machines of a cluster": block(14, block(1, block(1, "worker"))),
