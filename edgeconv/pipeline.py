@@ -25,7 +25,14 @@ from edgeconv.publish import Ready, kept, publish, ready
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.runtimes.targets import parse_target_runtime
 from edgeconv.stages import Execution, Run
-from edgeconv.store import Cache, cache_directory, owned, scratch_directory, writable_directory
+from edgeconv.store import (
+    Cache,
+    cache_directory,
+    owned,
+    publish_all,
+    scratch_directory,
+    writable_directory,
+)
 from edgeconv.store.converted import note_converted
 
 if TYPE_CHECKING:
@@ -140,10 +147,10 @@ def _saved(model: Any, directory: Path, name: str) -> Path:
         )
     writable_directory(directory)
     path = directory / f"{name}.keras"
-    # Keras goes by the suffix.
-    unfinished = directory / f".unfinished-{name}.keras"
-    model.save(unfinished)
-    unfinished.replace(path)
+    with _scratch() as scratch:
+        # Keras goes by the suffix.
+        model.save(scratch / path.name)
+        publish_all({path: scratch / path.name})
     return path
 
 

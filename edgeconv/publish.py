@@ -90,13 +90,14 @@ def _here(run: Run, recipe: Recipe, artifact: Artifact) -> Artifact:
 def publish(plan: Plan, artifacts: Iterable[Ready]) -> None:
     """Put all the files and manifests in place, or where the disk is full none of them.
 
-    A manifest goes after its file and is the commit: it has the hash of the file that
-    belongs to it, so a reader can tell a pair that was torn by a crash.
+    A manifest has the hash of the file that belongs to it, so a reader can tell a pair that was
+    torn by a crash. It goes first: a file without a manifest is taken for one that was not made
+    here, and used without what the manifest says of it.
     """
     contents: dict[Path, bytes | Path] = {}
     for one in artifacts:
         target = plan.target(one.artifact.recipe.name)
-        contents |= {target: one.file, target.with_suffix(".json"): _text(one.artifact)}
+        contents |= {target.with_suffix(".json"): _text(one.artifact), target: one.file}
     publish_all(contents)
 
 

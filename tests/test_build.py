@@ -19,7 +19,7 @@ from test_rules import RUN, loaded_by
 from tiny_tflite import Graph, packed
 
 from edgeconv.cli import run
-from edgeconv.embed.writing import JOURNAL
+from edgeconv.embed.request import JOURNAL
 from edgeconv.store import Cache
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def test_what_a_killed_run_left_is_cleared_up_though_nothing_changed(project, bu
     first = tree(project / "app")
     place = project / "app" / "model"
     (place / JOURNAL).write_text('{"files": ["net.c", "net.h"]}')
-    (place / ".net.c.abcd1234").write_bytes(b"torn")
+    (place / ".edgeconv-new-abcd1234").write_bytes(b"torn")
     assert build()[0] == 0
     assert tree(project / "app") == first
 

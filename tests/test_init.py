@@ -236,7 +236,7 @@ def test_a_link_to_nowhere_is_not_written_through(model: Path) -> None:
     [
         (["gone.tflite"], 3, "gone.tflite does not exist"),
         (["models/small.tflite", "--data", "npx:a"], 2, "did you mean 'npz'"),
-        (["models/small.tflite", "-o", "no/folder.toml"], 3, "cannot be written"),
+        (["models/small.tflite", "-o", "no/folder.toml"], 3, "cannot write"),
     ],
 )
 def test_what_is_refused_leaves_nothing_behind(

@@ -13,6 +13,7 @@ from edgeconv.cli.cache import command
 from edgeconv.errors import OutputRefused
 from edgeconv.store import Cache
 from edgeconv.store.pruning import entries, prune
+from edgeconv.store.unfinished import unfinished_directory
 
 DAY = 86400.0
 NEW, OLDER, OLDEST = ("a" * 64, "b" * 64, "c" * 64)
@@ -68,19 +69,13 @@ def test_finding_an_entry_keeps_it_from_being_pruned(root):
     assert keys(root) == set()
 
 
-def test_an_unfinished_entry_of_another_process_is_left(root):
-    (root / "float" / ".new-abc" / "content").mkdir(parents=True)
-    prune(root, 0)
-    assert (root / "float" / ".new-abc").is_dir()
-
-
-def test_what_killed_runs_left_unfinished_goes_after_a_day(root):
-    then = time.time() - 1.1 * DAY
-    for name in (".new-abc", ".bad-def", ".mine"):
-        (root / "float" / name / "content").mkdir(parents=True)
-        os.utime(root / "float" / name, (then, then))
-    prune(root, 10_000)
-    assert sorted(path.name for path in (root / "float").glob(".*")) == [".mine"]
+def test_what_killed_runs_left_unfinished_goes_and_what_others_are_making_stays(root):
+    (root / "float" / ".edgeconv-new-killed_1" / "content").mkdir(parents=True)
+    (root / "float" / ".mine").mkdir()
+    with unfinished_directory(root / "float") as theirs:
+        prune(root, 10_000)
+        left = sorted((root / "float").glob(".*"))
+        assert left == sorted([theirs, root / "float" / ".mine"])
     assert len(keys(root)) == 3
 
 

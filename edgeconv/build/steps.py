@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.build.stamp import fresh, stamp_file, write_stamp
 from edgeconv.embed.embedding import perform
-from edgeconv.embed.request import RECORD, embedded_already
-from edgeconv.embed.writing import JOURNAL
+from edgeconv.embed.request import RECORD, embedded_already, is_torn
 from edgeconv.errors import OutputRefused, ToolFailed, UsageError
 from edgeconv.nouns import Built
 from edgeconv.plan import REVISION
@@ -79,7 +78,7 @@ def build(step: Step, *, on_progress: Callable[[str], None] = lambda _: None) ->
 def _done_before(step: Step) -> Built | None:
     """The step as it was done, where nothing changed since; None where it is to be done."""
     stamp = fresh(step.stamp_file, step.key)
-    if stamp is None or _is_torn(step.directory):
+    if stamp is None or is_torn(step.directory):
         return None
     model = next(one for one in stamp.published if one.path.endswith(".tflite"))
     note = _check_note(step, Path(model.path), model.sha256)
@@ -112,7 +111,7 @@ def _done_now(step: Step, on_progress: Callable[[str], None]) -> Built:
     model = Path(conversion.directory) / artifact.file
     note = _check_note(step, model, artifact.sha256)
     request = step.request(model)
-    already = None if _is_torn(step.directory) else embedded_already(request)
+    already = embedded_already(request)
     # A SOURCE that runs code came this far only where its user allowed it.
     embedded = already or perform(
         request, allow_code=True, allowance=step.allowance, on_progress=on_progress
@@ -138,11 +137,6 @@ def _done_now(step: Step, on_progress: Callable[[str], None]) -> Built:
         is_new=already is None,
         note=note,
     )
-
-
-def _is_torn(directory: Path) -> bool:
-    """Whether a run that wrote there was killed: it may have left what only the next one knows."""
-    return (directory / JOURNAL).exists()
 
 
 @contextlib.contextmanager

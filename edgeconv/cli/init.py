@@ -51,6 +51,7 @@ def command(
     """
     from edgeconv.cli.starting import Start, starting_text
     from edgeconv.source import distinct_signatures, inspect_model, refuse_quantized
+    from edgeconv.store import publish_new
 
     _refuse_existing(target)
     path = model or _only_model(Path())
@@ -68,7 +69,7 @@ def command(
         samples=_samples(data_source, signatures),
         calibration=_source_from(folder, calibration),
     )
-    _write(target, starting_text(start))
+    publish_new(starting_text(start).encode(), target)
     echo(f"configuration: {target}")
     _say_refused(target, path, data_source, calibration)
     echo(_NEXT if data_source else _NEXT_WITHOUT_DATA)
@@ -98,7 +99,9 @@ def _refuse_existing(target: Path) -> None:
     """Raise `OutputRefused` where there is a configuration already."""
     from edgeconv.config import FILE_NAME, find_config
     from edgeconv.errors import OutputRefused
+    from edgeconv.store import sweep_unfinished
 
+    sweep_unfinished(target.parent)
     found = find_config(target.parent) if target.name == FILE_NAME else None
     if target.exists() or target.is_symlink():
         found = target
@@ -175,14 +178,3 @@ def _samples(source: str | None, signatures: Sequence[Signature]) -> int:
     except EdgeconvError:
         # `check` says what is wrong, once the file says what is done to the samples.
         return 0
-
-
-def _write(target: Path, text: str) -> None:
-    """Write a file that must not be there. Raises `OutputRefused`."""
-    from edgeconv.errors import OutputRefused
-
-    try:
-        with target.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise OutputRefused(f"{target} cannot be written: {error.strerror}") from error

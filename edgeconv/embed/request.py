@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RECORD = "edgeconv-embedded.json"
+# It is there while files are being put in place, and where a run was killed over that.
+JOURNAL = ".edgeconv-embedding.json"
 _SYMBOL = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*_?")
 _LONGEST_SYMBOL = 48
 _MOST_LABELS = 100_000
@@ -154,7 +156,7 @@ def noted(request: Request, embedded: Embedded) -> Embedded:
 def embedded_already(request: Request) -> Embedded | None:
     """What is in the directory, if it is whole and what the request would write; else None."""
     record = request.directory / RECORD
-    if not record.is_file():
+    if is_torn(request.directory) or not record.is_file():
         return None
     try:
         embedded = read_noun(record, Embedded, what="record of an embedding")
@@ -164,6 +166,11 @@ def embedded_already(request: Request) -> Embedded | None:
         return None
     whole = all(_is_whole(request.directory / one.path, one.sha256) for one in embedded.files)
     return embedded if whole else None
+
+
+def is_torn(directory: Path) -> bool:
+    """Whether a run that wrote there was killed: it may have left what only the next one knows."""
+    return (directory / JOURNAL).exists()
 
 
 def _is_whole(path: Path, sha256: str) -> bool:

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.embed.request import RECORD
+from edgeconv.embed.request import JOURNAL, RECORD
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.nouns import Embedded, EmbeddedFile
-from edgeconv.store import owned, publish_all, publish_bytes, read_noun, sha256_file
+from edgeconv.store import (
+    owned,
+    publish_all,
+    publish_bytes,
+    read_noun,
+    sha256_file,
+    sweep_unfinished,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     Files = Mapping[str, bytes | Path]
-
-JOURNAL = ".edgeconv-embedding.json"
 
 
 class Journal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,7 +58,8 @@ def write_embedding(
         earlier = {*record, *journal}
         for path in files:
             _refuse_foreign(directory, path, earlier)
-        _sweep(directory, journal)
+        for folder in {(directory / path).parent for path in journal}:
+            sweep_unfinished(folder)
         changed = [path for path in sorted(files) if not _is_same(directory / path, files[path])]
         stale = _stale(directory, record, journal, files)
         text = _text(embedded)
@@ -155,21 +160,6 @@ def _refuse_foreign(directory: Path, path: str, earlier: set[str]) -> None:
             raise OutputRefused(
                 f"{place} is in the way: it is no directory", hint="move it, or choose another -o"
             )
-
-
-def _sweep(directory: Path, journal: tuple[str, ...]) -> None:
-    """Remove the temporary files of a run that was killed; they are beside what it wrote."""
-    with _refusals(directory):
-        for path in (*journal, RECORD, JOURNAL):
-            target = directory / path
-            left = re.compile(re.escape(f".{target.name}.") + r"[a-z0-9_]{8}")
-            for found in target.parent.glob(f".{_no_glob(target.name)}.*"):
-                if left.fullmatch(found.name):
-                    found.unlink(missing_ok=True)
-
-
-def _no_glob(name: str) -> str:
-    return re.sub(r"([*?\[])", r"[\1]", name)
 
 
 def _remove_empty(directory: Path, folder: Path) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +26,7 @@ from edgeconv.stages.ladder import first_rung
 from edgeconv.stages.prepare import prepare
 from edgeconv.stages.target import is_asked, prove
 from edgeconv.statistics.paired import paired_difference
-from edgeconv.store import cache_directory, owned, publish_sealed, read_sealed
+from edgeconv.store import cache_directory, owned, publish_sealed, read_sealed, remove_directory
 from edgeconv.tf.qat.member import QatDone, QatJob, train_qat
 from edgeconv.tf.qat.opened import refuse_without_layers
 from edgeconv.training.launch import clusters_of, launch, workers_of
@@ -160,7 +159,7 @@ def _trained(
         )
         assert done is not None, "the chief is among the processes started here"
         refuse_changed_model(run.plan)
-        shutil.rmtree(checkpoints)
+        remove_directory(checkpoints)
     file = run.scratch / _OUTPUTS / _FILE
     return Candidate(recipe=recipe, file=file, engine="tflite", notes=_notes(done)), done
 
@@ -188,7 +187,7 @@ def _checkpoints(run: Run, recipe: Recipe) -> Iterator[Path]:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 if [path.name for path in checkpoints.iterdir()] == [_MARKER]:
-                    shutil.rmtree(checkpoints)
+                    remove_directory(checkpoints)
 
 
 def _made_here(checkpoints: Path) -> Path:
@@ -201,7 +200,7 @@ def _made_here(checkpoints: Path) -> Path:
     if checkpoints.exists():
         if read_sealed(marker, str(checkpoints)) == _number_of(checkpoints):
             return checkpoints
-        shutil.rmtree(checkpoints)
+        remove_directory(checkpoints)
     checkpoints.mkdir()
     publish_sealed(_number_of(checkpoints), marker, str(checkpoints))
     return checkpoints

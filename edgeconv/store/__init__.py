@@ -5,6 +5,7 @@ from edgeconv.store.files import (
     is_device,
     publish_all,
     publish_bytes,
+    publish_new,
     read_noun,
     writable_directory,
 )
@@ -20,6 +21,7 @@ from edgeconv.store.seals import (
     seal_directory,
     sealed_directory,
 )
+from edgeconv.store.unfinished import remove_directory, sweep_unfinished
 
 __all__ = [
     "Cache",
@@ -32,17 +34,20 @@ __all__ = [
     "owned",
     "publish_all",
     "publish_bytes",
+    "publish_new",
     "publish_sealed",
     "read_noun",
     "read_sealed",
     "refuse_pointer",
     "refuse_pointers_in",
+    "remove_directory",
     "scratch_directory",
     "seal",
     "seal_directory",
     "sealed_directory",
     "sha256_file",
     "sha256_tree",
+    "sweep_unfinished",
     "tool_versions",
     "writable_directory",
 ]

@@ -12,13 +12,19 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import OutputRefused
+from edgeconv.store.files import publish_all
 from edgeconv.store.hashes import sha256_file, sha256_tree
 from edgeconv.store.seals import is_sealed, seal
+from edgeconv.store.unfinished import (
+    remove_directory,
+    sweep_unfinished,
+    unfinished_directory,
+    unfinished_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,9 +33,6 @@ if TYPE_CHECKING:
 _CONTENT, _SEAL = "content", "seal"
 _HEX_DIGITS = 64
 _MOST_LOGS = 50
-# How the directories begin in which an entry is made, and taken away.
-_NEW, _BAD = ".new-", ".bad-"
-UNFINISHED = (_NEW, _BAD)
 _FOREIGN = (
     "what was sealed with another key in the cache does not count and is made again "
     "(machines that share a cache share EDGECONV_CACHE_KEY)"
@@ -59,10 +62,10 @@ def keep_log(log: Path, name: str) -> Path | None:
             return None
         place.mkdir(parents=True, exist_ok=True)
         target = place / f"{name}.log"
-        shutil.copyfile(log, target)
+        publish_all({target: log})
         for old in sorted(place.glob("*.log"), key=lambda path: -path.stat().st_mtime)[_MOST_LOGS:]:
             old.unlink(missing_ok=True)
-    except OSError:
+    except (OSError, OutputRefused):
         # It explains an error, which must come through in any case.
         return None
     return target
@@ -117,7 +120,7 @@ class Cache:
         if self._root is not None:
             with self._refusals():
                 self._root.mkdir(parents=True, exist_ok=True)
-                with tempfile.TemporaryFile(dir=self._root):
+                with unfinished_file(self._root):
                     pass
 
     def keep(self, stage: str, key: str, files: Mapping[str, Path]) -> None:
@@ -134,8 +137,8 @@ class Cache:
                     return
                 discard(entry)
             entry.parent.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=_NEW, dir=entry.parent))
-            try:
+            sweep_unfinished(entry.parent)
+            with unfinished_directory(entry.parent) as temporary:
                 content = temporary / _CONTENT
                 content.mkdir()
                 for name, path in files.items():
@@ -145,8 +148,6 @@ class Cache:
                 sealed = tree + seal(stage, key, tree)
                 (temporary / _SEAL).write_text(sealed, encoding="ascii")
                 _rename_new(temporary, entry)
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)
 
     @contextlib.contextmanager
     def _refusals(self) -> Iterator[None]:
@@ -198,12 +199,8 @@ def used_at(entry: Path) -> float | None:
 
 def discard(entry: Path) -> None:
     """Take an entry away; one that cannot be is left."""
-    # Renamed first, so that nobody finds it half removed. Where neither can be done, it
-    # stays, and is passed over the next time as well.
     with contextlib.suppress(OSError):
-        aside = Path(tempfile.mkdtemp(prefix=_BAD, dir=entry.parent))
-        entry.rename(aside / "entry")
-        shutil.rmtree(aside, ignore_errors=True)
+        remove_directory(entry)
 
 
 def _rename_new(temporary: Path, entry: Path) -> None:

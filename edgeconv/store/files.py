@@ -1,4 +1,8 @@
-"""Atomic publishing: a reader sees the old file or the new one, never a part."""
+"""Atomic publishing: a reader sees the old file or the new one, never a part.
+
+A file is written beside its target, flushed to the disk, and renamed, so that this holds after a
+power failure too. What a killed run left beside a target is removed by the next that writes there.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,17 @@ import contextlib
 import errno
 import os
 import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.store.pointers import is_pointer, pointer_refusal
+from edgeconv.store.unfinished import sweep_unfinished, unfinished_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
 # A report of a million samples has a tenth of it.
 _MOST_NOUN_BYTES = 2**28
@@ -52,12 +56,28 @@ def publish_all(contents: Mapping[Path, bytes | Path]) -> None:
     that is full changes nothing. Raises `OutputRefused` as `publish_bytes` does.
     """
     with contextlib.ExitStack() as stack:
-        temporaries = {}
-        for target, content in contents.items():
-            temporaries[target] = stack.enter_context(_temporary_beside(target))
-            _write(content, temporaries[target])
-        for target, temporary in temporaries.items():
-            os.replace(temporary, target)
+        for directory in dict.fromkeys(target.parent for target in contents):
+            sweep_unfinished(directory)
+        written = {
+            target: stack.enter_context(_written_beside(target, content))
+            for target, content in contents.items()
+        }
+        for target, temporary in written.items():
+            with _refusals(target):
+                os.replace(temporary, target)
+        _sync_directories(written)
+
+
+def publish_new(data: bytes, target: Path) -> None:
+    """Write `data` to `target`, which must not be there, as `publish_bytes` does.
+
+    Raises `OutputRefused`, also where another run has just made it.
+    """
+    sweep_unfinished(target.parent)
+    with _written_beside(target, data) as temporary, _refusals(target):
+        # Unlike a rename, it never replaces anything.
+        os.link(temporary, target)
+    _sync_directories([target])
 
 
 def writable_directory(directory: Path) -> Path | None:
@@ -70,7 +90,8 @@ def writable_directory(directory: Path) -> Path | None:
         # Asking can fail too: for a name that is too long, or below a private directory.
         made = next((p for p in (*reversed(directory.parents), directory) if not p.exists()), None)
         directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
+        sweep_unfinished(directory)
+        with unfinished_file(directory):
             pass
     return made
 
@@ -94,33 +115,24 @@ def read_noun(path: Path, kind: type[Noun], *, what: str) -> Noun:
         raise InputRefused(f"{path} is no {what} of this version: {error}") from error
 
 
-def _write(content: bytes | Path, target: Path) -> None:
-    with contextlib.ExitStack() as stack:
-        write = stack.enter_context(target.open("wb"))
-        if isinstance(content, bytes):
-            write.write(content)
-        else:
-            shutil.copyfileobj(stack.enter_context(content.open("rb")), write, 1 << 20)
-        write.flush()
-        os.fsync(write.fileno())
-
-
 @contextlib.contextmanager
-def _temporary_beside(target: Path) -> Iterator[Path]:
+def _written_beside(target: Path, content: bytes | Path) -> Iterator[Path]:
+    """A file beside `target` with its content, that is on the disk; removed if still there."""
     with _refusals(target):
         if is_device(target):
             # Renaming would put a file in its place.
             raise OutputRefused(f"cannot write {target}: it is no file", hint="name a file")
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        temporary = Path(name)
-        try:
-            os.close(handle)
-            # mkstemp makes private files; a published file is as readable as any other.
-            temporary.chmod(0o666 & ~_umask())
+        with unfinished_file(target.parent) as (temporary, file):
+            # It was made private; a published file is as readable as any other.
+            os.fchmod(file.fileno(), 0o666 & ~_umask())
+            if isinstance(content, bytes):
+                file.write(content)
+            else:
+                with content.open("rb") as source:
+                    shutil.copyfileobj(source, file, 1 << 20)
+            file.flush()
+            os.fsync(file.fileno())
             yield temporary
-            _sync_directory(target.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -132,12 +144,14 @@ def _refusals(target: Path) -> Iterator[None]:
         raise OutputRefused(f"cannot write {target}: {error.strerror}", hint=hint) from error
 
 
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _sync_directories(targets: Iterable[Path]) -> None:
+    for target in {target.parent: target for target in targets}.values():
+        with _refusals(target):
+            handle = os.open(target.parent, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 def _umask() -> int:

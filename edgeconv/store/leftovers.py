@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,6 +11,7 @@ from edgeconv.errors import OutputRefused, unknown_name
 from edgeconv.store.cache import cache_directory
 from edgeconv.store.pruning import size_bytes
 from edgeconv.store.scratch import scratch_directories, sweep
+from edgeconv.store.unfinished import PREFIX, remove_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 TEMPORARY = "temporary"
 _KEY = "[0-9a-f]" * 64
-_UNFINISHED = (".new-*", ".bad-*")
 
 
 class _Kind(NamedTuple):
@@ -30,7 +29,7 @@ class _Kind(NamedTuple):
 
 
 def _stage(text: str) -> _Kind:
-    return _Kind(text, (_KEY, *_UNFINISHED))
+    return _Kind(text, (_KEY,))
 
 
 # By folder. Whatever else is in the cache directory is not ours: it may be anybody's.
@@ -45,6 +44,7 @@ _KINDS = {
     "reference": _stage("outputs of trained models"),
     "report": _stage("measurements"),
     "runtimes": _Kind("runtimes and their environments", ("*-py3*", "litertjs-*")),
+    "tracking": _Kind("locks", (".edgeconv.lock",)),
     "trainings": _Kind("checkpoints of trainings that did not end", (_KEY,)),
 }
 
@@ -114,7 +114,8 @@ def _ours(folder: Path, kind: _Kind) -> Iterator[Path]:
     """What edgeconv wrote into a folder of the cache."""
     try:
         if folder.is_dir() and not folder.is_symlink():
-            yield from sorted(path for name in kind.names for path in folder.glob(name))
+            names = (*kind.names, f"{PREFIX}*")
+            yield from sorted(path for name in names for path in folder.glob(name))
     except OSError as error:
         raise OutputRefused(
             f"cannot look into the cache {folder}: {error.strerror}",
@@ -133,7 +134,7 @@ def _size(path: Path) -> int:
 def _remove(path: Path) -> None:
     try:
         if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
+            remove_directory(path)
         else:
             path.unlink()
     except FileNotFoundError:

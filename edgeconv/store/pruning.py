@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.errors import OutputRefused
-from edgeconv.store.cache import UNFINISHED, discard, used_at
+from edgeconv.store.cache import discard, used_at
+from edgeconv.store.unfinished import sweep_unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 # A run may hold what it has found in the cache for so long; that is never taken away.
 GRACE_SECONDS = 3600.0
-# What a run has not finished by then, it was killed over.
-_UNFINISHED_SECONDS = 86400.0
 
 
 class Entry(NamedTuple):
@@ -51,10 +49,10 @@ def prune(
 
     What was not used for longest goes first. What was used within `grace_seconds` stays, for a
     run may be reading it, even where that is more than `most_bytes`. What killed runs left
-    unfinished a day ago goes too. Any number of processes may prune, read and write at the same
-    time.
+    unfinished goes too. Any number of processes may prune, read and write at the same time.
     """
-    _sweep(root)
+    for stage in root.glob("*"):
+        sweep_unfinished(stage)
     found = entries(root)
     left = sum(entry.size_bytes for entry in found)
     newest = time.time() - grace_seconds
@@ -83,14 +81,6 @@ def _used_now(entry: Path) -> float:
     with contextlib.suppress(FileNotFoundError):
         return used_at(entry) or 0.0
     return 0.0
-
-
-def _sweep(root: Path) -> None:
-    newest = time.time() - _UNFINISHED_SECONDS
-    for path in root.glob("*/.*-*"):
-        with contextlib.suppress(OSError):
-            if path.name.startswith(UNFINISHED) and path.stat().st_mtime <= newest:
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def _entries(root: Path) -> Iterator[Entry]:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from edgeconv.store.unfinished import (
+    PREFIX,
+    remove_directory,
+    sweep_unfinished,
+    unfinished_directory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,10 +35,13 @@ class Scratch(NamedTuple):
 def scratch_directory() -> Iterator[Path]:
     """A temporary directory, removed in the end; those of killed runs are removed first."""
     sweep()
-    path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, path, ignore_errors=True)
-        stack.callback(os.close, _hold(path))
+    root = Path(tempfile.gettempdir())
+    with unfinished_directory(root) as unfinished, contextlib.ExitStack() as stack:
+        stack.callback(os.close, _hold(unfinished))
+        # It has the name by which it is known only once it is held.
+        path = root / unfinished.name.replace(PREFIX, _PREFIX)
+        unfinished.rename(path)
+        stack.callback(_remove, path)
         yield path
 
 
@@ -46,20 +55,23 @@ def scratch_directories() -> tuple[Scratch, ...]:
 
 def sweep() -> tuple[Path, ...]:
     """Remove the directories of runs that are dead, as killed ones are; returns them."""
+    sweep_unfinished(Path(tempfile.gettempdir()))
     dead = tuple(one.path for one in scratch_directories() if not one.held_by)
     for path in dead:
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
     return dead
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        remove_directory(path)
 
 
 def _hold(path: Path) -> int:
     """Hold the directory's lock; returns the open file."""
-    # Locked under another name first: whoever sees it finds it held.
-    unnamed = path / f"{_HOLD}-new"
-    file = os.open(unnamed, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    file = os.open(path / _HOLD, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(file, fcntl.LOCK_EX)
     os.write(file, str(os.getpid()).encode())
-    unnamed.rename(path / _HOLD)
     return file
 
 

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.report.spreadsheet import safe
-from edgeconv.store import refuse_pointer, writable_directory
+from edgeconv.store import (
+    cache_directory,
+    owned,
+    publish_bytes,
+    refuse_pointer,
+    writable_directory,
+)
 from edgeconv.trackers.runs import now, runs
 
 if TYPE_CHECKING:
@@ -63,10 +69,12 @@ def track(checked: Checked, reports: Mapping[str, Report], place: str) -> None:
     when = now().isoformat()
     rows = [_row(when, run) for run in runs(checked, reports)]
     try:
-        start = [] if _has_heading(path) else [COLUMNS]
-        with path.open("a", encoding="utf-8", newline="") as file:
-            # In one piece, so that two checks at a time do not mix their lines.
-            file.write(_text([*start, *rows]))
+        # Checks at a time take turns. The file is written anew: a line added to it would be
+        # cut short where the disk is full.
+        with owned(cache_directory() / "tracking", passing=True):
+            start = [] if _has_heading(path) else [COLUMNS]
+            before = path.read_bytes() if path.is_file() else b""
+            publish_bytes(before + _text([*start, *rows]).encode(), path)
     except (OSError, UnicodeError) as error:
         raise OutputRefused(f"cannot add to {path}: {error}") from error
 

@@ -82,7 +82,8 @@ def tune(
         on_progress=on_progress,
         started_s=started_s,
     )
-    if (before := _published(run)) is not None:
+    before = _published(run)
+    if before is not None and not _left_over(run, before):
         return before
     writable_directory(target)
     # Not that of the directory, which `convert` holds for itself.
@@ -90,7 +91,15 @@ def tune(
     waiting = f"waiting for another search into {target}"
     with locked(lock, on_wait=lambda: on_progress(waiting)):
         # The run that was waited for may have done it.
-        return _published(run) or _tuned(run)
+        tuning = _published(run) or _tuned(run)
+        if _left_over(run, tuning):
+            shutil.rmtree(run.work, ignore_errors=True)
+    return tuning
+
+
+def _left_over(run: Question, tuning: Tuning) -> bool:
+    """Whether the trials of a search that is done are still there; a killed run leaves them."""
+    return not tuning.stopped and run.work.exists()
 
 
 def _identities(data_source: str, calibration: str, execution: Execution) -> tuple[str, str]:
@@ -166,10 +175,7 @@ def _tuned(run: Question) -> Tuning:
             execution=run.execution,
             on_progress=run.on_progress,
         )
-        tuning = _searched(run, shop, samples, floating, judges)
-    if not tuning.stopped:
-        shutil.rmtree(run.work, ignore_errors=True)
-    return tuning
+        return _searched(run, shop, samples, floating, judges)
 
 
 def _float_model(run: Question, place: Path) -> Artifact:

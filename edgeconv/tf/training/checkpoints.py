@@ -182,6 +182,17 @@ class Checkpoints:
         )
 
 
+def forget_checkpoints(directory: str) -> None:
+    """Remove the checkpoints of a training that is done."""
+    import tensorflow as tf
+
+    # The record goes first: one that names files that are gone could not be taken up.
+    state = f"{directory}/checkpoint"
+    if tf.io.gfile.exists(state):
+        tf.io.gfile.remove(state)
+    tf.io.gfile.rmtree(directory)
+
+
 _NEXT = (
     "choose another --checkpoint-dir, or remove this one to begin anew; to go on with it, "
     "give the options that it was begun with"

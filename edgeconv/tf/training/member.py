@@ -22,6 +22,7 @@ from edgeconv.tf.export import (
     keras_path,
     next_remote_version,
 )
+from edgeconv.tf.training.checkpoints import forget_checkpoints
 from edgeconv.tf.training.epochs import Place, run_epochs, wait_for_all
 from edgeconv.tf.training.evaluation import Evaluation
 from edgeconv.tf.training.modules import as_problem, load_module, read_data
@@ -182,7 +183,7 @@ def _finished(
     done = msgspec.structs.replace(record, test_samples=len(data.y_test), test_metrics=tested)
     exported = _exported(job, plain, done)
     if job.forget:
-        tf.io.gfile.rmtree(job.checkpoints)
+        forget_checkpoints(job.checkpoints)
     return exported
 
 
