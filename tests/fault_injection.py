@@ -1,8 +1,9 @@
 """A command that is killed, or told of a full disk, at exactly its N-th system call that writes.
 
-The command is traced with ptrace: its main thread stops before each of its system calls, and the
-calls that would change something below the watched directories are counted. Its children are not
-traced. A call at which it is killed is not carried out; all before it are.
+The process is traced with ptrace: it stops before each of its system calls, and the calls that
+would change something below the watched directories are counted. Its children are not traced, nor
+its threads, unless that is wanted. A call at which it is killed is not carried out; all before it
+are.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ import os
 import platform
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 _TRACEME, _PEEKUSER, _POKEUSER, _SYSCALL, _SETOPTIONS, _SYSCALL_INFO = 0, 3, 6, 24, 0x4200, 0x420E
-_SYSGOOD, _EXITKILL = 1, 0x100000
+_SYSGOOD, _TRACE_THREADS, _EXITKILL = 1, 8, 0x100000
 _WALL = 0x40000000
 _ENTRY = 1
 # In `struct user` of x86-64.
@@ -80,7 +82,7 @@ class _Info(ctypes.Structure):
     )
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Run:
     """How a command ended: its exit code (negative: the signal), what it said, its calls."""
 
@@ -93,20 +95,39 @@ class Run:
         return self.code == -signal.SIGKILL
 
 
-def traced(
-    command: Sequence[str],
-    *,
-    cwd: Path,
-    environment: Mapping[str, str],
-    watched: Sequence[Path],
-    at: int = 0,
-    error: int = 0,
-    on_call: Callable[[str], None] = lambda _: None,
-) -> Run:
-    """Run a command; at the call of number `at` (from 1) it is killed, or the call fails.
+@dataclasses.dataclass
+class Fault:
+    """What happens at the call of number `at` (from 1; 0 for none) that changes a watched place.
 
-    It fails where an `error` is given, such as `errno.ENOSPC`, and the command goes on.
+    The process is killed; or where an `error` is given, as `errno.ENOSPC`, the call fails.
     """
+
+    watched: Sequence[Path]
+    at: int = 0
+    error: int = 0
+    calls: list[str] = dataclasses.field(default_factory=list)
+    _failing: set[int] = dataclasses.field(default_factory=set)
+
+    def at_call(self, pid: int, thread: int) -> None:
+        """A thread has stopped before or after a call."""
+        call = _call(thread, tuple(map(str, self.watched)))
+        if thread in self._failing:
+            # The call was replaced by one that is not there: this is what it returns.
+            _ptrace(_POKEUSER, thread, _RAX, -self.error)
+            self._failing.remove(thread)
+        elif call:
+            self.calls.append(call)
+            if len(self.calls) == self.at and self.error:
+                _ptrace(_POKEUSER, thread, _ORIG_RAX, -1)
+                self._failing.add(thread)
+            elif len(self.calls) == self.at:
+                os.kill(pid, signal.SIGKILL)
+
+
+def traced(
+    command: Sequence[str], *, cwd: Path, environment: Mapping[str, str], fault: Fault
+) -> Run:
+    """Run a command, but for its threads and children, with a fault."""
     log = cwd / ".." / f"said-{os.getpid()}.txt"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -116,50 +137,47 @@ def traced(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            preexec_fn=_be_traced,
+            preexec_fn=be_traced,
         )
-    calls: list[str] = []
-    places = tuple(str(place) for place in watched)
-    status = os.waitpid(process.pid, _WALL)[1]
-    _ptrace(_SETOPTIONS, process.pid, 0, _SYSGOOD | _EXITKILL)
-    passed_on, failing = 0, False
-    while not (os.WIFEXITED(status) or os.WIFSIGNALED(status)):
-        stopped_by = os.WSTOPSIG(status)
-        passed_on = 0
-        if stopped_by == signal.SIGTRAP | 0x80:
-            call = _call(process.pid, places)
-            if failing:
-                # The call that was replaced by one that is not there returns the error.
-                _ptrace(_POKEUSER, process.pid, _RAX, -error)
-                failing = False
-            elif call:
-                calls.append(call)
-                on_call(call)
-                if len(calls) == at and error:
-                    _ptrace(_POKEUSER, process.pid, _ORIG_RAX, -1)
-                    failing = True
-                elif len(calls) == at:
-                    os.kill(process.pid, signal.SIGKILL)
-        elif stopped_by != signal.SIGTRAP:
-            passed_on = stopped_by
-        _ptrace(_SYSCALL, process.pid, 0, passed_on)
-        status = os.waitpid(process.pid, _WALL)[1]
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return Run(process.returncode, log.read_text(encoding="utf-8", errors="replace"), calls)
+    process.returncode = follow(process.pid, fault)
+    return Run(process.returncode, log.read_text(encoding="utf-8", errors="replace"), fault.calls)
 
 
-def require_tracing() -> None:
+def follow(pid: int, fault: Fault, *, threads: bool = False) -> int:
+    """Trace a child that has just stopped, `be_traced`, until it ends; its exit code.
+
+    With `threads`, no other child of this process may be about to end.
+    """
+    thread, status = os.waitpid(pid, _WALL)
+    options = _SYSGOOD | _EXITKILL | (_TRACE_THREADS if threads else 0)
+    _ptrace(_SETOPTIONS, pid, 0, options)
+    while True:
+        if os.WIFSTOPPED(status):
+            stopped_by = os.WSTOPSIG(status)
+            if stopped_by == signal.SIGTRAP | 0x80:
+                fault.at_call(pid, thread)
+            # A new thread begins with SIGSTOP, and is told of with SIGTRAP.
+            is_own = stopped_by in (signal.SIGTRAP | 0x80, signal.SIGTRAP, signal.SIGSTOP)
+            _ptrace(_SYSCALL, thread, 0, 0 if is_own else stopped_by)
+        elif thread == pid:
+            return os.waitstatus_to_exitcode(status)
+        thread, status = os.waitpid(-1 if threads else pid, _WALL)
+
+
+def be_traced() -> None:
+    """Let the parent trace this process, from the next program or stop on."""
+    _ptrace(_TRACEME, 0, 0, 0)
+
+
+def require_tracing(place: Path) -> None:
     """Skip the test where processes cannot be traced."""
     if platform.machine() != "x86_64" or platform.system() != "Linux":
         pytest.skip("system calls are injected on Linux on x86-64 only")
     try:
-        traced(["true"], cwd=Path("/tmp"), environment={}, watched=[])
+        command = [sys.executable, "-c", ""]
+        traced(command, cwd=place, environment={}, fault=Fault([]))
     except (OSError, subprocess.SubprocessError) as refused:
         pytest.skip(f"tracing a process is not permitted here: {refused}")
-
-
-def _be_traced() -> None:
-    _ptrace(_TRACEME, 0, 0, 0)
 
 
 def _ptrace(request: int, pid: int, address: int, data: int) -> None:

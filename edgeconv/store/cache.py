@@ -120,6 +120,7 @@ class Cache:
         if self._root is not None:
             with self._refusals():
                 self._root.mkdir(parents=True, exist_ok=True)
+                sweep_unfinished(self._root)
                 with unfinished_file(self._root):
                     pass
 

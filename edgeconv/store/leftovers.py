@@ -11,7 +11,7 @@ from edgeconv.errors import OutputRefused, unknown_name
 from edgeconv.store.cache import cache_directory
 from edgeconv.store.pruning import size_bytes
 from edgeconv.store.scratch import scratch_directories, sweep
-from edgeconv.store.unfinished import PREFIX, remove_directory
+from edgeconv.store.unfinished import PREFIX, remove_directory, sweep_unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -97,6 +97,7 @@ def clear(names: Iterable[str] = ()) -> tuple[Part, ...]:
             _remove(path)
         _remove_if_empty(cache_directory() / name)
     sweep()
+    sweep_unfinished(cache_directory())
     _remove_if_empty(cache_directory())
     return tuple(removed)
 

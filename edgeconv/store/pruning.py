@@ -51,8 +51,8 @@ def prune(
     run may be reading it, even where that is more than `most_bytes`. What killed runs left
     unfinished goes too. Any number of processes may prune, read and write at the same time.
     """
-    for stage in root.glob("*"):
-        sweep_unfinished(stage)
+    for place in (root, *root.glob("*")):
+        sweep_unfinished(place)
     found = entries(root)
     left = sum(entry.size_bytes for entry in found)
     newest = time.time() - grace_seconds

@@ -26,7 +26,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from build_project import calibrate, write_project
-from fault_injection import Run, require_tracing, traced
+from fault_injection import Fault, Run, require_tracing, traced
 from tune_models import samples, two_layers
 
 from edgeconv.embed.published import find_published
@@ -141,12 +141,16 @@ def published_project(root: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """A command in a project; `again` is run after a kill, where it is not the command itself."""
+    """A command in a project; `again` is run after a kill, where it is not the command itself.
+
+    `tells` are files that say what a run did, which is less after one that was killed.
+    """
 
     prepare: Callable[[Path], None]
     command: tuple[str, ...]
     places: tuple[str, ...] = ("project", "cache")
     again: tuple[str, ...] = ()
+    tells: tuple[str, ...] = ()
 
 
 SCENES = {
@@ -161,7 +165,9 @@ SCENES = {
     "build, files on the way": Scene(prepare=small_project, command=("build",), places=("tmp",)),
     "check --update": Scene(prepare=checked_project, command=("check", "--update")),
     "check --update, older lock": Scene(
-        prepare=accepted_project, command=("check", "--update", "--output", "junit=junit.xml")
+        prepare=accepted_project,
+        command=("check", "--update", "--output", "junit=junit.xml"),
+        tells=("junit.xml",),
     ),
     "check, files on the way": Scene(
         prepare=checked_project, command=("check", "--update"), places=("tmp",)
@@ -215,9 +221,7 @@ class Stage:
             [sys.executable, "-m", "edgeconv", *self.scene.command],
             cwd=self.root / "project",
             environment=environment(self.root),
-            watched=[self.root / place for place in self.scene.places],
-            at=at,
-            error=error,
+            fault=Fault([self.root / place for place in self.scene.places], at, error),
         )
 
 
@@ -245,7 +249,7 @@ def entries(cache: Path) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def staged(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Stage]:
-    require_tracing()
+    require_tracing(tmp_path_factory.mktemp("tracing"))
     stages: dict[str, Stage] = {}
 
     def stage(name: str) -> Stage:
@@ -272,6 +276,7 @@ def played(scene: Scene, root: Path) -> Stage:
         if stage.after:
             assert after.keys() == stage.after.keys()
             stage.volatile = {name for name in after if after[name] != stage.after[name]}
+        stage.volatile |= {*scene.tells}
         stage.after, stage.calls = after, done.calls
         stage.entries = set(entries(root / "cache"))
         assert_no_rest(root)

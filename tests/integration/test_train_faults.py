@@ -1,0 +1,35 @@
+"""A training that is killed at its calls that write below the directory of its checkpoints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from fault_injection import require_tracing
+
+MOST = 200
+
+
+@pytest.mark.parametrize("step", [40, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_while_it_keeps_or_forgets_a_checkpoint_it_goes_on_and_gives_the_same_bytes(
+    step, tmp_path
+):
+    require_tracing(tmp_path)
+    script = Path(__file__).with_name("checkpointed_training.py")
+    done = subprocess.run(
+        [sys.executable, script, tmp_path, str(step)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert answer["wrong"] == []
+    assert len(answer["killed"]) == -(-min(len(answer["calls"]), MOST) // step)
+    assert any("rename" in call and call.endswith("/checkpoint") for call in answer["calls"])
