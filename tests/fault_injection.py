@@ -1,9 +1,8 @@
 """A command that is killed, or told of a full disk, at exactly its N-th system call that writes.
 
 The process is traced with ptrace: it stops before each of its system calls, and the calls that
-would change something below the watched directories are counted. Its children are not traced, nor
-its threads, unless that is wanted. A call at which it is killed is not carried out; all before it
-are.
+would change something below the watched directories are counted. Its children and threads are not
+traced, unless that is wanted. A call at which it is killed is not carried out; all before it are.
 """
 
 from __future__ import annotations
@@ -25,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _TRACEME, _PEEKUSER, _POKEUSER, _SYSCALL, _SETOPTIONS, _SYSCALL_INFO = 0, 3, 6, 24, 0x4200, 0x420E
-_SYSGOOD, _TRACE_THREADS, _EXITKILL = 1, 8, 0x100000
+_SYSGOOD, _EXITKILL = 1, 0x100000
+# Forks, vforks and clones, of which threads are made.
+_TRACE_ALL = 2 | 4 | 8
 _WALL = 0x40000000
 _ENTRY = 1
 # In `struct user` of x86-64.
@@ -99,35 +100,37 @@ class Run:
 class Fault:
     """What happens at the call of number `at` (from 1; 0 for none) that changes a watched place.
 
-    The process is killed; or where an `error` is given, as `errno.ENOSPC`, the call fails.
+    Who makes the call is killed; or where an `error` is given, as `errno.ENOSPC`, the call fails.
+    With `in_children`, the calls of the children count, and not those of the command itself.
     """
 
     watched: Sequence[Path]
     at: int = 0
     error: int = 0
+    in_children: bool = False
     calls: list[str] = dataclasses.field(default_factory=list)
     _failing: set[int] = dataclasses.field(default_factory=set)
 
     def at_call(self, pid: int, thread: int) -> None:
-        """A thread has stopped before or after a call."""
+        """A thread, of the process `pid` or of another one, has stopped before or after a call."""
         call = _call(thread, tuple(map(str, self.watched)))
         if thread in self._failing:
             # The call was replaced by one that is not there: this is what it returns.
             _ptrace(_POKEUSER, thread, _RAX, -self.error)
             self._failing.remove(thread)
-        elif call:
+        elif call and not (self.in_children and _process_of(thread) == pid):
             self.calls.append(call)
             if len(self.calls) == self.at and self.error:
                 _ptrace(_POKEUSER, thread, _ORIG_RAX, -1)
                 self._failing.add(thread)
             elif len(self.calls) == self.at:
-                os.kill(pid, signal.SIGKILL)
+                os.kill(_process_of(thread), signal.SIGKILL)
 
 
 def traced(
     command: Sequence[str], *, cwd: Path, environment: Mapping[str, str], fault: Fault
 ) -> Run:
-    """Run a command, but for its threads and children, with a fault."""
+    """Run a command with a fault, which comes in its main thread, or in one of its children."""
     log = cwd / ".." / f"said-{os.getpid()}.txt"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -139,18 +142,20 @@ def traced(
             stderr=subprocess.STDOUT,
             preexec_fn=be_traced,
         )
-    process.returncode = follow(process.pid, fault)
+    process.returncode = follow(process.pid, fault, threads=fault.in_children)
     return Run(process.returncode, log.read_text(encoding="utf-8", errors="replace"), fault.calls)
 
 
 def follow(pid: int, fault: Fault, *, threads: bool = False) -> int:
     """Trace a child that has just stopped, `be_traced`, until it ends; its exit code.
 
-    With `threads`, no other child of this process may be about to end.
+    With `threads`, these and its children are traced too, and then no other child of this process
+    may be about to end.
     """
     thread, status = os.waitpid(pid, _WALL)
-    options = _SYSGOOD | _EXITKILL | (_TRACE_THREADS if threads else 0)
+    options = _SYSGOOD | _EXITKILL | (_TRACE_ALL if threads else 0)
     _ptrace(_SETOPTIONS, pid, 0, options)
+    code = None
     while True:
         if os.WIFSTOPPED(status):
             stopped_by = os.WSTOPSIG(status)
@@ -160,8 +165,12 @@ def follow(pid: int, fault: Fault, *, threads: bool = False) -> int:
             is_own = stopped_by in (signal.SIGTRAP | 0x80, signal.SIGTRAP, signal.SIGSTOP)
             _ptrace(_SYSCALL, thread, 0, 0 if is_own else stopped_by)
         elif thread == pid:
-            return os.waitstatus_to_exitcode(status)
-        thread, status = os.waitpid(-1 if threads else pid, _WALL)
+            code = os.waitstatus_to_exitcode(status)
+        try:
+            thread, status = os.waitpid(-1 if threads else pid, _WALL)
+        except ChildProcessError:
+            assert code is not None
+            return code
 
 
 def be_traced() -> None:
@@ -213,6 +222,11 @@ def _call(pid: int, places: tuple[str, ...]) -> str:
     if not any(path == place or path.startswith(f"{place}/") for path in paths for place in places):
         return ""
     return f"{name} {' -> '.join(paths)}"
+
+
+def _process_of(thread: int) -> int:
+    status = Path(f"/proc/{thread}/status").read_text(encoding="utf-8")
+    return int(status.partition("Tgid:")[2].split()[0])
 
 
 def _path_of(pid: int, file: int) -> str:

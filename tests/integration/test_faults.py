@@ -216,12 +216,13 @@ class Stage:
         shutil.rmtree(self.root)
         shutil.copytree(self.kept, self.root, symlinks=True)
 
-    def run(self, at: int, error: int = 0) -> Run:
+    def run(self, at: int, error: int = 0, *, in_children: bool = False) -> Run:
+        watched = [self.root / place for place in self.scene.places]
         return traced(
             [sys.executable, "-m", "edgeconv", *self.scene.command],
             cwd=self.root / "project",
             environment=environment(self.root),
-            fault=Fault([self.root / place for place in self.scene.places], at, error),
+            fault=Fault(watched, at, error, in_children),
         )
 
 
@@ -418,6 +419,46 @@ def test_killed_at_each_of_its_first_200_writing_calls_it_does_too(name, staged)
             wrong[number, stage.calls[number - 1]] = str(error)
     assert wrong == {}
     print(f"{name}: {len(stage.calls)} calls that write, killed at {len(every(1, stage))}")
+
+
+def kill_child_and_repair(stage: Stage, number: int) -> str:
+    """The child that makes a call is killed, and not the command."""
+    stage.set_up()
+    run = stage.run(at=number, in_children=True)
+    assert len(run.calls) >= number
+    assert run.code == 4, (run.code, run.said)
+    assert "error: " in run.said
+    assert "Traceback" not in run.said.partition("error: ")[2], run.said
+    assert_no_process(stage.root)
+    assert_whole(stage)
+    assert_repaired(stage)
+    return run.calls[-1]
+
+
+IN_CHILDREN = ("convert, files on the way", "build, files on the way", "check, files on the way")
+
+
+@pytest.mark.parametrize("name", IN_CHILDREN[:1])
+def test_a_child_killed_at_some_of_its_writing_calls_is_a_typed_error(name, staged):
+    stage = staged(name)
+    for number in (1, 12, 25):
+        kill_child_and_repair(stage, number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", IN_CHILDREN)
+def test_a_child_killed_at_each_of_its_first_200_writing_calls_is_too(name, staged):
+    stage = staged(name)
+    stage.set_up()
+    count = len(stage.run(at=0, in_children=True).calls)
+    wrong = {}
+    for number in range(1, min(count, MOST) + 1):
+        try:
+            call = kill_child_and_repair(stage, number)
+        except AssertionError as error:
+            wrong[number] = str(error)
+    assert wrong == {}, call
+    print(f"{name}: {count} calls that write in children")
 
 
 def fail_and_repair(stage: Stage, number: int, code: int) -> None:
