@@ -366,7 +366,9 @@ def assert_repaired(stage: Stage, *, finished: bool = False) -> None:
     changed = {name for name in now if now[name] != stage.after[name]} - stage.volatile
     assert not changed, str(changed)
     found = entries(stage.root / "cache")
-    assert set(found) == stage.entries
+    # A lock that was accepted is held against another one by the next run, which keeps that too.
+    assert set(found) >= stage.entries if scene.tells else set(found) == stage.entries
+    assert all(map(is_whole, found.values()))
     # A run that finds everything done has no use for temporary files, and looks for none.
     python = "from edgeconv.store import scratch_directory as s\nwith s(): pass"
     command = [sys.executable, "-c", python]
