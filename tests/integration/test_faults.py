@@ -14,10 +14,12 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -34,7 +36,7 @@ from edgeconv.embed.request import JOURNAL, RECORD
 from edgeconv.errors import InputRefused
 from edgeconv.gate import lock
 from edgeconv.nouns import Embedded
-from edgeconv.store import read_noun, sha256_file, sha256_tree
+from edgeconv.store import Cache, read_noun, sha256_file, sha256_tree
 
 MOST = 200
 KEY = re.compile("[0-9a-f]{64}")
@@ -56,7 +58,7 @@ max-accuracy-drop = 0.2
 """
 
 
-def edgeconv(root: Path, *words: str) -> None:
+def edgeconv(root: Path, *words: str, code: int = 0) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "edgeconv", *words],
         cwd=root / "project",
@@ -66,7 +68,7 @@ def edgeconv(root: Path, *words: str) -> None:
         check=False,
         timeout=120,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
 
 
 def environment(root: Path) -> dict[str, str]:
@@ -128,6 +130,20 @@ EMBED = ("embed", "net.tflites/net.int8.tflite", "--target", "c", "-o", "app")
 TUNE = ("tune", "model.tflite", "--max-drop", "0.9", "--samples", "40")
 
 
+EXPORT = """\
+import tf_keras
+tf_keras.utils.set_random_seed(1)
+x = tf_keras.layers.Input((4,), name="x")
+tf_keras.Model(x, tf_keras.layers.Dense(3, name="y")(x)).export("saved")
+"""
+
+
+def exported_project(root: Path) -> None:
+    small_project(root)
+    command = [sys.executable, "-c", EXPORT]
+    subprocess.run(command, cwd=root / "project", capture_output=True, check=True)
+
+
 def embedded_project(root: Path) -> None:
     project_with_older_files(*CONVERT)(root)
     edgeconv(root, *EMBED)
@@ -157,6 +173,9 @@ SCENES = {
     "convert": Scene(prepare=small_project, command=CONVERT),
     "convert, older files": Scene(prepare=project_with_older_files(*CONVERT), command=CONVERT),
     "convert, files on the way": Scene(prepare=small_project, command=CONVERT, places=("tmp",)),
+    "convert, with TensorFlow": Scene(
+        prepare=exported_project, command=("convert", "saved", *CONVERT[2:])
+    ),
     "build": Scene(prepare=small_project, command=("build", "--depfile", "net.d")),
     "build, older files": Scene(
         prepare=project_with_older_files("build", "--depfile", "net.d"),
@@ -286,9 +305,11 @@ def played(scene: Scene, root: Path) -> Stage:
 
 def assert_no_rest(root: Path) -> None:
     """Nothing unfinished is left, in any place."""
-    left = [str(path.relative_to(root)) for path in root.rglob("*") if is_passing(path)]
+    unfinished = [str(path.relative_to(root)) for path in root.rglob("*") if is_passing(path)]
+    assert unfinished == []
+    # Python tries out a temporary directory with a file of a random name and this content.
+    left = [p for p in (root / "tmp").iterdir() if p.is_dir() or p.read_bytes() != b"blat"]
     assert left == []
-    assert list((root / "tmp").iterdir()) == []
 
 
 def assert_no_process(root: Path) -> None:
@@ -357,8 +378,9 @@ def assert_repaired(stage: Stage, *, finished: bool = False) -> None:
     """The next run gives what an undisturbed one gives, and clears up."""
     scene = stage.scene
     made = stage.root / "project" / "new.toml"
-    if not (scene.again and made.exists()):
-        edgeconv(stage.root, *scene.command)
+    # `init` writes nothing over what it had written already, and clears up all the same.
+    code = 3 if scene.again and made.exists() else 0
+    edgeconv(stage.root, *scene.command, code=code)
     if scene.again:
         edgeconv(stage.root, *scene.again)
     now = contents(stage.root / "project")
@@ -392,11 +414,11 @@ def every(step: int, stage: Stage, first: int = 1) -> range:
 
 
 SAMPLED = [
-    ("convert, older files", 7),
-    ("build, older files", 11),
-    ("check --update, older lock", 13),
-    ("cache prune", 3),
-    ("init", 2),
+    ("convert, older files", 19),
+    ("build, older files", 28),
+    ("check --update, older lock", 19),
+    ("cache prune", 6),
+    ("init", 3),
 ]
 
 
@@ -443,7 +465,7 @@ IN_CHILDREN = ("convert, files on the way", "build, files on the way", "check, f
 @pytest.mark.parametrize("name", IN_CHILDREN[:1])
 def test_a_child_killed_at_some_of_its_writing_calls_is_a_typed_error(name, staged):
     stage = staged(name)
-    for number in (1, 12, 25):
+    for number in (1, 25):
         kill_child_and_repair(stage, number)
 
 
@@ -479,7 +501,7 @@ def fail_and_repair(stage: Stage, number: int, code: int) -> None:
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO}
 
 
-@pytest.mark.parametrize(("name", "step"), SAMPLED[:3])
+@pytest.mark.parametrize(("name", "step"), SAMPLED[:2])
 def test_a_full_disk_at_some_of_its_writing_calls_is_a_typed_error_and_the_next_run_repairs(
     name, step, staged
 ):
@@ -500,3 +522,93 @@ def test_a_full_or_broken_disk_at_each_of_them_is_too(name, error, staged):
         except AssertionError as caught:
             wrong[number, stage.calls[number - 1]] = str(caught)
     assert wrong == {}
+
+
+EVERY = [8, pytest.param(1, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("step", EVERY)
+def test_who_reads_while_two_evict_and_one_is_killed_finds_whole_entries_or_none(step, staged):
+    stage = staged("cache clear")
+    keys = [tuple(name.split("/")) for name in entries(stage.kept / "cache")]
+    assert len(keys) == 3
+    seals = {key: (stage.kept / "cache" / n / key / "sha256").read_text() for n, key in keys}
+    for number in every(step, stage):
+        stage.set_up()
+        cache, torn, done = Cache(stage.root / "cache"), [], threading.Event()
+
+        def read(cache: Cache = cache, torn: list[str] = torn, done: Any = done) -> None:
+            while not done.is_set():
+                for name, key in keys:
+                    found = cache.find(name, key)
+                    with contextlib.suppress(FileNotFoundError):
+                        if found and hashed(found) != seals[key]:
+                            torn.append(key)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        other = subprocess.Popen(
+            [sys.executable, "-m", "edgeconv", "cache", "prune", "--max-size", "0"],
+            env=environment(stage.root),
+            stdout=subprocess.DEVNULL,
+        )
+        run = stage.run(at=number)
+        assert other.wait() == 0
+        done.set()
+        reader.join()
+        # It has less to do where the other was first.
+        assert run.was_killed or run.code == 0, run.said
+        assert torn == []
+        assert_repaired(stage)
+
+
+def hashed(directory: Path) -> str:
+    """The hash of what is read there; raises FileNotFoundError where it goes meanwhile."""
+    before = sorted(directory.iterdir())
+    sha256 = sha256_tree(directory)
+    if sorted(directory.iterdir()) != before:
+        raise FileNotFoundError(directory)
+    return sha256
+
+
+NINJA = """\
+rule edgeconv
+  command = $python -m edgeconv build --depfile $out.d --depfile-target $out && touch $out
+  depfile = $out.d
+  deps = gcc
+build model.stamp: edgeconv
+"""
+
+
+@pytest.mark.skipif(not shutil.which("ninja"), reason="ninja is not installed")
+@pytest.mark.parametrize("step", [50, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_build_killed_under_ninja_is_done_by_the_next_one(step, tmp_path):
+    require_tracing(tmp_path)
+    root = tmp_path / "root"
+    project = root / "project"
+
+    def ninja(at: int) -> Run:
+        watched = [project, root / "cache"]
+        fault = Fault(watched, at, in_children=True)
+        return traced(["ninja"], cwd=project, environment=environment(root), fault=fault)
+
+    def prepare() -> None:
+        shutil.rmtree(root, ignore_errors=True)
+        (root / "tmp").mkdir(parents=True)
+        small_project(root)
+        (project / "build.ninja").write_text(NINJA.replace("$python", sys.executable))
+
+    def outputs() -> dict[str, bytes]:
+        return {n: c for n, c in contents(project).items() if not n.startswith(".ninja")}
+
+    prepare()
+    done = ninja(at=0)
+    assert done.code == 0, done.said
+    expected = outputs()
+    for number in range(min(len(done.calls), MOST), 0, -step):
+        prepare()
+        assert ninja(at=number).code not in (0, None), number
+        again = ninja(at=0)
+        assert again.code == 0, again.said
+        assert outputs() == expected
+        assert "no work to do" in ninja(at=0).said
