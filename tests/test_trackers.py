@@ -91,6 +91,17 @@ def test_a_csv_file_of_something_else_is_refused_and_left_as_it_is(tmp_path: Pat
     assert path.read_text() == "a,b\n1,2\n"
 
 
+def test_a_full_disk_leaves_the_lines_of_a_csv_file_whole(tiny_disk: Path) -> None:
+    path = tiny_disk / "log.csv"
+    csv_file.track(CHECKED, REPORTS, str(path))
+    before = path.read_bytes()
+    (tiny_disk / "rest").write_bytes(b"x" * (64 * 1024 - (len(before) // 4096 + 1) * 4096))
+    with pytest.raises(OutputRefused, match="No space left"):
+        csv_file.track(CHECKED, REPORTS, str(path))
+    assert path.read_bytes() == before
+    assert sorted(p.name for p in tiny_disk.iterdir()) == ["log.csv", "rest"]
+
+
 def test_a_csv_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputRefused, match="cannot add to"):
         csv_file.track(CHECKED, REPORTS, str(tmp_path))

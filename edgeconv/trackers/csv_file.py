@@ -6,6 +6,7 @@ column, as NAME=VALUE.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 from pathlib import Path
@@ -69,9 +70,11 @@ def track(checked: Checked, reports: Mapping[str, Report], place: str) -> None:
     when = now().isoformat()
     rows = [_row(when, run) for run in runs(checked, reports)]
     try:
-        # Checks at a time take turns. The file is written anew: a line added to it would be
-        # cut short where the disk is full.
-        with owned(cache_directory() / "tracking", passing=True):
+        # Checks at a time take turns, where there is a place for a lock. The file is written
+        # anew: a line added to it would be cut short where the disk is full.
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OutputRefused):
+                stack.enter_context(owned(cache_directory() / "tracking", passing=True))
             start = [] if _has_heading(path) else [COLUMNS]
             before = path.read_bytes() if path.is_file() else b""
             publish_bytes(before + _text([*start, *rows]).encode(), path)

@@ -73,6 +73,16 @@ def test_the_recommended_artifact_is_published_and_within_the_budget(
     assert not list((place / "out").glob(".net.tuning/*"))
 
 
+def test_what_a_search_left_that_was_killed_once_it_was_done_goes_with_the_next(
+    place: Path, tuned: tuple[Done, Tuning]
+) -> None:
+    left = place / "out" / ".net.tuning"
+    (left / "trials").mkdir(parents=True)
+    done, tuning = tune(place, "out", "--max-drop", "0.05", "--to", "int8,float16")
+    assert (done.code, tuning) == (0, tuned[1])
+    assert not left.exists()
+
+
 def test_the_recipe_file_makes_the_same_bytes(place: Path, tuned: tuple[Done, Tuning]) -> None:
     _, tuning = tuned
     done = edgeconv(
