@@ -158,8 +158,11 @@ class Checkpoints:
         import tensorflow as tf
 
         for path in tf.io.gfile.glob(f"{self._directory}/{_BEST}*"):
-            if not path.rpartition("/")[2].startswith(f"{_BEST}{epoch}."):
-                tf.io.gfile.remove(path)
+            if path.rpartition("/")[2].startswith(f"{_BEST}{epoch}."):
+                continue
+            # TensorFlow writes in a directory; of a run that was killed over that, it is there.
+            is_directory = tf.io.gfile.isdir(path)
+            (tf.io.gfile.rmtree if is_directory else tf.io.gfile.remove)(path)
 
     def _write(self, kept: Any, as_chief: Callable[[], object]) -> None:
         import tensorflow as tf
