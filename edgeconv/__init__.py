@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from edgeconv.evidence import verify
     from edgeconv.gate.judge import check
     from edgeconv.measure.bench import bench
     from edgeconv.measure.compare import compare
@@ -35,6 +36,7 @@ __all__ = [
     "scan",
     "train",
     "tune",
+    "verify",
 ]
 
 _VERBS = {
@@ -50,6 +52,7 @@ _VERBS = {
     "scan": "edgeconv.scanning",
     "train": "edgeconv.training.baseline",
     "tune": "edgeconv.tuning.flow",
+    "verify": "edgeconv.evidence",
 }
 
 

@@ -25,7 +25,7 @@ from edgeconv.nouns import (
     TargetRuntime,
 )
 from edgeconv.scanning import refuse_findings
-from edgeconv.store import hash_of, read_noun, sha256_file, tool_versions
+from edgeconv.store import hash_of, read_checked, sha256_file, tool_versions
 from edgeconv.workers import Allowance
 
 if TYPE_CHECKING:
@@ -326,10 +326,12 @@ def published(plan: Plan, recipe: Recipe) -> Artifact | None:
     if not (manifest.is_file() and target.is_file()):
         return None
     try:
-        artifact = read_noun(manifest, Artifact, what="manifest")
+        artifact, checksum = read_checked(manifest, Artifact, what="manifest")
     except InputRefused:
         return None
-    if artifact.key != plan.key(recipe) or artifact.sha256 != sha256_file(target):
+    if checksum == "changed" or artifact.key != plan.key(recipe):
+        return None
+    if artifact.sha256 != sha256_file(target):
         return None
     # The same bytes from a source that has moved: the manifest must say where it is now.
     return artifact if artifact.source_path == plan.model.path else None

@@ -10,7 +10,7 @@ import msgspec
 from edgeconv.errors import InputRefused
 from edgeconv.nouns import Artifact, LadderStep, Recipe
 from edgeconv.plan import refuse_changed_model
-from edgeconv.store import publish_all, read_noun, sha256_file, tool_versions
+from edgeconv.store import json_with_checksum, publish_all, read_noun, sha256_file, tool_versions
 from edgeconv.tflite import oldest_runtime
 
 if TYPE_CHECKING:
@@ -156,4 +156,4 @@ def _ladder(prepared: Prepared, candidate: Candidate) -> tuple[LadderStep, ...]:
 
 
 def _text(artifact: Artifact) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(artifact), indent=2) + b"\n"
+    return json_with_checksum(artifact, indent=2)

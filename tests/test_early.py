@@ -90,7 +90,9 @@ def refusal(*arguments: str) -> EdgeconvError:
         ("train mine.py --data .", "is a Git LFS pointer"),
     ],
 )
-def test_it_is_said_before_any_child_answers_that_does_more_than_read_a_file(place, arguments, says):
+def test_it_is_said_before_any_child_answers_that_does_more_than_read_a_file(
+    place, arguments, says
+):
     assert says in str(refusal(*arguments.split()))
 
 

@@ -12,6 +12,7 @@ from edgeconv.embed.depfile import dependencies, make_rule
 from edgeconv.embed.request import make_request
 from edgeconv.errors import UsageError
 from edgeconv.nouns import CalibrationRecord, Embedded
+from edgeconv.store import read_noun
 from edgeconv.store.converted import note_converted
 
 
@@ -36,7 +37,7 @@ def test_json_is_the_record(tmp_path):
     done = embedded(file, "--target", "c", "-o", out, "--json", "-q", "--option", "bytes=file")
     said = msgspec.json.decode(done.output.encode(), type=Embedded)
     assert said.options == {"bytes": "file"}
-    record = msgspec.json.decode((out / "edgeconv-embedded.json").read_bytes(), type=Embedded)
+    record = read_noun(out / "edgeconv-embedded.json", Embedded, what="record")
     # But for what is said of its last check, which is no part of what was written.
     assert said.notes[:-1] == record.notes
     assert "was never checked" in said.notes[-1]

@@ -10,6 +10,7 @@ from edgeconv.embed import embed
 from edgeconv.embed.request import RECORD, embedded_already, make_request, read_labels
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.nouns import Embedded
+from edgeconv.store import read_noun
 
 
 def request(file, directory, **options):
@@ -230,7 +231,7 @@ def test_the_package_for_python_is_python_3_8(tmp_path):
 def test_the_record_says_what_was_written(tmp_path):
     out = tmp_path / "out"
     embedded = embed(int8_tiny(tmp_path / "m"), "c", out, options={"bytes": "text"})
-    assert msgspec.json.decode((out / RECORD).read_bytes(), type=Embedded) == embedded
+    assert read_noun(out / RECORD, Embedded, what="record") == embedded
     assert embedded.target == "c"
     assert embedded.symbol == embedded.name == "tiny"
     assert embedded.options == {"bytes": "text"}

@@ -41,6 +41,7 @@ LAYERS = (
     ("__main__", "pytest_plugin"),
     ("cli",),
     ("demo",),
+    ("evidence",),
     ("gate", "build", "tuning"),
     ("pipeline",),
     ("publish", "measure", "embed"),
@@ -306,6 +307,8 @@ def project_settings() -> dict[str, Any]:
 
 # What a user installs by name, when an error says so; a baseline model's are in its own hint.
 EXTRAS = {"keras_hub", "mlflow", "pytest", "tflite_runtime"}
+# The extra `sign`, and what comes with it.
+EXTRAS |= {"model_signing", "OpenSSL", "cryptography", "sigstore"}
 # Modules that come with the distribution that is named.
 COME_WITH = {"keras": "tensorflow", "google": "protobuf", "markupsafe": "jinja2"}
 
@@ -352,6 +355,7 @@ RUN = "from edgeconv.cli import main; main()"
             for command in (
                 *("convert", "bench", "inspect", "demo", "doctor"),
                 *("report", "compare", "visualize", "embed", "cmake-dir", "tune"),
+                "verify",
             )
         ),
     ],

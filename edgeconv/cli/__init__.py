@@ -33,6 +33,7 @@ COMMANDS = {
     "cache": "Show and remove what edgeconv leaves on this machine.",
     "inspect": "Show what is in a model file, without running it.",
     "scan": "Show what models would touch if they were loaded; exit 1 when any is refused.",
+    "verify": "Hold published files against their manifests, verdicts and signatures.",
     "config": "Show the resolved configuration and where each value is from, or its schema.",
     "visualize": "Open a .tflite in Model Explorer or Netron, with the error of each layer.",
 }

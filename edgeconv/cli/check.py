@@ -174,7 +174,7 @@ def _check_report(ctx: click.Context, path: Path) -> Checked:
     check = check_report(report, limited(config), judging_of(ctx))
     folders = [path.parent, *Chosen(ctx).published()]
     # It was not held beside the lock, so that it rejects a file and clears none.
-    _note_down(check, dict(_found_files(report, folders)), clears=False)
+    _note_down(check, dict(_found_files(report, folders)), clears=False, report=path)
     return Checked(config=str(config.path), checks=(_in_place(check, config),))
 
 
@@ -268,26 +268,40 @@ def _check(checking: Checking, job: Job, jobs: Jobs) -> Check:
     import msgspec
 
     check = checking.check(job)
+    done = checking.published(job)
+    files = {Path(done.directory, one.file): one.sha256 for one in done.artifacts}
     directory = jobs.report_directory(job.name)
-    if directory and not (check.reused and (directory / "report.json").is_file()):
+    written = directory.absolute() / "report.json" if directory else None
+    if written and not (check.reused and _is_judged(written, files)):
         from edgeconv.report.files import write_report
         from edgeconv.store import writable_directory
 
-        writable_directory(directory.absolute())
+        writable_directory(written.parent)
         report = msgspec.structs.replace(checking.report(job), verdict=check.verdict)
-        write_report(report, directory.absolute())
-    done = checking.published(job)
-    files = {Path(done.directory, one.file): one.sha256 for one in done.artifacts}
-    _note_down(check, files)
+        write_report(report, written.parent)
+    _note_down(check, files, report=written)
     return check
 
 
-def _note_down(check: Check, files: Mapping[Path, str], *, clears: bool = True) -> None:
+def _is_judged(report: Path, files: Mapping[Path, str]) -> bool:
+    """Whether it is the report that the verdicts beside the files name."""
+    from edgeconv.report.last_check import judged_report
+    from edgeconv.store import sha256_file
+
+    named = {judged_report(file, sha256) for file, sha256 in files.items()}
+    return report.is_file() and named == {sha256_file(report)}
+
+
+def _note_down(
+    check: Check, files: Mapping[Path, str], *, clears: bool = True, report: Path | None = None
+) -> None:
     """The verdict beside each published file, for those who ship it; said where it cannot be."""
     from edgeconv.report.last_check import write_last_check
+    from edgeconv.store import sha256_file
 
+    judged = sha256_file(report) if report else ""
     for file, sha256 in files.items():
         try:
-            write_last_check(check, file, sha256, clears=clears)
+            write_last_check(check, file, sha256, clears=clears, report_sha256=judged)
         except OutputRefused as error:
             echo(f"note: {file} will count as not checked: {error.message}", err=True)

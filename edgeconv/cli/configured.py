@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from edgeconv.config import Config
 
 # They are about the file itself, have no options, or are not for a project to change.
-_WITHOUT_TABLE = ("init", "config", "cmake-dir", "cache", "scan")
+# Whom `verify` is to trust is nothing that a project says.
+_WITHOUT_TABLE = ("init", "config", "cmake-dir", "cache", "scan", "verify")
 CONFIGURABLE = tuple(name for name in COMMANDS if name not in _WITHOUT_TABLE)
 # They run commands that may be told to run code.
 _RUN_OTHERS = ("check", "build")

@@ -100,6 +100,18 @@ class _Embed(Configured):
     help="Refuse what `edgeconv check` never judged. What it rejected is refused in any case.",
 )
 @click.option(
+    "--bom",
+    is_flag=True,
+    help="Write SYMBOL.cdx.json too, a bill of materials (CycloneDX) with a card of the model.",
+)
+@click.option(
+    "--report",
+    type=PLACE,
+    default="",
+    metavar="FILE",
+    help="A report.json, for the metrics in it. [default: the one beside ARTIFACT, if it is there]",
+)
+@click.option(
     "--remake",
     is_flag=True,
     help="For microcontrollers: convert the model again first, from its manifest, with a batch of "
@@ -166,6 +178,8 @@ def request_of(ctx: click.Context) -> Request:
         allow_code=True,
         require_check=options["require_check"],
         allowance=allowance(options),
+        bom=options["bom"],
+        report=options["report"],
     )
 
 

@@ -30,6 +30,8 @@ def embed(
     options: Mapping[str, str] | None = None,
     allow_code: bool = False,
     require_check: bool = False,
+    bom: bool = False,
+    report: str | Path = "",
     allowance: Allowance = Allowance(),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Embedded:
@@ -40,7 +42,9 @@ def embed(
     SOURCE that the golden vectors are taken from, "" for made-up ones; `vectors` says how many.
     `labels` is a file with the name of each class on a line, "" for those that `data` has.
     `options` are the target's own. `allow_code`: `data` may name a function. `require_check`: an
-    artifact that `edgeconv check` never judged is refused too. Where all is up to date nothing is
+    artifact that `edgeconv check` never judged is refused too. `bom`: SYMBOL.cdx.json is written
+    too, a bill of materials of CycloneDX; `report` is a report.json for its metrics, "" for the one
+    beside the artifact, where that measured it. Where all is up to date nothing is
     written or run.
 
     Raises `UsageError` for a target, option or symbol that cannot be, `InputRefused` for an
@@ -61,6 +65,8 @@ def embed(
         allow_code=allow_code,
         require_check=require_check,
         allowance=allowance,
+        bom=bom,
+        report=report,
     )
     if request.check_note:
         on_progress(request.check_note)
@@ -82,7 +88,9 @@ def perform(
     module = embed_target(request.target)
     on_progress(f"golden vectors for {request.published.model.name}")
     embedding = make_embedding(request, allow_code=allow_code, allowance=allowance)
-    files = module.files(embedding)
+    files = {**module.files(embedding)}
+    if request.bom:
+        files[f"{request.symbol}.cdx.json"] = request.bom
     embedded = Embedded(
         target=request.target,
         name=embedding.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,7 +62,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """An `embed`, checked: what is embedded, how, and where to.
 
     `data_identity` is the hash of what the SOURCE `data` has, "" for synthetic vectors.
-    `check_note` is what there is to say of the file's last check, "" where it passed.
+    `check_note` is what there is to say of the file's last check, "" where it passed. `bom` is
+    the bill of materials that goes with it, b"" for none.
     """
 
     published: Published
@@ -76,12 +78,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     labels_file: Path | None = None
     vectors: int = 2
     check_note: str = ""
+    bom: bytes = b""
 
     @property
     def key(self) -> str:
         """The hash of all that decides what is written."""
         artifact = self.published.artifact
+        materials = (hashlib.sha256(self.bom).hexdigest(),) if self.bom else ()
         return hash_of(
+            *materials,
             "embed",
             self.target,
             self.symbol,
@@ -110,6 +115,8 @@ def make_request(
     allow_code: bool = False,
     require_check: bool = False,
     allowance: Allowance = Allowance(),
+    bom: bool = False,
+    report: str | Path = "",
 ) -> Request:
     """What is asked for, once it is known to be possible. See `embed` for the arguments.
 
@@ -122,6 +129,8 @@ def make_request(
         if name not in module.OPTIONS:
             raise unknown_name(f"option of {target}", name, module.OPTIONS)
         module.OPTIONS[name].check(name, value)
+    if report and not bom:
+        raise UsageError("a report is for the bill of materials", hint="give --bom with --report")
     if vectors < 1:
         raise UsageError(f"{vectors} golden vectors: at least one is needed")
     published = find_published(artifact)
@@ -144,6 +153,7 @@ def make_request(
         check_note=require_passed(
             published.model, published.artifact.sha256, is_required=require_check
         ),
+        bom=_bom(published, report) if bom else b"",
     )
 
 
@@ -197,6 +207,12 @@ def read_labels(path: Path) -> tuple[str, ...]:
             f"labels {path}: line {number} is empty", hint="one label a line, as many as classes"
         )
     return labels
+
+
+def _bom(published: Published, report: str | Path) -> bytes:
+    from edgeconv.embed.bom import bom
+
+    return bom(published, report)
 
 
 def _signature_of(published: Published, key: str) -> Signature:

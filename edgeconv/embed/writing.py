@@ -17,6 +17,7 @@ from edgeconv.embed.request import JOURNAL, RECORD
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.nouns import Embedded, EmbeddedFile
 from edgeconv.store import (
+    json_with_checksum,
     owned,
     publish_all,
     publish_bytes,
@@ -186,7 +187,7 @@ def _sha256(content: bytes | Path) -> str:
 
 
 def _text(embedded: Embedded) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(embedded), indent=2) + b"\n"
+    return json_with_checksum(embedded, indent=2)
 
 
 @contextlib.contextmanager

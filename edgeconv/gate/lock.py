@@ -100,8 +100,20 @@ def write(lock: Lock, path: str | Path) -> None:
     from edgeconv.store import publish_bytes
 
     tables = {name: _table(model) for name, model in sorted(lock.models.items())}
-    text = f"{_BEGINNING}\nformat = {FORMAT}\n{as_text({_MODEL: tables})}"
-    publish_bytes(text.encode(), Path(path))
+    publish_bytes(_document(FORMAT, tables), Path(path))
+
+
+def _document(version: int, tables: dict[str, Any]) -> bytes:
+    return f"{_BEGINNING}\nformat = {version}\n{as_text({_MODEL: tables})}".encode()
+
+
+def is_as_written(content: bytes) -> bool:
+    """Whether the text of a lock that `read` takes is what `write` writes of it, to the byte.
+
+    The checksums are of what is said; this is of how it is written too.
+    """
+    tables = tomllib.loads(content.decode())
+    return content == _document(tables.pop("format"), tables.pop(_MODEL, {}))
 
 
 def accept(models: Iterable[LockedModel], path: Path, *, of: Collection[str]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from edgeconv.nouns.model import (
     Noun,
     OldestRuntime,
@@ -240,7 +242,7 @@ class Artifact(Noun, kw_only=True, frozen=True):
     `file` is relative to the manifest. `key` is the content hash of all that went
     in, so an equal key means that there is nothing to do. `ladder` has the attempts where the
     first one did not do. `opening` is how the source was opened. `preprocessing` is by input name,
-    "" for every input not named.
+    "" for every input not named. `checksum` is in the file only; see edgeconv/store/checksums.py.
     """
 
     format: Literal[1] = 1
@@ -270,6 +272,7 @@ class Artifact(Noun, kw_only=True, frozen=True):
     ladder: tuple[LadderStep, ...] = ()
     notes: tuple[str, ...] = ()
     tools: dict[str, str] = {}
+    checksum: str | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for a file that is not beside the manifest."""

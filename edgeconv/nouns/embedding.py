@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from edgeconv.nouns.model import Noun
 
 
@@ -19,7 +21,8 @@ class Embedded(Noun, kw_only=True, frozen=True):
 
     `key` is the hash of all that went in, so an equal key and equal files mean that there is
     nothing to do. `model_sha256` is of the .tflite. Nothing here depends on where the
-    directory, the model or the data lie.
+    directory, the model or the data lie. `checksum` is in the file only; see
+    edgeconv/store/checksums.py.
     """
 
     format: Literal[1] = 1
@@ -31,3 +34,4 @@ class Embedded(Noun, kw_only=True, frozen=True):
     files: tuple[EmbeddedFile, ...]
     options: dict[str, str] = {}
     notes: tuple[str, ...] = ()
+    checksum: str | msgspec.UnsetType = msgspec.UNSET

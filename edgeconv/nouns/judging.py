@@ -275,7 +275,10 @@ class LastCheck(Noun, kw_only=True, frozen=True):
     `model` is the name in the configuration, `sha256` that of the bytes that were judged, `date`
     when they first got this verdict (UTC, ISO 8601). `outcome` is the worst of those limits that
     fail the check; `findings` are all that do not hold, of the file and of the trained model.
-    `is_locked`: whether it was held beside a lock too.
+    `is_locked`: whether it was held beside a lock too. `passed` are the limits that hold, with what
+    was measured, and `report_sha256` is the hash of the report.json that was judged: () and ""
+    where an older edgeconv wrote it, or where there is no report. `checksum` is in the file only;
+    see edgeconv/store/checksums.py.
     """
 
     format: Literal[1] = 1
@@ -287,6 +290,9 @@ class LastCheck(Noun, kw_only=True, frozen=True):
     findings: tuple[Finding, ...] = ()
     data: DataIdentity | None = None
     edgeconv: str = ""
+    passed: tuple[Finding, ...] = ()
+    report_sha256: str = ""
+    checksum: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def _severe(name: str, value: Value | AnyLimit) -> AnyLimit:

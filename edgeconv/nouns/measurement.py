@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from edgeconv.nouns.conversion import Artifact, Distance, RecipeName
 from edgeconv.nouns.judging import Verdict
 from edgeconv.nouns.model import Noun, Result
@@ -225,6 +227,7 @@ class Report(Result, kw_only=True, frozen=True):
     `checkpoint` is the model that the baseline was exported from, where that was measured too.
     `labels` are those of the samples, in the order of the data set, where they are classes, and
     `class_names` their names, where they are known. `command` is what was typed to measure.
+    `checksum` is in the file only; see edgeconv/store/checksums.py.
     """
 
     format: Literal[2] = 2
@@ -243,3 +246,4 @@ class Report(Result, kw_only=True, frozen=True):
     command: tuple[str, ...] = ()
     verdict: Verdict | None = None
     notes: tuple[str, ...] = ()
+    checksum: str | msgspec.UnsetType = msgspec.UNSET

@@ -8,7 +8,7 @@ import msgspec
 
 from edgeconv.errors import InputRefused
 from edgeconv.nouns import Report
-from edgeconv.store import publish_all, read_noun
+from edgeconv.store import html_with_checksum, json_with_checksum, publish_all, read_noun
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,9 +47,18 @@ def write_formats(
 
     Returns the paths in the order of `formats`. Raises `OutputRefused`.
     """
-    contents = {directory / NAMES[name]: render(reports, name).encode() for name in formats}
+    contents = {directory / NAMES[name]: _document(reports, name) for name in formats}
     publish_all(contents)
     return tuple(contents)
+
+
+def _document(reports: tuple[Report, ...], name: Format) -> bytes:
+    """A file of a report; one that is evidence ends with its checksum."""
+    if name == "html":
+        return html_with_checksum(render(reports, name))
+    if name == "json" and len(reports) == 1:
+        return json_with_checksum(reports[0], indent=1)
+    return render(reports, name).encode()
 
 
 def render(

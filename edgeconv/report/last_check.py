@@ -17,7 +17,7 @@ from edgeconv.errors import CheckFailed, InputRefused
 from edgeconv.nouns import LastCheck
 from edgeconv.report import units
 from edgeconv.report.limits import sentence
-from edgeconv.store import publish_bytes, read_noun
+from edgeconv.store import json_with_checksum, publish_bytes, read_checked, read_noun
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,14 +36,18 @@ def verdict_file(model: Path) -> Path:
     return model.with_suffix(_SUFFIX)
 
 
-def write_last_check(check: Check, model: Path, sha256: str, *, clears: bool = True) -> None:
+def write_last_check(
+    check: Check, model: Path, sha256: str, *, clears: bool = True, report_sha256: str = ""
+) -> None:
     """Note what a check said of a published file with this hash, beside the file.
 
     A verdict that is there already stays, with its date; one that did not pass stays too where the
-    new one is not to clear it (`clears`). Raises `OutputRefused` where it cannot be written.
+    new one is not to clear it (`clears`). `report_sha256` is the hash of the report.json that was
+    judged, "" where none was written. Raises `OutputRefused` where it cannot be written.
     """
     now = datetime.now(timezone.utc).replace(microsecond=0).isoformat()
-    findings = tuple(_unheld(check, sha256))
+    held = _held(check, sha256)
+    findings = tuple(finding for finding in held if finding.outcome != "passed")
     new = LastCheck(
         model=check.name,
         sha256=sha256,
@@ -53,17 +57,35 @@ def write_last_check(check: Check, model: Path, sha256: str, *, clears: bool = T
         findings=findings,
         data=check.data,
         edgeconv=edgeconv.__version__,
+        passed=tuple(finding for finding in held if finding.outcome == "passed"),
+        report_sha256=report_sha256,
     )
-    try:
-        old = last_check(model, sha256)
-    except InputRefused:
-        old = None
-    if old is not None:
+    text = _text(new)
+    if old := _intact(model, sha256):
         is_worse = not clears and new.outcome == "passed" and old.outcome != "passed"
-        if is_worse or msgspec.structs.replace(new, date=old.date) == old:
+        if is_worse or _text(msgspec.structs.replace(new, date=old.date)) == _text(old):
             return
-    text = msgspec.json.format(msgspec.json.encode(new), indent=1) + b"\n"
+        # What was measured may differ from one time to the next; the verdict is the same.
+        if _verdict(old) == _verdict(new):
+            text = _text(msgspec.structs.replace(new, date=old.date))
     publish_bytes(text, verdict_file(model))
+
+
+def _verdict(check: LastCheck) -> LastCheck:
+    return msgspec.structs.replace(check, date="", passed=(), report_sha256="")
+
+
+def _intact(model: Path, sha256: str) -> LastCheck | None:
+    """The last verdict on these bytes, unless the file was damaged since it was written."""
+    try:
+        found, checksum = read_checked(verdict_file(model), LastCheck, what="verdict of a check")
+    except InputRefused:
+        return None
+    return found if found.sha256 == sha256 and checksum != "changed" else None
+
+
+def _text(check: LastCheck) -> bytes:
+    return json_with_checksum(check, indent=1)
 
 
 def last_check(model: Path, sha256: str) -> LastCheck | None:
@@ -80,6 +102,12 @@ def last_check(model: Path, sha256: str) -> LastCheck | None:
         error.hint = "run `edgeconv check` again, which writes it"
         raise
     return found if found.sha256 == sha256 else None
+
+
+def judged_report(model: Path, sha256: str) -> str:
+    """The hash of the report that the last verdict on these bytes is of, "" where none is known."""
+    found = _intact(model, sha256)
+    return found.report_sha256 if found else ""
 
 
 def require_passed(model: Path, sha256: str, *, is_required: bool) -> str:
@@ -107,15 +135,15 @@ def require_passed(model: Path, sha256: str, *, is_required: bool) -> str:
     raise CheckFailed(f"{model} {failed} its last check ({when}): {why}", hint=_AGAIN)
 
 
-def _unheld(check: Check, sha256: str) -> list[Finding]:
-    """What does not hold of these bytes, and of the trained model that they were made from."""
+def _held(check: Check, sha256: str) -> list[Finding]:
+    """What was held against these bytes, and the trained model that they were made from."""
     judged = {
         stage.model for stage in check.stages if stage.sha256 == sha256 or stage.stage in _TRAINED
     }
     return [
         msgspec.structs.replace(one, line=None)
         for one in check.verdict.findings
-        if one.model in judged and one.outcome != "passed"
+        if one.model in judged
     ]
 
 

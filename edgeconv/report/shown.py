@@ -11,6 +11,7 @@ from edgeconv.nouns import (
     Debugged,
     Diagnosis,
     Difference,
+    Evidence,
     Inspection,
     Report,
     Scan,
@@ -27,6 +28,7 @@ from edgeconv.report.scans import scan_page
 from edgeconv.report.text import conversion_page, report_page, training_page, verdict_page
 from edgeconv.report.tuning import tuning_page
 from edgeconv.report.verdicts.terminal import check_page
+from edgeconv.report.verified import evidence_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +39,7 @@ _PAGES: dict[type, Callable[[Any], Any]] = {
     Debugged: debugged_page,
     Diagnosis: diagnosis_page,
     Difference: difference_page,
+    Evidence: evidence_page,
     Inspection: inspection_page,
     Report: report_page,
     Scan: scan_page,

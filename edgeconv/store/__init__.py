@@ -1,11 +1,19 @@
 """Files to nouns and back: content hashes, atomic publishing, the stage cache, locks."""
 
 from edgeconv.store.cache import Cache, cache_directory, keep_log
+from edgeconv.store.checksums import (
+    html_checksum,
+    html_with_checksum,
+    json_checksum,
+    json_with_checksum,
+)
 from edgeconv.store.files import (
+    decode_checked,
     is_device,
     publish_all,
     publish_bytes,
     publish_new,
+    read_checked,
     read_noun,
     writable_directory,
 )
@@ -26,9 +34,14 @@ from edgeconv.store.unfinished import remove_directory, sweep_unfinished
 __all__ = [
     "Cache",
     "cache_directory",
+    "decode_checked",
     "hash_of",
-    "is_sealed",
+    "html_checksum",
+    "html_with_checksum",
     "is_device",
+    "is_sealed",
+    "json_checksum",
+    "json_with_checksum",
     "keep_log",
     "locked",
     "owned",
@@ -36,6 +49,7 @@ __all__ = [
     "publish_bytes",
     "publish_new",
     "publish_sealed",
+    "read_checked",
     "read_noun",
     "read_sealed",
     "refuse_pointer",

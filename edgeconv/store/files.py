@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from edgeconv.errors import InputRefused, OutputRefused
+from edgeconv.store.checksums import json_checksum, without_checksum
 from edgeconv.store.pointers import is_pointer, pointer_refusal
 from edgeconv.store.unfinished import sweep_unfinished, unfinished_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+
+    from edgeconv.store.checksums import ChecksumState
 
 # A report of a million samples has a tenth of it.
 _MOST_NOUN_BYTES = 2**28
@@ -98,21 +101,38 @@ def writable_directory(directory: Path) -> Path | None:
 
 def read_noun(path: Path, kind: type[Noun], *, what: str) -> Noun:
     """The noun in the JSON file `path`. Raises `InputRefused`, saying what is wrong in it."""
+    return read_checked(path, kind, what=what)[0]
+
+
+def read_checked(path: Path, kind: type[Noun], *, what: str) -> tuple[Noun, ChecksumState]:
+    """The noun in the JSON file `path`, and whether it is as it was written.
+
+    Raises as `read_noun`.
+    """
     try:
         if path.stat().st_size > _MOST_NOUN_BYTES:
             raise InputRefused(
                 f"{path} has more than {_MOST_NOUN_BYTES >> 20} MiB, so it is no {what}"
             )
         content = path.read_bytes()
-        if is_pointer(content):
-            raise pointer_refusal(path)
-        return msgspec.json.decode(content, type=kind)
     except FileNotFoundError:
         raise InputRefused(f"{what} {path} does not exist") from None
     except OSError as error:
         raise InputRefused(f"{what} {path} cannot be read: {error.strerror}") from error
+    if is_pointer(content):
+        raise pointer_refusal(path)
+    return decode_checked(content, kind, what=what, path=path)
+
+
+def decode_checked(
+    content: bytes, kind: type[Noun], *, what: str, path: Path
+) -> tuple[Noun, ChecksumState]:
+    """The same of what was read from `path` already."""
+    try:
+        noun = msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InputRefused(f"{path} is no {what} of this version: {error}") from error
+    return without_checksum(noun), json_checksum(content, noun)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from edgeconv.tflite.flat_table import Broken, root
 from edgeconv.tflite.flatbuffer import parse, serialise, text
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ FILE_IDENTIFIER = b"M001"
 MIN_PARSER_VERSION = "1.0.0"
 _ENTRY = "TFLITE_METADATA"
 _WHERE = "the model"
+# Fields of the tables Model and ModelMetadata, by their place in the schemas.
+_BUFFERS, _METADATA, _LICENSE = 4, 6, 5
 _FEATURE, _IMAGE = 1, 2
 _NORMALIZATION = 1
 _AXIS_LABELS = 2
@@ -97,6 +100,22 @@ def _names(model: ModelT, indices: list[int], maps: Any) -> tuple[str, ...]:
     named = {one.tensorIndex: text(one.name) for one in maps}
     tensors = model.subgraphs[0].tensors
     return tuple(named.get(index, text(tensors[index].name)) for index in indices)
+
+
+def license_of(data: bytes) -> str:
+    """The license that a model's metadata names, its first line; "" where it names none."""
+    try:
+        model = root(memoryview(data))
+        buffers = list(model.tables(_BUFFERS))
+        for entry in model.tables(_METADATA):
+            if entry.text(0) == _ENTRY:
+                packed = buffers[entry.int32(1)].bytes(0)
+                said = root(memoryview(packed)).text(_LICENSE) if packed else ""
+                return next(iter(said.strip().splitlines()), "")
+    except (Broken, IndexError):
+        # What cannot be read says nothing; the model itself was read by others.
+        return ""
+    return ""
 
 
 def with_metadata(data: bytes, metadata: ModelMetadata, files: Mapping[str, bytes]) -> bytes:

@@ -14,7 +14,7 @@ from edge_models import Lite, Workshop, images, only, operators, weight_elements
 
 from edgeconv.data import Samples, split_calibration
 from edgeconv.nouns import RECIPE_NAMES, Artifact, RecipeName
-from edgeconv.store import sha256_file, sha256_tree
+from edgeconv.store import read_noun, sha256_file, sha256_tree
 from edgeconv.tf.convert import FloatJob
 from edgeconv.tf.shapes import FixedShapes
 
@@ -99,7 +99,7 @@ def test_the_float32_model_has_the_operators_and_answers_of_the_public_converter
 def test_the_manifest_on_disk_is_what_convert_returned(made: Made) -> None:
     for artifact in made.conversion.artifacts:
         manifest = (made.directory / artifact.file).with_suffix(".json")
-        assert msgspec.json.decode(manifest.read_bytes(), type=Artifact) == artifact
+        assert read_noun(manifest, Artifact, what="manifest") == artifact
 
 
 def test_the_manifest_has_the_hashes_of_the_source_and_of_the_file(

@@ -19,6 +19,7 @@ import edgeconv
 from edgeconv.errors import UsageError
 from edgeconv.nouns import Artifact, Distribution, Qat
 from edgeconv.quantize.recipes import make_recipes
+from edgeconv.store import read_noun
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
@@ -84,7 +85,7 @@ def test_qat_is_published_beside_int8_as_integers_and_with_its_training(both):
     qat = artifact(conversion, "qat")
     assert (qat.engine, qat.float_operators, qat.calibration) == ("tflite", (), ())
     assert qat.quantized_weight_share == 1.0
-    assert msgspec.json.decode((out / "digits.qat.json").read_bytes(), type=Artifact) == qat
+    assert read_noun(out / "digits.qat.json", Artifact, what="manifest") == qat
     record = qat.qat
     assert record.rebuilt
     assert record.rebuilt_max_abs_error <= 1e-5
