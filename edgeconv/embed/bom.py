@@ -17,8 +17,8 @@ import edgeconv
 from edgeconv.errors import InputRefused
 from edgeconv.report.files import read_report
 from edgeconv.report.last_check import last_check
-from edgeconv.store.hashes import is_sha256
 from edgeconv.store import sha256_file
+from edgeconv.store.hashes import is_sha256
 from edgeconv.tflite.metadata import license_of
 
 if TYPE_CHECKING:
