@@ -1,0 +1,58 @@
+"""The corpus of hostile models, all of which the scan refuses; no TensorFlow is needed for that."""
+
+from __future__ import annotations
+
+import resource
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from corpus import CASES, Case, place_aim
+
+from edgeconv import scan
+from edgeconv.errors import InputRefused
+from edgeconv.scanning.keras_files import KerasJob, scan_keras_here
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_LEAST = 100
+_MOST_S = 10.0
+
+
+@pytest.fixture
+def listening() -> Iterator[list[socket.socket]]:
+    servers: list[socket.socket] = []
+    yield servers
+    for server in servers:
+        server.close()
+
+
+def is_refused(model: Path, scratch: Path) -> bool:
+    """As `edgeconv.scan` has it; but of a Keras file without a child for each, which takes most."""
+    try:
+        if model.suffix in (".keras", ".h5"):
+            job = KerasJob(
+                path=str(model), is_archive=model.suffix == ".keras", scratch=str(scratch)
+            )
+            found = scan_keras_here(job).findings
+            return any(each.severity == "error" for each in found)
+        return scan(model).is_refused
+    except InputRefused:
+        # Damaged: it ends with the same exit code.
+        return True
+
+
+def test_there_are_a_hundred_and_no_two_of_a_name():
+    assert len({case.id for case in CASES}) == len(CASES) >= _LEAST
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_the_scan_refuses_it(case: Case, tmp_path: Path, listening: list[socket.socket]):
+    model = case.write(tmp_path / "model", place_aim(tmp_path / "world", case, listening))
+    start = time.monotonic()
+    assert is_refused(model, tmp_path)
+    assert time.monotonic() - start < _MOST_S
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 * 2**20

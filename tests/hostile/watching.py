@@ -1,0 +1,146 @@
+"""Hostile models under a command, in a world where each has something of its own to reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from corpus import place_aim
+from tiny_tflite import float_model, packed
+from watch import Seen, watched
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterable, Sequence
+
+    from attacks import Aim
+    from corpus import Case
+
+_HARNESS = Path(__file__).with_name("without_walls.py")
+_TIMEOUT_S = 3000.0
+
+
+class Job(NamedTuple):
+    """One command; {model} in its words is the hostile model."""
+
+    case: Case
+    words: tuple[str, ...]
+
+
+class Outcome(NamedTuple):
+    """What came of one job: its exit code, and what it did outside, as far as it is its own."""
+
+    case: Case
+    code: int
+    seconds: float
+    done: tuple[Seen, ...]
+
+
+class World:
+    """A home, a project and an outside, of which edgeconv may write its own scratch only."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._listening: list[socket.socket] = []
+        self.aims: dict[str, Aim] = {}
+        for name in ("home", "outside", "programs", "models", "work", "tmp", "cache"):
+            (root / name).mkdir(parents=True)
+
+    def close(self) -> None:
+        for server in self._listening:
+            server.close()
+
+    def words(self, job: Job) -> dict[str, object]:
+        """A job as without_walls.py takes it, in a folder of its own."""
+        case = job.case
+        cwd = self.root / "work" / case.id
+        if case.id not in self.aims:
+            self.aims[case.id] = place_aim(self.root, case, self._listening)
+            model = case.write(self.root / "models" / case.id, self.aims[case.id])
+            cwd.mkdir()
+            (cwd / "fine.tflite").write_bytes(packed(float_model()))
+            ones, labels = np.ones((8, 4), np.float32), np.arange(8) % 3
+            np.savez(cwd / "x.npz", x=ones, labels=labels)
+            (cwd / "model").write_text(str(model))
+        model_path = (cwd / "model").read_text()
+        words = [word.replace("{model}", model_path) for word in job.words]
+        return {"id": case.id, "cwd": str(cwd), "words": words}
+
+    def run(
+        self, jobs: Sequence[Job], *, scan: str, sandbox: str, forked: bool, name: str
+    ) -> tuple[list[Outcome], list[Seen]]:
+        """Run jobs in one process under the watch; what came of each, and what is nobody's."""
+        asked = {"scan": scan, "forked": forked, "jobs": [self.words(job) for job in jobs]}
+        for job in asked["jobs"]:
+            job["words"] += ["--sandbox", sandbox] if sandbox else []
+        place, answers = self.root / f"{name}.json", self.root / f"{name}-answers.json"
+        place.write_text(json.dumps(asked))
+        command = [sys.executable, str(_HARNESS), str(place), str(answers)]
+        code, all_seen = watched(
+            command, self.root / f"{name}.log", cwd=self.root, environment=self._environment(),
+            timeout_s=_TIMEOUT_S,
+        )  # fmt: skip
+        assert code == 0, (self.root / f"{name}.log").read_text()[-3000:]
+        given = {each["id"]: each for each in json.loads(answers.read_text())}
+        done = self._outside(all_seen)
+        own = {job.case.id: tuple(s for s in done if self._is_of(s, job.case)) for job in jobs}
+        outcomes = [
+            Outcome(job.case, given[job.case.id]["code"], given[job.case.id]["seconds"],
+                    own[job.case.id])
+            for job in jobs
+        ]  # fmt: skip
+        claimed = {seen for each in own.values() for seen in each}
+        return outcomes, [seen for seen in done if seen not in claimed]
+
+    def _environment(self) -> dict[str, str]:
+        own = {
+            "HOME": str(self.root / "home"),
+            "TMPDIR": str(self.root / "tmp"),
+            "EDGECONV_CACHE_DIR": str(self.root / "cache"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
+        kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LD_LIBRARY_PATH")}
+        return {**kept, **own}
+
+    def _outside(self, all_seen: Iterable[Seen]) -> list[Seen]:
+        """What was written, connected and started where edgeconv does not, and canaries read."""
+        root = str(self.root)
+        own = [f"{root}/{name}" for name in ("tmp", "cache")]
+        # What Keras writes where it is imported, and semaphores of its imports.
+        allowed = (*own, f"{root}/home/.keras", "/dev/shm/sem.")
+        found = []
+        for seen in dict.fromkeys(s._replace(process=0) for s in all_seen):
+            is_out = f"{root}/work/" in seen.what and "/out" in seen.what.split("/work/")[1]
+            if seen.kind == "read":
+                is_done = f"{root}/home/canaries/" in seen.what
+            elif seen.kind == "write":
+                is_done = not (
+                    is_out or seen.what.startswith(allowed) or seen.what.endswith("-answers.json")
+                )
+            elif seen.kind == "start":
+                is_done = not _is_ours(seen.what)
+            else:
+                is_done = True
+            if is_done:
+                found.append(seen)
+        return found
+
+    def _is_of(self, seen: Seen, case: Case) -> bool:
+        aim = self.aims[case.id]
+        if seen.kind == "connect":
+            return any(f"htons({port})" in seen.what for port in (aim.port, aim.port + 1))
+        folders = (aim.canary.parent, aim.written.parent)
+        return any(f"{folder}/" in f"{seen.what}/" for folder in folders) or str(
+            aim.program
+        ) in seen.what.split(" ")
+
+
+def _is_ours(words: str) -> bool:
+    """Whether this is a program that edgeconv starts: Python, the shell that ties it, `uname`."""
+    name = Path(words.split(" ")[0]).name
+    return name.startswith("python") or name == "uname" or "read -r _ && exec" in words

@@ -1,0 +1,147 @@
+"""edgeconv's command line with the scan taken away, in a process of its own; for the watch only.
+
+    python without_walls.py JOBS.json ANSWERS.json
+
+The jobs are run one after the other. edgeconv has no switch for this, so its functions are replaced
+here. With "forked", children that run TensorFlow are forked from this process, in which it is
+imported already, and enter their sandbox by the same file as those that are started: two hundred
+models take a minute in place of half an hour.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from edgeconv import workers
+from edgeconv.cli import run
+from edgeconv.nouns import Scan
+from edgeconv.scanning import refusing
+from edgeconv.source import loading
+from edgeconv.tf import keras_files, lean
+
+_TASKS = ["-m", "edgeconv.tasks"]
+
+
+def main(jobs: str, answers: str) -> None:
+    asked = json.loads(Path(jobs).read_text())
+    if asked["scan"] == "off":
+        take_scan_away()
+    if asked["forked"]:
+        fork_children()
+    given = []
+    for job in asked["jobs"]:
+        os.chdir(job["cwd"])
+        start = time.monotonic()
+        try:
+            code = run(job["words"])
+        except SystemExit as error:
+            code = error.code
+        except BaseException:  # noqa: BLE001 (it must not end the others; 99 is a failure of the test)
+            traceback.print_exc()
+            code = 99
+        given.append({"id": job["id"], "code": code, "seconds": time.monotonic() - start})
+        Path(answers).write_text(json.dumps(given))
+
+
+def take_scan_away() -> None:
+    """No findings, whatever there is; nor any other look at classes and functions."""
+
+    def nothing(model: Any, known: Any, reads_layers: bool) -> Scan:
+        return Scan(path=model.path, kind=model.kind, sha256=model.sha256, findings=())
+
+    refusing._scanned = nothing  # type: ignore[assignment]
+    # Others that look before something is loaded.
+    loading.refuse_unknown_classes = lambda _path, _names: None
+    keras_files.refuse_lambda = lambda _: None
+
+
+def fork_children() -> None:
+    """Import what children import, and fork them from here from now on."""
+    import keras  # noqa: F401
+    import tensorflow  # noqa: F401
+    import tf_keras  # noqa: F401
+    from ai_edge_litert import interpreter  # noqa: F401
+
+    lean.import_converter_only = lambda: None
+    lean.import_the_rest = lambda: None
+    real = subprocess.Popen
+
+    def started(command: list[str], **rest: Any) -> Any:
+        words = command[len(workers._WAIT_FOR_A_LINE) :]
+        return Forked(words, **rest) if _TASKS[1] in words else real(command, **rest)
+
+    class Subprocess:
+        PIPE = subprocess.PIPE
+        Popen = staticmethod(started)
+
+    workers.subprocess = Subprocess  # type: ignore[assignment]
+
+
+class Forked:
+    """As much of `subprocess.Popen` as edgeconv.workers uses, of a child that is a fork."""
+
+    def __init__(
+        self, words: list[str], *, cwd: Path, env: dict[str, str], stdout: Any, stderr: Any,
+        pass_fds: list[int], **_: Any,
+    ) -> None:  # fmt: skip
+        self.returncode: int | None = None
+        theirs, ours = os.pipe()
+        answers, gives = os.pipe()
+        talks = stdout == subprocess.PIPE
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if not self.pid:
+            try:
+                _become(words, str(cwd), env, theirs, gives if talks else stdout.fileno(),
+                        stderr.fileno(), set(pass_fds))  # fmt: skip
+            except SystemExit as error:
+                os._exit(error.code if isinstance(error.code, int) else 1)
+            except BaseException:  # noqa: BLE001 (as Python does at the end of a program)
+                traceback.print_exc()
+                sys.stderr.flush()
+            os._exit(1)
+        os.close(theirs)
+        os.close(gives)
+        self.stdin = os.fdopen(ours, "wb", 0)
+        self.stdout = os.fdopen(answers, "rb", 0)
+
+
+def _become(
+    words: list[str], cwd: str, env: dict[str, str], stdin: int, stdout: int, stderr: int,
+    kept: set[int],
+) -> None:  # fmt: skip
+    """What the command would be: its folder, files and environment; then its Python."""
+    os.setsid()
+    os.chdir(cwd)
+    for number, file in enumerate((stdin, stdout, stderr)):
+        os.dup2(file, number)
+    for file in range(3, 1024):
+        if file not in kept:
+            try:
+                os.close(file)
+            except OSError:
+                continue
+    os.environ.clear()
+    os.environ.update(env)
+    while os.read(0, 1) not in (b"\n", b""):
+        pass
+    if words[1] == "-m":
+        sys.argv = words[2:]
+        runpy.run_module(words[2], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = words[1:]
+        sys.path.insert(0, str(Path(words[1]).parent))
+        runpy.run_path(words[1], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
