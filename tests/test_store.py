@@ -516,6 +516,19 @@ def test_what_a_link_in_a_tree_points_to_counts_and_a_loop_ends(tmp_path):
     assert sha256_tree(tmp_path / "tree") != before
 
 
+def test_a_link_that_leads_out_of_a_strangers_tree_is_not_read(tmp_path):
+    """It could lead to all files of a machine, or to a device without an end."""
+    (tmp_path / "tree").mkdir()
+    link = tmp_path / "tree" / "link"
+    link.symlink_to("/")
+    hashes = {sha256_tree(tmp_path / "tree", follows_out=False)}
+    for target in ("/dev/zero", "/dev/null"):
+        link.unlink()
+        link.symlink_to(target)
+        hashes.add(sha256_tree(tmp_path / "tree", follows_out=False))
+    assert len(hashes) == 3
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),

@@ -13,6 +13,7 @@ from edgeconv.scanning.nodes import NodeCheck
 from edgeconv.scanning.paths import PathCheck, asset_files
 from edgeconv.source.saved_model import garbled
 from edgeconv.source.wire import MalformedWire, TooMuchWire, mapped
+from edgeconv.store.hashes import leads_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +41,9 @@ def scan_saved_model(
 
     _scan_files(directory, findings)
     path = directory / _GRAPH_FILE
+    if leads_out(path, directory.resolve()):
+        # Found already, and not to be read.
+        return
     try:
         with path.open("rb") as file:
             size_bytes = os.fstat(file.fileno()).st_size
@@ -92,9 +96,9 @@ def _scan_files(directory: Path, findings: Findings) -> None:
         if where == _CHUNKED_FILE:
             findings.add("structure", where, "a second graph", "TensorFlow may load it instead")
         if entry.is_symlink():
-            target = Path(entry.path).resolve()
-            if root not in target.parents:
-                findings.add("path", where, f"symbolic link to {target}", _OUTSIDE)
+            if leads_out(Path(entry.path), root):
+                what = f"symbolic link to {Path(entry.path).resolve()}"
+                findings.add("path", where, what, _OUTSIDE)
         elif not entry.is_dir() and not stat.S_ISREG(entry.stat().st_mode):
             findings.add("structure", where, "a device, pipe or socket", _OUTSIDE)
 

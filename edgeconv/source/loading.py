@@ -142,7 +142,10 @@ def _identified(found: Found, opening: Opening, *, allow_code: bool) -> SourceMo
             kind=found.kind,
             name=found.name,
             sha256=(
-                sha256_tree(found.path, without=_NO_PART) if is_tree else sha256_file(found.path)
+                # A link of a stranger's may lead to all that is on this machine.
+                sha256_tree(found.path, without=_NO_PART, follows_out=False)
+                if is_tree
+                else sha256_file(found.path)
             ),
             size_bytes=_size_bytes(found.path),
             notes=found.notes,

@@ -17,6 +17,7 @@ from edgeconv.source.foreign_kinds import FOREST_SAVED_MODEL
 from edgeconv.source.kinds import unreadable
 from edgeconv.source.variables import refuse_missing_variables
 from edgeconv.source.wire import MalformedWire, TooMuchWire, delimited, fields, mapped, messages
+from edgeconv.store.hashes import leads_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -218,6 +219,11 @@ def _opened(path: Path) -> Iterator[list[_Graph]]:
     """
     from google.protobuf.message import DecodeError
 
+    if leads_out(path, path.parent.resolve()):
+        raise InputRefused(
+            f"{path} is a symbolic link to {path.resolve()}, which is not in the model",
+            hint="copy the directory with cp -rL",
+        )
     try:
         with path.open("rb") as file:
             if not os.fstat(file.fileno()).st_size:

@@ -27,29 +27,42 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def sha256_tree(directory: Path, *, without: Collection[str] = ()) -> str:
+def sha256_tree(directory: Path, *, without: Collection[str] = (), follows_out: bool = True) -> str:
     """The sha256 of a directory: of the relative names and contents of all its files.
 
     Links are followed, so that content that lies elsewhere counts; a link back into a
-    directory above it is not. Files named in `without`, relative to `directory`, do not count.
+    directory above it is not. Without `follows_out`, one that leads out of the directory counts by
+    what it says, and nothing there is read. Files named in `without`, relative to `directory`, do
+    not count.
     """
     digest = hashlib.sha256()
-    for path in sorted(_files_below(directory, frozenset())):
+    root = None if follows_out else directory.resolve()
+    for path in sorted(_files_below(directory, frozenset(), root)):
         if path.relative_to(directory).as_posix() in without:
             continue
         # A name is bytes to the system, and not always UTF-8.
         digest.update(os.fsencode(path.relative_to(directory).as_posix()) + b"\0")
-        digest.update(bytes.fromhex(sha256_file(path)))
+        if root is not None and leads_out(path, root):
+            digest.update(hashlib.sha256(b"link\0" + os.fsencode(path.readlink())).digest())
+        else:
+            digest.update(bytes.fromhex(sha256_file(path)))
     return digest.hexdigest()
 
 
-def _files_below(directory: Path, above: frozenset[Path]) -> Iterator[Path]:
+def leads_out(path: Path, root: Path) -> bool:
+    """Whether a path is a symbolic link to something that is not below `root`, a resolved path."""
+    return path.is_symlink() and root not in path.resolve().parents
+
+
+def _files_below(directory: Path, above: frozenset[Path], root: Path | None) -> Iterator[Path]:
     real = directory.resolve()
     if real in above:
         return
     for path in directory.iterdir():
-        if path.is_dir():
-            yield from _files_below(path, above | {real})
+        if root is not None and leads_out(path, root):
+            yield path
+        elif path.is_dir():
+            yield from _files_below(path, above | {real}, root)
         elif path.is_file():
             yield path
 

@@ -213,6 +213,7 @@ def csv_dataset(body: Body, aim: Aim) -> str:
 
 
 def sql_dataset(body: Body, aim: Aim) -> str:
+    """It opens what it reads for writing, too."""
     texts_ = (body.constant(v) for v in ("sqlite", str(aim.canary), "SELECT x FROM t"))
     return _single(body, body.node("SqlDataset", *texts_, gives="handle", **_WORDS))
 
@@ -360,10 +361,11 @@ def debug_to_server(body: Body, aim: Aim) -> str:
 
 def register_dataset(body: Body, aim: Aim) -> str:
     place, protocol = body.constant(f"127.0.0.1:{aim.port}"), body.constant("grpc")
-    return body.node(
+    given = body.node(
         "RegisterDatasetV2", _words(body, "x"), place, protocol, gives="dataset_id",
         external_state_policy=integer(1),
     )  # fmt: skip
+    return _shown(body, given)
 
 
 def data_service(body: Body, aim: Aim) -> str:
@@ -421,7 +423,7 @@ OPERATORS: dict[str, tuple[Attempt, Callable[[Body, Aim], str]]] = {
     "TFRecordDataset": ("read", record_dataset),
     "FixedLengthRecordDatasetV2": ("read", fixed_length_dataset),
     "CSVDataset": ("read", csv_dataset),
-    "SqlDataset": ("read", sql_dataset),
+    "SqlDataset": ("write", sql_dataset),
     "LMDBDataset": ("read", lmdb_dataset),
     "LoadDataset": ("read", load_dataset),
     "SnapshotDatasetReader": ("read", snapshot_reader),

@@ -307,6 +307,15 @@ def test_a_symbolic_link_out_of_the_model_is_refused(place, tmp_path):
     assert "symbolic link" in whats(found)[0]
 
 
+@pytest.mark.parametrize("target", ["/", "/dev/zero"])
+def test_a_link_to_all_that_is_there_is_refused_at_once(target, tmp_path):
+    """The content hash comes before the scan, and would read what the link leads to."""
+    model = write(tmp_path / "model", meta_graph(graph()))
+    (model / "assets").mkdir()
+    (model / "assets" / "a").symlink_to(target)
+    assert whats(scan(model)) == [f"symbolic link to {target}"]
+
+
 def test_a_symbolic_link_within_the_model_is_not(tmp_path):
     model = write(tmp_path / "model", meta_graph(graph()))
     write_asset(model, "a.txt")

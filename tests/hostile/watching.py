@@ -24,6 +24,23 @@ _HARNESS = Path(__file__).with_name("without_walls.py")
 _TIMEOUT_S = 3000.0
 
 
+_PROJECT = """
+[budget]
+max-size-bytes = 100000
+[model.m]
+source = "{model}"
+[model.m.convert]
+to = "float32"
+out = "out"
+[model.m.bench]
+baseline = "{model}"
+data = "x.npz"
+[model.m.embed]
+target = "cmake"
+out = "out/app"
+"""
+
+
 class Job(NamedTuple):
     """One command; {model} in its words is the hostile model."""
 
@@ -39,6 +56,11 @@ class Outcome(NamedTuple):
     seconds: float
     done: tuple[Seen, ...]
 
+    @property
+    def works(self) -> bool:
+        """Whether it did what it attempts."""
+        return any(seen.kind == self.case.attempts for seen in self.done)
+
 
 class World:
     """A home, a project and an outside, of which edgeconv may write its own scratch only."""
@@ -47,7 +69,8 @@ class World:
         self.root = root
         self._listening: list[socket.socket] = []
         self.aims: dict[str, Aim] = {}
-        for name in ("home", "outside", "programs", "models", "work", "tmp", "cache"):
+        self._models: dict[str, str] = {}
+        for name in ("home", "outside", "programs", "work", "tmp", "cache"):
             (root / name).mkdir(parents=True)
 
     def close(self) -> None:
@@ -59,15 +82,15 @@ class World:
         case = job.case
         cwd = self.root / "work" / case.id
         if case.id not in self.aims:
-            self.aims[case.id] = place_aim(self.root, case, self._listening)
-            model = case.write(self.root / "models" / case.id, self.aims[case.id])
             cwd.mkdir()
+            self.aims[case.id] = place_aim(self.root, case, self._listening)
+            model = case.write(cwd / "hostile", self.aims[case.id]).name
             (cwd / "fine.tflite").write_bytes(packed(float_model()))
-            ones, labels = np.ones((8, 4), np.float32), np.arange(8) % 3
-            np.savez(cwd / "x.npz", x=ones, labels=labels)
-            (cwd / "model").write_text(str(model))
-        model_path = (cwd / "model").read_text()
-        words = [word.replace("{model}", model_path) for word in job.words]
+            rows, labels = np.arange(32, dtype=np.float32).reshape(8, 4), np.arange(8) % 3
+            np.savez(cwd / "x.npz", x=rows, labels=labels)
+            (cwd / "edgeconv.toml").write_text(_PROJECT.format(model=model))
+            self._models[case.id] = model
+        words = [word.replace("{model}", self._models[case.id]) for word in job.words]
         return {"id": case.id, "cwd": str(cwd), "words": words}
 
     def run(

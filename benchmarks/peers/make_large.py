@@ -1,0 +1,25 @@
+"""ResNet50 with random weights, 98 MB of them: as variables of a SavedModel, and in its graph.
+
+python make_large.py DIRECTORY
+"""
+
+import sys
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+directory = Path(sys.argv[1])
+keras.utils.set_random_seed(0)
+model = keras.applications.ResNet50(weights=None)
+model.export(directory / "variables", verbose=False)
+traced = tf.function(
+    lambda x: model(x, training=False), input_signature=[tf.TensorSpec((1, 224, 224, 3))]
+)
+module = tf.Module()
+module.serve = tf.function(
+    convert_variables_to_constants_v2(traced.get_concrete_function()),
+    input_signature=[tf.TensorSpec((1, 224, 224, 3))],
+)
+tf.saved_model.save(module, str(directory / "constants"), signatures=module.serve)
