@@ -1,4 +1,4 @@
-"""Hostile models with the scan switched off, watched by strace: the sandbox alone stops them.
+"""Hostile models with the scan switched off, watched: the sandbox alone stops them.
 
 The scan is switched off in a process of the test (without_walls.py); edgeconv has no switch for it.
 """
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from watching import Outcome
 
-pytestmark = pytest.mark.skipif(not can_watch(), reason="strace is not here, or may not trace")
 
 README = Path(__file__).with_name("README.md")
 # The two commands that between them load and run all that there is: one has TensorFlow's converter
@@ -53,7 +52,13 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def run(
-    world: World, names: tuple[str, ...] | None, command: str, *, sandbox: str, forked: bool = True
+    world: World,
+    names: tuple[str, ...] | None,
+    command: str,
+    *,
+    sandbox: str,
+    forked: bool = True,
+    scan: str = "off",
 ) -> tuple[list[Outcome], list[Seen]]:
     words = COMMANDS[command]
     cases = [each for each in CASES if names is None or each.id in names]
@@ -61,7 +66,7 @@ def run(
     # Bombs touch nothing, and what they take is for test_corpus.py.
     jobs = [Job(each, words) for each in cases if each.family != "bomb"]
     sandbox = "" if command in WITHOUT_SANDBOX_OPTION else sandbox
-    return world.run(jobs, scan="off", sandbox=sandbox, forked=forked, name=command)
+    return world.run(jobs, scan=scan, sandbox=sandbox, forked=forked, name=command)
 
 
 def test_nothing_gets_out_of_the_sandbox_when_the_scan_is_off(world: World) -> None:
@@ -85,6 +90,16 @@ def test_children_that_are_started_as_always_are_held_likewise(world: World) -> 
     )
     assert [each.done for each in outcomes] == [()]
     assert others == []
+
+
+@pytest.mark.parametrize("names", [_EACH_WAY, pytest.param(None, marks=pytest.mark.slow)])
+def test_nothing_gets_past_the_scan_where_there_is_no_sandbox(
+    names: tuple[str, ...] | None, world: World
+) -> None:
+    outcomes, others = run(world, names, "convert", scan="on", sandbox="off", forked=False)
+    assert {each.case.id: each.done for each in outcomes if each.done} == {}
+    assert others == []
+    assert {each.code for each in outcomes} == {3}
 
 
 @pytest.mark.slow
@@ -149,3 +164,9 @@ def written(case: Case, place: Path) -> Path:
 
 def test_the_page_of_this_folder_is_of_this_corpus() -> None:
     assert counted(README.read_text()) == Counter(case.family for case in CASES)
+
+
+def test_strace_is_the_first_witness() -> None:
+    """Where it may not trace, inotify and the canaries are the only one, and that is said here."""
+    if not can_watch():
+        pytest.skip("strace is not here, or may not trace: programs that start are not seen")

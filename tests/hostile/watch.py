@@ -63,14 +63,16 @@ def watched(
     environment: Mapping[str, str],
     timeout_s: float,
 ) -> tuple[int, list[Seen]]:
-    """Run a command under strace, its output in `log`; its exit code, and what was seen."""
+    """Run a command, its output in `log`; its exit code, and what strace saw where it may."""
     trace = log.with_suffix(".strace")
-    traced = [*_FILTER, "-e", f"trace={','.join(_WATCHED)}", "-o", str(trace), *command]
+    tracing = [*_FILTER, "-e", f"trace={','.join(_WATCHED)}", "-o", str(trace)]
     with log.open("wb") as output:
         done = subprocess.run(
-            traced, cwd=cwd, env=dict(environment), stdin=subprocess.DEVNULL, stdout=output,
-            stderr=output, timeout=timeout_s, check=False,
+            [*(tracing if can_watch() else ()), *command], cwd=cwd, env=dict(environment),
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=timeout_s, check=False,
         )  # fmt: skip
+    if not can_watch():
+        return done.returncode, []
     with trace.open(encoding="utf-8", errors="replace") as lines:
         return done.returncode, list(seen(lines, str(cwd)))
 

@@ -12,6 +12,7 @@ import numpy as np
 from corpus import place_aim
 from tiny_tflite import float_model, packed
 from watch import Seen, watched
+from witness import Witness
 
 if TYPE_CHECKING:
     import socket
@@ -103,10 +104,12 @@ class World:
         place, answers = self.root / f"{name}.json", self.root / f"{name}-answers.json"
         place.write_text(json.dumps(asked))
         command = [sys.executable, str(_HARNESS), str(place), str(answers)]
+        witness = Witness((self.aims[job.case.id] for job in jobs), self._listening)
         code, all_seen = watched(
             command, self.root / f"{name}.log", cwd=self.root, environment=self._environment(),
             timeout_s=_TIMEOUT_S,
         )  # fmt: skip
+        all_seen += witness.seen()
         assert code == 0, (self.root / f"{name}.log").read_text()[-3000:]
         given = {each["id"]: each for each in json.loads(answers.read_text())}
         done = self._outside(all_seen)
