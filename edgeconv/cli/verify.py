@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgeconv.cli.printing import echo, echo_text
 from edgeconv.nouns import LINK_NAMES
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def command(
     )
 
     if schema:
-        click.echo(evidence_schema(), nl=False)
+        echo_text(evidence_schema().decode())
         return 0
     if not paths:
         raise click.UsageError("give what convert published, or what embed wrote")
@@ -113,9 +114,9 @@ def command(
     if key and evidence.ok:
         evidence = _signed(evidence, pieces, paths, key, certificates, trust_config)
     render = render_evidence_json if as_json else render_evidence_text
-    click.echo(render(evidence), nl=False)
+    echo_text(render(evidence))
     if key and not evidence.ok:
-        click.echo("nothing was signed: what does not verify is not signed", err=True)
+        echo("nothing was signed: what does not verify is not signed", err=True)
     return 0 if evidence.ok else 1
 
 

@@ -24,7 +24,7 @@ from edgeconv.cli.values import TEXT, Text, UserOption, text_of
 from edgeconv.config import project
 from edgeconv.config.reach import NotAllowed
 from edgeconv.config.user import KEYS, KINDS, read_user_config, user_configuration
-from edgeconv.data import load_samples
+from edgeconv.data.load import load_samples
 from edgeconv.errors import UsageError
 from edgeconv.nouns import TensorSpec
 
