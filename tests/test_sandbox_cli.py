@@ -18,7 +18,7 @@ from edgeconv.sandbox import walls
 CONFINES = walls.available().is_whole
 NO_LANDLOCK = [sys.executable, str(Path(__file__).with_name("without_landlock.py"))]
 # Those that start no process to read anything.
-WITHOUT = {"cmake-dir", "cache", "config", "report", "compare", "visualize"}
+WITHOUT = {"cmake-dir", "cache", "config", "report", "compare", "visualize", "verify"}
 
 
 @pytest.fixture
@@ -105,6 +105,20 @@ def test_a_project_can_require_one(model):
     )
     assert done.returncode == 4
     assert "there is no whole sandbox here" in done.stderr
+
+
+def test_the_users_own_configuration_says_what_holds_where_nobody_says_it(model, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(model.parent))
+    settings = model.parent / "edgeconv" / "config.toml"
+    settings.parent.mkdir()
+    settings.write_text('sandbox = "required"\n')
+    done = scan(model, start=NO_LANDLOCK, PATH="/nowhere")
+    assert (done.returncode, "there is no whole sandbox here" in done.stderr) == (4, True)
+    assert scan(model, "--sandbox", "auto", start=NO_LANDLOCK, PATH="/nowhere").returncode == 0
+    settings.write_text('sandbox = "never"\n')
+    done = scan(model)
+    assert done.returncode == 2
+    assert "config.toml, line 1: sandbox is not auto, required or off" in done.stderr
 
 
 def test_what_is_typed_for_one_command_does_not_hold_for_the_next(model):

@@ -59,9 +59,15 @@ def allowance_options(timeout_s: float) -> Callable[[Callable[..., Any]], Callab
 
 
 def _sandboxed(ctx: click.Context, param: click.Parameter, value: Mode) -> None:
-    """Hold the children of the command to it. What nobody has said changes nothing."""
-    if ctx.resilient_parsing or ctx.get_parameter_source(param.name or "") == _DEFAULT:
+    """Hold the children of the command to it, or to what the user's own configuration says."""
+    if ctx.resilient_parsing:
         return
+    if ctx.get_parameter_source(param.name or "") == _DEFAULT:
+        from edgeconv.config.user import read_user_config
+
+        value = read_user_config().sandbox
+        if value == "auto":
+            return
     from edgeconv.sandbox import using
 
     ctx.with_resource(using(value))

@@ -13,6 +13,7 @@ import msgspec
 
 from edgeconv.config.written import read_toml, shown
 from edgeconv.errors import UsageError, unknown_name
+from edgeconv.sandbox import Mode
 from edgeconv.store.hashes import is_sha256
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ KEYS: dict[Kind, str] = {
     "tracker": "trackers",
     "address": "addresses",
 }
-PROJECTS, TRUSTED = "projects", "trusted"
+PROJECTS, TRUSTED, SANDBOX = "projects", "trusted", "sandbox"
 _PLACES = frozenset({PROJECTS, "directories", "programs"})
 _HASHES = frozenset({TRUSTED, "code"})
 
@@ -57,9 +58,14 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class UserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that config.toml says. `trusted`: content hashes of models that the scan would refuse."""
+    """All that config.toml says.
+
+    `trusted`: content hashes of models that the scan would refuse. `sandbox`: what --sandbox is
+    where nobody says it.
+    """
 
     trusted: tuple[str, ...] = ()
+    sandbox: Mode = "auto"
     allow: Allowed = Allowed()
 
 
@@ -76,11 +82,11 @@ def read_user_config() -> UserConfig:
     if not (path.exists() or path.is_symlink()):
         return UserConfig()
     file = read_toml(path)
-    _refuse_unknown(file, (), (TRUSTED, TABLE))
+    _refuse_unknown(file, (), (TRUSTED, SANDBOX, TABLE))
     _refuse_unknown(file, (TABLE,), (PROJECTS, *KEYS.values()))
     lists = {key: _texts(file, (TABLE, key)) for key in file.table(TABLE)}
     trusted = _texts(file, (TRUSTED,)) if file.has(TRUSTED) else ()
-    return UserConfig(trusted=trusted, allow=Allowed(**lists))
+    return UserConfig(trusted=trusted, sandbox=_mode(file), allow=Allowed(**lists))
 
 
 def allowed_by(texts: Iterable[str]) -> Allowed:
@@ -111,6 +117,14 @@ def _refuse_unknown(file: Written, key: Key, known: tuple[str, ...]) -> None:
     for name in file.table(*key):
         if name not in known:
             file.unknown("key", (*key, name), known)
+
+
+def _mode(file: Written) -> Mode:
+    mode: Mode = file.table().get(SANDBOX, "auto")
+    if mode not in get_args(Mode):
+        hint = "remove the line, or choose one"
+        raise file.error((SANDBOX,), "sandbox is not auto, required or off", hint)
+    return mode
 
 
 def _texts(file: Written, key: Key) -> tuple[str, ...]:

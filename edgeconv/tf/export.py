@@ -140,7 +140,6 @@ def _save(model: Any, directory: Path) -> None:
     except tf.errors.OpError as error:
         # TensorFlow writes the variables by itself, and says so by its own errors.
         raise OutputRefused(f"cannot write {directory.parent}: {error.message}") from error
-    (directory / _SAVED_MODEL).chmod(0o755)
 
 
 def export_keras(model: Any, directory: str, fixed: FixedShapes = FixedShapes()) -> None:
