@@ -6,6 +6,7 @@ import contextlib
 import math
 import stat
 import tokenize
+import warnings
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -25,7 +26,15 @@ _STRINGS = "US"
 _PYTHON_BYTES = 150
 
 # All that numpy's header reader was seen to raise on damaged headers.
-_BAD_HEADER = (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError)
+# One may claim 4 GiB, for which there is no memory.
+_BAD_HEADER = (
+    ValueError,
+    TypeError,
+    SyntaxError,
+    tokenize.TokenError,
+    RecursionError,
+    MemoryError,
+)
 
 
 class Items(Protocol):
@@ -117,7 +126,8 @@ def read_array(
     )
     stream.seek(0)
     try:
-        array = npy.read_array(stream, allow_pickle=False)
+        with _old_headers():
+            array = npy.read_array(stream, allow_pickle=False)
     except _BAD_HEADER as error:
         raise InputRefused(f"{what} is damaged: {error}") from error
     except MemoryError as error:
@@ -177,6 +187,15 @@ def _check_dtype(dtype: np.dtype[Any], what: str) -> None:
         raise InputRefused(f"{what} holds {dtype}, not numbers or strings")
 
 
+@contextlib.contextmanager
+def _old_headers() -> Iterator[None]:
+    """Read headers of Python 2 and of old numpy, of which numpy warns, as any other."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
 def read_header(
     stream: IO[bytes], what: str, size_bytes: int
 ) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
@@ -192,7 +211,8 @@ def read_header(
         version = npy.read_magic(stream)
         if version not in readers:
             raise InputRefused(f"{what} is in version {version} of the .npy format, not 1 or 2")
-        shape, is_fortran, dtype = readers[version](stream)
+        with _old_headers():
+            shape, is_fortran, dtype = readers[version](stream)
     except _BAD_HEADER as error:
         raise InputRefused(
             f"{what} is no numpy array: {error}", hint="write it with np.save or np.savez"

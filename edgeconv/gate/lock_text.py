@@ -28,6 +28,8 @@ _STAGE = "stage"
 _CORRECT, _NUMBERS = "correct", "per-sample"
 _CLASSES, _DIFFERENCES = "predicted", "predicted-beside-first"
 # Long, and without anything to be escaped: literal strings, which are read much faster.
+# Their numbers are unpacked, which a thousandth of them in the file may stand for.
+_MOST_SAMPLES = 2**24
 _PACKED = (_CORRECT, _NUMBERS, _CLASSES, _DIFFERENCES)
 
 
@@ -137,7 +139,7 @@ def _stage_of(name: str, table: object, first: tuple[int, ...]) -> LockedStage:
 def _accuracy_of(fields: dict[str, Any], first: tuple[int, ...]) -> dict[str, Any]:
     """The fields of an `Accuracy`, taken out of those of a stage."""
     samples = fields.pop("samples", 0)
-    if not isinstance(samples, int) or samples < 0:
+    if not isinstance(samples, int) or not 0 <= samples <= _MOST_SAMPLES:
         raise ValueError(f"{samples!r} samples")
     found: dict[str, Any] = {"samples": samples}
     for key, field in _ACCURACY.items():

@@ -154,7 +154,8 @@ def read_hdf5_here(job: KerasJob) -> Content:
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
-    size_bytes = archive.getinfo(name).file_size
+    info = archive.getinfo(name)
+    size_bytes = max(info.file_size, info.compress_size)
     if size_bytes > _MAX_CONFIG_BYTES:
         raise zipfile.BadZipFile(f"its {name} claims {size_bytes} bytes")
     return archive.read(name)

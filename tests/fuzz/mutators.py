@@ -44,11 +44,12 @@ def mutate_json(data: bytes, random: Random, change: Change) -> bytes:
         return change(data)
     try:
         document = json.loads(data)
+        for _ in range(random.choice((1, 1, 2, 5))):
+            document = _changed(document, random, change)
+        text = json.dumps(document)
     except (ValueError, RecursionError):
+        # No JSON, or nested by an earlier change deeper than this module goes.
         return change(data)
-    for _ in range(random.choice((1, 1, 2, 5))):
-        document = _changed(document, random, change)
-    text = json.dumps(document)
     if random.random() < 0.05:
         text = text.replace("1", random.choice(("NaN", "1e999", "1" * 5000, "-")), 1)
     if random.random() < 0.02:
@@ -87,11 +88,11 @@ def _changed(document: Any, random: Random, change: Change) -> Any:
     elif kind == 3 and isinstance(node, list):
         node.extend(json.loads(json.dumps(node[key])) for _ in range(random.choice((1, 3, 30))))
     elif kind == 3 and isinstance(node, dict):
-        node[_text_of(change(str(key).encode()))] = node.pop(key)
+        node[_text_of(change(_raw(key)))] = node.pop(key)
     elif kind == 4:
         node[key] = [node[key]] if random.random() < 0.5 else {"config": node[key]}
     elif isinstance(node[key], str):
-        node[key] = _text_of(change(node[key].encode("utf-8", "surrogatepass")))
+        node[key] = _text_of(change(_raw(node[key])))
     elif isinstance(node[key], int | float):
         node[key] = random.choice((*_NUMBERS, random.randrange(300), -node[key]))
     return document
@@ -100,6 +101,10 @@ def _changed(document: Any, random: Random, change: Change) -> Any:
 def _value(random: Random) -> Any:
     """A copy: a list that stands in two places could come to be in itself."""
     return json.loads(json.dumps(random.choice(_VALUES)))
+
+
+def _raw(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _text_of(data: bytes) -> str:
