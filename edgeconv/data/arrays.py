@@ -128,10 +128,10 @@ def read_array(
     try:
         with _old_headers():
             array = npy.read_array(stream, allow_pickle=False)
-    except _BAD_HEADER as error:
-        raise InputRefused(f"{what} is damaged: {error}") from error
     except MemoryError as error:
         raise InputRefused(f"{what} does not fit into memory ({size_bytes:,} bytes)") from error
+    except _BAD_HEADER as error:
+        raise InputRefused(f"{what} is damaged: {error}") from error
     return array if are_ended else _stored(array, what)
 
 

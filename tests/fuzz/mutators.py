@@ -309,7 +309,7 @@ def mutate_zip(data: bytes, random: Random, change: Change) -> bytes:
         if random.random() < 0.8:
             content = mutate_json(content, random, change)
         else:
-            name = _text_of(change(name.encode("utf-8", "replace")))[:60000] or "x"
+            name = _text_of(change(_raw(name))).split("\0")[0] or "x"
         members[index : index + random.choice((0, 1, 1, 1))] = [(name, content)]
     packed = io.BytesIO()
     with zipfile.ZipFile(
