@@ -38,7 +38,7 @@ def measure(scratch: Path, repeats: int) -> dict[str, object]:
     in_rounds(list(contenders.values()), repeats)
     start = median_wall(contenders["start"])
     return {
-        "model": "ResNet50, keras.applications, random weights",
+        "model": "ResNet50, tf_keras.applications, random weights",
         "repeats": repeats,
         "size_bytes": {name: _size_bytes(scratch / name) for name in ("variables", "constants")},
         "scan_s": {

@@ -6,14 +6,14 @@ python make_large.py DIRECTORY
 import sys
 from pathlib import Path
 
-import keras
 import tensorflow as tf
+import tf_keras
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 directory = Path(sys.argv[1])
-keras.utils.set_random_seed(0)
-model = keras.applications.ResNet50(weights=None)
-model.export(directory / "variables", verbose=False)
+tf_keras.utils.set_random_seed(0)
+model = tf_keras.applications.ResNet50(weights=None)
+tf.saved_model.save(model, str(directory / "variables"))
 traced = tf.function(
     lambda x: model(x, training=False), input_signature=[tf.TensorSpec((1, 224, 224, 3))]
 )

@@ -50,19 +50,26 @@ class Case(NamedTuple):
 
 def place_aim(world: Path, case: Case, listening: list[socket.socket]) -> Aim:
     """What a case is after, made: nothing else in the world has these names."""
-    home = world / "home" / "canaries" / case.id
-    outside = world / "outside" / case.id
-    programs = world / "programs"
-    for folder in (home, outside, programs):
-        folder.mkdir(parents=True, exist_ok=True)
-    for name in ("canary", "canary.index"):
-        _write_canary(home / name)
-    program = programs / case.id
-    program.write_text(f"#!/bin/sh\necho > {outside}/started\n")
-    program.chmod(0o755)
     server = socket.create_server(("127.0.0.1", 0))
     listening.append(server)
-    return Aim(home / "canary", outside / "mark", server.getsockname()[1], program)
+    aim = Aim(
+        canary=world / "home" / "canaries" / case.id / "canary",
+        written=world / "outside" / case.id / "mark",
+        port=server.getsockname()[1],
+        program=world / "programs" / case.id,
+    )
+    renew(aim)
+    return aim
+
+
+def renew(aim: Aim) -> None:
+    """Make what an attack may have removed: the canaries, the folders and the program."""
+    for folder in (aim.canary.parent, aim.written.parent, aim.program.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name in ("canary", "canary.index"):
+        _write_canary(aim.canary.with_name(name))
+    aim.program.write_text(f"#!/bin/sh\necho > {aim.written.parent}/started\n")
+    aim.program.chmod(0o755)
 
 
 def _write_canary(path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from corpus import place_aim
+from corpus import place_aim, renew
 from tiny_tflite import float_model, packed
 from watch import Seen, watched
 from witness import Witness
@@ -104,11 +104,17 @@ class World:
         place, answers = self.root / f"{name}.json", self.root / f"{name}-answers.json"
         place.write_text(json.dumps(asked))
         command = [sys.executable, str(_HARNESS), str(place), str(answers)]
+        for job in jobs:
+            renew(self.aims[job.case.id])
         witness = Witness((self.aims[job.case.id] for job in jobs), self._listening)
         code, all_seen = watched(
             command, self.root / f"{name}.log", cwd=self.root, environment=self._environment(),
             timeout_s=_TIMEOUT_S,
         )  # fmt: skip
+        if forked and all_seen:
+            # What it imports for its forks asks whether there is IPv6.
+            own = all_seen[0].process
+            all_seen = [s for s in all_seen if (s.kind, s.process) != ("connect", own)]
         all_seen += witness.seen()
         assert code == 0, (self.root / f"{name}.log").read_text()[-3000:]
         given = {each["id"]: each for each in json.loads(answers.read_text())}
