@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "inspect": ("inspect", "{model}"),
     "init": ("init", "{model}", "-o", "out/edgeconv.toml"),
     "scan": ("scan", "{model}"),
+    "verify": ("verify", ".", "--source", "{model}"),
 }
 # They start nothing that could be confined otherwise than it is.
-WITHOUT_SANDBOX_OPTION = ("inspect", "init", "scan")
+WITHOUT_SANDBOX_OPTION = ("inspect", "init", "scan", "verify")

@@ -41,7 +41,10 @@ _EACH_WAY = (
     *("keras-2_Lambda-os.system", "keras-2_Lambda-os.remove", "TFOpLambda_h5-io.gfile.copy"),
     *("vocabulary_h5-StringLookup", "HDF5_h5-external_storage", "files-asset_above_the_model"),
 )
-_UNDER_EACH_COMMAND = ("place-WriteFile_restore", "keras-2_Lambda-os.system", "operator-ReadFile")
+_UNDER_EACH_COMMAND = (
+    *("place-WriteFile_restore", "operator-ReadFile"),
+    *("TFOpLambda_h5-io.write_file", "TFOpLambda_keras-keras.utils.get_file"),
+)
 
 
 @pytest.fixture
