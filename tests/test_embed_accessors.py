@@ -79,9 +79,3 @@ def test_a_port_has_its_place_in_the_graph_its_bytes_and_its_preprocessing():
 def test_a_tensor_without_a_type_in_code_is_refused(dtype):
     with pytest.raises(InputRefused, match=f"'x' is {dtype}, for which there is no accessor"):
         ports([TensorSpec(name="x", shape=(1,), dtype=dtype)], ["x"], {"x": (1,)})
-
-
-def test_a_tensor_with_a_scale_for_each_channel_is_refused():
-    spec = TensorSpec(name="x", shape=(1,), dtype="int8", scale=(1.0, 2.0), zero_point=(0, 0))
-    with pytest.raises(InputRefused, match="'x' has 2 scales"):
-        ports([spec], ["x"], {"x": (1,)})

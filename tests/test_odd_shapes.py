@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
+from tiny_saved_model import meta_graph, signature, tensor, write_saved_model
 from tiny_tflite import Graph, int8_model, packed
 
 from edgeconv.cli import run
@@ -46,9 +48,9 @@ def shape_signature(model: Any) -> None:
     model.subgraphs[0].tensors[0].shapeSignature = np.array([-2], np.int32)
 
 
-def quantization(model: Any, scale: float, points: list[int]) -> Any:
+def quantization(model: Any, scale: float | list[float], points: list[int]) -> Any:
     first = model.subgraphs[0].tensors[0].quantization
-    first.scale = np.array([scale], np.float32)
+    first.scale = np.atleast_1d(np.array(scale, np.float32))
     first.zeroPoint = np.array(points, np.int64)
     return model
 
@@ -71,6 +73,10 @@ UNUSABLE = {
     "scale that is not a positive": quantization(int8_model(), float("nan"), [0]),
     "a scale that is not a": quantization(int8_model(), -1.0, [0]),
     "that is not a positive number": quantization(int8_model(), float("inf"), [0]),
+    "the zero point 1099511627776, which int8 does not hold": quantization(
+        int8_model(), 1.0, [2**40]
+    ),
+    "has 4 scales": quantization(int8_model(), [1.0] * 4, [0] * 4),
 }
 
 
@@ -101,6 +107,48 @@ def test_a_model_that_no_sample_can_be_given_to_is_refused_by_all_that_run_it(
     assert {path.name for path in tmp_path.iterdir()} == {"cache", "data.npz", "odd.tflite"}
 
 
+def test_a_saved_model_of_5000_dimensions_is_refused_before_samples_are_made(tmp_path, capsys):
+    wide = {"serving_default": signature({"x": tensor((1,) * 5000)}, {"y": tensor((2,))})}
+    model = write_saved_model(tmp_path / "m", meta_graph(wide))
+    assert run(["convert", str(model), "--to", "float32", "-o", str(tmp_path / "out")]) == 3
+    assert "has 5000 dimensions, which is more than any" in capsys.readouterr().err
+
+
+def graph_input(model: Any) -> None:
+    model.subgraphs[0].inputs = [1]
+    model.signatureDefs = None
+
+
+def signature_input(model: Any) -> None:
+    model.signatureDefs[0].inputs[0].tensorIndex = 1
+
+
+@pytest.mark.parametrize("change", [graph_input, signature_input])
+def test_a_constant_that_samples_would_be_written_over_is_refused(change, tmp_path, capsys):
+    file = tmp_path / "odd.tflite"
+    model = int8_model()
+    change(model)
+    file.write_bytes(packed(model))
+    for words in (["inspect"], ["bench"], ["embed", "--target", "c", "-o", str(tmp_path / "app")]):
+        assert run([words[0], str(file), *words[1:]]) == 3
+        assert "the input 'w' is a constant" in capsys.readouterr().err
+
+
+def test_of_many_signatures_an_error_shows_the_first(tmp_path, capsys):
+    file = tmp_path / "odd.tflite"
+    model = relu()
+    maps = model.signatureDefs[0]
+    model.signatureDefs = [
+        schema.SignatureDefT(signatureKey=f"k{i}", inputs=maps.inputs, outputs=maps.outputs)
+        for i in range(900)
+    ]
+    file.write_bytes(packed(model))
+    assert run(["convert", str(file), "--to", "float32", "-o", str(tmp_path / "out")]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 103
+    assert lines[-2:] == ["  | … (800 more lines)", "  next: choose one with --signature KEY"]
+
+
 def deep(model: Any) -> None:
     model.subgraphs[0].tensors[0].shape = np.ones(5000, np.int32)
 
@@ -121,12 +169,21 @@ def signatures(model: Any) -> None:
 def test_what_takes_all_time_or_memory_is_refused_before_it_is_read(change, tmp_path, capsys):
     file = tmp_path / "odd.tflite"
     file.write_bytes(packed(changed(change)))
-    for command in ("inspect", "convert", "embed", "compare"):
-        words = {"embed": ["--target", "c", "-o", "app"], "compare": [str(file)]}.get(command, [])
+    for words in (
+        ["inspect"],
+        ["convert", "--to", "float32"],
+        ["bench"],
+        ["embed", "--target", "c", "-o", "app"],
+        ["compare", str(file)],
+    ):
         started = time.monotonic()
-        assert run([command, str(file), *words]) in (2, 3)
+        assert run([*words, str(file)]) == 3
         assert time.monotonic() - started < 2
-        assert "Traceback" not in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert "Traceback" not in error
+        assert "next: give the file that a TFLite converter wrote" in error
+        if change is deep:
+            assert re.search("of 5000 dimensions: (it )?is more than any kernel takes", error)
 
 
 def many_scales(model: Any) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 COLORS = re.compile(r"\x1b\[[0-9;]*m")
 ANNOTATIONS = re.compile(r"^::(?:error|warning|notice) (?:file=[^:\n]*,)?title=[^:\n]*::", re.M)
 _MOST_ON_STDERR = 4000
+_MOST_LINES = 100
 _QUOTED = "  | "
 # As many as tell whether the end of it is the beginning of a command.
 _REMEMBERED = 40
@@ -71,8 +72,10 @@ def _echo_message(message: str, hint: str) -> None:
     """
     first, *others = message.split("\n")
     echo(f"error: {first}", err=True)
-    for line in others:
+    for line in others[:_MOST_LINES]:
         echo(line if line.startswith(_QUOTED) else f"{_QUOTED}{line.strip()}", err=True)
+    if len(others) > _MOST_LINES:
+        echo(f"{_QUOTED}… ({len(others) - _MOST_LINES:,} more lines)", err=True)
     if hint:
         echo(f"  next: {hint}", err=True)
 

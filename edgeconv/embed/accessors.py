@@ -83,8 +83,6 @@ def check_port(spec: TensorSpec) -> None:
             if spec.dtype == "string"
             else "convert a signature with numeric inputs and outputs",
         )
-    if len(spec.scale) > 1:
-        raise InputRefused(f"{spec.name!r} has {len(spec.scale)} scales; an accessor has one")
 
 
 def tensor_types() -> tuple[str, ...]:

@@ -70,7 +70,11 @@ def _scanned(model: SourceModel, known: frozenset[str], reads_layers: bool) -> S
 
 
 def _hint(found: Scan) -> str:
-    is_code = any(each.severity == "error" and each.kind == "class" for each in found.findings)
+    kinds = {each.kind for each in found.findings if each.severity == "error"}
+    if found.kind == "tflite" and "structure" in kinds:
+        # Whoever is trusted: the parser takes no such file.
+        return "give the file that a TFLite converter wrote"
+    is_code = "class" in kinds
     code = (
         "give the module that has it with --custom-objects MODULE, or export the model as a "
         "SavedModel where that code is, and convert that; or, "

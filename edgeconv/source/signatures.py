@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.tflite.structure import MOST_DIMENSIONS
 
 if TYPE_CHECKING:
     from edgeconv.nouns import Signature, SourceModel, TensorSpec
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 _DEFAULT_KEY = "serving_default"
 # Keras exports a model's one endpoint under two keys.
 _KERAS_KEYS = frozenset({"serve", _DEFAULT_KEY})
+# What the integers hold that inputs and outputs are quantized to.
+_LIMITS = {
+    "int8": range(-(2**7), 2**7),
+    "uint8": range(2**8),
+    "int16": range(-(2**15), 2**15),
+}
 _EXPORT_AGAIN = "export the model again; no converter makes such a file"
 
 
@@ -65,10 +72,17 @@ def refuse_unusable(where: str, signature: Signature) -> None:
 
 def _problem(tensor: TensorSpec, *, is_input: bool) -> str:
     """What is wrong with a tensor by itself; "" where nothing is."""
+    if len(tensor.shape) > MOST_DIMENSIONS:
+        return f"has {len(tensor.shape)} dimensions, which is more than any kernel takes"
     if any(size < -1 or (is_input and size == 0) for size in tensor.shape):
         return f"has the shape {list(tensor.shape)}, which no sample has"
-    if len(tensor.scale) != len(tensor.zero_point):
-        return f"has {len(tensor.scale)} scales and {len(tensor.zero_point)} zero points"
+    points = tensor.zero_point
+    if len(tensor.scale) != len(points):
+        return f"has {len(tensor.scale)} scales and {len(points)} zero points"
+    if len(tensor.scale) > 1:
+        return f"has {len(tensor.scale)} scales, and what goes in or comes out has one"
+    if tensor.dtype in _LIMITS and any(point not in _LIMITS[tensor.dtype] for point in points):
+        return f"has the zero point {points[0]}, which {tensor.dtype} does not hold"
     if not all(math.isfinite(scale) and scale > 0 for scale in tensor.scale):
         return "has a scale that is not a positive number"
     return ""

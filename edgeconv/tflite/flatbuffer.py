@@ -214,11 +214,13 @@ def _check_indices(model: ModelT, where: str) -> None:
     _within([m.buffer for m in model.metadata or ()], len(model.buffers), "buffer", where)
     for graph in model.subgraphs:
         _check_graph(model, graph, where)
+        _refuse_constants(model, graph, graph.inputs, where)
     for signature in model.signatureDefs or ():
         _within([signature.subgraphIndex], len(model.subgraphs), "subgraph", where)
-        tensors = len(model.subgraphs[signature.subgraphIndex].tensors)
+        graph = model.subgraphs[signature.subgraphIndex]
         maps = (*signature.inputs, *signature.outputs)
-        _within([m.tensorIndex for m in maps], tensors, "tensor", where)
+        _within([m.tensorIndex for m in maps], len(graph.tensors), "tensor", where)
+        _refuse_constants(model, graph, [m.tensorIndex for m in signature.inputs], where)
 
 
 def _check_graph(model: ModelT, graph: SubGraphT, where: str) -> None:
@@ -238,6 +240,14 @@ def _check_graph(model: ModelT, graph: SubGraphT, where: str) -> None:
                 f"{where} keeps weights in other files, which edgeconv does not read",
                 hint="convert the model to a single .tflite file",
             )
+
+
+def _refuse_constants(model: ModelT, graph: SubGraphT, inputs: Iterable[int], where: str) -> None:
+    """Raise `InputRefused` for inputs that are weights: a runtime crashes when they are set."""
+    for index in inputs:
+        if is_constant(model, graph.tensors[index]):
+            name = text(graph.tensors[index].name)
+            raise malformed(where, f"the input {name!r} is a constant")
 
 
 def _within(indices: Iterable[int], count: int, what: str, where: str) -> None:

@@ -39,7 +39,7 @@ _MOST_PARTS = 200_000
 _LEAST_PART_BYTES = 8
 _MOST_SHARED = 2
 # What a kernel takes; NumPy has 64.
-_MOST_DIMENSIONS = 16
+MOST_DIMENSIONS = 16
 _MOST_ELEMENTS = 2**34
 _MOST_DEPTH = 32
 _TAKES_ALL = "takes all memory or time to read"
@@ -149,8 +149,8 @@ class _Walk:
     def _check_tensor(self, where: str, tensor: Table) -> None:
         for number in (_SHAPE, _SHAPE_SIGNATURE):
             count = tensor.length(number)
-            if count > _MOST_DIMENSIONS:
-                self._add(where, f"a tensor of {count} dimensions", "no kernel takes it")
+            if count > MOST_DIMENSIONS:
+                self._add(where, f"a tensor of {count} dimensions", "is more than any kernel takes")
             elif math.prod(abs(size) for size in tensor.int32s(number)) > _MOST_ELEMENTS:
                 self._add(where, f"a tensor of shape {tensor.int32s(number)}", "takes all memory")
         if tensor.int32(_EXTERNAL_BUFFER):
