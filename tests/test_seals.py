@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from fault_injection import Fault, Run, require_tracing, traced
 from tiny_tflite import float_model, packed
 
 import edgeconv
@@ -127,6 +129,29 @@ def test_the_key_is_private_outside_of_the_cache_and_one_however_many_make_it(
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o077 == 0
     assert not cache_directory().exists()
+
+
+def test_killed_at_any_call_that_makes_the_key_it_leaves_a_whole_key_or_none(tmp_path):
+    require_tracing(tmp_path)
+    state = tmp_path / "state"
+    (tmp_path / "work").mkdir()
+    environment = {**os.environ, "XDG_STATE_HOME": str(state)}
+    code = "import edgeconv.store; print(edgeconv.store.seal('x'))"
+
+    def run(at: int = 0) -> Run:
+        shutil.rmtree(state, ignore_errors=True)
+        fault = Fault([state], at)
+        command = [sys.executable, "-c", code]
+        return traced(command, cwd=tmp_path / "work", environment=environment, fault=fault)
+
+    calls = run().calls
+    assert any(call.startswith("link") for call in calls)
+    for number in range(1, len(calls) + 1):
+        assert run(number).was_killed
+        kept = [path.read_bytes() for path in state.rglob("cache-key")]
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+        (file,) = (state / "edgeconv").iterdir()
+        assert kept in ([], [file.read_bytes()])
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path, monkeypatch):

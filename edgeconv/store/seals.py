@@ -13,7 +13,6 @@ import hmac
 import os
 import secrets
 import stat
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ import msgspec
 from edgeconv.errors import OutputRefused, UsageError
 from edgeconv.store.files import publish_bytes
 from edgeconv.store.hashes import hash_of, sha256_file
+from edgeconv.store.unfinished import sweep_unfinished, unfinished_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,6 +152,8 @@ def _user_key(path: Path) -> bytes:
 
     Where no file can be made, a key for this process alone: nothing in the cache counts then.
     """
+    # A run that was killed over its last step left another name of the key.
+    sweep_unfinished(path.parent)
     with contextlib.suppress(OSError):
         if not path.exists():
             _make_key(path)
@@ -170,9 +172,9 @@ def _user_key(path: Path) -> bytes:
 def _make_key(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Private from the start, and whole: of two at once, one is linked, and both read that one.
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as file:
+    with unfinished_file(path.parent) as (temporary, file):
         file.write(secrets.token_bytes(_KEY_BYTES))
         file.flush()
         os.fsync(file.fileno())
         with contextlib.suppress(FileExistsError):
-            os.link(file.name, path)
+            os.link(temporary, path)

@@ -72,7 +72,11 @@ def edgeconv(root: Path, *words: str, code: int = 0) -> None:
 
 
 def environment(root: Path) -> dict[str, str]:
-    places = {"EDGECONV_CACHE_DIR": str(root / "cache"), "TMPDIR": str(root / "tmp")}
+    places = {
+        "EDGECONV_CACHE_DIR": str(root / "cache"),
+        "TMPDIR": str(root / "tmp"),
+        "XDG_STATE_HOME": str(root / "state"),
+    }
     return {**os.environ, **places, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -113,8 +117,8 @@ def old_cache(root: Path) -> None:
     """Three entries that nobody used for long."""
     small_project(root)
     edgeconv(root, "convert", "net.tflite", "--to", "float32,float16,int8", *CALIBRATED)
-    for seal in (root / "cache").glob("*/*/sha256"):
-        os.utime(seal, (1, 1))
+    for content in (root / "cache").glob("*/*/content"):
+        os.utime(content, (1, 1))
 
 
 def damaged_cache(root: Path) -> None:
@@ -164,7 +168,7 @@ class Scene:
 
     prepare: Callable[[Path], None]
     command: tuple[str, ...]
-    places: tuple[str, ...] = ("project", "cache")
+    places: tuple[str, ...] = ("project", "cache", "state")
     again: tuple[str, ...] = ()
     tells: tuple[str, ...] = ()
 
@@ -346,7 +350,12 @@ def assert_whole(stage: Stage) -> None:
 
 
 def is_whole(entry: Path) -> bool:
-    return (entry / "sha256").read_text() == sha256_tree(entry / "content")
+    return sealed_tree(entry) == sha256_tree(entry / "content")
+
+
+def sealed_tree(entry: Path) -> str:
+    """The hash that stands before the seal."""
+    return (entry / "seal").read_text()[:64]
 
 
 def is_read(path: Path) -> bool:
@@ -532,7 +541,7 @@ def test_who_reads_while_two_evict_and_one_is_killed_finds_whole_entries_or_none
     stage = staged("cache clear")
     keys = [tuple(name.split("/")) for name in entries(stage.kept / "cache")]
     assert len(keys) == 3
-    seals = {key: (stage.kept / "cache" / n / key / "sha256").read_text() for n, key in keys}
+    seals = {key: sealed_tree(stage.kept / "cache" / n / key) for n, key in keys}
     for number in every(step, stage):
         stage.set_up()
         cache, torn, done = Cache(stage.root / "cache"), [], threading.Event()
