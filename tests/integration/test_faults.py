@@ -422,10 +422,10 @@ def every(step: int, stage: Stage, first: int = 1) -> range:
     return range(first, min(len(stage.calls), MOST) + 1, step)
 
 
+# `build` converts as `convert` does. What is left of a minute is for the other tests of faults.
 SAMPLED = [
-    ("convert, older files", 19),
-    ("build, older files", 28),
-    ("check --update, older lock", 19),
+    ("build, older files", 50),
+    ("check --update, older lock", 40),
     ("cache prune", 6),
     ("init", 3),
 ]
@@ -471,11 +471,8 @@ def kill_child_and_repair(stage: Stage, number: int) -> str:
 IN_CHILDREN = ("convert, files on the way", "build, files on the way", "check, files on the way")
 
 
-@pytest.mark.parametrize("name", IN_CHILDREN[:1])
-def test_a_child_killed_at_some_of_its_writing_calls_is_a_typed_error(name, staged):
-    stage = staged(name)
-    for number in (1, 25):
-        kill_child_and_repair(stage, number)
+def test_a_child_killed_at_one_of_its_writing_calls_is_a_typed_error(staged):
+    kill_child_and_repair(staged(IN_CHILDREN[0]), 25)
 
 
 @pytest.mark.slow
@@ -497,6 +494,7 @@ def test_a_child_killed_at_each_of_its_first_200_writing_calls_is_too(name, stag
 def fail_and_repair(stage: Stage, number: int, code: int) -> None:
     stage.set_up()
     run = stage.run(at=number, error=code)
+    assert len(run.calls) >= number, "it ended before"
     assert run.code in (0, 3, 4), run.said
     assert "Traceback" not in run.said
     if run.code:
@@ -510,13 +508,9 @@ def fail_and_repair(stage: Stage, number: int, code: int) -> None:
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO}
 
 
-@pytest.mark.parametrize(("name", "step"), SAMPLED[:2])
-def test_a_full_disk_at_some_of_its_writing_calls_is_a_typed_error_and_the_next_run_repairs(
-    name, step, staged
-):
-    stage = staged(name)
-    for number in every(2 * step, stage, first=step + 1):
-        fail_and_repair(stage, number, errno.ENOSPC)
+@pytest.mark.parametrize(("error", "first"), [("ENOSPC", 20), ("EIO", 90)])
+def test_a_full_or_broken_disk_at_one_of_its_writing_calls_is_a_typed_error(error, first, staged):
+    fail_and_repair(staged("build, older files"), first, ERRORS[error])
 
 
 @pytest.mark.slow
@@ -533,7 +527,7 @@ def test_a_full_or_broken_disk_at_each_of_them_is_too(name, error, staged):
     assert wrong == {}
 
 
-EVERY = [8, pytest.param(1, marks=pytest.mark.slow)]
+EVERY = [15, pytest.param(1, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("step", EVERY)
@@ -590,7 +584,7 @@ build model.stamp: edgeconv
 
 
 @pytest.mark.skipif(not shutil.which("ninja"), reason="ninja is not installed")
-@pytest.mark.parametrize("step", [50, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [100, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_build_killed_under_ninja_is_done_by_the_next_one(step, tmp_path):
     require_tracing(tmp_path)
     root = tmp_path / "root"
@@ -614,7 +608,7 @@ def test_a_build_killed_under_ninja_is_done_by_the_next_one(step, tmp_path):
     done = ninja(at=0)
     assert done.code == 0, done.said
     expected = outputs()
-    for number in range(min(len(done.calls), MOST), 0, -step):
+    for number in range(step, min(len(done.calls), MOST) + 1, step):
         prepare()
         assert ninja(at=number).code not in (0, None), number
         again = ninja(at=0)

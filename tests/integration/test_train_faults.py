@@ -16,7 +16,7 @@ from fault_injection import require_tracing
 MOST = 200
 
 
-@pytest.mark.parametrize("step", [40, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [60, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_while_it_keeps_or_forgets_a_checkpoint_it_goes_on_and_gives_the_same_bytes(
     step, tmp_path
 ):
