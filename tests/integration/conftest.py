@@ -18,6 +18,9 @@ from edgeconv.runtimes.targets import parse_target_runtime
 if TYPE_CHECKING:
     from edgeconv.runtimes.local import Target
 
+# What it asserts is shown as in a test.
+pytest.register_assert_rewrite("fault_stages")
+
 ZOO = Path(__file__).with_name("model_zoo.py")
 
 
