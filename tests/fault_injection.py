@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _TRACEME, _PEEKUSER, _POKEUSER, _SYSCALL, _SETOPTIONS, _SYSCALL_INFO = 0, 3, 6, 24, 0x4200, 0x420E
 _SYSGOOD, _EXITKILL = 1, 0x100000
@@ -102,12 +102,14 @@ class Fault:
 
     Who makes the call is killed; or where an `error` is given, as `errno.ENOSPC`, the call fails.
     With `in_children`, the calls of the children count, and not those of the command itself.
+    `on_call` is told the number of each while who makes it is stopped before it.
     """
 
     watched: Sequence[Path]
     at: int = 0
     error: int = 0
     in_children: bool = False
+    on_call: Callable[[int], None] = lambda _: None
     calls: list[str] = dataclasses.field(default_factory=list)
     _failing: set[int] = dataclasses.field(default_factory=set)
 
@@ -120,6 +122,7 @@ class Fault:
             self._failing.remove(thread)
         elif call and not (self.in_children and _process_of(thread) == pid):
             self.calls.append(call)
+            self.on_call(len(self.calls))
             if len(self.calls) == self.at and self.error:
                 _ptrace(_POKEUSER, thread, _ORIG_RAX, -1)
                 self._failing.add(thread)
