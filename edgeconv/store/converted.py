@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# By the path of the model: what this process converted it knows also where no note can be written.
+_hashes: dict[str, str] = {}
+
+
 def note_converted(model: str | Path, sha256: str) -> None:
     """Note that the model at this path was converted as it is now.
 
-    Where nothing can be written that is not said: what needs the note says how to do without.
+    Where nothing can be written that is not said: what needs the note later says how to do without.
     """
     if was_converted(model, sha256):
         return
@@ -31,10 +35,13 @@ def note_converted(model: str | Path, sha256: str) -> None:
     with contextlib.suppress(OSError, OutputRefused):
         note.parent.mkdir(parents=True, exist_ok=True)
         publish_bytes(sha256.encode(), note)
+    _hashes[os.path.realpath(model)] = sha256
 
 
 def was_converted(model: str | Path, sha256: str) -> bool:
     """Whether the model at this path was converted here last with this content."""
+    if _hashes.get(os.path.realpath(model)) == sha256:
+        return True
     try:
         return _note(model).read_bytes() == sha256.encode()
     except OSError:

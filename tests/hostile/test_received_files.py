@@ -64,12 +64,18 @@ def test_a_model_that_was_converted_here_is_the_baseline_until_it_changes(place:
     assert find_baseline(find_subjects([file], None), "float.tflite")[0] is not None
 
 
-def test_a_note_that_cannot_be_written_stops_nothing(
+def test_a_note_that_cannot_be_written_stops_nothing_and_the_process_knows_it_without(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(place.checkout / "file"))
+    file = received(place, "float.tflite")
+    assert find_baseline(find_subjects([file], None), None)[0] is None
+    note_converted("float.tflite", sha256_file(Path("float.tflite")))
+    # As `check` measures what it has just converted.
+    assert find_baseline(find_subjects([file], None), None)[0] is not None
     note_converted("float.tflite", "0" * 64)
+    assert find_baseline(find_subjects([file], None), None)[0] is None
 
 
 @pytest.mark.parametrize("code", [False, True])

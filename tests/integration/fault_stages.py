@@ -234,8 +234,8 @@ def assert_repaired(stage: Stage) -> None:
     assert set(found) >= stage.entries
     assert not more or any(name in stage.after for name in LOCKS), more
     assert all(map(is_whole, found.values()))
-    # A run that finds everything done has no use for temporary files, and looks for none.
-    python = "from edgeconv.store import scratch_directory as s\nwith s(): pass"
+    # A run that finds everything done needs no temporary files and no key, and looks for none.
+    python = "from edgeconv.store import scratch_directory as s, seal\nseal('')\nwith s(): pass"
     command = [sys.executable, "-c", python]
     subprocess.run(command, env=environment(stage.root), check=True)
     assert_no_rest(stage.root)
