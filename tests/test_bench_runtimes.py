@@ -18,7 +18,6 @@ from edgeconv.report.text import report_table
 from edgeconv.runtimes.choosing import choice_text, parse_choice
 from edgeconv.runtimes.interface import Choice, Timing
 from edgeconv.runtimes.kinds.fake import Fake
-from edgeconv.runtimes.local import RUNNER
 from edgeconv.stages import Execution
 
 if TYPE_CHECKING:
@@ -181,14 +180,14 @@ def crashing(place: Path, file: str) -> Path:
         f"#!{sys.executable}\n"
         "import json, os, runpy, sys\n"
         "was = json.loads\n"
-        "def loads(text):\n"
-        "    said = was(text)\n"
+        "def loads(text, **options):\n"
+        "    said = was(text, **options)\n"
         f"    if said.get('model', '').endswith({file!r}):\n"
         "        os.kill(os.getpid(), 11)\n"
         "    return said\n"
         "json.loads = loads\n"
         "sys.argv = sys.argv[1:]\n"
-        f"runpy.run_path({str(RUNNER)!r}, run_name='__main__')\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
     )
     script.chmod(0o755)
     return script

@@ -106,7 +106,7 @@ def test_the_command_is_offered_on_the_terminal_and_is_in_no_file(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "target", "code", "said"),
     [
-        ({}, "c", 3, "source.keras, which tiny.int8.tflite was made of, is not here"),
+        ({}, "c", 3, "the manifest of tiny.int8.tflite is not simply believed"),
         ({}, "python", 2, "--remake is for microcontrollers"),
         ({"recipe": "dynamic"}, "c", 2, "its recipe is dynamic"),
     ],

@@ -376,7 +376,9 @@ def test_a_link_among_the_files_of_a_child_is_not_followed(place: Path) -> None:
 
 def test_an_answer_without_end_is_given_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgeconv.talk._LONGEST_LINE_BYTES", MIB)
-    command = [sys.executable, "-c", "print('hi', flush=True)\nwhile True: print('x', end='')"]
+    script = place / "endless.py"
+    script.write_text("print('hi', flush=True)\nwhile True: print('x', end='')")
+    command = [sys.executable, str(script)]
     with (
         Talk(
             command,

@@ -115,7 +115,7 @@ def hostile_report(text: str) -> Report:
     artifact = msgspec.structs.replace(
         artifact,
         name=text,
-        file=text,
+        file=re.sub(r"[/\0]", "", text),
         source_path=text,
         signatures=(signature,),
         verification=verification,

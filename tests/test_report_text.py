@@ -68,7 +68,9 @@ def test_a_hostile_name_is_shown_literally_and_harmlessly() -> None:
     )
     finding = Finding(model=HOSTILE, limit=HOSTILE, allowed=1, actual=math.nan, outcome="failed")
     failure = Failure(recipe="int8", error=HOSTILE, message=HOSTILE)
-    made = msgspec.structs.replace(example.artifact("int8"), file=HOSTILE, notes=(HOSTILE,))
+    made = msgspec.structs.replace(
+        example.artifact("int8"), file=HOSTILE.replace("/", ""), notes=(HOSTILE,)
+    )
     conversion = Conversion(directory=HOSTILE, artifacts=(made,), failures=(failure,))
     for width in (None, 80):
         for text in (

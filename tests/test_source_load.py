@@ -462,7 +462,7 @@ def test_a_model_without_any_signature_is_refused_with_what_to_do(tmp_path):
 
 
 def test_an_input_of_unknown_rank_cannot_be_chosen(tmp_path):
-    graph = meta_graph({"go": signature({"x": tensor(None)}, {})})
+    graph = meta_graph({"go": signature({"x": tensor(None)}, {"y": tensor((1,))})})
     with pytest.raises(InputRefused, match="leaves its number of dimensions open"):
         chosen_signature(load(write_saved_model(tmp_path, graph)), "go")
 

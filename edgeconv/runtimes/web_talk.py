@@ -114,15 +114,17 @@ class Page:
         while not self._desk.answered.wait(_LOOK_S):
             self._child.check()
             if self._child.has_ended() or self._desk.gone.is_set():
+                # Its log goes with its directory.
+                said = f"{self._label} ended without an answer\n{self._child.tail()}".rstrip()
                 self.close()
                 raise ToolFailed(
-                    f"{self._label} ended without an answer\n{self._child.tail()}".rstrip(),
+                    said,
                     hint="the page may have run out of memory, or the model crashes it",
                 )
-        said, given = _unpacked(self._desk.take())
-        if error := said.get("error"):
+        answer, given = _unpacked(self._desk.take())
+        if error := answer.get("error"):
             raise ToolFailed(f"{self._label} failed: {error}")
-        return said, given
+        return answer, given
 
 
 class _Desk:

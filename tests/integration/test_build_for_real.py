@@ -196,9 +196,9 @@ def test_the_cache_is_pruned_while_builds_run(tmp_path, expected):
     def prune() -> None:
         """Take away everything, again and again; all but what is in use looks old."""
         while not done.is_set():
-            for seal in cache.glob("*/*/sha256"):
+            for entry in cache.glob("*/*/content"):
                 with contextlib.suppress(FileNotFoundError):
-                    os.utime(seal, (0, 0))
+                    os.utime(entry, (0, 0))
             ended = subprocess.run(
                 [*EDGECONV, "cache", "prune", "--max-size", "0"],
                 env=environment(cache),
