@@ -39,7 +39,7 @@ from edgeconv.measure.subjects import find_subjects
 from edgeconv.runtimes.choosing import open_runtime, parse_choice
 from edgeconv.runtimes.interface import Model, Settings, Timing
 from edgeconv.runtimes.local import usable_cores
-from edgeconv.stages import Execution
+from edgeconv.types import Execution
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,7 +29,13 @@ import numpy as np
 from benchmarks.measuring import write_result
 from edgeconv.gate.judge import check
 from edgeconv.measure.metrics.classes import AUC
-from edgeconv.nouns import (
+from edgeconv.statistics.bootstrap import MeanOf, Resampling
+from edgeconv.statistics.drop import MatchedDrop, RelativeDrop
+from edgeconv.statistics.evidence import Levels
+from edgeconv.statistics.matched import is_above
+from edgeconv.statistics.power import enough_pairs
+from edgeconv.statistics.proportion import Flips
+from edgeconv.types import (
     Accuracy,
     Budget,
     DataIdentity,
@@ -41,12 +47,6 @@ from edgeconv.nouns import (
     Report,
     Verdict,
 )
-from edgeconv.statistics.bootstrap import MeanOf, Resampling
-from edgeconv.statistics.drop import MatchedDrop, RelativeDrop
-from edgeconv.statistics.evidence import Levels
-from edgeconv.statistics.matched import is_above
-from edgeconv.statistics.power import enough_pairs
-from edgeconv.statistics.proportion import Flips
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -33,7 +33,7 @@ from edgeconv.quantize.worker import settle_process
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from edgeconv.nouns import CalibrationRange, PostTrainingMethod
+    from edgeconv.types import CalibrationRange, PostTrainingMethod
 
 SAMPLES = (32, 64, 128, 256)
 LAYERS = (4, 8, 16, 32)

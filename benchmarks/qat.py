@@ -27,17 +27,17 @@ from benchmarks.measuring import RESULTS, recorded, write_result
 from benchmarks.qat_tasks import tasks
 from edgeconv import bench, convert
 from edgeconv.measure.measuring import Measuring
-from edgeconv.nouns import Artifact, Qat
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.runtimes.interface import Timing
 from edgeconv.statistics.paired import paired_difference
 from edgeconv.tflite.kernels import most_distinct, zero_share
+from edgeconv.types import Artifact, Qat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from benchmarks.qat_tasks import Task
-    from edgeconv.nouns import Measurement, Recipe
+    from edgeconv.types import Measurement, Recipe
 
 CALIBRATION_SAMPLES = 500
 PRUNE, CLUSTER = 0.5, 16

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import edgeconv
-from edgeconv.nouns import Distribution, Training
 from edgeconv.plugins import baseline_model
+from edgeconv.types import Distribution, Training
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -30,15 +30,15 @@ from benchmarks.quality_summary import BOTH_PEERS, FLOAT, summary
 from edgeconv import bench, convert
 from edgeconv.measure.beside import drop_of
 from edgeconv.measure.measuring import Measuring
-from edgeconv.nouns import CALIBRATED
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.runtimes.interface import Timing
+from edgeconv.types import CALIBRATED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from benchmarks.quality_models import Subject
-    from edgeconv.nouns import Artifact, Measurement, Report
+    from edgeconv.types import Artifact, Measurement, Report
 
 PEERS = Path(__file__).parent / "peers"
 _QUICK = Measuring(rounds=1, timing=Timing(repeats=20, seconds=0.05))

@@ -17,8 +17,8 @@ import edgeconv
 from benchmarks import trained
 from benchmarks.measuring import recorded, write_result
 from benchmarks.qat_tasks import gestures
-from edgeconv.nouns import Distribution, Training, TrainingRecord
 from edgeconv.plugins import baseline_model
+from edgeconv.types import Distribution, Training, TrainingRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -79,7 +79,7 @@ def child(scratch: Path, wall: Wall | None) -> Callable[[], float]:
     directory = Path(tempfile.mkdtemp(dir=scratch))
     (directory / "job.json").write_bytes(b"{}")
     function = f"{__spec__.name}:nothing"
-    command = [sys.executable, "-m", "edgeconv.tasks", function, str(directory)]
+    command = [sys.executable, "-m", "edgeconv.processes.tasks", function, str(directory)]
     here = {"PYTHONPATH": str(ROOT)}
     if wall is None:
         return lambda: run(command, directory, {**os.environ, **here})

@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.measuring import recorded, write_result
 from benchmarks.training_runs import GLOBAL_BATCH, MODEL, STEPS_PER_EPOCH, Variant, run
-from edgeconv.nouns import Distribution
+from edgeconv.types import Distribution
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from benchmarks.training_runs import Done
-    from edgeconv.nouns import LoopName
+    from edgeconv.types import LoopName
 
 PEERS = Path(__file__).parent / "peers"
 EPOCHS = 3

@@ -15,12 +15,12 @@ import msgspec
 import numpy as np
 
 import edgeconv
-from edgeconv.nouns import Distribution, Training, TrainingRecord
+from edgeconv.types import Distribution, Training, TrainingRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.nouns import LoopName
+    from edgeconv.types import LoopName
 
 MODEL = "mnist_cnn"
 GLOBAL_BATCH = 128

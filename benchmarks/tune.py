@@ -19,19 +19,19 @@ from benchmarks.quality_models import run
 from edgeconv import convert
 from edgeconv.measure.measuring import Measuring
 from edgeconv.measure.subjects import find_subjects, float_inputs
-from edgeconv.stages import Execution
 from edgeconv.tuning.asked import Limits, Wanted, uniform
 from edgeconv.tuning.flow import tune
 from edgeconv.tuning.judge import opened_judges
 from edgeconv.tuning.samples import samples_of
+from edgeconv.types import Execution
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from benchmarks.quality_models import Subject
-    from edgeconv.nouns import Loss, Tuning
     from edgeconv.tuning.judge import Judge
+    from edgeconv.types import Loss, Tuning
 
 BUDGET = 0.005
 MOST_S = 600.0

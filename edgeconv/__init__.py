@@ -10,13 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from edgeconv.conversion.convert import convert, qat
     from edgeconv.evidence import verify
     from edgeconv.gate.judge import check
     from edgeconv.measure.bench import bench
     from edgeconv.measure.compare import compare
     from edgeconv.measure.doctoring.doctor import doctor
     from edgeconv.measure.insides.debug import debug
-    from edgeconv.pipeline import convert, qat
     from edgeconv.scanning import scan
     from edgeconv.source import inspect_model, load
     from edgeconv.training.baseline import train
@@ -43,12 +43,12 @@ _VERBS = {
     "bench": "edgeconv.measure.bench",
     "check": "edgeconv.gate.judge",
     "compare": "edgeconv.measure.compare",
-    "convert": "edgeconv.pipeline",
+    "convert": "edgeconv.conversion.convert",
     "debug": "edgeconv.measure.insides.debug",
     "doctor": "edgeconv.measure.doctoring.doctor",
     "inspect_model": "edgeconv.source",
     "load": "edgeconv.source",
-    "qat": "edgeconv.pipeline",
+    "qat": "edgeconv.conversion.convert",
     "scan": "edgeconv.scanning",
     "train": "edgeconv.training.baseline",
     "tune": "edgeconv.tuning.flow",

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.config import FILE_NAME, limited, load_config
+from edgeconv.conversion.convert import convert
 from edgeconv.gate.judge import check
 from edgeconv.measure.bench import bench
 from edgeconv.measure.measuring import Measuring
-from edgeconv.nouns import RECIPE_NAMES, Conversion, Report
-from edgeconv.pipeline import convert
-from edgeconv.report.files import write_report
-from edgeconv.stages import Execution
+from edgeconv.reporting.files import write_report
 from edgeconv.store import publish_bytes, writable_directory
 from edgeconv.training.baseline import train
+from edgeconv.types import RECIPE_NAMES, Conversion, Execution, Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable

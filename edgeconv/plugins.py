@@ -58,21 +58,21 @@ METRICS = {
 }
 # What people call a metric, beside its name.
 METRIC_ALIASES = {"accuracy": "top1"}
-# What a published model is embedded in; edgeconv/embed/interface.py says what a module has.
+# What a published model is embedded in; edgeconv/embedding/interface.py says what a module has.
 EMBED_TARGETS = {
-    "android": "edgeconv.embed.targets.android",
-    "arduino": "edgeconv.embed.targets.arduino",
-    "bazel": "edgeconv.embed.targets.bazel",
-    "c": "edgeconv.embed.targets.c",
-    "cmake": "edgeconv.embed.targets.cmake",
-    "ios": "edgeconv.embed.targets.ios",
-    "python": "edgeconv.embed.targets.python",
-    "web": "edgeconv.embed.targets.web",
-    "zephyr": "edgeconv.embed.targets.zephyr",
+    "android": "edgeconv.embedding.targets.android",
+    "arduino": "edgeconv.embedding.targets.arduino",
+    "bazel": "edgeconv.embedding.targets.bazel",
+    "c": "edgeconv.embedding.targets.c",
+    "cmake": "edgeconv.embedding.targets.cmake",
+    "ios": "edgeconv.embedding.targets.ios",
+    "python": "edgeconv.embedding.targets.python",
+    "web": "edgeconv.embedding.targets.web",
+    "zephyr": "edgeconv.embedding.targets.zephyr",
 }
 
 # What shows a result of a verb to a person: the module has `as_text` and `as_html`.
-SHOWN = "edgeconv.report.shown"
+SHOWN = "edgeconv.reporting.shown"
 
 # Where a check can be logged; edgeconv/trackers/__init__.py says what a module has.
 TRACKERS = {

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from edgeconv.cli.project import Project
     from edgeconv.errors import UsageError
-    from edgeconv.nouns import Budget, Check, Measurement, Report
+    from edgeconv.types import Budget, Check, Measurement, Report
 
 
 class EdgeconvWarning(UserWarning):
@@ -176,7 +176,7 @@ class EdgeconvArtifact:
             from msgspec import structs
 
             from edgeconv.errors import UsageError
-            from edgeconv.nouns import Budget, Limits
+            from edgeconv.types import Budget, Limits
 
             given = self._job.budget.limits(self.recipe)
             if not given:
@@ -192,7 +192,7 @@ def _budget(recipe: str, limits: dict[str, float | str | Collection[str]]) -> Bu
     from msgspec import structs
 
     from edgeconv.errors import UsageError, unknown_name
-    from edgeconv.nouns import Budget, Limit, Limits, OperatorsLimit, RuntimeLimit
+    from edgeconv.types import Budget, Limit, Limits, OperatorsLimit, RuntimeLimit
 
     if not limits:
         raise UsageError("no limit to hold the artifact to", hint="as in max_accuracy_drop=0.01")
@@ -239,9 +239,9 @@ def _refused(name: str, wanted: str, value: object) -> UsageError:
 def _judge(check: Check) -> None:
     """Fail or warn, as the check says, with what people need to know of it."""
     __tracebackhide__ = True
-    from edgeconv.nouns import Checked
-    from edgeconv.report.limits import sentence
-    from edgeconv.report.verdicts import render
+    from edgeconv.reporting.limits import sentence
+    from edgeconv.reporting.verdicts import render
+    from edgeconv.types import Checked
 
     if not check.verdict.ok:
         raise AssertionError("\n" + render(Checked(checks=(check,)), "text").rstrip())

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
 
-from edgeconv.nouns import Artifact, Recipe, Verification
 from edgeconv.tflite import summarise
+from edgeconv.types import Artifact, Recipe, Verification
 
 # A name that would end a string, a comment, a line, or an element in one language or another.
 HOSTILE = "in\"put'\\\n*/ ${x} \\(y) </script> ]] é\u202e\U0001f600"

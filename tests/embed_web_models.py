@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from embed_models import published
 from tiny_tflite import Graph, float_model, packed
 
-from edgeconv.embed.embedding import embed
+from edgeconv.embedding.embedding import embed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edgeconv.nouns import Embedded
+    from edgeconv.types import Embedded
 
 
 def uint8_model(

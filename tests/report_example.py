@@ -6,7 +6,8 @@ import math
 
 import msgspec
 
-from edgeconv.nouns import (
+from edgeconv.statistics.paired import paired_difference
+from edgeconv.types import (
     MAX_SNR_DB,
     Accuracy,
     Agreement,
@@ -43,7 +44,6 @@ from edgeconv.nouns import (
     Verdict,
     Verification,
 )
-from edgeconv.statistics.paired import paired_difference
 
 SAMPLES = 360
 FLOAT_RIGHT = 352

@@ -15,8 +15,8 @@ from test_gate_flow import checking, job, model, work  # noqa: F401
 from edgeconv.errors import UsageError
 from edgeconv.gate import lock
 from edgeconv.gate.accepting import parse_accepted, unnamed, with_accepted
-from edgeconv.nouns import Accuracy, Check, Checked, Lock, LockedModel, Report
-from edgeconv.report.verdicts import render
+from edgeconv.reporting.verdicts import render
+from edgeconv.types import Accuracy, Check, Checked, Lock, LockedModel, Report
 
 
 def worse(report: Report, wrong: int) -> Report:

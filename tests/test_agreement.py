@@ -13,9 +13,9 @@ from hypothesis.extra.numpy import arrays
 
 from edgeconv.measure.metrics import scores
 from edgeconv.measure.metrics.agreement import agreement, agreements
-from edgeconv.nouns import MAX_SNR_DB
 from edgeconv.quantize.verify import output_errors
 from edgeconv.statistics.signal import Signal, snr_db
+from edgeconv.types import MAX_SNR_DB
 
 RNG = np.random.default_rng(2)
 FLOATS = arrays(np.float32, (7, 3), elements=st.floats(-100, 100, width=32))

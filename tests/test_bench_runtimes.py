@@ -13,15 +13,15 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 from edgeconv import bench, plugins
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.measure.measuring import Measuring
-from edgeconv.report.html import render_html
-from edgeconv.report.text import report_table
+from edgeconv.reporting.html import render_html
+from edgeconv.reporting.text import report_table
 from edgeconv.runtimes.choosing import choice_text, parse_choice
 from edgeconv.runtimes.interface import Choice, Timing
 from edgeconv.runtimes.kinds.fake import Fake
-from edgeconv.stages import Execution
+from edgeconv.types import Execution
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Measurement, Report
+    from edgeconv.types import Measurement, Report
 
 SERVING = ("serving_default", ["x"], ["y"])
 RNG = np.random.default_rng(5)

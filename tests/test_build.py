@@ -19,7 +19,7 @@ from test_rules import RUN, loaded_by
 from tiny_tflite import Graph, packed
 
 from edgeconv.cli import run
-from edgeconv.embed.request import JOURNAL
+from edgeconv.embedding.request import JOURNAL
 from edgeconv.store import Cache
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from embed_models import tree
 
-from edgeconv.build import stamp as stamps
-from edgeconv.build.inputs import inputs
-from edgeconv.build.stamp import fresh, stamp_file, write_stamp
-from edgeconv.nouns import Embedded
+from edgeconv.building import stamp as stamps
+from edgeconv.building.inputs import inputs
+from edgeconv.building.stamp import fresh, stamp_file, write_stamp
+from edgeconv.types import Embedded
 
 EMBEDDED = Embedded(target="c", name="n", symbol="s", key="k", model_sha256="m", files=())
 LONG_AGO_NS = 10**18

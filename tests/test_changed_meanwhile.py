@@ -9,9 +9,9 @@ import pytest
 from build_project import calibrate, write_project
 from tiny_tflite import float_model, packed
 
+from edgeconv.conversion import samples
+from edgeconv.conversion.convert import convert
 from edgeconv.errors import InputRefused
-from edgeconv.pipeline import convert
-from edgeconv.stages import samples
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 import verdict_example as example
 import yaml
 
-from edgeconv.report.verdicts import render
+from edgeconv.reporting.verdicts import render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

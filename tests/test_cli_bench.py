@@ -11,7 +11,7 @@ from report_example import training
 from tiny_tflite import float_model, packed
 
 from edgeconv.cli import run
-from edgeconv.nouns import Report
+from edgeconv.types import Report
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from edgeconv.cli.check import command
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import (
+from edgeconv.types import (
     Accuracy,
     Checked,
     Environment,

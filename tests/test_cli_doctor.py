@@ -13,8 +13,8 @@ from doctor_models import classifier, images, stored
 from golden_files import assert_golden
 
 from edgeconv.cli.doctor import command
-from edgeconv.nouns import Accuracy, DataIdentity, Diagnosis, Trial
-from edgeconv.report.diagnosis import diagnosis_lines
+from edgeconv.reporting.diagnosis import diagnosis_lines
+from edgeconv.types import Accuracy, DataIdentity, Diagnosis, Trial
 
 # (name, steps, right of 48, low, high)
 _TRIALS = (

@@ -12,8 +12,8 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.cli.inspect import command
 from edgeconv.errors import InputRefused
-from edgeconv.nouns import Inspection
 from edgeconv.source import inspect_model
+from edgeconv.types import Inspection
 
 
 def inspect(*arguments: object) -> str:

@@ -15,7 +15,7 @@ from tiny_tflite import float_model, packed
 
 from edgeconv import scan
 from edgeconv.cli import run
-from edgeconv.nouns import Scan
+from edgeconv.types import Scan
 
 SARIF = jsonschema.Draft4Validator(
     json.loads((Path(__file__).parent / "schemas" / "sarif-2.1.0-rtm.5.json").read_text("utf-8"))

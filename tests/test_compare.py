@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from edgeconv.cli.compare import command
 from edgeconv.errors import InputRefused
 from edgeconv.measure.compare import compare, compare_reports
-from edgeconv.nouns import (
+from edgeconv.reporting.changes import difference_text
+from edgeconv.types import (
     Accuracy,
     Difference,
     FlipCount,
@@ -25,7 +26,6 @@ from edgeconv.nouns import (
     TensorChange,
     TensorSpec,
 )
-from edgeconv.report.changes import difference_text
 
 
 def of_models(*models: Any, **changes: Any) -> Report:

@@ -6,12 +6,12 @@ from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
 
 from edgeconv.errors import InputRefused
-from edgeconv.nouns import OldestRuntime, RuntimeNeed
 from edgeconv.tflite import oldest_runtime
 from edgeconv.tflite.flatbuffer import operator_name
 from edgeconv.tflite.needs import needed_version
 from edgeconv.tflite.releases import parse_release, releases
 from edgeconv.tflite.uses import use_of
+from edgeconv.types import OldestRuntime, RuntimeNeed
 
 BUILTINS = {name for name in vars(schema.BuiltinOperator) if name[0] != "_"}
 ONE, CHANNELS = 1.0, [1.0, 2.0, 0.5]

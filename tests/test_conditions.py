@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgeconv.measure.conditions import Watch, remarks
-from edgeconv.nouns import Conditions
+from edgeconv.types import Conditions
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

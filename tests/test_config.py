@@ -8,7 +8,7 @@ from edgeconv.config import Config, find_config, limited, load_config
 from edgeconv.config.limits import ABOVE_ZERO, FRACTIONS, IN_WORDS, LIMITS, SIGNED
 from edgeconv.config.written import MOST_BYTES
 from edgeconv.errors import UsageError
-from edgeconv.nouns import Budget, Limit, Limits, RuntimeLimit
+from edgeconv.types import Budget, Limit, Limits, RuntimeLimit
 
 COMMANDS = {"convert": ("to", "calibration", "out"), "bench": ("data", "rounds")}
 WHOLE = """\

@@ -13,12 +13,12 @@ from tiny_saved_model import write_plain
 
 from edgeconv.cli.build_steps import _inputs as inputs_of
 from edgeconv.cli.convert import command as convert
+from edgeconv.conversion.plan import Asked, make_plan, refuse_changed_model
 from edgeconv.data.custom import custom_hash, find_custom
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Opening
-from edgeconv.plan import Asked, make_plan, refuse_changed_model
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.source import identify, inspect_model, load_to_run, opening_key
+from edgeconv.types import Opening
 
 
 def built_in(name: str, **config: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from example_records import example, write_records
 from edgeconv.data import room
 from edgeconv.data.load import open_samples
 from edgeconv.errors import InputRefused
-from edgeconv.nouns import TensorSpec
+from edgeconv.types import TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

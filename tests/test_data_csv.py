@@ -17,7 +17,7 @@ from edgeconv.data import identity
 from edgeconv.data.kinds import csv_file
 from edgeconv.data.load import load_samples
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
-from edgeconv.nouns import Preprocessing, TensorSpec
+from edgeconv.types import Preprocessing, TensorSpec
 
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "hand_gesture"
 FLOWERS = "length,width,kind\n5.1,3.5,setosa\n7.0,3.2,versicolor\n6.3,3.3,virginica\n4.9,3,setosa\n"

@@ -13,8 +13,7 @@ from edgeconv.data import identity
 from edgeconv.data.kinds import function
 from edgeconv.data.load import load_samples, open_samples
 from edgeconv.errors import InputRefused, UsageError, WorkerTimedOut
-from edgeconv.nouns import TensorSpec
-from edgeconv.workers import Allowance
+from edgeconv.types import Allowance, TensorSpec
 
 X = TensorSpec(name="x", shape=(-1, 2), dtype="float32")
 

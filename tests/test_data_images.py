@@ -20,7 +20,7 @@ from edgeconv.data.kinds import images
 from edgeconv.data.load import open_samples
 from edgeconv.data.location import parse_location
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
-from edgeconv.nouns import TensorSpec
+from edgeconv.types import TensorSpec
 
 if TYPE_CHECKING:
     from edgeconv.data.arrays import Items

@@ -10,7 +10,7 @@ import pytest
 from edgeconv.data import checks, parse_preprocessing
 from edgeconv.data.load import load_samples
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Preprocessing, TensorSpec
+from edgeconv.types import Preprocessing, TensorSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

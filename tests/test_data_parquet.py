@@ -19,7 +19,7 @@ from edgeconv.data import identity, opened_samples, room
 from edgeconv.data.kinds import parquet
 from edgeconv.data.load import load_samples
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
-from edgeconv.nouns import TensorSpec
+from edgeconv.types import TensorSpec
 
 FLOWERS = {
     "length": [5.1, 7.0, 6.3],

@@ -23,7 +23,7 @@ from edgeconv.data import (
 )
 from edgeconv.data.load import load_samples
 from edgeconv.errors import InputRefused, OutputRefused
-from edgeconv.nouns import TensorSpec
+from edgeconv.types import TensorSpec
 
 DTYPES = st.sampled_from([np.float32, np.float16, np.float64, np.int8, np.uint8, np.int64, bool])
 

@@ -12,7 +12,7 @@ from edgeconv.data import Samples, SamplesHash, parse_preprocessing, sha256_samp
 from edgeconv.data.load import open_samples
 from edgeconv.data.spool import RowsFile, put_part, take_parts, waiting_parts
 from edgeconv.errors import InputRefused, OutputRefused
-from edgeconv.nouns import TensorSpec
+from edgeconv.types import TensorSpec
 
 X = np.arange(24, dtype=np.float32).reshape(12, 2)
 

@@ -16,7 +16,7 @@ from edgeconv.data.kinds import tfds
 from edgeconv.data.load import load_samples, open_samples
 from edgeconv.data.location import parse_location
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
-from edgeconv.nouns import TensorSpec
+from edgeconv.types import TensorSpec
 
 COUNT = 7
 PIXELS = np.arange(COUNT * 4 * 4 * 3, dtype=np.uint8).reshape(COUNT, 4, 4, 3)

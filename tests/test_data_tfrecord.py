@@ -20,7 +20,7 @@ from edgeconv.data.kinds import tfrecord
 from edgeconv.data.load import load_samples, open_samples
 from edgeconv.data.records import open_records
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
-from edgeconv.nouns import TensorSpec
+from edgeconv.types import TensorSpec
 
 PIXELS = np.arange(4 * 6 * 5 * 3, dtype=np.uint8).reshape(4, 6, 5, 3)
 SPEC = """

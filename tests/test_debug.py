@@ -20,22 +20,22 @@ from tiny_tflite import Graph, int8_model, packed
 
 from edgeconv.cli.debug import command
 from edgeconv.measure.insides.debug import debug
-from edgeconv.nouns import (
+from edgeconv.quantize.debugging import given_precisions, pattern_of, worst_first
+from edgeconv.quantize.recipes import make_recipes
+from edgeconv.quantize.rules import parse_rule
+from edgeconv.reporting.debugged import debugged_lines
+from edgeconv.tflite import float_layers
+from edgeconv.types import (
     CalibrationRecord,
     Debugged,
     DebuggedLayer,
+    Execution,
     LayerRule,
     OutputError,
     PostTraining,
     Recipe,
     Remedy,
 )
-from edgeconv.quantize.debugging import given_precisions, pattern_of, worst_first
-from edgeconv.quantize.recipes import make_recipes
-from edgeconv.quantize.rules import parse_rule
-from edgeconv.report.debugged import debugged_lines
-from edgeconv.stages import Execution
-from edgeconv.tflite import float_layers
 
 FIRST, SECOND = "net/first;net/Relu", "net/second"
 
@@ -285,7 +285,7 @@ def test_json_has_every_layer_and_its_own_error_in_the_file(model: Path, source:
 
 
 def test_a_file_that_convert_would_refuse_is_debugged(tmp_path: Path, source: str):
-    from edgeconv.pipeline import convert
+    from edgeconv.conversion.convert import convert
 
     file = tmp_path / "net.tflite"
     file.write_bytes(two_dense())

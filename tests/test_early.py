@@ -14,11 +14,11 @@ from foreign_files import POINTER
 from test_keras_declared import IMAGE_AND_META, given, layer, sequential, write_keras
 from tiny_saved_model import meta_graph, signature, tensor, write_saved_model
 
-from edgeconv import workers
 from edgeconv.cli import cli
 from edgeconv.data.code import refuse_missing_module
 from edgeconv.errors import EdgeconvError, InputRefused, OutputRefused, UsageError
 from edgeconv.plugins import TRACKERS
+from edgeconv.processes import workers
 from edgeconv.trackers import mlflow
 
 ONE_INPUT = sequential(given("image", (None, 8, 8)), layer("Dense", "d", units=2))

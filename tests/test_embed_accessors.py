@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeconv.embed.accessors import identifiers, ports
+from edgeconv.embedding.accessors import identifiers, ports
 from edgeconv.errors import InputRefused
-from edgeconv.nouns import Preprocessing, TensorSpec
+from edgeconv.types import Preprocessing, TensorSpec
 
 
 @pytest.mark.parametrize(

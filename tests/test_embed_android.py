@@ -16,19 +16,19 @@ from embed_models import float_tiny, hostile_tiny, int8_tiny, large_tiny, publis
 from embed_syntax import mistakes
 from tiny_tflite import Graph, packed, run
 
-from edgeconv.embed.app_files import app_values
-from edgeconv.embed.app_metadata import shipped_model
-from edgeconv.embed.embedding import embed, make_embedding
-from edgeconv.embed.request import make_request
-from edgeconv.embed.targets import android
+from edgeconv.embedding.app_files import app_values
+from edgeconv.embedding.app_metadata import shipped_model
+from edgeconv.embedding.embedding import embed, make_embedding
+from edgeconv.embedding.request import make_request
+from edgeconv.embedding.targets import android
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Preprocessing
 from edgeconv.tflite.flatbuffer import parse
+from edgeconv.types import Preprocessing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edgeconv.embed.interface import Embedding
+    from edgeconv.embedding.interface import Embedding
 
 KOTLIN = "src/main/kotlin/edgeconv/tiny/Tiny.kt"
 ASSET = "src/main/assets/tiny.tflite"

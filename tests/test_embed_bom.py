@@ -15,13 +15,13 @@ from tiny_tflite import float_model, packed
 
 import edgeconv
 from edgeconv.cli import run
-from edgeconv.embed import embed
+from edgeconv.embedding import embed
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Accuracy, Check, Finding, StageState, Verdict
-from edgeconv.report.files import write_report
-from edgeconv.report.last_check import write_last_check
+from edgeconv.reporting.files import write_report
+from edgeconv.reporting.last_check import write_last_check
 from edgeconv.store import sha256_file
 from edgeconv.tflite.metadata import ModelMetadata, license_of, with_metadata
+from edgeconv.types import Accuracy, Check, Finding, StageState, Verdict
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,12 +8,12 @@ from click.testing import CliRunner
 from embed_models import float_tiny, int8_tiny
 
 from edgeconv.cli import cli, run
-from edgeconv.embed.depfile import dependencies, make_rule
-from edgeconv.embed.request import make_request
+from edgeconv.embedding.depfile import dependencies, make_rule
+from edgeconv.embedding.request import make_request
 from edgeconv.errors import UsageError
-from edgeconv.nouns import CalibrationRecord, Embedded
 from edgeconv.store import read_noun
 from edgeconv.store.converted import note_converted
+from edgeconv.types import CalibrationRecord, Embedded
 
 
 def embedded(*arguments: object):

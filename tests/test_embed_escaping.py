@@ -10,7 +10,7 @@ from embed_models import HOSTILE
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edgeconv.embed.escaping import FILTERS, cmake_string, comment
+from edgeconv.embedding.escaping import FILTERS, cmake_string, comment
 
 TEXT = st.text(max_size=40) | st.text(alphabet="\"\\$({})</>&*?]=[\n\r\t'é😀", max_size=40)
 SWIFT = re.compile(r"\\u\{([0-9a-f]+)\}")

@@ -6,10 +6,10 @@ import pytest
 from embed_models import float_tiny, int8_tiny, published
 from tiny_tflite import BIASES, WEIGHTS, Graph, packed
 
-from edgeconv.embed.embedding import make_embedding
-from edgeconv.embed.request import make_request
+from edgeconv.embedding.embedding import make_embedding
+from edgeconv.embedding.request import make_request
 from edgeconv.errors import InputRefused
-from edgeconv.nouns import OutputError, Preprocessing, Verification
+from edgeconv.types import OutputError, Preprocessing, Verification
 
 
 def embedding(file, tmp_path, **options):

@@ -16,9 +16,9 @@ from embed_models import HOSTILE, float_tiny, hostile_tiny, int8_tiny, published
 from embed_syntax import mistakes
 from tiny_tflite import Graph, packed
 
-from edgeconv.embed.embedding import embed
+from edgeconv.embedding.embedding import embed
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Preprocessing
+from edgeconv.types import Preprocessing
 
 SCRIPT = "Xcode/tiny.sh"
 MODEL = "Sources/TinyModel/Resources/tiny.tflite"

@@ -6,8 +6,8 @@ from ai_edge_litert import schema_py_generated as schema
 from embed_models import float_tiny, int8_tiny, published
 from tiny_tflite import Graph, int8_model, packed
 
-from edgeconv.embed import embed
-from edgeconv.embed.micro import MARGIN, arena, resolver_methods, resource_variables
+from edgeconv.embedding import embed
+from edgeconv.embedding.micro import MARGIN, arena, resolver_methods, resource_variables
 from edgeconv.errors import UnsupportedOperators
 from edgeconv.tflite.arena import arena_bytes
 from edgeconv.tflite.flatbuffer import parse
@@ -43,7 +43,7 @@ def graph_of(*operators: str, dtype: str = "int8"):
 
 
 def test_every_operator_has_its_method_and_every_method_its_operator():
-    from edgeconv.embed.micro import _BUILTIN, _method
+    from edgeconv.embedding.micro import _BUILTIN, _method
 
     assert sorted(map(_method, _BUILTIN)) == sorted(METHODS.split())
 

@@ -12,7 +12,7 @@ from embed_models import float_tiny, int8_tiny, tree
 from embed_syntax import mistakes
 
 from edgeconv.cli import cli
-from edgeconv.embed.embedding import embed
+from edgeconv.embedding.embedding import embed
 from edgeconv.errors import UsageError
 from edgeconv.plugins import EMBED_TARGETS, embed_target
 

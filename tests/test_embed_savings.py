@@ -13,9 +13,9 @@ from open_batch import open_batch_model
 
 from edgeconv.cli import cli
 from edgeconv.cli.remaking import remake_command
-from edgeconv.embed.embedding import embed
-from edgeconv.embed.published import find_published
-from edgeconv.nouns import CalibrationRecord, Preprocessing, Recipe
+from edgeconv.embedding.embedding import embed
+from edgeconv.embedding.published import find_published
+from edgeconv.types import CalibrationRecord, Preprocessing, Recipe
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,15 +14,15 @@ import pytest
 from embed_models import HOSTILE, float_tiny, hostile_tiny, int8_tiny, tree
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model, variable_model, web
 
-from edgeconv.embed.embedding import embed, make_embedding
-from edgeconv.embed.request import embedded_already, make_request
-from edgeconv.embed.targets.web import files
+from edgeconv.embedding.embedding import embed, make_embedding
+from edgeconv.embedding.request import embedded_already, make_request
+from edgeconv.embedding.targets.web import files
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Embedded, Preprocessing, TensorSpec
 from edgeconv.runtimes.tensors import dequantized, quantized
+from edgeconv.types import Embedded, Preprocessing, TensorSpec
 
 if TYPE_CHECKING:
-    from edgeconv.embed.interface import Embedding
+    from edgeconv.embedding.interface import Embedding
 
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="there is no node on PATH")

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 from embed_models import tree
 
-from edgeconv.embed.request import RECORD
-from edgeconv.embed.writing import JOURNAL, listed, write_embedding
+from edgeconv.embedding.request import RECORD
+from edgeconv.embedding.writing import JOURNAL, listed, write_embedding
 from edgeconv.errors import InputRefused, OutputRefused
-from edgeconv.nouns import Embedded
+from edgeconv.types import Embedded
 
 FILES: dict[str, bytes | Path] = {"a.c": b"one", "sub/b.h": b"two"}
 

@@ -19,7 +19,7 @@ from edgeconv.measure.measuring import Bench, Measuring
 from edgeconv.measure.sampled import Sampled
 from edgeconv.runtimes.choosing import open_runtime, parse_choice
 from edgeconv.runtimes.interface import Model, Settings
-from edgeconv.stages import Execution
+from edgeconv.types import Execution
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,9 +22,9 @@ import edgeconv
 from edgeconv.cli import run
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.evidence.embedded import array_sha256
-from edgeconv.nouns import LINK_NAMES, Artifact, Evidence, Link
-from edgeconv.report.verified import evidence_schema, render_evidence_text
+from edgeconv.reporting.verified import evidence_schema, render_evidence_text
 from edgeconv.store import read_noun, sha256_file
+from edgeconv.types import LINK_NAMES, Artifact, Evidence, Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,7 +23,7 @@ from edgeconv.evidence import Trust
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.nouns import Link
+    from edgeconv.types import Link
 
 OPENSSL = shutil.which("openssl")
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="keys are made with openssl")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import edgeconv
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.judge import check
-from edgeconv.nouns import (
+from edgeconv.types import (
     Accuracy,
     Agreement,
     Budget,
@@ -25,7 +25,7 @@ from edgeconv.nouns import (
 )
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import RecipeName
+    from edgeconv.types import RecipeName
 
 LATENCY = Latency(
     rounds_us=((90.0, 110.0),),

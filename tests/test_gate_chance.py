@@ -14,7 +14,8 @@ from test_gate import LATENCY, agreement, measured, report
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.judge import check, class_drops, losses
 from edgeconv.gate.lock import locked_model
-from edgeconv.nouns import (
+from edgeconv.reporting.units import percent
+from edgeconv.types import (
     Accuracy,
     Budget,
     DataIdentity,
@@ -29,7 +30,6 @@ from edgeconv.nouns import (
     Report,
     Verdict,
 )
-from edgeconv.report.units import percent
 
 DATA = DataIdentity(source="npz", samples=1000, sha256="d" * 64)
 

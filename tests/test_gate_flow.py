@@ -13,8 +13,7 @@ from tiny_tflite import float_model, int8_model, packed
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.flow import Checking
 from edgeconv.gate.jobs import Extent, Job
-from edgeconv.nouns import Budget, Conversion, Failure, Judging, Limits, Report
-from edgeconv.stages import Execution
+from edgeconv.types import Budget, Conversion, Execution, Failure, Judging, Limits, Report
 
 LENIENT = Budget(every=Limits(max_size_ratio=100.0))
 

@@ -14,7 +14,7 @@ from edgeconv.cli.config_values import options_of
 from edgeconv.cli.configured import context_of, read_config
 from edgeconv.cli.starting import Start, decidable_drop, starting_text
 from edgeconv.config import Config, limited
-from edgeconv.nouns import Inspection, Signature, SourceKind, SourceModel, TensorSpec
+from edgeconv.types import Inspection, Signature, SourceKind, SourceModel, TensorSpec
 
 ROWS = TensorSpec(name="x", shape=(-1, 28, 28, 1), dtype="float32")
 PROBABILITIES = TensorSpec(name="y", shape=(-1, 10), dtype="float32")

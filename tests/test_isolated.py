@@ -13,13 +13,13 @@ import pytest
 from tiny_tflite import run
 
 from edgeconv.errors import OutputRefused, ToolFailed, UsageError
-from edgeconv.nouns import TargetRuntime
 from edgeconv.runtimes import isolated
 from edgeconv.runtimes.interpreters import interpreters
 from edgeconv.runtimes.isolated import installed, isolated_target, relu_model
 from edgeconv.runtimes.local import RUNNER, Target
 from edgeconv.runtimes.targets import parse_target_runtime, runtime_text
 from edgeconv.store import cache_directory, seal_directory
+from edgeconv.types import TargetRuntime
 
 PRESENT = sys.version_info[:2]
 needs_wheels = pytest.mark.skipif(

@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner
 
 from edgeconv.cli import cli
+from edgeconv.conversion.plan import Asked, make_plan, resolve
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Inspection, TensorSpec
-from edgeconv.plan import Asked, make_plan, resolve
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.source import inspect_model, load
 from edgeconv.source.keras_ends import declared_signature
+from edgeconv.types import Inspection, TensorSpec
 
 IMAGE = (None, 8, 8, 3)
 

@@ -13,6 +13,18 @@ from tiny_saved_model import FLOAT, meta_graph, signature, tensor, write_saved_m
 from tiny_tflite import Graph, float_model, packed
 
 from edgeconv.cli.convert import by_signature, named_shape
+from edgeconv.conversion.ladder import (
+    Known,
+    dynamic_notes,
+    explained,
+    first_rung,
+    is_curable,
+    known_of,
+    next_rung,
+)
+from edgeconv.conversion.plan import REVISION, Asked, Plan, make_plan, resolve
+from edgeconv.conversion.prepare import Part, Prepared
+from edgeconv.conversion.samples import Split
 from edgeconv.data import Samples, write_samples
 from edgeconv.errors import (
     Cause,
@@ -28,21 +40,9 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-from edgeconv.nouns import Signature, TensorSpec
-from edgeconv.plan import REVISION, Asked, Plan, make_plan, resolve
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.stages.ladder import (
-    Known,
-    dynamic_notes,
-    explained,
-    first_rung,
-    is_curable,
-    known_of,
-    next_rung,
-)
-from edgeconv.stages.prepare import Part, Prepared
-from edgeconv.stages.samples import Split
 from edgeconv.tf.shapes import FixedShapes
+from edgeconv.types import Signature, TensorSpec
 
 OPEN, WITHIN = (-1, 4), (-1, -1)
 
@@ -310,7 +310,7 @@ def test_what_the_code_makes_otherwise_is_made_again(plan, monkeypatch):
     made = plan()
     (recipe,) = make_recipes(["float32"])
     float_key, artifact_key = made.float_key, made.key(recipe)
-    monkeypatch.setattr("edgeconv.plan.REVISION", REVISION + 1)
+    monkeypatch.setattr("edgeconv.conversion.plan.REVISION", REVISION + 1)
     assert made.float_key != float_key
     assert made.key(recipe) != artifact_key
 

@@ -10,14 +10,14 @@ from build_project import CONFIG, RECORD, calibrate, write_project
 
 from edgeconv.cli import run
 from edgeconv.errors import CheckFailed, InputRefused
-from edgeconv.nouns import Check, Finding, LastCheck, StageState, Verdict
-from edgeconv.report.last_check import (
+from edgeconv.reporting.last_check import (
     last_check,
     require_passed,
     verdict_file,
     write_last_check,
 )
 from edgeconv.store import sha256_file
+from edgeconv.types import Check, Finding, LastCheck, StageState, Verdict
 
 if TYPE_CHECKING:
     from pathlib import Path

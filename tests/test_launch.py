@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from edgeconv.errors import OutputRefused, UsageError
-from edgeconv.nouns import Distribution, Training
 from edgeconv.training import baseline
 from edgeconv.training.launch import clusters_of, is_chief, workers_of
+from edgeconv.types import Distribution, Training
 
 WORKERS = ["host1:2222", "host2:2222"]
 COORDINATED = {"chief": ["host0:2222"], "worker": WORKERS, "ps": ["host3:2222"]}

@@ -10,7 +10,6 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from tiny_tflite import Graph, packed
 
 from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.nouns import LayerRule
 from edgeconv.quantize.calibrate import Feed
 from edgeconv.quantize.graph import CalibratedGraph
 from edgeconv.quantize.making import Setting, make
@@ -19,6 +18,7 @@ from edgeconv.quantize.rules import parse_rule, ruled_layers, weight_bits
 from edgeconv.tflite import float_layers, summarise
 from edgeconv.tflite.flatbuffer import parse, serialise
 from edgeconv.tflite.tensors import tensor_specs
+from edgeconv.types import LayerRule
 
 # The quantiser asks for this mode itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")

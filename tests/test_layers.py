@@ -13,7 +13,7 @@ from edgeconv.measure.insides.layers import LayerErrors, layer_errors, layers_of
 from edgeconv.runtimes.interface import Model
 from edgeconv.tflite import ensure_signature, summarise
 from edgeconv.tflite.cut import with_fixed_shapes
-from edgeconv.workers import Allowance
+from edgeconv.types import Allowance
 
 X = np.random.default_rng(5).uniform(-8, 8, (6, 4)).astype(np.float32)
 

@@ -13,7 +13,7 @@ from report_example import report
 
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.gate import lock
-from edgeconv.nouns import Accuracy, Lock, LockedModel, LockedStage
+from edgeconv.types import Accuracy, Lock, LockedModel, LockedStage
 
 INPUTS = {"source": "a" * 64, "calibration data": "b" * 64}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeconv.logs import NewLines, shown, tail, worth_showing
+from edgeconv.processes.logs import NewLines, shown, tail, worth_showing
 
 if TYPE_CHECKING:
     from pathlib import Path

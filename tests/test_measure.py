@@ -21,10 +21,10 @@ from edgeconv.measure.measuring import Measuring
 from edgeconv.measure.metrics.accuracy import flips, top1
 from edgeconv.measure.subjects import find_baseline, find_subjects, record_beside
 from edgeconv.measure.timing import make_latency
-from edgeconv.nouns import Artifact, Measurement, RecipeName, Report, SourceModel
 from edgeconv.runtimes.interface import Timing
 from edgeconv.statistics.paired import paired_difference
 from edgeconv.store import sha256_file
+from edgeconv.types import Artifact, Measurement, RecipeName, Report, SourceModel
 
 QUICK = Measuring(rounds=2, timing=Timing(warmup=1, repeats=5, seconds=1.0))
 SIGNATURE = ("serving_default", ["x"], ["y"])

@@ -15,7 +15,6 @@ import pytest
 import worker_tasks
 from worker_tasks import FREE, HERE, Job, Sum
 
-from edgeconv import workers
 from edgeconv.errors import (
     ToolFailed,
     UsageError,
@@ -23,13 +22,13 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-from edgeconv.nouns import CONNECTED
-from edgeconv.tasks import start_task
+from edgeconv.processes import workers
+from edgeconv.processes.tasks import start_task
 from edgeconv.training.cluster import Cluster
 from edgeconv.training.members import Member, Part, run_cluster, run_together
 from edgeconv.training.peers import Look, Peers, find
 from edgeconv.training.ports import local_cluster
-from edgeconv.workers import Allowance
+from edgeconv.types import CONNECTED, Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

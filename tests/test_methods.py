@@ -13,8 +13,8 @@ from test_layer_rules import FIRST, SECOND, two_dense
 from tiny_tflite import float_model, packed
 
 from edgeconv.cli import run
-from edgeconv.nouns import Artifact, LayerRule
 from edgeconv.tflite.tensors import tensor_specs
+from edgeconv.types import Artifact, LayerRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ from edgeconv.statistics.paired import paired_mean_difference
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.nouns import Accuracy
+    from edgeconv.types import Accuracy
 
 RNG = np.random.default_rng(11)
 

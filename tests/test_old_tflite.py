@@ -11,10 +11,9 @@ from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import Graph, float_model, packed, packed_with_weights_outside, run
 
 from edgeconv import convert, inspect_model
-from edgeconv.nouns import Artifact, Conversion
-from edgeconv.stages import Execution
 from edgeconv.tflite import brought_up_to_date, float_layers, summarise
 from edgeconv.tflite.flatbuffer import is_outdated, parse
+from edgeconv.types import Artifact, Conversion, Execution
 
 NO_CACHE = Execution(use_cache=False)
 SIGNED = ("serving_default", ["x"], ["y"])

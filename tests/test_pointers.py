@@ -15,12 +15,12 @@ from tiny_tflite import float_model, packed
 from edgeconv.cli import cli
 from edgeconv.data import identity
 from edgeconv.data.load import open_samples
-from edgeconv.embed.published import find_published
+from edgeconv.embedding.published import find_published
 from edgeconv.errors import EdgeconvError, InputRefused
 from edgeconv.gate.lock import read as read_lock
-from edgeconv.nouns import TensorSpec
 from edgeconv.source import load
 from edgeconv.store.pointers import refuse_pointer
+from edgeconv.types import TensorSpec
 
 IMAGE = TensorSpec(name="image", shape=(-1, 8, 8, 3), dtype="float32")
 SAYS = "is a Git LFS pointer, not the file that it stands for"

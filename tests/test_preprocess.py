@@ -15,7 +15,7 @@ from edgeconv.data import pixels as pixels_module
 from edgeconv.data.preprocess import preprocess
 from edgeconv.data.preprocessing import parse_preprocessing
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Preprocessing
+from edgeconv.types import Preprocessing
 
 FSDD = Path(__file__).parents[2] / "shared/data/audio_fsdd/fsdd.npz"
 RNG = np.random.default_rng(3)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from edgeconv.data.preprocessing import describe, parse_preprocessing
 from edgeconv.data.steps import DTYPES, KEYS
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Preprocessing
+from edgeconv.types import Preprocessing
 
 
 def only(text: str) -> Preprocessing:

@@ -24,7 +24,7 @@ from edgeconv.cli.printing import echo, echo_error, echo_page, echo_text, escape
 from edgeconv.cli.progress import progress
 from edgeconv.errors import ToolFailed
 from edgeconv.escaping import harmless_line, plain, shell_line
-from edgeconv.report.layout import Column, Grid, Labelled, Row, to_text
+from edgeconv.reporting.layout import Column, Grid, Labelled, Row, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

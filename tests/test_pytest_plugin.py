@@ -295,7 +295,7 @@ def test_it_is_loaded_in_milliseconds():
 
 def test_every_assertion_is_a_limit_of_a_budget():
     """What the methods say they hold is what a budget has."""
-    from edgeconv.nouns import Limits
+    from edgeconv.types import Limits
 
     seen: dict[str, object] = {}
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgeconv.nouns import TrainingRecord
+from edgeconv.types import TrainingRecord
 
 ROOT = Path(__file__).parent.parent
 GESTURES = ROOT.parent / "shared" / "data" / "hand_gesture"

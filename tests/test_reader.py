@@ -34,10 +34,10 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-from edgeconv.nouns import TensorSpec
+from edgeconv.processes.talk import Talk
+from edgeconv.processes.workers import poll_until
 from edgeconv.sandbox import Access
-from edgeconv.talk import Talk
-from edgeconv.workers import Allowance, poll_until
+from edgeconv.types import Allowance, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -375,7 +375,7 @@ def test_a_link_among_the_files_of_a_child_is_not_followed(place: Path) -> None:
 
 
 def test_an_answer_without_end_is_given_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgeconv.talk._LONGEST_LINE_BYTES", MIB)
+    monkeypatch.setattr("edgeconv.processes.talk._LONGEST_LINE_BYTES", MIB)
     script = place / "endless.py"
     script.write_text("print('hi', flush=True)\nwhile True: print('x', end='')")
     command = [sys.executable, str(script)]
@@ -399,7 +399,7 @@ def test_no_decoder_is_loaded_by_the_caller(place: Path) -> None:
         import sys
         import numpy as np
         from edgeconv import data
-        from edgeconv.nouns import TensorSpec
+        from edgeconv.types import TensorSpec
         for source, shape in zip(sys.argv[1:], ["5,5,3", "4", "30", "5,5,3", "4", "4"]):
             shape = (-1, *map(int, shape.split(",")))
             steps = {"4": "none", "30": "length=30&scale=1/99"}.get(

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeconv.errors import UsageError
-from edgeconv.nouns import RECIPE_NAMES, LayerRule, Recipe
 from edgeconv.quantize.configuration import quantizer_recipe
 from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes, recipe_names
+from edgeconv.types import RECIPE_NAMES, LayerRule, Recipe
 
 
 @given(asked=st.lists(st.sampled_from(RECIPE_NAMES), min_size=1), shuffle=st.randoms())

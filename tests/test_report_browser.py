@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import report_example as example
 
-from edgeconv.report.html import render_html
+from edgeconv.reporting.html import render_html
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,13 +11,13 @@ import pytest
 import report_example as example
 
 from edgeconv.measure.metrics.agreement import agreement
-from edgeconv.nouns import Agreement, Artifact, OutputError
 from edgeconv.quantize.verify import output_errors
-from edgeconv.report import units
-from edgeconv.report.closeness import agreement_line, compared_with, error_lines, snr, worst_snr
-from edgeconv.report.facts import agreement_table
-from edgeconv.report.html import render_html
-from edgeconv.report.text import conversion_table
+from edgeconv.reporting import units
+from edgeconv.reporting.closeness import agreement_line, compared_with, error_lines, snr, worst_snr
+from edgeconv.reporting.facts import agreement_table
+from edgeconv.reporting.html import render_html
+from edgeconv.reporting.text import conversion_table
+from edgeconv.types import Agreement, Artifact, OutputError
 
 
 def errors(reference: object, actual: object, step: float = 0.0) -> tuple[OutputError, ...]:

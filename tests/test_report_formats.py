@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 from edgeconv.cli.report import command
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.together import differences_of, together
-from edgeconv.report.files import FORMATS, NAMES, read_report, render, write_formats
-from edgeconv.report.html import render_html
-from edgeconv.report.markdown import render_markdown
-from edgeconv.report.marked import escaped
-from edgeconv.report.schema import report_schema
-from edgeconv.report.spreadsheet import render_csv, safe
+from edgeconv.reporting.files import FORMATS, NAMES, read_report, render, write_formats
+from edgeconv.reporting.html import render_html
+from edgeconv.reporting.markdown import render_markdown
+from edgeconv.reporting.marked import escaped
+from edgeconv.reporting.schema import report_schema
+from edgeconv.reporting.spreadsheet import render_csv, safe
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Environment, Report
-    from edgeconv.report.files import Format
+    from edgeconv.reporting.files import Format
+    from edgeconv.types import Environment, Report
 
 SCHEMA = Path(__file__).parent.parent / "docs" / "schemas" / "report.json"
 

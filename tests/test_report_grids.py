@@ -8,8 +8,8 @@ import msgspec
 import pytest
 import verdict_example as example
 
-from edgeconv.nouns import Check, Finding, Reference, StageState, Verdict
-from edgeconv.report.verdicts.grids import stage_grid
+from edgeconv.reporting.verdicts.grids import stage_grid
+from edgeconv.types import Check, Finding, Reference, StageState, Verdict
 
 STAGE = StageState(
     stage="float32",

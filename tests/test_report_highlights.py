@@ -9,17 +9,17 @@ import msgspec
 import report_example as example
 
 from edgeconv.measure.timing import make_latency
-from edgeconv.nouns import Finding, Verdict
-from edgeconv.report.highlights import highlights, unbeaten_by_latency, unbeaten_by_size
-from edgeconv.report.html import render_html
-from edgeconv.report.layout import to_text
-from edgeconv.report.limits import sentence
-from edgeconv.report.markdown import render_markdown
-from edgeconv.report.rows import model_rows
-from edgeconv.report.text import report_table, verdict_lines, verdict_page
+from edgeconv.reporting.highlights import highlights, unbeaten_by_latency, unbeaten_by_size
+from edgeconv.reporting.html import render_html
+from edgeconv.reporting.layout import to_text
+from edgeconv.reporting.limits import sentence
+from edgeconv.reporting.markdown import render_markdown
+from edgeconv.reporting.rows import model_rows
+from edgeconv.reporting.text import report_table, verdict_lines, verdict_page
+from edgeconv.types import Finding, Verdict
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Latency, Measurement, Report
+    from edgeconv.types import Latency, Measurement, Report
 
 QUIET = (1.0, 1.01, 0.99)
 NOISY = (0.6, 1.0, 1.7)

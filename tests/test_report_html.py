@@ -12,8 +12,8 @@ import pytest
 import report_example as example
 from golden_files import assert_golden
 
-from edgeconv.nouns import Conditions, Epoch, OutputError, Report, TensorSpec, TreatedLayer
-from edgeconv.report.html import render_html
+from edgeconv.reporting.html import render_html
+from edgeconv.types import Conditions, Epoch, OutputError, Report, TensorSpec, TreatedLayer
 
 HOSTILE = [
     "<script>alert(1)</script>",

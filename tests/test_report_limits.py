@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from edgeconv.nouns import Finding, Limits, Verdict
-from edgeconv.report.limits import (
+from edgeconv.reporting.limits import (
     closing_line,
     explanation,
     in_words,
@@ -16,9 +15,10 @@ from edgeconv.report.limits import (
     sentence,
     word_of,
 )
+from edgeconv.types import Finding, Limits, Verdict
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Value
+    from edgeconv.types import Value
 
 
 def finding(

@@ -9,11 +9,11 @@ import report_example as example
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeconv.report import units
-from edgeconv.report.axes import linear_axis, log_axis
-from edgeconv.report.labels import Box, place, shortened
-from edgeconv.report.plots import Point, accuracy_plot
-from edgeconv.report.strips import DOTS_A_ROW, latency_picture, snr_picture
+from edgeconv.reporting import units
+from edgeconv.reporting.axes import linear_axis, log_axis
+from edgeconv.reporting.labels import Box, place, shortened
+from edgeconv.reporting.plots import Point, accuracy_plot
+from edgeconv.reporting.strips import DOTS_A_ROW, latency_picture, snr_picture
 
 AREA = Box(60, 14, 448, 276)
 

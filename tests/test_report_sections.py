@@ -12,26 +12,26 @@ import report_example as example
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeconv.nouns import Accuracy, Finding, LayerError, Measurement, Profile, Report, Verdict
-from edgeconv.report import units
-from edgeconv.report.facts import (
+from edgeconv.reporting import units
+from edgeconv.reporting.facts import (
     agreement_table,
     batched_line,
     command_line,
     condition_facts,
     latency_table,
 )
-from edgeconv.report.flips import class_name, flip_tables, flips_of
-from edgeconv.report.forest import drop_picture, start_picture
-from edgeconv.report.html import render_html
-from edgeconv.report.layers import layer_name, layer_tables, profile_tables, worst_first
-from edgeconv.report.models_table import models_table
-from edgeconv.report.plots import Point, Worth, accuracy_plot
-from edgeconv.report.region import Region, latency_region, size_region
-from edgeconv.report.rows import accuracy_heading, model_rows
-from edgeconv.report.text import report_table
-from edgeconv.report.traces import layer_picture
-from edgeconv.report.values import drop_value, duration_interval, metric_value
+from edgeconv.reporting.flips import class_name, flip_tables, flips_of
+from edgeconv.reporting.forest import drop_picture, start_picture
+from edgeconv.reporting.html import render_html
+from edgeconv.reporting.layers import layer_name, layer_tables, profile_tables, worst_first
+from edgeconv.reporting.models_table import models_table
+from edgeconv.reporting.plots import Point, Worth, accuracy_plot
+from edgeconv.reporting.region import Region, latency_region, size_region
+from edgeconv.reporting.rows import accuracy_heading, model_rows
+from edgeconv.reporting.text import report_table
+from edgeconv.reporting.traces import layer_picture
+from edgeconv.reporting.values import drop_value, duration_interval, metric_value
+from edgeconv.types import Accuracy, Finding, LayerError, Measurement, Profile, Report, Verdict
 
 NUMBER = st.floats(allow_nan=True, allow_infinity=True)
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from edgeconv.nouns import Conversion, Failure, Finding, Verdict
-from edgeconv.report.layout import Column, Row, table_lines
-from edgeconv.report.rows import io_types, weights
-from edgeconv.report.text import conversion_table, report_table, verdict_lines
+from edgeconv.reporting.layout import Column, Row, table_lines
+from edgeconv.reporting.rows import io_types, weights
+from edgeconv.reporting.text import conversion_table, report_table, verdict_lines
+from edgeconv.types import Conversion, Failure, Finding, Verdict
 
 HOSTILE = "[bold]x[/] \x1b[31m:smile:\n" + "n" * 200
 WIDTHS = [(None, "wide"), (80, "80"), (40, "40")]

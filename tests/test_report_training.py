@@ -14,20 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from edgeconv.nouns import Epoch, Qat, QatRecord, TrainingRecord
-from edgeconv.report.axes import whole_axis
-from edgeconv.report.curves import metric_pictures
-from edgeconv.report.differences import difference_lines
-from edgeconv.report.html import render_html
-from edgeconv.report.qat import qat_facts, qat_remarks
-from edgeconv.report.rows import model_rows
-from edgeconv.report.text import conversion_table, report_table, training_table
-from edgeconv.report.training import (
+from edgeconv.reporting.axes import whole_axis
+from edgeconv.reporting.curves import metric_pictures
+from edgeconv.reporting.differences import difference_lines
+from edgeconv.reporting.html import render_html
+from edgeconv.reporting.qat import qat_facts, qat_remarks
+from edgeconv.reporting.rows import model_rows
+from edgeconv.reporting.text import conversion_table, report_table, training_table
+from edgeconv.reporting.training import (
     epoch_table,
     metric,
     strategy_line,
     training_facts,
 )
+from edgeconv.types import Epoch, Qat, QatRecord, TrainingRecord
 
 HOSTILE = "<b>[red]\x1b[31m"
 LOGGED = st.dictionaries(

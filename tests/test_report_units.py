@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edgeconv.report import units
+from edgeconv.reporting import units
 
 POSITIVE = st.floats(min_value=1e-3, max_value=1e14)
 FRACTION = st.floats(min_value=0, max_value=1)

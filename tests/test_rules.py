@@ -42,21 +42,19 @@ LAYERS = (
     ("cli",),
     ("demo",),
     ("evidence",),
-    ("gate", "build", "tuning"),
-    ("pipeline",),
-    ("publish", "measure", "embed"),
-    ("stages",),
-    ("plan",),
+    ("gate", "building", "tuning"),
+    ("measure", "embedding"),
+    ("conversion",),
     ("training", "trackers"),
     ("scanning",),
-    ("source", "tf", "quantize", "report", "runtimes", "config"),
+    ("source", "tf", "quantize", "reporting", "runtimes", "config"),
     ("tflite", "data", "models"),
-    ("tasks", "talk"),
-    ("workers", "store", "messages", "statistics"),
-    ("nouns",),
+    ("processes",),
+    ("store", "messages", "statistics"),
+    ("types",),
     ("sandbox",),
     ("plugins",),
-    ("errors", "logs", "progress"),
+    ("errors", "progress"),
     ("escaping", ""),
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
@@ -215,7 +213,7 @@ PRINTING_ATTRIBUTES = {
 }
 # A child of `start_task` ends itself once its answer is written; nobody else calls it.
 ENDS_ITS_CHILD = {
-    "tasks.py": {"os._exit", "sys.stdout", "sys.stderr"},
+    "processes/tasks.py": {"os._exit", "sys.stdout", "sys.stderr"},
     "sandbox/enter.py": {"sys.exit"},
 }
 

@@ -26,7 +26,7 @@ from edgeconv.runtimes.local import RUNNER, Target, start_run
 from edgeconv.runtimes.runner import dequantize, is_stable, quantize, warm_up
 from edgeconv.sandbox import Access
 from edgeconv.tflite import with_uint8_io
-from edgeconv.workers import Allowance
+from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,10 +16,10 @@ import pytest
 
 from edgeconv import sandbox
 from edgeconv.errors import SandboxMissing, WorkerCrashed
+from edgeconv.processes.workers import start
 from edgeconv.sandbox import Access, walls
 from edgeconv.sandbox.profiles import PROFILES
 from edgeconv.sandbox.walls import Wall
-from edgeconv.workers import start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,7 +168,7 @@ def run_here(place: Place, code: str, **variables: str) -> subprocess.CompletedP
     """Code in a process that sees no Landlock, with all that `code` needs at hand."""
     before = (
         "import sys, pathlib; from edgeconv.sandbox import Access, using;"
-        "from edgeconv.workers import start;"
+        "from edgeconv.processes.workers import start;"
         f"cwd = pathlib.Path({str(place.directory)!r});"
         f"access = Access(reads=(pathlib.Path({place.facts['readable']!r}),),"
         f" writes=(pathlib.Path({place.facts['writable']!r}),));"

@@ -8,8 +8,8 @@ import pytest
 from tiny_saved_model import meta_graph, signature, tensor, write_saved_model
 
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Opening
 from edgeconv.source import identify, inspect_model, load_to_run, served
+from edgeconv.types import Opening
 
 
 def graph(key: str, *tags: str) -> bytes:

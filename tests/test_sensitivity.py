@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_tflite import Graph, packed
 
-from edgeconv.nouns import MAX_SNR_DB, Sensitivity
 from edgeconv.quantize.calibrate import Feed
 from edgeconv.quantize.sensitivity import JUDGING_SAMPLES, _rounded, judging_feeds, sensitivities
+from edgeconv.types import MAX_SNR_DB, Sensitivity
 
 # The quantiser asks for this mode itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
@@ -82,10 +82,10 @@ def test_the_layer_with_outliers_is_the_worst_and_more_bits_cost_less():
 
 
 def test_the_errors_of_the_layers_alone_add_up_to_that_of_all_of_them():
-    from edgeconv.nouns import Recipe
     from edgeconv.quantize.engine import quantize_bytes
     from edgeconv.quantize.graph import CalibratedGraph
     from edgeconv.quantize.outcome import answers, lowest_snr_db
+    from edgeconv.types import Recipe
 
     graph = CalibratedGraph(two_dense(), feeds(), threads=1)
     ranges = graph.fitted("minmax", bits=8).ranges

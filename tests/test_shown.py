@@ -10,10 +10,10 @@ from report_example import report as example_report
 from rich.text import Text
 
 import edgeconv
-from edgeconv.nouns import Conversion, Failure, Finding, Verdict
-from edgeconv.report.layout import Column, Grid, Labelled, Row, to_html
-from edgeconv.report.shown import _PAGES
-from edgeconv.report.text import report_table
+from edgeconv.reporting.layout import Column, Grid, Labelled, Row, to_html
+from edgeconv.reporting.shown import _PAGES
+from edgeconv.reporting.text import report_table
+from edgeconv.types import Conversion, Failure, Finding, Verdict
 
 
 class Balanced(HTMLParser):

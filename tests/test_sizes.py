@@ -9,17 +9,17 @@ import pytest
 from tiny_tflite import Graph, packed
 
 from edgeconv import bench, convert
+from edgeconv.conversion.sizes import size_warning
 from edgeconv.measure.measuring import Measuring
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.report.text import conversion_table
+from edgeconv.reporting.text import conversion_table
 from edgeconv.runtimes.interface import Timing
-from edgeconv.stages import Execution
-from edgeconv.stages.sizes import size_warning
+from edgeconv.types import Execution
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edgeconv.nouns import RecipeName
+    from edgeconv.types import RecipeName
 
 FLOAT_BYTES = 17_000
 

@@ -24,8 +24,8 @@ from tiny_saved_model import (
 from tiny_tflite import float_model, int8_model, packed
 
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import TensorSpec
 from edgeconv.source import chosen_signature, identify, inspect_model, load, refuse_quantized
+from edgeconv.types import TensorSpec
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 DENSE = {"class_name": "Dense", "config": {"units": 3}}
@@ -410,7 +410,7 @@ def test_an_hdf5_config_that_is_no_text_is_refused(tmp_path):
 
 def test_an_hdf5_file_that_the_library_never_finishes_is_refused(tmp_path, monkeypatch):
     from edgeconv.source import keras_files
-    from edgeconv.workers import Allowance
+    from edgeconv.types import Allowance
 
     monkeypatch.setattr(keras_files, "_ALLOWANCE", Allowance(timeout_s=0.01))
     assert "did not end within" in refusal(write_hdf5(tmp_path / "a.h5"))

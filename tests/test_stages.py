@@ -9,10 +9,10 @@ from report_example import SAMPLES, report
 from edgeconv.gate.lock import locked_model
 from edgeconv.gate.stages import changes, stage_states
 from edgeconv.gate.summary import summary
-from edgeconv.nouns import Accuracy, Finding, Judging, Measurement, Verdict
+from edgeconv.types import Accuracy, Finding, Judging, Measurement, Verdict
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import LockedModel, Report, StageState
+    from edgeconv.types import LockedModel, Report, StageState
 
 INPUTS = {"source": "a" * 64, "calibration data": "b" * 64, "test data": "c" * 64}
 TOOLS = {"edgeconv": "0.1.0", "ai-edge-quantizer": "0.10.0"}

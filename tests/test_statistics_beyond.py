@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeconv.measure.timing import make_latency
-from edgeconv.nouns import Accuracy, Latency
 from edgeconv.statistics.beyond import (
     is_faster,
     is_more_accurate,
@@ -19,6 +18,7 @@ from edgeconv.statistics.beyond import (
     unbeaten,
 )
 from edgeconv.statistics.rounds import median_interval, unpaired_ratio_bounds
+from edgeconv.types import Accuracy, Latency
 
 
 def timed(*rounds: tuple[float, ...]) -> Latency:

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from edgeconv import __version__
 from edgeconv.errors import InputRefused, OutputRefused
-from edgeconv.nouns import OperatorCount
 from edgeconv.store import (
     Cache,
     cache_directory,
@@ -34,6 +33,7 @@ from edgeconv.store import (
     tool_versions,
     writable_directory,
 )
+from edgeconv.types import OperatorCount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -568,7 +568,7 @@ def test_a_noun_hashes_by_its_fields_and_the_same_in_another_process():
     assert hash_of(noun) == hash_of(OperatorCount(name="ADD", version=1, count=2))
     assert hash_of(noun) != hash_of(OperatorCount(name="ADD", version=1, count=3))
     code = (
-        "from edgeconv.nouns import OperatorCount as C; from edgeconv.store import hash_of\n"
+        "from edgeconv.types import OperatorCount as C; from edgeconv.store import hash_of\n"
         "print(hash_of(C(name='ADD', version=1, count=2), {'b': 1, 'a': 2}))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "77"}

@@ -27,13 +27,13 @@ from edgeconv.data.strings import LONGEST_BYTES, ended, ended_list, plain
 from edgeconv.errors import InputRefused, VerificationFailed
 from edgeconv.measure.metrics.accuracy import chosen_output
 from edgeconv.measure.metrics.agreement import agreements
-from edgeconv.nouns import Signature, TensorSpec
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.verify import judge_outputs, output_errors
 from edgeconv.runtimes import runner
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.kinds import tfserving
 from edgeconv.runtimes.tensors import refuse_strings
+from edgeconv.types import Signature, TensorSpec
 
 USER = TensorSpec(name="user", shape=(-1, 1), dtype="string")
 FLAT = TensorSpec(name="user", shape=(-1,), dtype="string")

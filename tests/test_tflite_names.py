@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgeconv.nouns import TensorSpec
 from edgeconv.tflite.names import matched_names
+from edgeconv.types import TensorSpec
 
 
 def spec(name: str, shape: tuple[int, ...] = (1, 4), dtype: str = "float32") -> TensorSpec:

@@ -16,8 +16,8 @@ from tiny_tflite import (
 )
 
 from edgeconv.errors import InputRefused
-from edgeconv.nouns import OperatorCount, Signature, TensorSpec
 from edgeconv.tflite import is_quantized, largest_scales, output_steps, summarise
+from edgeconv.types import OperatorCount, Signature, TensorSpec
 
 
 def summary_of(model: schema.ModelT):

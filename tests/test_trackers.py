@@ -14,9 +14,9 @@ import verdict_example
 
 from edgeconv import plugins
 from edgeconv.errors import InputRefused, OutputRefused, UsageError
-from edgeconv.nouns import Check, Checked, Report
 from edgeconv.trackers import csv_file, tensorboard
 from edgeconv.trackers.runs import runs
+from edgeconv.types import Check, Checked, Report
 
 CHECKED = Checked(config="edgeconv.toml", checks=(Check(name="digits", verdict=example.verdict()),))
 REPORTS = {"digits": example.report()}

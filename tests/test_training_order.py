@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from edgeconv.errors import UsageError
-from edgeconv.nouns import Distribution, Epoch, Training, TrainingRecord
 from edgeconv.tf.training.feeding import Order, in_order
 from edgeconv.tf.training.options import refuse_options
+from edgeconv.types import Distribution, Epoch, Training, TrainingRecord
 
 counts = st.integers(1, 60)
 batches = st.integers(1, 20)

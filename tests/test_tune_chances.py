@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeconv.nouns import Accuracy, Confirmation, LayerRule, Loss, Recipe, TuningTrial
 from edgeconv.tuning.chances import LIKELY, chance_within, enough_samples, loss_of
 from edgeconv.tuning.confirming import next_to_confirm
+from edgeconv.types import Accuracy, Confirmation, LayerRule, Loss, Recipe, TuningTrial
 
 BUDGET = 0.005
 

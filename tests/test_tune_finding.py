@@ -9,12 +9,12 @@ from typing import Any, cast
 
 from tune_models import two_layers
 
-from edgeconv.nouns import Loss, Recipe, TuningTrial
 from edgeconv.tuning.asked import Limits, Wanted
 from edgeconv.tuning.chances import chance_within
 from edgeconv.tuning.confirming import MOST
 from edgeconv.tuning.finding import Found, found
 from edgeconv.tuning.workshop import TimeIsUp, name_of
+from edgeconv.types import Loss, Recipe, TuningTrial
 
 BUDGET, SAMPLES = 0.005, 1000
 # Bytes of the file, and the answers that are lost of 1,000 when searching and when fresh.

@@ -15,12 +15,12 @@ from edgeconv.cli.convert import convert_of
 from edgeconv.data import parse_preprocessing
 from edgeconv.data.load import Source, open_samples
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import LayerRule, Loss, Opening, SourceModel, TensorSpec, TuningTrial
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.tuning.advice import advice, can_be_trained
 from edgeconv.tuning.asked import Limits, Wanted, refuse, uniform
 from edgeconv.tuning.parts import archive_of, parted, refuse_shared
 from edgeconv.tuning.recipe_file import recipe_text
+from edgeconv.types import LayerRule, Loss, Opening, SourceModel, TensorSpec, TuningTrial
 
 X = TensorSpec(name="x", shape=(-1, 3), dtype="float32")
 
@@ -179,7 +179,7 @@ def test_the_recipe_file_says_the_same_recipe(tmp_path_factory, names, to):
         asked.update(options, recipes=args[2])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edgeconv.pipeline.convert", convert)
+        patch.setattr("edgeconv.conversion.convert.convert", convert)
         convert_of(context, lambda _: None)
     assert asked["recipes"] == (recipe,)
     assert asked["calibration"] == {"": str(file.parent / "c.npz")}

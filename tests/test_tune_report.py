@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from edgeconv.nouns import Confirmation, DataIdentity, LayerRule, Loss, Recipe, Tuning, TuningTrial
-from edgeconv.report.tuning import tuning_lines
+from edgeconv.reporting.tuning import tuning_lines
+from edgeconv.types import Confirmation, DataIdentity, LayerRule, Loss, Recipe, Tuning, TuningTrial
 
 
 def loss(drop: float, samples: int = 500) -> Loss:

@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeconv.nouns import (
+from edgeconv.quantize.recipes import make_recipes
+from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE, chance_within
+from edgeconv.tuning.confirming import MOST, closest, next_to_confirm
+from edgeconv.tuning.search import Space, cheapest, in_order, is_candidate, pareto, search
+from edgeconv.types import (
     Confirmation,
     LayerRule,
     Loss,
@@ -19,10 +23,6 @@ from edgeconv.nouns import (
     Sensitivity,
     TuningTrial,
 )
-from edgeconv.quantize.recipes import make_recipes
-from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE, chance_within
-from edgeconv.tuning.confirming import MOST, closest, next_to_confirm
-from edgeconv.tuning.search import Space, cheapest, in_order, is_candidate, pareto, search
 
 BUDGET = 0.005
 SAMPLES = 100_000

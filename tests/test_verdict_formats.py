@@ -20,11 +20,11 @@ from markdown_it import MarkdownIt
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from edgeconv.errors import UsageError
-from edgeconv.nouns import Check, Checked, ClassDrop, Finding, Limits, StageState, Verdict
-from edgeconv.report import units
-from edgeconv.report.verdicts import FORMATS, render
-from edgeconv.report.verdicts.document import MOST_IN_A_COMMENT, MOST_IN_A_SUMMARY
-from edgeconv.report.verdicts.meanings import MEANINGS
+from edgeconv.reporting import units
+from edgeconv.reporting.verdicts import FORMATS, render
+from edgeconv.reporting.verdicts.document import MOST_IN_A_COMMENT, MOST_IN_A_SUMMARY
+from edgeconv.reporting.verdicts.meanings import MEANINGS
+from edgeconv.types import Check, Checked, ClassDrop, Finding, Limits, StageState, Verdict
 
 SCHEMAS = Path(__file__).parent / "schemas"
 JUNIT = xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
@@ -108,8 +108,8 @@ def test_no_format_has_an_invisible_character_of_a_name_in_it(name: str, form: s
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "text"])
 def test_no_format_but_the_text_loads_anything_heavy(name: str) -> None:
     code = (
-        "import sys; from edgeconv.nouns import Check, Checked, Verdict\n"
-        "from edgeconv.report.verdicts import render\n"
+        "import sys; from edgeconv.types import Check, Checked, Verdict\n"
+        "from edgeconv.reporting.verdicts import render\n"
         "check = Check(name='m', verdict=Verdict(findings=()))\n"
         f"render(Checked(config='c', checks=(check,)), {name!r})\n"
         "heavy = {'numpy', 'scipy', 'rich', 'jinja2', 'tensorflow', 'google.protobuf'}\n"

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from edgeconv.errors import VerificationFailed
-from edgeconv.nouns import GraphSummary, OperatorCount, OutputError, Recipe, Signature, TensorSpec
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.verify import (
     check_graph,
@@ -20,6 +19,7 @@ from edgeconv.quantize.verify import (
     refuse_not_finite,
     refuse_senseless_scales,
 )
+from edgeconv.types import GraphSummary, OperatorCount, OutputError, Recipe, Signature, TensorSpec
 
 numbers = st.floats(-1e3, 1e3, width=32)
 outputs = arrays(np.float32, array_shapes(min_dims=1, max_dims=3, max_side=5), elements=numbers)

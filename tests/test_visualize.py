@@ -16,10 +16,10 @@ from click.testing import CliRunner
 
 from edgeconv.cli.visualize import command
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.nouns import LayerError, OperatorTime, Profile, Report
-from edgeconv.report.node_data import node_data
+from edgeconv.reporting.node_data import node_data
 from edgeconv.store import sha256_file
 from edgeconv.tflite.tensors import layers_of_graphs
+from edgeconv.types import LayerError, OperatorTime, Profile, Report
 
 ERROR = LayerError(layer="y", operator="FULLY_CONNECTED", samples=4, snr_db=31.5, max_error=0.1)
 TIMES = Profile(

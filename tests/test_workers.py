@@ -15,7 +15,7 @@ import pytest
 import worker_tasks
 from worker_tasks import FREE, HERE, Job, Sum
 
-from edgeconv import errors, tasks, workers
+from edgeconv import errors
 from edgeconv.errors import (
     EdgeconvError,
     ToolFailed,
@@ -24,9 +24,10 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-from edgeconv.nouns import OperatorCount
-from edgeconv.tasks import start_task
-from edgeconv.workers import Allowance, Child, in_turn, resident_bytes, start
+from edgeconv.processes import tasks, workers
+from edgeconv.processes.tasks import start_task
+from edgeconv.processes.workers import Child, in_turn, resident_bytes, start
+from edgeconv.types import Allowance, OperatorCount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -387,7 +388,7 @@ def test_a_child_killed_before_it_began_has_crashed(tmp_path, monkeypatch):
 def test_a_parent_killed_before_the_child_is_tied_to_it_leaves_none(tmp_path):
     """At the worst moment: once the process is there, before anything else is done."""
     code = (
-        "import os, pathlib, signal, sys, edgeconv.workers as w\n"
+        "import os, pathlib, signal, sys, edgeconv.processes.workers as w\n"
         "from edgeconv.sandbox import Access\n"
         "def die(stdin, session):\n"
         "    pathlib.Path('pids').write_text(str(session))\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgeconv.nouns import (
+from edgeconv.types import (
     Check,
     Checked,
     ClassDrop,

@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 
 from edgeconv.errors import EdgeconvError, ToolFailed, UsageError
-from edgeconv.nouns import CONNECTED, OperatorCount
+from edgeconv.processes.tasks import report_progress, start_task
+from edgeconv.processes.workers import end_on_signals, start
 from edgeconv.progress import Counted
 from edgeconv.sandbox import Access
-from edgeconv.tasks import report_progress, start_task
 from edgeconv.training.members import Part, run_cluster
 from edgeconv.training.ports import local_cluster
-from edgeconv.workers import end_on_signals, start
+from edgeconv.types import CONNECTED, OperatorCount
 
 # For what is no test of the sandbox.
 FREE = Access(profile="programs")

@@ -141,7 +141,7 @@ def run(args: Sequence[str] | None = None) -> int:
 
 def _run(args: Sequence[str] | None) -> int:
     from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed
-    from edgeconv.workers import end_on_signals
+    from edgeconv.processes.workers import end_on_signals
 
     end_on_signals()
     try:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from edgeconv.gate.flow import Checking
     from edgeconv.gate.jobs import Job
-    from edgeconv.nouns import Checked
+    from edgeconv.types import Checked
 
 
 def accept_state(

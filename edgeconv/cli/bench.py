@@ -24,7 +24,7 @@ from edgeconv.plugins import METRICS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.nouns import Report
+    from edgeconv.types import Report
 
 ACCELERATORS = ("interpreter", "compiled")
 _MEASURING = (
@@ -206,8 +206,8 @@ def bench_of(
 def _record(path: Path) -> Any:
     """The training record in a file. Raises `InputRefused`, also for one of an older version."""
     from edgeconv.errors import InputRefused
-    from edgeconv.nouns import TrainingRecord
     from edgeconv.store import read_noun
+    from edgeconv.types import TrainingRecord
 
     try:
         return read_noun(path, TrainingRecord, what="training record")
@@ -217,8 +217,8 @@ def _record(path: Path) -> Any:
 
 
 def _show(report: Any, directory: str | None, *, as_json: bool) -> None:
-    from edgeconv.report.files import write_report
-    from edgeconv.report.text import report_table
+    from edgeconv.reporting.files import write_report
+    from edgeconv.reporting.text import report_table
     from edgeconv.store import writable_directory
 
     written: tuple[Path, ...] = ()

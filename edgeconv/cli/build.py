@@ -18,9 +18,9 @@ from edgeconv.cli.values import PLACE, TEXT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from edgeconv.build.steps import Step
+    from edgeconv.building.steps import Step
     from edgeconv.errors import EdgeconvError
-    from edgeconv.nouns import Built
+    from edgeconv.types import Built
 
 
 class _Build(Configured):
@@ -103,7 +103,7 @@ def _watch(ctx: click.Context, options: dict[str, Any]) -> NoReturn:
 
 
 def _built(ctx: click.Context, step: Step, on_progress: Callable[[str], None]) -> Built:
-    from edgeconv.build.steps import build
+    from edgeconv.building.steps import build
 
     on_progress(f"building {step.name}")
     with _complaints(ctx, step.name):
@@ -151,8 +151,8 @@ def _complain(place: str, error: EdgeconvError, model: str = "") -> None:
 
 
 def _write_depfile(depfile: Path, target: str, built: Sequence[Built], config: Path) -> None:
-    from edgeconv.embed.depfile import make_rule
-    from edgeconv.embed.request import RECORD
+    from edgeconv.embedding.depfile import make_rule
+    from edgeconv.embedding.request import RECORD
     from edgeconv.store import publish_bytes
 
     inputs = {Path(path) for one in built for path in one.inputs} | {config}

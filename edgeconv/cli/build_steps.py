@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.build.inputs import Inputs, inputs
-from edgeconv.build.steps import Step
+from edgeconv.building.inputs import Inputs, inputs
+from edgeconv.building.steps import Step
 from edgeconv.cli.chosen import Chosen, explained
 from edgeconv.cli.config_values import options_of
 from edgeconv.cli.configured import origin_of, read_config
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import click
 
     from edgeconv.config.file import ModelTable
-    from edgeconv.embed.request import Request
-    from edgeconv.nouns import Conversion
+    from edgeconv.embedding.request import Request
+    from edgeconv.types import Conversion
 
 EMBED, CONVERT = "embed", "convert"
 # Places in the tables of both commands that are written to, not read.

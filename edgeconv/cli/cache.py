@@ -56,7 +56,7 @@ def clear(names: tuple[str, ...]) -> None:
 
 
 def _echo(parts: Sequence[Part], none: str) -> None:
-    from edgeconv.report.units import size
+    from edgeconv.reporting.units import size
 
     for part in parts:
         echo(f"  {part.name}: {part.count}, {size(part.size_bytes)}: {part.text}")
@@ -74,7 +74,7 @@ def _echo(parts: Sequence[Part], none: str) -> None:
 )
 def prune(max_size: int) -> None:
     """Make the cache smaller. What was used within the last hour stays; so do other parts."""
-    from edgeconv.report.units import size
+    from edgeconv.reporting.units import size
     from edgeconv.store import cache_directory, pruning
 
     taken = pruning.prune(cache_directory(), max_size)

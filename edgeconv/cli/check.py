@@ -13,7 +13,7 @@ from edgeconv.cli.printing import echo
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import NAMED_PLACE, PLACE, TEXT, TRACKER, UserOption
 from edgeconv.errors import EdgeconvError, OutputRefused
-from edgeconv.nouns import Judging, Method, Severity
+from edgeconv.types import Judging, Method, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edgeconv.config import Config
     from edgeconv.gate.flow import Checking
     from edgeconv.gate.jobs import Job
-    from edgeconv.nouns import Check, Checked, Finding, Report
+    from edgeconv.types import Check, Checked, Finding, Report
 
 _DEFAULT = Judging()
 _FOR_MODELS = {
@@ -160,8 +160,8 @@ def _check_report(ctx: click.Context, path: Path) -> Checked:
     from edgeconv.config import limited
     from edgeconv.errors import UsageError
     from edgeconv.gate.flow import check_report
-    from edgeconv.nouns import Checked
-    from edgeconv.report.files import read_report
+    from edgeconv.reporting.files import read_report
+    from edgeconv.types import Checked
 
     _refuse_without_models(ctx.params)
     config = origin_of(ctx).config
@@ -212,7 +212,7 @@ def _check_models(
     """
     from edgeconv.cli.accepting import accept_state
     from edgeconv.cli.jobs import Jobs, checking_of
-    from edgeconv.nouns import Checked
+    from edgeconv.types import Checked
 
     options = ctx.params
     jobs = Jobs(ctx, on_progress)
@@ -250,7 +250,7 @@ def _in_place(check: Check, config: Config, model: str = "") -> Check:
     """
     import msgspec
 
-    from edgeconv.nouns import NOT_CHECKED, Verdict
+    from edgeconv.types import NOT_CHECKED, Verdict
 
     def placed(finding: Finding) -> Finding:
         if finding.limit == NOT_CHECKED:
@@ -273,7 +273,7 @@ def _check(checking: Checking, job: Job, jobs: Jobs) -> Check:
     directory = jobs.report_directory(job.name)
     written = directory.absolute() / "report.json" if directory else None
     if written and not (check.reused and _is_judged(written, files)):
-        from edgeconv.report.files import write_report
+        from edgeconv.reporting.files import write_report
         from edgeconv.store import writable_directory
 
         writable_directory(written.parent)
@@ -285,7 +285,7 @@ def _check(checking: Checking, job: Job, jobs: Jobs) -> Check:
 
 def _is_judged(report: Path, files: Mapping[Path, str]) -> bool:
     """Whether it is the report that the verdicts beside the files name."""
-    from edgeconv.report.last_check import judged_report
+    from edgeconv.reporting.last_check import judged_report
     from edgeconv.store import sha256_file
 
     named = {judged_report(file, sha256) for file, sha256 in files.items()}
@@ -296,7 +296,7 @@ def _note_down(
     check: Check, files: Mapping[Path, str], *, clears: bool = True, report: Path | None = None
 ) -> None:
     """The verdict beside each published file, for those who ship it; said where it cannot be."""
-    from edgeconv.report.last_check import write_last_check
+    from edgeconv.reporting.last_check import write_last_check
     from edgeconv.store import sha256_file
 
     judged = sha256_file(report) if report else ""

@@ -24,7 +24,7 @@ def command(before: Path, after: Path, *, everything: bool, as_json: bool) -> No
     failure: the exit code is 0.
     """
     from edgeconv.measure.compare import compare
-    from edgeconv.report.changes import difference_text
+    from edgeconv.reporting.changes import difference_text
 
     difference = compare(before, after)
     if as_json:

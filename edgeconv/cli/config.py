@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edgeconv.config import Config
     from edgeconv.config.lines import Key
     from edgeconv.config.reach import NotAllowed, Refusal
-    from edgeconv.nouns import Budget
+    from edgeconv.types import Budget
 
 # Shown also where the file has no table for them: they are what is done to each model.
 _OF_A_MODEL = ("convert", "bench")
@@ -233,7 +233,7 @@ def _budget_lines(config: Config, key: Key, model: str) -> Iterator[str]:
 
 def _table(key: Key, shown: Shown) -> Iterator[str]:
     from edgeconv.config.toml_text import toml_key, toml_value
-    from edgeconv.report.units import plain
+    from edgeconv.reporting.units import plain
 
     pairs = [
         (

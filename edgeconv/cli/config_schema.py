@@ -23,7 +23,7 @@ from edgeconv.config.limits import (
     SIGNED,
     VERSION,
 )
-from edgeconv.nouns import MAX_SNR_DB
+from edgeconv.types import MAX_SNR_DB
 
 Schema = dict[str, Any]
 

@@ -21,12 +21,12 @@ from edgeconv.cli.printing import echo_failed, echo_page
 from edgeconv.cli.progress import progress
 from edgeconv.cli.qat import qat, qat_options
 from edgeconv.cli.values import KEYED_SOURCE, NAMES, PLACE, SOURCE, STEPS, TEXT, one_of
-from edgeconv.nouns import EVERY_RECIPE, Engine, IoType
+from edgeconv.types import EVERY_RECIPE, Engine, IoType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.nouns import Conversion
+    from edgeconv.types import Conversion
 
 _SIDES = ("input", "output")
 
@@ -156,7 +156,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
 def convert_of(ctx: click.Context, on_progress: Callable[[str], None]) -> Conversion:
     """The conversion that a context of the command asks for. Raises an `EdgeconvError`."""
-    from edgeconv.pipeline import convert
+    from edgeconv.conversion.convert import convert
     from edgeconv.quantize.recipes import make_recipes
 
     options = ctx.params
@@ -247,7 +247,7 @@ def _show(conversion: Any, *, as_json: bool) -> None:
     if as_json:
         echo_json(conversion)
         return
-    from edgeconv.report.text import conversion_table
+    from edgeconv.reporting.text import conversion_table
 
     echo_page(conversion_table(conversion, **terminal()))
     for failure in conversion.failures:

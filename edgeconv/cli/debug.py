@@ -75,7 +75,7 @@ def command(model: str, **options: Any) -> None:
     A file that `convert` would refuse for its outputs is debugged all the same.
     """
     from edgeconv.measure.insides.debug import debug
-    from edgeconv.report.debugged import debugged_lines
+    from edgeconv.reporting.debugged import debugged_lines
 
     with progress(quiet=options["quiet"]) as on_progress:
         debugged = debug(

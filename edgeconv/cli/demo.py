@@ -44,7 +44,7 @@ def command(ctx: click.Context, /, directory: str, **options: Any) -> None:
     if options["as_json"]:
         echo_json(report)
     else:
-        from edgeconv.report.text import report_table, verdict_lines
+        from edgeconv.reporting.text import report_table, verdict_lines
 
         echo_page(report_table(report, **terminal()))
         if report.verdict is not None:

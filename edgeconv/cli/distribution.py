@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from edgeconv.cli.values import ADDRESS, NAMES
-from edgeconv.nouns import STRATEGY_NAMES, Communication, CrossDeviceOps, Distribution
+from edgeconv.types import STRATEGY_NAMES, Communication, CrossDeviceOps, Distribution
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -50,7 +50,7 @@ def command(ctx: click.Context, /, model: str, data_source: str, **options: Any)
     text for --preprocess is named with which the model is right. Exit code 1 if there is none.
     """
     from edgeconv.measure.doctoring.doctor import doctor
-    from edgeconv.report.diagnosis import diagnosis_lines
+    from edgeconv.reporting.diagnosis import diagnosis_lines
 
     with progress(quiet=options["quiet"]) as on_progress:
         diagnosis = doctor(

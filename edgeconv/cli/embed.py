@@ -16,8 +16,8 @@ from edgeconv.plugins import EMBED_TARGETS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.embed.request import Request
-    from edgeconv.nouns import Embedded
+    from edgeconv.embedding.request import Request
+    from edgeconv.types import Embedded
 
 
 class _Embed(Configured):
@@ -130,8 +130,8 @@ def command(ctx: click.Context, /, directory: Path, **options: Any) -> None:
     edgeconv did not write is touched.
     """
     from edgeconv.cli.progress import progress
-    from edgeconv.embed.embedding import perform
-    from edgeconv.embed.request import embedded_already, noted
+    from edgeconv.embedding.embedding import perform
+    from edgeconv.embedding.request import embedded_already, noted
 
     saving = ""
     with progress(quiet=options["quiet"]) as on_progress:
@@ -159,8 +159,8 @@ def command(ctx: click.Context, /, directory: Path, **options: Any) -> None:
 
 def request_of(ctx: click.Context) -> Request:
     """What a context of the command asks for, checked. Raises an `EdgeconvError`."""
-    from edgeconv.embed.published import published_file
-    from edgeconv.embed.request import make_request
+    from edgeconv.embedding.published import published_file
+    from edgeconv.embedding.request import make_request
 
     options = ctx.params
     return make_request(
@@ -213,7 +213,7 @@ def _named_values(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def _write_depfile(request: Request, depfile: Path, result: str) -> None:
-    from edgeconv.embed.depfile import dependencies, make_rule
+    from edgeconv.embedding.depfile import dependencies, make_rule
     from edgeconv.store import publish_bytes
 
     target = result or str((request.directory / "edgeconv-embedded.json").absolute())
@@ -222,7 +222,7 @@ def _write_depfile(request: Request, depfile: Path, result: str) -> None:
 
 def _show_saving(request: Request, saving: str) -> None:
     """What was saved; or the command that saves, where a note of the target says that one does."""
-    from edgeconv.embed.savings import saving_notes
+    from edgeconv.embedding.savings import saving_notes
     from edgeconv.plugins import embed_target
 
     published = request.published

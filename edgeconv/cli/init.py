@@ -14,7 +14,7 @@ from edgeconv.cli.printing import echo
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.nouns import Signature, SourceModel
+    from edgeconv.types import Signature, SourceModel
 
 
 @click.command("init")

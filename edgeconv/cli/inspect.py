@@ -28,7 +28,7 @@ def command(model: Path, *, tags: str, as_json: bool) -> None:
     if as_json:
         echo_json(inspection)
     else:
-        from edgeconv.report.inspected import inspection_page
-        from edgeconv.report.layout import to_text
+        from edgeconv.reporting.inspected import inspection_page
+        from edgeconv.reporting.layout import to_text
 
         echo_page(to_text(inspection_page(inspection), **terminal()))

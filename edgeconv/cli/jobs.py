@@ -15,7 +15,7 @@ from edgeconv.gate import lock
 from edgeconv.gate.accepting import parse_accepted, refuse_without_update
 from edgeconv.gate.flow import Checking
 from edgeconv.gate.jobs import Extent, Job
-from edgeconv.nouns import Judging
+from edgeconv.types import Judging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import click
 
     from edgeconv.config.file import ModelTable
-    from edgeconv.nouns import Budget, Conversion, Report
+    from edgeconv.types import Budget, Conversion, Report
 
 _BENCH, _CONVERT = "bench", "convert"
 # These change no result, or are places: what is there counts by its content.
@@ -116,8 +116,8 @@ class Jobs:
         Raises `UsageError` for options that would convert it.
         """
         from edgeconv.errors import InputRefused
-        from edgeconv.nouns import Conversion
         from edgeconv.source import ready_made
+        from edgeconv.types import Conversion
 
         if not model.source.lower().endswith(".tflite"):
             return None

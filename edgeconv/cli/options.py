@@ -14,10 +14,8 @@ from edgeconv.escaping import encodable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from edgeconv.nouns import Opening
     from edgeconv.sandbox import Mode
-    from edgeconv.stages import Execution
-    from edgeconv.workers import Allowance
+    from edgeconv.types import Allowance, Execution, Opening
 
 
 class Terminal(TypedDict):
@@ -96,7 +94,7 @@ _PRINTING = (
 
 def allowance(options: Mapping[str, Any]) -> Allowance:
     """The values of `allowance_options` as one."""
-    from edgeconv.workers import Allowance
+    from edgeconv.types import Allowance
 
     return Allowance(
         timeout_s=options["timeout_s"], memory_bytes=options["memory_limit_mib"] * 2**20
@@ -129,7 +127,7 @@ def opening_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def opening(options: Mapping[str, Any]) -> Opening:
     """The values of `opening_options` as one."""
-    from edgeconv.nouns import Opening
+    from edgeconv.types import Opening
 
     return Opening(
         tags=tuple(comma_list(options["tags"])),
@@ -177,7 +175,7 @@ def execution(options: Mapping[str, Any]) -> Execution:
     """The values of `execution_options` as one."""
     import os
 
-    from edgeconv.stages import Execution
+    from edgeconv.types import Execution
 
     return Execution(
         threads=options["threads"] or os.cpu_count() or 1,

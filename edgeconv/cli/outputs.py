@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from edgeconv.cli.options import terminal
 from edgeconv.cli.printing import ANNOTATIONS, COLORS, echo_text
 from edgeconv.errors import OutputRefused, UsageError, unknown_name
-from edgeconv.report.verdicts import FORMATS, render
+from edgeconv.reporting.verdicts import FORMATS, render
 from edgeconv.store import is_device, publish_bytes, writable_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-    from edgeconv.nouns import Checked
+    from edgeconv.types import Checked
 
 
 def parse_outputs(texts: Sequence[str]) -> dict[Path, str]:

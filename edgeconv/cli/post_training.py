@@ -8,7 +8,7 @@ import click
 
 from edgeconv.cli.options import comma_list
 from edgeconv.cli.values import NAMES, TEXT
-from edgeconv.nouns import CalibrationRange
+from edgeconv.types import CalibrationRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edgeconv.errors import EdgeconvError
-    from edgeconv.nouns import Failure
+    from edgeconv.types import Failure
 
 COLORS = re.compile(r"\x1b\[[0-9;]*m")
 ANNOTATIONS = re.compile(r"^::(?:error|warning|notice) (?:file=[^:\n]*,)?title=[^:\n]*::", re.M)

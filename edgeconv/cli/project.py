@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edgeconv.gate.jobs import Job
-    from edgeconv.nouns import Budget, Check, Report
+    from edgeconv.types import Budget, Check, Report
 
 
 class Project:

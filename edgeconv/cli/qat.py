@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from edgeconv.cli.distribution import distribution, distribution_options
 from edgeconv.cli.values import NAMES, TEXT
-from edgeconv.nouns import Qat, QatTarget
+from edgeconv.types import Qat, QatTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable

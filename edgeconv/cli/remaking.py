@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from edgeconv.cli import command_named
 from edgeconv.data import runs_code
 from edgeconv.data.preprocessing import describe
-from edgeconv.embed.micro import arena
-from edgeconv.embed.savings import options_that_save
+from edgeconv.embedding.micro import arena
+from edgeconv.embedding.savings import options_that_save
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.escaping import shell_line
-from edgeconv.nouns import CALIBRATED
 from edgeconv.quantize.recipes import MIN_SNR_DB
 from edgeconv.store.converted import was_converted
 from edgeconv.tflite.flatbuffer import operator_name, parse
+from edgeconv.types import CALIBRATED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.embed.published import Published
-    from edgeconv.nouns import Artifact, Recipe
+    from edgeconv.embedding.published import Published
+    from edgeconv.types import Artifact, Recipe
 
 _FOLDER = "remade"
 
@@ -49,7 +49,7 @@ def remake(published: Published, on_progress: Callable[[str], None]) -> tuple[Pa
     of quantization-aware training, and `ToolFailed` where the conversion fails.
     """
     from edgeconv.cli.convert import convert_of
-    from edgeconv.embed.published import find_published
+    from edgeconv.embedding.published import find_published
 
     artifact = published.artifact
     if not options_that_save(artifact):

@@ -13,8 +13,8 @@ from edgeconv.cli.printing import COLORS, echo, echo_text
 from edgeconv.cli.values import TEXT
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Budget, Report
-    from edgeconv.report.files import Format
+    from edgeconv.reporting.files import Format
+    from edgeconv.types import Budget, Report
 
 _FORMATS = ("html", "text", "markdown", "json", "csv")
 
@@ -60,8 +60,8 @@ def command(
     machine, in the same runtime, with as many threads and on the same samples. With --config
     they are held against its [budget]; `edgeconv check` has the exit code for it.
     """
-    from edgeconv.report.files import render, write_formats
-    from edgeconv.report.schema import report_schema
+    from edgeconv.reporting.files import render, write_formats
+    from edgeconv.reporting.schema import report_schema
     from edgeconv.store import writable_directory
 
     if schema:
@@ -89,7 +89,7 @@ def command(
 def _gathered(files: tuple[Path, ...], *, side_by_side: bool) -> tuple[Report, ...]:
     """One report of all, or with `side_by_side` as few as compare within themselves."""
     from edgeconv.measure.together import differences_of, measured, together
-    from edgeconv.report.files import read_report
+    from edgeconv.reporting.files import read_report
 
     reports = [read_report(file) for file in files]
     measured(reports)

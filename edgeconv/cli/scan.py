@@ -31,7 +31,7 @@ def command(paths: tuple[Path, ...], *, form: str, as_json: bool) -> int:
     when one is, 3 when a path is not a model. No configuration changes what is found, and every
     command that loads a model refuses what is refused here; see docs/security.md.
     """
-    from edgeconv.report.scans import render_scan_json, render_scan_sarif, render_scan_text
+    from edgeconv.reporting.scans import render_scan_json, render_scan_sarif, render_scan_text
     from edgeconv.scanning import scan
 
     renders = {"text": render_scan_text, "json": render_scan_json, "sarif": render_scan_sarif}

@@ -9,13 +9,13 @@ import msgspec
 from edgeconv.config.file import LONGEST_NAME
 from edgeconv.config.limits import IN_WORDS
 from edgeconv.config.toml_text import toml_key, toml_value
-from edgeconv.nouns import Inspection, Signature
-from edgeconv.report.units import plain
+from edgeconv.reporting.units import plain
+from edgeconv.types import Inspection, Signature
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.nouns import TensorSpec
+    from edgeconv.types import TensorSpec
 
 _KINDS = {
     "saved_model": "SavedModel",
@@ -167,8 +167,8 @@ def decidable_drop(samples: int, models: int) -> float | None:
     One answer in a hundred is taken to differ between a model and the one it was made from.
     """
     from edgeconv.gate.asked import levels_of
-    from edgeconv.nouns import Judging
     from edgeconv.statistics.power import enough_pairs
+    from edgeconv.types import Judging
 
     levels = levels_of(Judging()).shared(models)
     for limit in _DROPS:

@@ -20,7 +20,7 @@ from edgeconv.cli.options import (
 from edgeconv.cli.printing import echo_page
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import TREE
-from edgeconv.nouns import LoopName
+from edgeconv.types import LoopName
 
 
 @click.command("train", cls=Configured)
@@ -92,8 +92,8 @@ def command(module: str, directory: str | None, **options: Any) -> None:
     MODULE/N.training.json. A training that was killed goes on from its last checkpoint when
     the same command is run again.
     """
-    from edgeconv.nouns import Training
     from edgeconv.training.baseline import train
+    from edgeconv.types import Training
 
     names = (
         *("data", "loop", "epochs", "steps_per_epoch", "checkpoint_steps", "global_batch"),
@@ -118,6 +118,6 @@ def command(module: str, directory: str | None, **options: Any) -> None:
     if options["as_json"]:
         echo_json(record)
         return
-    from edgeconv.report.text import training_table
+    from edgeconv.reporting.text import training_table
 
     echo_page(training_table(record, **terminal()))

@@ -19,8 +19,8 @@ from edgeconv.cli.options import (
 from edgeconv.cli.printing import echo_page
 from edgeconv.cli.progress import progress
 from edgeconv.cli.values import METRIC, NAMES, PLACE, RUNTIME, SOURCE, STEPS, TEXT
-from edgeconv.nouns import Objective
 from edgeconv.plugins import METRICS
+from edgeconv.types import Objective
 
 if TYPE_CHECKING:
     from edgeconv.tuning.asked import Wanted
@@ -139,7 +139,7 @@ def command(ctx: click.Context, /, model: str, data_source: str, **options: Any)
     `convert --config` makes the same file. What is killed goes on from there when it is run
     again. Exit code 1 if nothing is within the budget on samples that the search never saw.
     """
-    from edgeconv.report.tuning import tuning_lines
+    from edgeconv.reporting.tuning import tuning_lines
     from edgeconv.tuning.asked import Limits
     from edgeconv.tuning.flow import tune
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from edgeconv.cli.printing import echo, echo_text
-from edgeconv.nouns import LINK_NAMES
+from edgeconv.types import LINK_NAMES
 
 if TYPE_CHECKING:
     from edgeconv.evidence.pieces import Piece
-    from edgeconv.nouns import Evidence, LinkName
+    from edgeconv.types import Evidence, LinkName
 
 PASSPHRASE = "EDGECONV_KEY_PASSPHRASE"
 
@@ -88,7 +88,7 @@ def command(
     check, 3 where there is nothing to verify. See docs/evidence.md.
     """
     from edgeconv.evidence import Trust, examine
-    from edgeconv.report.verified import (
+    from edgeconv.reporting.verified import (
         evidence_schema,
         render_evidence_json,
         render_evidence_text,

@@ -14,8 +14,8 @@ from edgeconv.sandbox import environment_of
 from edgeconv.store import scratch_directory
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Measurement, Report
-    from edgeconv.report.node_data import Shown
+    from edgeconv.reporting.node_data import Shown
+    from edgeconv.types import Measurement, Report
 
 Viewer = Literal["model-explorer", "netron"]
 # The command, and the module that a Python runs as it.
@@ -79,8 +79,8 @@ def command(
 def _node_data(model: Path, sha256: str, report_file: Path, shown: Shown) -> bytes:
     """The node data of this very model. Raises `InputRefused` where the report has none."""
     from edgeconv.errors import InputRefused
-    from edgeconv.report.files import read_report
-    from edgeconv.report.node_data import node_data
+    from edgeconv.reporting.files import read_report
+    from edgeconv.reporting.node_data import node_data
     from edgeconv.tflite.tensors import layers_of_graphs
 
     report = read_report(report_file)

@@ -11,7 +11,7 @@ from edgeconv.config.limits import RECIPES, merged, no_limit, read_budget
 from edgeconv.config.project import outside, project_of
 from edgeconv.config.written import Written, read_toml, shown
 from edgeconv.errors import UsageError
-from edgeconv.nouns import QAT, Budget
+from edgeconv.types import QAT, Budget
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 
 from edgeconv.config.written import shown
-from edgeconv.nouns import (
+from edgeconv.types import (
     MAX_SNR_DB,
     AnyLimit,
     Budget,

@@ -14,7 +14,7 @@ from edgeconv.errors import InputRefused
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from edgeconv.nouns import TensorSpec
+    from edgeconv.types import TensorSpec
 
 Array = np.ndarray[Any, Any]
 

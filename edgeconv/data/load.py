@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgeconv.data.kinds.function import Returned
     from edgeconv.data.samples import Samples
     from edgeconv.data.source import Column
-    from edgeconv.nouns import Preprocessing, TensorSpec
+    from edgeconv.types import Preprocessing, TensorSpec
 
 # The option of tables that says which columns to take.
 _FEATURES = "features"

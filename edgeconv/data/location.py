@@ -21,7 +21,7 @@ from edgeconv.data.kinds.folders import kind_of
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.plugins import SAMPLE_SOURCES, sample_source
 from edgeconv.store.hashes import hash_of
-from edgeconv.workers import Allowance
+from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

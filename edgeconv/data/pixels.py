@@ -15,7 +15,7 @@ import numpy as np
 from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Preprocessing
+    from edgeconv.types import Preprocessing
 
 Array = np.ndarray[Any, Any]
 

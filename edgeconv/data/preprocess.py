@@ -13,7 +13,7 @@ from edgeconv.data.strings import holds_strings
 from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Preprocessing
+    from edgeconv.types import Preprocessing
 
 Array = np.ndarray[Any, Any]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from edgeconv.data.arrays import opened
 from edgeconv.data.steps import KEYS, check, said_of, value_of
 from edgeconv.errors import InputRefused, UsageError, unknown_name
-from edgeconv.nouns import Preprocessing
+from edgeconv.types import Preprocessing
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -25,17 +25,17 @@ from edgeconv.data.location import kind_module, parse_location, readable_of
 from edgeconv.data.samples import Samples
 from edgeconv.data.tfds_layout import data_directory
 from edgeconv.errors import InputRefused, ToolFailed, WorkerCrashed, WorkerKilled
+from edgeconv.processes.talk import Talk
 from edgeconv.sandbox import Access
 from edgeconv.store import scratch_directory
-from edgeconv.talk import Talk
-from edgeconv.workers import Allowance
+from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from edgeconv.data.samples import Array, SamplesHash
     from edgeconv.data.source import DataSet, Indices
-    from edgeconv.nouns import Preprocessing, TensorSpec
+    from edgeconv.types import Preprocessing, TensorSpec
 
 # Their places alone are 16 GiB.
 _MOST_SAMPLES = 1 << 31

@@ -1,8 +1,8 @@
 """The child that reads a data set: what it is asked, what it answers, and its loop.
 
 `python -m edgeconv.data.reading` runs in its scratch directory. It is asked over its stdin and
-answers on its stdout, a line of JSON each (see `edgeconv.talk`); samples are handed over as
-files in a directory of its scratch, which the parent maps into its memory and removes.
+answers on its stdout, a line of JSON each (see `edgeconv.processes.talk`); samples are handed over
+as files in a directory of its scratch, which the parent maps into its memory and removes.
 `edgeconv.data.reader` is the other end.
 """
 
@@ -17,8 +17,8 @@ import msgspec
 
 from edgeconv.data.kinds.function import Returned
 from edgeconv.errors import EdgeconvError, InputRefused
-from edgeconv.nouns import Preprocessing, TensorSpec
-from edgeconv.tasks import Failure
+from edgeconv.processes.tasks import Failure
+from edgeconv.types import Preprocessing, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from edgeconv.data.strings import STRING, holds_strings, plain
 from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import TensorSpec
+    from edgeconv.types import TensorSpec
 
 Array = np.ndarray[Any, Any]
 

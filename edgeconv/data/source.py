@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from edgeconv.data.arrays import Items
-    from edgeconv.nouns import Preprocessing, TensorSpec
+    from edgeconv.types import Preprocessing, TensorSpec
 
     Column = Array | Items
 

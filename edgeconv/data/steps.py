@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from edgeconv.errors import UsageError
-from edgeconv.nouns import Preprocessing
+from edgeconv.types import Preprocessing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

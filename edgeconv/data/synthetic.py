@@ -15,7 +15,7 @@ from edgeconv.errors import InputRefused
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.nouns import TensorSpec
+    from edgeconv.types import TensorSpec
 
 # Small enough to be quick, large enough for five halvings of an image.
 _DYNAMIC_SIZE = 32

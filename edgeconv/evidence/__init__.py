@@ -11,14 +11,14 @@ from edgeconv.evidence.finding import find
 from edgeconv.evidence.pieces import lone_piece, piece_of, source_links
 from edgeconv.evidence.reports import judged_links, lock_links, report_links
 from edgeconv.evidence.signatures import Trust, signature_links
-from edgeconv.nouns import LINK_NAMES, Evidence, Link
+from edgeconv.types import LINK_NAMES, Evidence, Link
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from edgeconv.evidence.finding import Found
     from edgeconv.evidence.pieces import Piece
-    from edgeconv.nouns import LinkName
+    from edgeconv.types import LinkName
 
 __all__ = ["Trust", "examine", "verify"]
 

@@ -12,8 +12,8 @@ import msgspec
 from edgeconv.errors import InputRefused
 from edgeconv.evidence.pieces import document
 from edgeconv.evidence.reading import hash_within, read_within
-from edgeconv.nouns import Embedded, Link
-from edgeconv.report import units
+from edgeconv.reporting import units
+from edgeconv.types import Embedded, Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from edgeconv.evidence.pieces import Piece
     from edgeconv.evidence.reading import Root
-    from edgeconv.nouns import EmbeddedFile
+    from edgeconv.types import EmbeddedFile
 
 _MOST_FILES = 10_000
 # Of a model as text: six bytes for one, and edgeconv writes that below 1 MiB unless it is told.

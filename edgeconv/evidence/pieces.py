@@ -12,17 +12,17 @@ import msgspec
 
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.evidence.reading import LARGEST_DOCUMENT_BYTES, Root, hash_within, read_within
-from edgeconv.nouns import Artifact, LastCheck, Link
-from edgeconv.report import units
-from edgeconv.report.last_check import verdict_file
-from edgeconv.report.limits import sentence
+from edgeconv.reporting import units
+from edgeconv.reporting.last_check import verdict_file
+from edgeconv.reporting.limits import sentence
 from edgeconv.store import decode_checked
+from edgeconv.types import Artifact, LastCheck, Link
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from edgeconv.nouns import LinkName
     from edgeconv.store.checksums import ChecksumState
+    from edgeconv.types import LinkName
 
 Noun = TypeVar("Noun", bound=msgspec.Struct)
 

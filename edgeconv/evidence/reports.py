@@ -11,9 +11,9 @@ from edgeconv.errors import InputRefused
 from edgeconv.evidence.pieces import checksum_links
 from edgeconv.evidence.reading import LARGEST_LOCK_BYTES, LARGEST_REPORT_BYTES, read_within
 from edgeconv.gate import lock as locks
-from edgeconv.nouns import Link, Lock, Report
-from edgeconv.report import units
+from edgeconv.reporting import units
 from edgeconv.store import decode_checked, html_checksum
+from edgeconv.types import Link, Lock, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -17,14 +17,14 @@ from edgeconv.evidence.statement import (
     statement_of,
     verdict_links,
 )
-from edgeconv.nouns import Link
+from edgeconv.types import Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from edgeconv.evidence.finding import Found
     from edgeconv.evidence.pieces import Piece
-    from edgeconv.nouns import LinkState
+    from edgeconv.types import LinkState
 
 _SUFFIX = ".sig"
 _UNTRUSTED = "the files are those that were signed; by whom was not checked: --key, --certificate"

@@ -18,8 +18,8 @@ import msgspec
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.evidence.signatures import signature_of
 from edgeconv.evidence.statement import FIELD, payload_of
-from edgeconv.nouns import SignedArtifact, SignedEvidence
 from edgeconv.store import publish_bytes, scratch_directory
+from edgeconv.types import SignedArtifact, SignedEvidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -20,8 +20,8 @@ import msgspec
 
 from edgeconv.errors import InputRefused
 from edgeconv.evidence.reading import hash_within
-from edgeconv.nouns import Link, SignedEvidence
-from edgeconv.report import units
+from edgeconv.reporting import units
+from edgeconv.types import Link, SignedEvidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import UsageError, unknown_name
-from edgeconv.nouns import RECIPE_NAMES, AcceptedDrop
+from edgeconv.types import RECIPE_NAMES, AcceptedDrop
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from edgeconv.nouns import Check, Finding, LockedModel
+    from edgeconv.types import Check, Finding, LockedModel
 
     Accepted = Mapping[str, Collection[str]]
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import UsageError
-from edgeconv.nouns import Finding, Limit
 from edgeconv.statistics.evidence import Levels
+from edgeconv.types import Finding, Limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.nouns import AnyLimit, Judging, Outcome, Reference, Severity, Value
     from edgeconv.statistics.evidence import Evidence
+    from edgeconv.types import AnyLimit, Judging, Outcome, Reference, Severity, Value
 
 # How often enough samples leave a number open all the same.
 _MISSED = 0.05

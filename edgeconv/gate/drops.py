@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import UsageError
-from edgeconv.report.values import value_of
+from edgeconv.reporting.values import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edgeconv.gate.asked import Asked, Question
     from edgeconv.gate.pairs import Pair, Unpaired
-    from edgeconv.nouns import Accuracy, Finding, Judging, Measurement
     from edgeconv.statistics.bootstrap import MeanOf, Resampling
     from edgeconv.statistics.drop import MatchedDrop
     from edgeconv.statistics.evidence import Evidence, Levels
     from edgeconv.statistics.unpaired import UnpairedDrop
+    from edgeconv.types import Accuracy, Finding, Judging, Measurement
 
 _WITH_A_LOSS = "measure on the samples of the lock to compare one by one"
 _WITHOUT_A_LOSS = (

@@ -16,7 +16,16 @@ import msgspec
 from edgeconv.errors import InputRefused
 from edgeconv.gate.jobs import Extent, Job, job_inputs, job_slices, refuse_job
 from edgeconv.measure.environment import environment
-from edgeconv.nouns import (
+from edgeconv.plugins import METRICS
+from edgeconv.store import (
+    Cache,
+    cache_directory,
+    hash_of,
+    read_noun,
+    scratch_directory,
+    tool_versions,
+)
+from edgeconv.types import (
     NEED_TIMES,
     NOT_CHECKED,
     Check,
@@ -28,21 +37,11 @@ from edgeconv.nouns import (
     Report,
     Verdict,
 )
-from edgeconv.plugins import METRICS
-from edgeconv.store import (
-    Cache,
-    cache_directory,
-    hash_of,
-    read_noun,
-    scratch_directory,
-    tool_versions,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from edgeconv.nouns import Budget, Judging
-    from edgeconv.stages import Execution
+    from edgeconv.types import Budget, Execution, Judging
 
 Kept = TypeVar("Kept", Report, Check)
 

@@ -12,16 +12,16 @@ from edgeconv.errors import InputRefused
 from edgeconv.gate.asked import levels_of
 from edgeconv.gate.drops import drop_evidence, numbers
 from edgeconv.gate.pairs import Pair, pairs_of
-from edgeconv.nouns import ClassDrop
+from edgeconv.types import ClassDrop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from edgeconv.gate.asked import Asked, Question
-    from edgeconv.nouns import Accuracy, Finding, Judging, LockedModel, Outcome, Report
     from edgeconv.statistics.bootstrap import MeanOf
     from edgeconv.statistics.drop import MatchedDrop
     from edgeconv.statistics.evidence import Levels
+    from edgeconv.types import Accuracy, Finding, Judging, LockedModel, Outcome, Report
 
 Kind = Literal["class", "slice"]
 Groups = dict[str, list[int]]

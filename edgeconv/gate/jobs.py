@@ -16,8 +16,7 @@ from edgeconv.store import hash_of, refuse_pointer, sha256_file
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from edgeconv.nouns import Budget, Conversion, Report
-    from edgeconv.stages import Execution
+    from edgeconv.types import Budget, Conversion, Execution, Report
 
 _LONGEST_SETTING = 64
 _LONGEST_SLICE = 200

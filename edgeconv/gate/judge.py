@@ -20,12 +20,12 @@ from edgeconv.gate.drops import (
 from edgeconv.gate.groups import Grouping, grouping_of, worst_drop
 from edgeconv.gate.numbers import own_number
 from edgeconv.gate.pairs import Pair, pairs_of
-from edgeconv.nouns import Finding, Judging, Limit, Verdict
+from edgeconv.types import Finding, Judging, Limit, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from edgeconv.nouns import (
+    from edgeconv.types import (
         Accuracy,
         AnyLimit,
         Budget,

@@ -16,8 +16,8 @@ import msgspec
 
 from edgeconv.errors import InputRefused
 from edgeconv.gate.lock_text import CHECKSUM, as_text, checksum, header, model_of, table_of
-from edgeconv.nouns import Lock, LockedModel, LockedStage
 from edgeconv.store.pointers import refuse_pointer
+from edgeconv.types import Lock, LockedModel, LockedStage
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,7 +27,7 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from edgeconv.nouns import Environment, Measurement, Report
+    from edgeconv.types import Environment, Measurement, Report
 
 FILE_NAME = "edgeconv.lock"
 FORMAT = 1

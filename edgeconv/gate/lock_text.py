@@ -15,13 +15,13 @@ from edgeconv.gate.packed import (
     unpack_numbers,
     unpack_right,
 )
-from edgeconv.nouns import LockedModel, LockedStage
 from edgeconv.store import hash_of
+from edgeconv.types import LockedModel, LockedStage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.nouns import Accuracy
+    from edgeconv.types import Accuracy
 
 CHECKSUM = "checksum"
 _STAGE = "stage"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import UsageError
 from edgeconv.gate.drops import accuracy_evidence
 from edgeconv.gate.times import latency_p50, latency_ratio
-from edgeconv.nouns import MAX_SNR_DB, OperatorsLimit, RuntimeLimit
+from edgeconv.types import MAX_SNR_DB, OperatorsLimit, RuntimeLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edgeconv.gate.asked import Asked, Question
-    from edgeconv.nouns import Artifact, Finding, Measurement, Report
+    from edgeconv.types import Artifact, Finding, Measurement, Report
 
     Answer = Callable[[Asked, Measurement, Report], Finding | Question]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.nouns import (
+    from edgeconv.types import (
         Accuracy,
         DataIdentity,
         LockedModel,

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.gate.drops import drop_evidence
 from edgeconv.gate.pairs import Pair, Unpaired, paired, pairs_of
-from edgeconv.nouns import StageState
-from edgeconv.report import units
+from edgeconv.reporting import units
+from edgeconv.types import StageState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from edgeconv.nouns import (
+    from edgeconv.types import (
         Judging,
         LockedModel,
         Measurement,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeconv.nouns import EVERY_RECIPE, Accuracy
-from edgeconv.report import units
-from edgeconv.report.values import drop_value
+from edgeconv.reporting import units
+from edgeconv.reporting.values import drop_value
+from edgeconv.types import EVERY_RECIPE, Accuracy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from edgeconv.nouns import Finding, StageName, StageState, Verdict
+    from edgeconv.types import Finding, StageName, StageState, Verdict
 
 _LONGEST_FIRST = sorted(EVERY_RECIPE, key=len, reverse=True)
 _MOST_CHANGES = 4

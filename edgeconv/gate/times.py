@@ -13,8 +13,8 @@ from edgeconv.statistics.rounds import median_interval, ratio_bounds
 
 if TYPE_CHECKING:
     from edgeconv.gate.asked import Asked, Question
-    from edgeconv.nouns import Finding, Latency, Measurement, Report
     from edgeconv.statistics.evidence import Evidence, Levels
+    from edgeconv.types import Finding, Latency, Measurement, Report
 
 _ONE_ROUND = "a single round has no interval: measure with --rounds 3 or more"
 _NO_PARTNER = "there is no float32 .tflite that was timed in the same rounds"

@@ -30,17 +30,16 @@ from edgeconv.measure.subjects import (
     warned,
 )
 from edgeconv.measure.trained import measure_trained
-from edgeconv.nouns import DataIdentity, Opening, Report, TrainingRecord
 from edgeconv.runtimes.warmup import write_warmup_requests
-from edgeconv.stages import Execution
 from edgeconv.store import scratch_directory
+from edgeconv.types import DataIdentity, Execution, Opening, Report, TrainingRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from edgeconv.measure.places import Places
     from edgeconv.measure.subjects import Subject
-    from edgeconv.nouns import (
+    from edgeconv.types import (
         Conditions,
         Preprocessing,
         Signature,

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.measure.metrics.accuracy import flips
-from edgeconv.nouns import Comparison
 from edgeconv.statistics.beyond import latency_ratio_interval
 from edgeconv.statistics.paired import paired_difference, paired_mean_difference
+from edgeconv.types import Comparison
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.nouns import Accuracy, Artifact, Measurement
+    from edgeconv.types import Accuracy, Artifact, Measurement
 
 _LEAST_SAMPLES = 2
 

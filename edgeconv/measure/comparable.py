@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.nouns import Latency, Measurement, Report
+    from edgeconv.types import Latency, Measurement, Report
 
 _DIGITS = 12
 

@@ -12,14 +12,14 @@ from edgeconv.errors import InputRefused
 from edgeconv.measure.comparable import accuracy_differences, latency_differences
 from edgeconv.measure.compare_files import changed_ends, changed_operators, compare_files
 from edgeconv.measure.together import measured
-from edgeconv.nouns import Difference, FlipCount, ModelDifference, NumberChange
 from edgeconv.statistics.paired import paired_difference
 from edgeconv.statistics.rounds import median_interval, unpaired_ratio_bounds
+from edgeconv.types import Difference, FlipCount, ModelDifference, NumberChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.nouns import Accuracy, Latency, Measurement, Report
+    from edgeconv.types import Accuracy, Latency, Measurement, Report
 
 
 def compare(before: str | Path, after: str | Path) -> Difference:
@@ -36,7 +36,7 @@ def compare(before: str | Path, after: str | Path) -> Difference:
         )
     if kinds == {True}:
         return compare_files(one, other)
-    from edgeconv.report.files import read_report
+    from edgeconv.reporting.files import read_report
 
     return compare_reports(read_report(one), read_report(other), str(one), str(other))
 

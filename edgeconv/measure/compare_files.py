@@ -6,7 +6,12 @@ import gzip
 from typing import TYPE_CHECKING, Literal
 
 from edgeconv.errors import InputRefused
-from edgeconv.nouns import (
+from edgeconv.reporting.closeness import snr
+from edgeconv.source import load
+from edgeconv.store import read_noun
+from edgeconv.tflite import summarise
+from edgeconv.tflite.tensors import tensor_specs
+from edgeconv.types import (
     Artifact,
     Difference,
     ModelDifference,
@@ -14,17 +19,12 @@ from edgeconv.nouns import (
     OperatorChange,
     TensorChange,
 )
-from edgeconv.report.closeness import snr
-from edgeconv.source import load
-from edgeconv.store import read_noun
-from edgeconv.tflite import summarise
-from edgeconv.tflite.tensors import tensor_specs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from edgeconv.nouns import GraphSummary, OperatorCount, Signature, TensorSpec
+    from edgeconv.types import GraphSummary, OperatorCount, Signature, TensorSpec
 
 Place = Literal["input", "output", "inside"]
 

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.nouns import Conditions
+from edgeconv.types import Conditions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

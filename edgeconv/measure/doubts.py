@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.measure.sampled import Sampled
-    from edgeconv.nouns import Artifact, Measurement, TrainingRecord
+    from edgeconv.types import Artifact, Measurement, TrainingRecord
 
 # Below this many times what guessing the commonest class gives, a model is next to useless.
 _NEAR_CHANCE = 1.5

@@ -6,8 +6,8 @@ import os
 import platform
 from pathlib import Path
 
-from edgeconv.nouns import Environment
 from edgeconv.store import tool_versions
+from edgeconv.types import Environment
 
 
 def environment() -> Environment:

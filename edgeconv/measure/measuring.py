@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edgeconv.measure.sampled import Sampled
-    from edgeconv.stages import Execution
+    from edgeconv.types import Execution
 
 
 class Measuring(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edgeconv.measure.subjects import Subject
-    from edgeconv.nouns import Signature, SourceModel, TensorSpec
+    from edgeconv.types import Signature, SourceModel, TensorSpec
 
 
 class Names:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from edgeconv.measure.measuring import Bench
     from edgeconv.measure.names import Names
     from edgeconv.measure.subjects import Subject
-    from edgeconv.nouns import Environment, SourceModel
     from edgeconv.runtimes.interface import Runtime
+    from edgeconv.types import Environment, SourceModel
 
 # The runtime that serves the trained model, and the one that it has without being asked for.
 _SERVING, _TRAINED = "tfserving", Choice(name="tensorflow")

@@ -13,9 +13,9 @@ from edgeconv.measure.metrics.agreement import agreements
 from edgeconv.measure.rounds import memory_bytes_of
 from edgeconv.measure.timing import latency_of
 from edgeconv.measure.trained import NAME
-from edgeconv.nouns import Measurement
 from edgeconv.tflite import oldest_runtime
 from edgeconv.tflite.arena import arena_bytes
+from edgeconv.types import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgeconv.measure.entrants import Entrant
     from edgeconv.measure.measuring import Bench
     from edgeconv.measure.metrics.scoring import Scorer
-    from edgeconv.nouns import Latency, SourceModel
+    from edgeconv.types import Latency, SourceModel
 
     Outputs = Mapping[str, NDArray[np.generic]]
 

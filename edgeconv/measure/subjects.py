@@ -11,8 +11,14 @@ import msgspec
 from edgeconv import source
 from edgeconv.data.preprocessing import describe, parse_preprocessing
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import (
+from edgeconv.scanning import admitted, trusted_models
+from edgeconv.store import read_noun, sha256_file
+from edgeconv.store.converted import was_converted
+from edgeconv.tflite import is_quantized, summarise
+from edgeconv.tflite.precision import looks_like
+from edgeconv.types import (
     Artifact,
+    Execution,
     Opening,
     Preprocessing,
     RecipeName,
@@ -21,12 +27,6 @@ from edgeconv.nouns import (
     TensorSpec,
     TrainingRecord,
 )
-from edgeconv.scanning import admitted, trusted_models
-from edgeconv.stages import Execution
-from edgeconv.store import read_noun, sha256_file
-from edgeconv.store.converted import was_converted
-from edgeconv.tflite import is_quantized, summarise
-from edgeconv.tflite.precision import looks_like
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

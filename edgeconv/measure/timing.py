@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeconv.nouns import Latency
 from edgeconv.statistics.rounds import median_interval
+from edgeconv.types import Latency
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from edgeconv.measure.comparable import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from edgeconv.nouns import Measurement, Report
+    from edgeconv.types import Measurement, Report
 
 
 def together(reports: Sequence[Report]) -> Report:

@@ -13,21 +13,20 @@ from edgeconv import source
 from edgeconv.data.spool import put_part, waiting_parts
 from edgeconv.errors import InputRefused
 from edgeconv.measure.timing import make_latency
-from edgeconv.nouns import Measurement
+from edgeconv.processes.tasks import start_task
+from edgeconv.processes.workers import poll_until
 from edgeconv.sandbox import Access
 from edgeconv.store import tool_versions
-from edgeconv.tasks import start_task
 from edgeconv.tf.baseline import BaselineJob, BaselineRun, run_baseline
-from edgeconv.workers import poll_until
+from edgeconv.types import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from edgeconv.data import Samples
     from edgeconv.measure.measuring import Bench
-    from edgeconv.nouns import Latency, SourceModel
     from edgeconv.runtimes.interface import Timing
-    from edgeconv.workers import Allowance
+    from edgeconv.types import Allowance, Latency, SourceModel
 
     Outputs = dict[str, np.ndarray[Any, Any]]
 

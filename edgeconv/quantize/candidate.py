@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from edgeconv.errors import InputRefused, VerificationFailed
-from edgeconv.nouns import (
+from edgeconv.quantize.verify import (
+    check_graph,
+    judge_outputs,
+    made_share,
+    output_errors,
+    refuse_not_finite,
+    refuse_senseless_scales,
+)
+from edgeconv.tflite import float_layers, largest_scales, output_steps, summarise
+from edgeconv.types import (
     GraphSummary,
     LadderStep,
     OutputError,
@@ -19,15 +28,6 @@ from edgeconv.nouns import (
     TargetCheck,
     Verification,
 )
-from edgeconv.quantize.verify import (
-    check_graph,
-    judge_outputs,
-    made_share,
-    output_errors,
-    refuse_not_finite,
-    refuse_senseless_scales,
-)
-from edgeconv.tflite import float_layers, largest_scales, output_steps, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

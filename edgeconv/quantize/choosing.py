@@ -9,19 +9,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.nouns import MethodTrial, PostTraining
+from edgeconv.processes.tasks import report_progress
 from edgeconv.quantize.graph import CalibratedGraph
 from edgeconv.quantize.making import Made, Setting, make
 from edgeconv.quantize.outcome import answers, lowest_agreement, lowest_snr_db
 from edgeconv.quantize.refine.refining import MIN_SAMPLES
-from edgeconv.tasks import report_progress
+from edgeconv.types import MethodTrial, PostTraining
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from edgeconv.nouns import CalibrationRange, PostTrainingMethod, Recipe
     from edgeconv.quantize.calibrate import Feed
     from edgeconv.quantize.outcome import Answers
+    from edgeconv.types import CalibrationRange, PostTrainingMethod, Recipe
 
 # A fifth judges, within these bounds: fewer say little, and more would not say more.
 _HELD_BACK_SHARE = 5

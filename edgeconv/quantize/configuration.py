@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from edgeconv.nouns import Precision, Recipe
     from edgeconv.quantize.rules import RuledLayer
     from edgeconv.tflite import FloatLayer
+    from edgeconv.types import Precision, Recipe
 
 _EVERYTHING = ".*"
 # The same written otherwise: what the quantiser finds under a text that it has already is not

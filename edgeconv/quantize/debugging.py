@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import ToolFailed
-from edgeconv.nouns import (
-    MAX_SNR_DB,
-    DebuggedLayer,
-    LayerRule,
-    OutputError,
-    PostTraining,
-    Precision,
-    Recipe,
-    Remedy,
-)
+from edgeconv.processes.tasks import report_progress
 from edgeconv.quantize.calibrate import Feed
 from edgeconv.quantize.choosing import Chooser
 from edgeconv.quantize.graph import CalibratedGraph
@@ -28,8 +19,17 @@ from edgeconv.quantize.rules import BLOCKS, ruled_layers, weight_bits
 from edgeconv.quantize.sensitivity import judging_feeds, sensitivities_of
 from edgeconv.quantize.verify import output_errors
 from edgeconv.quantize.worker import QuantizePart, settle_process
-from edgeconv.tasks import report_progress
 from edgeconv.tflite import float_layers, output_steps
+from edgeconv.types import (
+    MAX_SNR_DB,
+    DebuggedLayer,
+    LayerRule,
+    OutputError,
+    PostTraining,
+    Precision,
+    Recipe,
+    Remedy,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -12,8 +12,8 @@ from edgeconv.tflite import with_sound_blocks, without_shape_bridges
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from edgeconv.nouns import Recipe
     from edgeconv.quantize.rules import RuledLayer
+    from edgeconv.types import Recipe
 
 # All that the quantiser and the runtime that it calibrates with were seen to raise.
 ENGINE_ERRORS = (ValueError, RuntimeError, TypeError, KeyError, IndexError, AttributeError)

@@ -6,22 +6,22 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from edgeconv.errors import ToolFailed
+from edgeconv.processes.tasks import report_progress
 from edgeconv.quantize.calibrate import activation_ranges, widened
 from edgeconv.quantize.engine import ENGINE_ERRORS, reason
 from edgeconv.quantize.equalisation.equalise import equalised
 from edgeconv.quantize.ranges.clipping import clipped
 from edgeconv.quantize.ranges.histograms import histograms
 from edgeconv.quantize.ranges.softmax import above_floors, softmax_floors
-from edgeconv.tasks import report_progress
 from edgeconv.tflite import activation_bounds, with_input_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from edgeconv.nouns import CalibrationRange
     from edgeconv.quantize.calibrate import Feed
     from edgeconv.quantize.ranges.histograms import Histogram
     from edgeconv.quantize.ranges.softmax import Floor
+    from edgeconv.types import CalibrationRange
 
 Found = TypeVar("Found")
 

@@ -14,9 +14,9 @@ from edgeconv.tflite import with_uint8_io
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from edgeconv.nouns import CalibrationRange, PostTrainingMethod, Recipe
     from edgeconv.quantize.graph import CalibratedGraph
     from edgeconv.quantize.refine.refining import Refined
+    from edgeconv.types import CalibrationRange, PostTrainingMethod, Recipe
 
 
 class Setting(NamedTuple):

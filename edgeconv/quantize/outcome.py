@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgeconv.errors import ToolFailed
-from edgeconv.nouns import MAX_SNR_DB
 from edgeconv.quantize.engine import ENGINE_ERRORS, reason
 from edgeconv.statistics.signal import snr_db
+from edgeconv.types import MAX_SNR_DB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from edgeconv.statistics.proportion import proportion_bounds
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.nouns import OutputError
+    from edgeconv.types import OutputError
 
 # Below this share of equal answers, or where not even a third of them is sure, it is worth a word:
 # no fewer than 4 samples can show that much.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, get_args
 
 from edgeconv.errors import UsageError, unknown_name
-from edgeconv.nouns import (
+from edgeconv.types import (
     CALIBRATED,
     EVERY_RECIPE,
     FOUR_BIT,

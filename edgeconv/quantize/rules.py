@@ -6,14 +6,14 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from edgeconv.errors import UsageError, closest, unknown_name
-from edgeconv.nouns import FULL_INTEGER, LayerRule, Precision
 from edgeconv.tflite import float_layers
+from edgeconv.types import FULL_INTEGER, LayerRule, Precision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from edgeconv.nouns import Recipe
     from edgeconv.tflite import FloatLayer
+    from edgeconv.types import Recipe
 
 # The precisions that a layer of a recipe without integer activations cannot have.
 _INTEGER_ACTIVATIONS: frozenset[Precision] = frozenset({"int16x8"})

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from edgeconv.errors import ToolFailed
-from edgeconv.nouns import MAX_SNR_DB, Precision, Recipe, Sensitivity
+from edgeconv.processes.tasks import report_progress
 from edgeconv.progress import Counted
 from edgeconv.quantize.calibrate import Feed
 from edgeconv.quantize.engine import quantize_bytes
@@ -24,11 +24,11 @@ from edgeconv.quantize.refine.layers import from_rows, to_rows
 from edgeconv.quantize.refine.rounding import absmax_scales, nearest
 from edgeconv.quantize.rules import BLOCKS, RuledLayer
 from edgeconv.quantize.worker import QuantizePart
-from edgeconv.tasks import report_progress
 from edgeconv.tflite import float_layers, is_quantized, summarise
 from edgeconv.tflite.blocks import BLOCK
 from edgeconv.tflite.constants import OwnConstants
 from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, serialise, text
+from edgeconv.types import MAX_SNR_DB, Precision, Recipe, Sensitivity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

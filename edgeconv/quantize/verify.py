@@ -6,7 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import NotFinite, VerificationFailed
-from edgeconv.nouns import (
+from edgeconv.quantize.output_doubts import output_doubts
+from edgeconv.quantize.verify_strings import kept_strings, string_error
+from edgeconv.statistics.signal import Extent, snr_db
+from edgeconv.types import (
     ROUNDING,
     GraphSummary,
     OutputError,
@@ -14,9 +17,6 @@ from edgeconv.nouns import (
     Signature,
     TensorSpec,
 )
-from edgeconv.quantize.output_doubts import output_doubts
-from edgeconv.quantize.verify_strings import kept_strings, string_error
-from edgeconv.statistics.signal import Extent, snr_db
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

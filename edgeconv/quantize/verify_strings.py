@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from edgeconv.nouns import MAX_SNR_DB, OutputError
+from edgeconv.types import MAX_SNR_DB, OutputError
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Recipe, Signature
+    from edgeconv.types import Recipe, Signature
 
 
 def string_error(name: str, differing: float, samples: int) -> OutputError:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import ToolFailed
-from edgeconv.nouns import PostTraining, Recipe, RecipeName
+from edgeconv.processes.tasks import report_progress
 from edgeconv.progress import Counted
 from edgeconv.quantize.calibrate import Feed
-from edgeconv.tasks import report_progress
+from edgeconv.types import PostTraining, Recipe, RecipeName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import ToolFailed, UsageError, WorkerCrashed
-from edgeconv.logs import shown
+from edgeconv.processes.logs import shown
+from edgeconv.processes.workers import start
 from edgeconv.sandbox import Access
-from edgeconv.workers import Allowance, start
+from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
-    from edgeconv.workers import Child
+    from edgeconv.processes.workers import Child
 
 _ANSWER_TIMEOUT_S = 120.0
 _LIST = "List of devices attached"

@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.nouns import Signature
     from edgeconv.runtimes.android import Device
     from edgeconv.runtimes.interface import Arrays, Model, Settings
-    from edgeconv.workers import Allowance
+    from edgeconv.types import Allowance, Signature
 
 # So many batches are copied to the device at once.
 _BATCHES = 64

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from edgeconv.errors import ToolFailed
+from edgeconv.processes.talk import Talk
 from edgeconv.runtimes.interface import Accelerator, Timed
 from edgeconv.runtimes.memory import SharedMemory
 from edgeconv.sandbox import Access
-from edgeconv.talk import Talk
-from edgeconv.workers import Allowance
+from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.nouns import Environment
     from edgeconv.runtimes.interface import Arrays, Model, Timing
+    from edgeconv.types import Environment
 
 Package = Literal["ai_edge_litert", "tflite_runtime", "tensorflow"]
 
@@ -47,7 +47,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     def environment(self, place: str = "") -> Environment:
         """The environment that measurements made there belong to."""
-        from edgeconv.nouns import Environment
+        from edgeconv.types import Environment
 
         return Environment(
             machine=self.machine,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from edgeconv.workers import Allowance
+from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.nouns import Environment
+    from edgeconv.types import Environment
 
     Arrays = Mapping[str, NDArray[np.generic]]
 

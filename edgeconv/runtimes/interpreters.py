@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.errors import ToolFailed
+from edgeconv.processes.workers import start
 from edgeconv.sandbox import Access
 from edgeconv.store import scratch_directory
-from edgeconv.workers import Allowance, start
+from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -19,19 +19,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from edgeconv.errors import OutputRefused, ToolFailed, UsageError
+from edgeconv.processes.workers import start
 from edgeconv.runtimes.interpreters import Version, interpreters, preferred
 from edgeconv.runtimes.local import Target, start_run
 from edgeconv.runtimes.targets import runtime_text
 from edgeconv.sandbox import Access
 from edgeconv.store import cache_directory, locked, seal_directory, sealed_directory
-from edgeconv.workers import Allowance, start
+from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from edgeconv.nouns import TargetRuntime
     from edgeconv.runtimes.conversation import Package
     from edgeconv.runtimes.interpreters import Interpreter
+    from edgeconv.types import TargetRuntime
 
 _INSTALL_TIMEOUT_S = 900.0
 _PROBE_TIMEOUT_S = 120.0

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import ToolFailed, UsageError, WorkerCrashed
+from edgeconv.processes.workers import Child, start
 from edgeconv.runtimes.conversation import Package, Runner
 from edgeconv.sandbox import Access
 from edgeconv.store import tool_versions
-from edgeconv.workers import Allowance, Child, start
+from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.nouns import Environment
     from edgeconv.runtimes.conversation import RunnerSession
     from edgeconv.runtimes.interface import Arrays, Model, Settings, Timed, Timing
+    from edgeconv.types import Environment
 
 RUNNER = Path(__file__).with_name("runner.py")
 

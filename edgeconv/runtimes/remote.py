@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.errors import ToolFailed, UsageError, WorkerCrashed, WorkerTimedOut
+from edgeconv.processes.workers import poll_until, start
 from edgeconv.sandbox import Access
 from edgeconv.store import scratch_directory
-from edgeconv.workers import Allowance, poll_until, start
+from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edgeconv.workers import Child
+    from edgeconv.processes.workers import Child
 
 _CONNECT_TIMEOUT_S = 15
 # Keys are exchanged after the connection was made, and a slow board takes its time.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from edgeconv.errors import UsageError, unknown_name
-from edgeconv.nouns import TargetRuntime
+from edgeconv.types import TargetRuntime
 
 # What a name without a version means; tflite-runtime has no release after 2.14, and later
 # releases of TensorFlow for Python cannot run Select-TF operators in its interpreter.

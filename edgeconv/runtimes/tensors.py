@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Signature
+from edgeconv.types import Signature
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, SubGraphT
     from numpy.typing import NDArray
 
-    from edgeconv.nouns import TensorSpec
     from edgeconv.runtimes.interface import Arrays, Model
+    from edgeconv.types import TensorSpec
 
 
 def signature_of(model: Model) -> Signature:

@@ -8,6 +8,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import OutputRefused, ToolFailed, UsageError
+from edgeconv.processes.workers import start
 from edgeconv.sandbox import Access
 from edgeconv.store import (
     cache_directory,
@@ -16,7 +17,7 @@ from edgeconv.store import (
     seal_directory,
     sealed_directory,
 )
-from edgeconv.workers import Allowance, start
+from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Callable

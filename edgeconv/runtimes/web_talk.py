@@ -21,15 +21,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from edgeconv.errors import ToolFailed
+from edgeconv.processes.workers import start
 from edgeconv.sandbox import Access
 from edgeconv.store import scratch_directory
-from edgeconv.workers import Allowance, start
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.interface import Arrays
+    from edgeconv.types import Allowance
 
 _PAGE = """<!doctype html><meta charset="utf-8"><title>edgeconv</title>
 <script type="importmap">{"imports": {

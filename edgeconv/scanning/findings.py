@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from edgeconv.nouns import ScanFinding
+from edgeconv.types import ScanFinding
 
 if TYPE_CHECKING:
-    from edgeconv.nouns.scanning import FindingKind
+    from edgeconv.types.scanning import FindingKind
 
 # A hostile model may have a million; nobody reads more than these.
 _MOST = 1000

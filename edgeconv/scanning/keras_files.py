@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.errors import WorkerCrashed, WorkerOutOfMemory, WorkerTimedOut
-from edgeconv.nouns import ScanFinding
+from edgeconv.processes.tasks import start_task
 from edgeconv.sandbox import Access
 from edgeconv.scanning.findings import Findings
 from edgeconv.scanning.hdf5 import scan_hdf5
 from edgeconv.scanning.keras_config import scan_config
 from edgeconv.source.keras_files import HDF5_ERRORS, ZIP_ERRORS, damaged, decoded, without_model
 from edgeconv.store import scratch_directory
-from edgeconv.tasks import start_task
-from edgeconv.workers import Allowance
+from edgeconv.types import Allowance, ScanFinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

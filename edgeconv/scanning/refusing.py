@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from edgeconv import source
 from edgeconv.config.user import read_user_config
 from edgeconv.errors import InputRefused
-from edgeconv.nouns import Opening
 from edgeconv.scanning.scanner import scan_identified
+from edgeconv.types import Opening
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from edgeconv.nouns import Scan, SourceModel
+    from edgeconv.types import Scan, SourceModel
 
 
 def admitted(

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv import source
-from edgeconv.nouns import Scan, ScanFinding
 from edgeconv.scanning.findings import Findings
 from edgeconv.source.kinds import unreadable
+from edgeconv.types import Scan, ScanFinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from edgeconv.nouns import SourceModel
+    from edgeconv.types import SourceModel
 
 
 def scan(

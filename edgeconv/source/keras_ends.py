@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgeconv.nouns import Signature, TensorSpec
+from edgeconv.types import Signature, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

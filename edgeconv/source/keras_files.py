@@ -17,14 +17,13 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-from edgeconv.nouns import OperatorCount, Signature
+from edgeconv.processes.tasks import start_task
 from edgeconv.sandbox import Access
 from edgeconv.source.keras_ends import built_for, declared_signature, layers_of, never_called
 from edgeconv.source.keras_weights import parameters, weights_of
 from edgeconv.source.unknown import unknown_classes
 from edgeconv.store import scratch_directory
-from edgeconv.tasks import start_task
-from edgeconv.workers import Allowance
+from edgeconv.types import Allowance, OperatorCount, Signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,8 +13,8 @@ from edgeconv.source.foreign import foreign_directory, foreign_file
 from edgeconv.store.pointers import refuse_pointer, refuse_pointers_in
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import SourceKind
     from edgeconv.source.foreign_kinds import Foreign
+    from edgeconv.types import SourceKind
 
 KINDS = "a SavedModel directory, a .keras, .h5 or .hdf5 file, or a float .tflite file"
 

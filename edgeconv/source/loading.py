@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused
-from edgeconv.nouns import Inspection, Opening, SourceModel
 from edgeconv.source.kinds import find_model, unreadable
 from edgeconv.source.opening import refuse_unknown_classes, resolved
 from edgeconv.store.hashes import sha256_file, sha256_tree
+from edgeconv.types import Inspection, Opening, SourceModel
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Signature
     from edgeconv.source.kinds import Found
+    from edgeconv.types import Signature
 
 # What only a server reads, and may be written later: the model is the same with it.
 _NO_PART = ("assets.extra/tf_serving_warmup_requests",)

@@ -12,8 +12,8 @@ from edgeconv.errors import InputRefused, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.nouns import Opening, SourceModel
     from edgeconv.source.kinds import Found
+    from edgeconv.types import Opening, SourceModel
 
 # What tf_keras writes into a SavedModel, whose layers it can then make again.
 _KERAS_METADATA = "keras_metadata.pb"

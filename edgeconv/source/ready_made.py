@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgeconv.errors import InputRefused
-from edgeconv.nouns import Artifact, Recipe, Verification
 from edgeconv.source.loading import inspect_model
+from edgeconv.types import Artifact, Recipe, Verification
 
 NOT_MADE_HERE = "none: edgeconv did not make this file"
 

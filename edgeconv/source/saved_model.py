@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.messages import message_class
-from edgeconv.nouns import OperatorCount, Signature, TensorSpec
 from edgeconv.source.foreign_kinds import FOREST_SAVED_MODEL
 from edgeconv.source.kinds import unreadable
 from edgeconv.source.variables import refuse_missing_variables
 from edgeconv.source.wire import MalformedWire, TooMuchWire, delimited, fields, mapped, messages
 from edgeconv.store.hashes import leads_out
+from edgeconv.types import OperatorCount, Signature, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.tflite.structure import MOST_DIMENSIONS
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Signature, SourceModel, TensorSpec
+    from edgeconv.types import Signature, SourceModel, TensorSpec
 
 # The key that a .tflite without signatures gets once it needs one.
 _DEFAULT_KEY = "serving_default"

@@ -13,7 +13,7 @@ from edgeconv.statistics.rounds import ratio_bounds, unpaired_ratio_bounds
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from edgeconv.nouns import Accuracy, Latency, TuningTrial
+    from edgeconv.types import Accuracy, Latency, TuningTrial
 
 _T = TypeVar("_T")
 _Z = NormalDist().inv_cdf(1 - LEVEL / 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Accuracy
+    from edgeconv.types import Accuracy
 
 # How often a conclusion may be wrong, over all that was compared for it.
 LEVEL = 0.05

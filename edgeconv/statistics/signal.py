@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.nouns import MAX_SNR_DB
+from edgeconv.types import MAX_SNR_DB
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

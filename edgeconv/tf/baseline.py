@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from edgeconv.errors import InputRefused, UsageError, unknown_name
-from edgeconv.nouns import Opening, SourceKind, TensorSpec
 from edgeconv.store import scratch_directory
 from edgeconv.tf import keras_files
 from edgeconv.tf.environment import use_cpu_only
+from edgeconv.types import Opening, SourceKind, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -14,12 +14,12 @@ from edgeconv.errors import (
     UnsupportedFloats,
     UnsupportedOperators,
 )
-from edgeconv.nouns import LadderStep, Opening, SourceKind
 from edgeconv.tf import keras_files, lean
 from edgeconv.tf.rewrite import Change, freeze_variables, rewrite
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.tf.tables import make_tables_known
 from edgeconv.tf.tensor_lists import LISTS
+from edgeconv.types import LadderStep, Opening, SourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

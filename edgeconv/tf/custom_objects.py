@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from edgeconv.data.custom import CustomModule
-    from edgeconv.nouns import Opening
+    from edgeconv.types import Opening
 
 Library = Literal["keras", "tf_keras"]
 _NAMES: dict[Library, str] = {"keras": "Keras 3", "tf_keras": "tf_keras"}

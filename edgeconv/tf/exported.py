@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from edgeconv.nouns import Opening, SourceKind
 from edgeconv.tf import keras_files
 from edgeconv.tf.environment import use_cpu_only
+from edgeconv.types import Opening, SourceKind
 
 
 class ExportJob(msgspec.Struct, frozen=True, kw_only=True):

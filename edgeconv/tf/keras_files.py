@@ -8,17 +8,17 @@ import zipfile
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import Cause, ConversionRefused, InputRefused
-from edgeconv.nouns import LadderStep, Opening
 from edgeconv.tf.both_keras import refuse_another_function
 from edgeconv.tf.custom_objects import custom_objects, library_of, refuse_other_library
 from edgeconv.tf.ends import inputs_of, refuse_names
 from edgeconv.tf.export import export_keras, inference
 from edgeconv.tf.shapes import FixedShapes
+from edgeconv.types import LadderStep, Opening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.nouns import SourceKind
+    from edgeconv.types import SourceKind
 
 # What Keras 3 and tf_keras say of a layer that is not theirs.
 _UNKNOWN_CLASS = re.compile(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.nouns import FOUR_BIT, Recipe
 from edgeconv.tf import lean
+from edgeconv.types import FOUR_BIT, Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

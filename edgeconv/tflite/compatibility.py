@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.nouns import OldestRuntime, RuntimeNeed
 from edgeconv.tflite.flatbuffer import is_custom, parse
 from edgeconv.tflite.needs import needed_version
 from edgeconv.tflite.releases import Release, releases
 from edgeconv.tflite.uses import Use, has_channel_scales, use_of
+from edgeconv.types import OldestRuntime, RuntimeNeed
 
 if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.nouns import TensorSpec
+    from edgeconv.types import TensorSpec
 
 DEFAULT_SIGNATURE = "serving_default"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from edgeconv.nouns import OperatorCount
 from edgeconv.tflite.flatbuffer import (
     entry_subgraphs,
     is_constant,
@@ -13,6 +12,7 @@ from edgeconv.tflite.flatbuffer import (
     operator_name,
     type_names,
 )
+from edgeconv.types import OperatorCount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

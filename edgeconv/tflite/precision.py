@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ai_edge_litert.schema_py_generated import ModelT
 
-    from edgeconv.nouns import RecipeName
+    from edgeconv.types import RecipeName
 
 _FOUR_BITS = frozenset({"int4", "uint4", "int2"})
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeconv.nouns import GraphSummary, Signature, TensorSpec
 from edgeconv.tflite.flatbuffer import operator_name, parse, text, type_names
 from edgeconv.tflite.operators import count_operators, custom_operators, float_operators
 from edgeconv.tflite.weights import is_quantized_tensor, weigh
+from edgeconv.types import GraphSummary, Signature, TensorSpec
 
 if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, SubGraphT, TensorT

@@ -8,7 +8,7 @@ from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, text
 from edgeconv.tflite.summary import spec_of
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import TensorSpec
+    from edgeconv.types import TensorSpec
 
 
 def tensor_specs(data: bytes, *, where: str) -> dict[str, TensorSpec]:

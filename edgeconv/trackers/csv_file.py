@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused, OutputRefused
-from edgeconv.report.spreadsheet import safe
+from edgeconv.reporting.spreadsheet import safe
 from edgeconv.store import (
     cache_directory,
     owned,
@@ -26,8 +26,8 @@ from edgeconv.trackers.runs import now, runs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edgeconv.nouns import Checked, Report
     from edgeconv.trackers.runs import Run
+    from edgeconv.types import Checked, Report
 
 # See edgeconv.trackers.
 WRITES_FILES_ONLY = True

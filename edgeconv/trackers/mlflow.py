@@ -11,16 +11,16 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import OutputRefused, UsageError
-from edgeconv.nouns import Checked
-from edgeconv.report import units
-from edgeconv.report.verdicts import render
+from edgeconv.reporting import units
+from edgeconv.reporting.verdicts import render
 from edgeconv.trackers.runs import now, runs
+from edgeconv.types import Checked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edgeconv.nouns import Check, Report
     from edgeconv.trackers.runs import Run
+    from edgeconv.types import Check, Report
 
 EXPERIMENT = "edgeconv"
 # What MLflow takes in a name, and how long a text may be.

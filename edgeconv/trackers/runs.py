@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from edgeconv.report.limits import mark_of
+from edgeconv.reporting.limits import mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from edgeconv.nouns import Check, Checked, Measurement, Report
+    from edgeconv.types import Check, Checked, Measurement, Report
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from edgeconv.data.records import framed
 from edgeconv.errors import OutputRefused
 from edgeconv.messages import message_class
-from edgeconv.report import units
+from edgeconv.reporting import units
 from edgeconv.store import publish_bytes, writable_directory
 from edgeconv.trackers.runs import now, runs
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-    from edgeconv.nouns import Checked, Report
     from edgeconv.trackers.runs import Run
+    from edgeconv.types import Checked, Report
 
 # See edgeconv.messages.
 MESSAGES: dict[str, dict[str, tuple[int, str]]] = {

@@ -13,7 +13,6 @@ import msgspec
 from edgeconv.data.custom import find_custom
 from edgeconv.errors import InputRefused
 from edgeconv.models.archives import keras_datasets
-from edgeconv.nouns import Training, TrainingRecord
 from edgeconv.plugins import BASELINE_MODELS
 from edgeconv.sandbox import Access
 from edgeconv.store import (
@@ -28,7 +27,7 @@ from edgeconv.tf.training.member import TrainJob, train_member
 from edgeconv.tf.training.modules import refuse_missing
 from edgeconv.tf.training.options import refuse_options
 from edgeconv.training.launch import clusters_of, is_chief, launch, workers_of
-from edgeconv.workers import Allowance
+from edgeconv.types import Allowance, Training, TrainingRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ from edgeconv.errors import UsageError, unknown_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edgeconv.nouns import StrategyName
+    from edgeconv.types import StrategyName
 
 Role = Literal["chief", "worker", "ps", "evaluator"]
 _ROLES: tuple[Role, ...] = get_args(Role)

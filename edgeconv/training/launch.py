@@ -17,10 +17,9 @@ from edgeconv.training.ports import local_cluster
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from edgeconv.nouns import Distribution
     from edgeconv.sandbox import Access
     from edgeconv.training.cluster import Cluster
-    from edgeconv.workers import Allowance
+    from edgeconv.types import Allowance, Distribution
 
 Answer = TypeVar("Answer")
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from edgeconv.errors import EdgeconvError, WorkerOutOfMemory, WorkerTimedOut
-from edgeconv.logs import NewLines, shown, worth_showing
-from edgeconv.nouns import CONNECTED
+from edgeconv.processes.logs import NewLines, shown, worth_showing
+from edgeconv.processes.tasks import start_task
+from edgeconv.processes.workers import poll_until
 from edgeconv.store import keep_log
-from edgeconv.tasks import start_task
 from edgeconv.training.cluster import host_and_port
 from edgeconv.training.peers import Peers
 from edgeconv.training.ports import refuse_taken_port
-from edgeconv.workers import Allowance, poll_until
+from edgeconv.types import CONNECTED, Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     import msgspec
 
+    from edgeconv.processes.tasks import Task
     from edgeconv.sandbox import Access
-    from edgeconv.tasks import Task
     from edgeconv.training.cluster import Cluster
 
 Answer = TypeVar("Answer")

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import ToolFailed
+from edgeconv.processes.tasks import report_progress, start_task
 from edgeconv.sandbox import Access
-from edgeconv.tasks import report_progress, start_task
 from edgeconv.training.cluster import host_and_port
-from edgeconv.workers import Allowance
+from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

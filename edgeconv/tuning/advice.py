@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.escaping import shell_line
-from edgeconv.nouns import FULL_INTEGER
+from edgeconv.types import FULL_INTEGER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.nouns import SourceModel, TuningTrial
     from edgeconv.tuning.asked import Wanted
+    from edgeconv.types import SourceModel, TuningTrial
 
 # tf_keras writes it into its SavedModels; without it there are no layers to train.
 _KERAS = "keras_metadata.pb"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import UsageError
-from edgeconv.nouns import QAT, Objective
 from edgeconv.quantize.recipes import make_recipes, recipe_names
 from edgeconv.tuning.search import ORDERS, in_order
+from edgeconv.types import QAT, Objective
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Recipe, RecipeName
+    from edgeconv.types import Recipe, RecipeName
 
 # Its accuracy is what a drop is measured from, so that it always is within the budget.
 _FLOAT: RecipeName = "float32"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from edgeconv.measure.beside import drop_of
 from edgeconv.measure.metrics.accuracy import flips
-from edgeconv.nouns import Loss
+from edgeconv.types import Loss
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Accuracy
+    from edgeconv.types import Accuracy
 
 # A candidate that is likelier than this to be within the budget may be the answer: half for one
 # of the few uniform recipes, more where the search had many to choose from, of which the luckiest

@@ -10,7 +10,7 @@ from edgeconv.tuning.search import cheapest, is_candidate
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from edgeconv.nouns import Confirmation, Objective, TuningTrial
+    from edgeconv.types import Confirmation, Objective, TuningTrial
 
 # Each one looks at the fresh samples, which are a little less fresh for the next.
 MOST = 3

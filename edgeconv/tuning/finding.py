@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from edgeconv.nouns import Confirmation, TuningTrial
 from edgeconv.progress import Counted
 from edgeconv.tflite import float_layers
 from edgeconv.tuning.asked import uniform
@@ -16,14 +15,15 @@ from edgeconv.tuning.confirming import MOST, next_to_confirm
 from edgeconv.tuning.notes import progress_line
 from edgeconv.tuning.search import Space, search
 from edgeconv.tuning.workshop import TimeIsUp
+from edgeconv.types import Confirmation, TuningTrial
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from edgeconv.nouns import Recipe
     from edgeconv.tuning.asked import Limits, Wanted
     from edgeconv.tuning.judge import Judge
     from edgeconv.tuning.workshop import Workshop
+    from edgeconv.types import Recipe
 
 Stopped = Literal["", "time", "trials"]
 

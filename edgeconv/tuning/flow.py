@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv import data, source
+from edgeconv.conversion.convert import convert
 from edgeconv.data.preprocessing import describe, parse_preprocessing
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.measure.measuring import Measuring
 from edgeconv.measure.subjects import float_inputs
-from edgeconv.nouns import DataIdentity, Opening, Tuning, TuningTrial
-from edgeconv.pipeline import convert
-from edgeconv.stages import Execution
 from edgeconv.store import (
     locked,
     publish_all,
@@ -37,12 +35,13 @@ from edgeconv.tuning.recipe_file import recipe_text
 from edgeconv.tuning.samples import Samples, samples_of
 from edgeconv.tuning.search import pareto
 from edgeconv.tuning.workshop import Made, Workshop
+from edgeconv.types import DataIdentity, Execution, Opening, Tuning, TuningTrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.nouns import Artifact
     from edgeconv.tuning.judge import Judge
+    from edgeconv.types import Artifact
 
 
 def tune(

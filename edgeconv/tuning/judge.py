@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
     from edgeconv.data.source import DataSet
     from edgeconv.measure.metrics.scoring import Outputs
-    from edgeconv.nouns import Accuracy, Latency, Loss
     from edgeconv.runtimes.interface import Runtime
-    from edgeconv.stages import Execution
+    from edgeconv.types import Accuracy, Execution, Latency, Loss
 
 AGREEMENT = "agreement"
 # Quick, and the median of many: candidates are told apart, not published.

@@ -10,9 +10,9 @@ from edgeconv.tuning.search import cheapest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.nouns import Loss, Objective, TuningTrial
     from edgeconv.tuning.asked import Wanted
     from edgeconv.tuning.samples import Samples
+    from edgeconv.types import Loss, Objective, TuningTrial
 
 _MIB = 1 << 20
 

@@ -16,7 +16,7 @@ from edgeconv.tuning.chances import LEAST_SAMPLES, enough_samples
 
 if TYPE_CHECKING:
     from edgeconv.data.source import DataSet
-    from edgeconv.nouns import TensorSpec
+    from edgeconv.types import TensorSpec
 
 Array = np.ndarray[Any, Any]
 

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from edgeconv.nouns import SourceModel
-    from edgeconv.stages import Execution
     from edgeconv.tuning.asked import Limits, Wanted
+    from edgeconv.types import Execution, SourceModel
 
 
 @dataclass(frozen=True)

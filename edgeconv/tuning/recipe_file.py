@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from edgeconv.config.toml_text import toml_value
 from edgeconv.data.custom import is_path
-from edgeconv.nouns import CALIBRATED
+from edgeconv.types import CALIBRATED
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Opening, Recipe
     from edgeconv.tuning.asked import Wanted
+    from edgeconv.types import Opening, Recipe
 
 _WITHOUT_METHODS = ("float32", "float16")
 

@@ -13,16 +13,15 @@ import numpy as np
 from edgeconv import data
 from edgeconv.config.sources import source_within
 from edgeconv.data.preprocessing import describe, parse_preprocessing
-from edgeconv.nouns import DataIdentity
 from edgeconv.store import publish_all
 from edgeconv.tuning.parts import Parts, archive_of, parted, refuse_shared
+from edgeconv.types import DataIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.nouns import TensorSpec
-    from edgeconv.stages import Execution
     from edgeconv.tuning.asked import Wanted
+    from edgeconv.types import Execution, TensorSpec
 
 # The order of the layers by sensitivity hardly changes with more.
 _RANKING = 128

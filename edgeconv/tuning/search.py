@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.nouns import CALIBRATED, LayerRule
 from edgeconv.statistics.beyond import is_faster_trial, loses_less, unbeaten
 from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE
+from edgeconv.types import CALIBRATED, LayerRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
-    from edgeconv.nouns import (
+    from edgeconv.types import (
         Objective,
         Precision,
         Recipe,

@@ -9,23 +9,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edgeconv.conversion.convert import convert
 from edgeconv.errors import InputRefused, ToolFailed, UsageError, WorkerTimedOut
-from edgeconv.nouns import Sensitivity, TuningTrial
-from edgeconv.pipeline import convert
+from edgeconv.processes.tasks import start_task
 from edgeconv.quantize.sensitivity import SensitivityJob, measure_sensitivities
 from edgeconv.quantize.worker import QuantizePart
 from edgeconv.sandbox import Access
 from edgeconv.store import hash_of, publish_bytes, read_noun, sha256_file
-from edgeconv.tasks import start_task
 from edgeconv.tuning.chances import LIKELY, chance_within
+from edgeconv.types import Sensitivity, TuningTrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from edgeconv.nouns import Artifact, Objective, Precision, Recipe
-    from edgeconv.stages import Execution
     from edgeconv.tuning.judge import Judge
+    from edgeconv.types import Artifact, Execution, Objective, Precision, Recipe
 
 # A conversion that has begun may at least start its children.
 _LEAST_S = 10.0

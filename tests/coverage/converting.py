@@ -15,7 +15,7 @@ import msgspec
 from fallback import float_weight_share, silent_fallback
 from results import Cell
 
-from edgeconv.nouns import RECIPE_NAMES, Artifact, Conversion, Failure, LadderStep
+from edgeconv.types import RECIPE_NAMES, Artifact, Conversion, Failure, LadderStep
 
 if TYPE_CHECKING:
     from architecture import Architecture

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.nouns import Artifact
+    from edgeconv.types import Artifact
 
 # A full-integer file without any float operator has next to no float constants: some feed
 # the QUANTIZE operator that makes integers of them.

@@ -12,18 +12,17 @@ import msgspec
 import numpy as np
 
 from edgeconv.errors import EdgeconvError, VerificationFailed
-from edgeconv.nouns import Artifact
 from edgeconv.quantize.verify import judge_outputs, output_errors
 from edgeconv.runtimes.isolated import isolated_target
 from edgeconv.runtimes.local import Target, start_run
 from edgeconv.runtimes.targets import parse_target_runtime
 from edgeconv.tflite import output_steps
-from edgeconv.workers import Allowance
+from edgeconv.types import Allowance, Artifact
 
 if TYPE_CHECKING:
     from results import Cell
 
-    from edgeconv.nouns import Signature
+    from edgeconv.types import Signature
 
 NAME = "tflite-runtime 2.14.0"
 _BATCHES = 2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from counts import others, targets
 from footnotes import Footnotes, shortened
 
-from edgeconv.nouns import MAX_SNR_DB, RECIPE_NAMES
+from edgeconv.types import MAX_SNR_DB, RECIPE_NAMES
 
 if TYPE_CHECKING:
     from results import Cell, Row

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from edgeconv.nouns import RecipeName
+from edgeconv.types import RecipeName
 
 Outcome = Literal["converted", "refused", "crash", "fallback"]
 

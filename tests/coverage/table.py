@@ -26,8 +26,8 @@ from render import render
 from results import Cell, Row, read_row, read_rows, write_row
 
 import edgeconv
-from edgeconv.nouns import RECIPE_NAMES
 from edgeconv.store import tool_versions
+from edgeconv.types import RECIPE_NAMES
 
 if TYPE_CHECKING:
     from architecture import Architecture

@@ -11,7 +11,7 @@ from counts import targets
 from table import DOCUMENT, code_state, make_row
 
 from edgeconv.errors import WORKER_ERRORS
-from edgeconv.nouns import RECIPE_NAMES
+from edgeconv.types import RECIPE_NAMES
 
 if TYPE_CHECKING:
     from results import Row

@@ -16,7 +16,8 @@ from results import Cell, Row, file_of, read_row, read_rows, write_row
 from table import main
 from tiny_tflite import float_model, int8_model, packed, packed_with_weights_outside
 
-from edgeconv.nouns import (
+from edgeconv.quantize.recipes import make_recipes
+from edgeconv.types import (
     RECIPE_NAMES,
     Artifact,
     Conversion,
@@ -26,7 +27,6 @@ from edgeconv.nouns import (
     Signature,
     Verification,
 )
-from edgeconv.quantize.recipes import make_recipes
 
 NAMED = "int8 was asked for, and these operators compute in float: NEG, SQUARED_DIFFERENCE"
 

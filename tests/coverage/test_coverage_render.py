@@ -9,7 +9,7 @@ from golden_files import assert_golden
 from render import render
 from results import Cell, Row
 
-from edgeconv.nouns import RECIPE_NAMES
+from edgeconv.types import RECIPE_NAMES
 
 TOOLS = {"edgeconv": "0.1.0", "tensorflow": "2.21.0"}
 NO_KERNEL = "RuntimeError: Type INT16 is unsupported by op Rsqrt."

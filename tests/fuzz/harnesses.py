@@ -285,9 +285,9 @@ def _foreign(directory: Path) -> Target:
 
 
 def _noun_types() -> dict[str, Any]:
-    from edgeconv import nouns
+    from edgeconv import types as nouns
     from edgeconv.data.files import SamplesFile
-    from edgeconv.embed.writing import Journal
+    from edgeconv.embedding.writing import Journal
 
     names = [
         "Artifact",
@@ -327,7 +327,7 @@ def _nouns(directory: Path) -> Target:
 def _manifest_seeds() -> list[bytes]:
     import msgspec
 
-    from edgeconv.nouns import Artifact
+    from edgeconv.types import Artifact
 
     sha256 = hashlib.sha256(_tflite_seeds()[0]).hexdigest()
     made = msgspec.structs.replace(example_of(Artifact), file="m.tflite", sha256=sha256)
@@ -335,8 +335,8 @@ def _manifest_seeds() -> list[bytes]:
 
 
 def _manifest(directory: Path) -> Target:
-    from edgeconv.embed.published import find_published
-    from edgeconv.report.last_check import require_passed
+    from edgeconv.embedding.published import find_published
+    from edgeconv.reporting.last_check import require_passed
 
     model = directory / "m.tflite"
     model.write_bytes(_tflite_seeds()[0])
@@ -355,7 +355,7 @@ def _manifest(directory: Path) -> Target:
 
 
 def _report(directory: Path) -> Target:
-    from edgeconv.report.files import read_report
+    from edgeconv.reporting.files import read_report
 
     path = directory / "report.json"
 
@@ -369,7 +369,7 @@ def _report(directory: Path) -> Target:
 def _report_seeds() -> list[bytes]:
     import msgspec
 
-    from edgeconv.nouns import Report
+    from edgeconv.types import Report
 
     return [msgspec.json.encode(example_of(Report)), b'{"format": 1}']
 
@@ -378,7 +378,7 @@ def _lock_seeds() -> list[bytes]:
     import tempfile
 
     from edgeconv.gate import lock
-    from edgeconv.nouns import Accuracy, Lock, LockedModel, LockedStage
+    from edgeconv.types import Accuracy, Lock, LockedModel, LockedStage
 
     right = "110" * 6 + "11"
     classes = tuple(index % 4 for index in range(20))
@@ -527,7 +527,7 @@ def _preprocessing(directory: Path) -> Target:
 
 
 def _lines(directory: Path) -> Target:
-    from edgeconv.embed.request import read_labels
+    from edgeconv.embedding.request import read_labels
     from edgeconv.store.pointers import refuse_pointer
 
     path = directory / "labels.txt"

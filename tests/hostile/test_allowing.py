@@ -26,7 +26,7 @@ from edgeconv.config.reach import NotAllowed
 from edgeconv.config.user import KEYS, KINDS, read_user_config, user_configuration
 from edgeconv.data.load import load_samples
 from edgeconv.errors import UsageError
-from edgeconv.nouns import TensorSpec
+from edgeconv.types import TensorSpec
 
 __all__ = ["place", "watch"]
 

@@ -31,13 +31,13 @@ from tiny_tflite import Graph, float_model, packed
 from edgeconv import inspect_model, scan
 from edgeconv.data import synthetic_samples
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import TensorSpec
 from edgeconv.source.keras_ends import declared_signature
 from edgeconv.tf.training.checkpoints import refuse_elsewhere
 from edgeconv.tflite.names import valid_names
 from edgeconv.tflite.structure import structure
 from edgeconv.tflite.summary import output_steps
 from edgeconv.tflite.tensors import tensor_specs
+from edgeconv.types import TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -425,7 +425,7 @@ def test_keys_of_half_a_million_parts_are_refused_in_a_lock_and_in_steps(tmp_pat
 
 
 def test_a_report_larger_than_any_is_not_read(tmp_path):
-    from edgeconv.report.files import read_report
+    from edgeconv.reporting.files import read_report
 
     with (tmp_path / "report.json").open("wb") as file:
         file.truncate(2**28 + 1)

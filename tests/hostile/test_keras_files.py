@@ -20,7 +20,7 @@ from edgeconv.scanning.keras_config import scan_config
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edgeconv.nouns import Scan
+    from edgeconv.types import Scan
 
 DENSE = {"class_name": "Dense", "config": {"name": "d", "units": 3, "activation": "relu"}}
 

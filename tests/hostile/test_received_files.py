@@ -17,16 +17,15 @@ from strangers import Place, Watch, place, watch
 
 from edgeconv.cli import command_named, run
 from edgeconv.cli.visualize import _open
-from edgeconv.embed.request import RECORD
-from edgeconv.embed.writing import JOURNAL
+from edgeconv.embedding.request import RECORD
+from edgeconv.embedding.writing import JOURNAL
 from edgeconv.errors import EdgeconvError, InputRefused, OutputRefused, UsageError
 from edgeconv.measure.subjects import find_baseline, find_subjects
-from edgeconv.nouns import Artifact, CalibrationRecord, Checked
-from edgeconv.stages import Execution
 from edgeconv.store import locked, read_noun, sha256_file
 from edgeconv.store.converted import note_converted
 from edgeconv.trackers import csv_file, tensorboard
 from edgeconv.trackers.runs import Run, now
+from edgeconv.types import Artifact, CalibrationRecord, Checked, Execution
 
 __all__ = ["place", "watch"]
 

@@ -39,7 +39,7 @@ from edgeconv.scanning.operators import families
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edgeconv.nouns import Scan
+    from edgeconv.types import Scan
 
 
 def scanned(path: Path, *meta_graphs: bytes) -> Scan:

@@ -16,10 +16,10 @@ from test_keras_files import LAMBDA, archive, model_of
 from tiny_tflite import float_model, packed
 
 import edgeconv
-from edgeconv import tasks
 from edgeconv.cli import run
 from edgeconv.config.user import read_user_config, user_configuration
 from edgeconv.errors import InputRefused, UsageError
+from edgeconv.processes import tasks
 
 CONFIG = """
 [budget]
@@ -144,6 +144,6 @@ def test_a_users_configuration_that_is_wrong_says_so(text):
 def test_the_api_refuses_and_trusts_alike():
     with pytest.raises(InputRefused, match="WriteFile"):
         edgeconv.convert("hostile", "out", ["float32"])
-    trusting = edgeconv.pipeline.Execution(trusted=(edgeconv.scan("hostile").sha256,))
+    trusting = edgeconv.conversion.convert.Execution(trusted=(edgeconv.scan("hostile").sha256,))
     with pytest.raises(InputRefused, match="no signature"):
         edgeconv.convert("hostile", "out", ["float32"], execution=trusting)

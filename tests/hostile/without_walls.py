@@ -20,14 +20,14 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from edgeconv import workers
 from edgeconv.cli import run
-from edgeconv.nouns import Scan
+from edgeconv.processes import workers
 from edgeconv.scanning import refusing
 from edgeconv.source import loading
 from edgeconv.tf import keras_files, lean
+from edgeconv.types import Scan
 
-_TASKS = ["-m", "edgeconv.tasks"]
+_TASKS = ["-m", "edgeconv.processes.tasks"]
 
 
 def main(jobs: str, answers: str) -> None:
@@ -86,7 +86,7 @@ def fork_children() -> None:
 
 
 class Forked:
-    """As much of `subprocess.Popen` as edgeconv.workers uses, of a child that is a fork."""
+    """As much of `subprocess.Popen` as our workers use, of a child that is a fork."""
 
     def __init__(
         self, words: list[str], *, cwd: Path, env: dict[str, str], stdout: Any, stderr: Any,

@@ -13,7 +13,7 @@ from edgeconv import convert
 from edgeconv.quantize.recipes import make_recipes
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Artifact, Conversion, Recipe
+    from edgeconv.types import Artifact, Conversion, Recipe
 
 COUNT = 40
 

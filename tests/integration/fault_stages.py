@@ -22,12 +22,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from fault_injection import Fault, Run, traced
 
-from edgeconv.embed.published import find_published
-from edgeconv.embed.request import JOURNAL, RECORD
+from edgeconv.embedding.published import find_published
+from edgeconv.embedding.request import JOURNAL, RECORD
 from edgeconv.errors import InputRefused
 from edgeconv.gate import lock
-from edgeconv.nouns import Embedded
 from edgeconv.store import read_noun, sha256_file, sha256_tree
+from edgeconv.types import Embedded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from edgeconv.nouns import IoType, Qat, Recipe
+from edgeconv.types import IoType, Qat, Recipe
 
 BATCH = 64
 PRUNE, CLUSTER = 0.6, 6

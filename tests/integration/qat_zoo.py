@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from edgeconv.errors import EdgeconvError
-from edgeconv.nouns import Qat, Recipe, TreatedLayer
+from edgeconv.types import Qat, Recipe, TreatedLayer
 
 SAMPLES = 24
 

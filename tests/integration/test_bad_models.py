@@ -37,7 +37,7 @@ def refusal(
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
-    monkeypatch.setattr("edgeconv.workers.end_on_signals", lambda: None)
+    monkeypatch.setattr("edgeconv.processes.workers.end_on_signals", lambda: None)
     monkeypatch.setenv("EDGECONV_TEST_MARK", str(tmp_path / "the code ran"))
 
     def convert(model: Path) -> str:

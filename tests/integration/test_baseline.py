@@ -9,9 +9,8 @@ import pytest
 from edgeconv.data import Samples
 from edgeconv.data.spool import put_part, waiting_parts
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import TensorSpec
+from edgeconv.processes.tasks import start_task
 from edgeconv.sandbox import Access
-from edgeconv.tasks import start_task
 from edgeconv.tf.baseline import (
     BaselineJob,
     batch_sizes,
@@ -20,6 +19,7 @@ from edgeconv.tf.baseline import (
     run_baseline,
 )
 from edgeconv.tf.export import export_inference
+from edgeconv.types import TensorSpec
 
 LEGACY = Path(__file__).parents[2] / "../shared/data/legacy_keras_h5"
 RNG = np.random.default_rng(7)

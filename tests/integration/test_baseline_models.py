@@ -16,7 +16,7 @@ from edgeconv import convert
 from edgeconv.quantize.recipes import make_recipes
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Conversion
+    from edgeconv.types import Conversion
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 WHOLE = 10**9

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from edgeconv.models import digits_cnn
 
-from edgeconv.nouns import Difference, Report
-from edgeconv.report.files import read_report
+from edgeconv.reporting.files import read_report
+from edgeconv.types import Difference, Report
 
 Done = subprocess.CompletedProcess[str]
 TESTED = 200

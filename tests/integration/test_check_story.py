@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from edgeconv.gate import lock
-from edgeconv.nouns import Check, Checked, Finding, StageState
-from edgeconv.report.units import percent
+from edgeconv.reporting.units import percent
+from edgeconv.types import Check, Checked, Finding, StageState
 
 MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist" / "mnist.npz"
 BAD_CLASS = "7"

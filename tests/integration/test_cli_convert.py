@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from edgeconv.nouns import Conversion
+from edgeconv.types import Conversion
 
 Done = subprocess.CompletedProcess[str]
 PROGRESS = ("converting to float32 with TensorFlow", "calibrating", "verifying int8")

@@ -13,10 +13,10 @@ import pytest
 from edge_models import Lite, Workshop, images, only, operators, weight_elements
 
 from edgeconv.data import Samples, split_calibration
-from edgeconv.nouns import RECIPE_NAMES, Artifact, RecipeName
 from edgeconv.store import read_noun, sha256_file, sha256_tree
 from edgeconv.tf.convert import FloatJob
 from edgeconv.tf.shapes import FixedShapes
+from edgeconv.types import RECIPE_NAMES, Artifact, RecipeName
 
 if TYPE_CHECKING:
     from edge_models import Made

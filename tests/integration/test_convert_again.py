@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import edgeconv.plan
-import edgeconv.publish
+import edgeconv.conversion.plan
+import edgeconv.conversion.publish
 from edgeconv import convert
-from edgeconv.nouns import RECIPE_NAMES, Conversion
+from edgeconv.processes.workers import Child
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.store import tool_versions
-from edgeconv.workers import Child
+from edgeconv.types import RECIPE_NAMES, Conversion
 
 TENSORFLOW, TRAINED, QUANTIZER = (
     "TensorFlow's converter",
@@ -204,7 +204,7 @@ def test_another_version_of_a_tool_makes_everything_anew(
     convert(model, tmp_path / "out", ["float32"])
     started.clear()
     newer = {**tool_versions(), "tensorflow": "99.0"}
-    for module in (edgeconv.plan, edgeconv.publish):
+    for module in (edgeconv.conversion.plan, edgeconv.conversion.publish):
         monkeypatch.setattr(module, "tool_versions", lambda: newer)
     again = convert(model, tmp_path / "out", ["float32"])
     assert TENSORFLOW in started
@@ -291,7 +291,7 @@ def damage_all(stage: Path) -> None:
 def test_without_the_cache_nothing_of_it_is_read_or_written(
     model: Path, tmp_path: Path, started: list[str]
 ) -> None:
-    from edgeconv.stages import Execution
+    from edgeconv.types import Execution
 
     for directory in ("first", "second"):
         started.clear()

@@ -20,8 +20,8 @@ import pytest
 from edge_models import COUNT, images
 
 from edgeconv.cli import run
-from edgeconv.nouns import Artifact
 from edgeconv.store import locked, sha256_file
+from edgeconv.types import Artifact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

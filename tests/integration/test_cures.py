@@ -12,7 +12,7 @@ import pytest
 from edgeconv import convert
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Artifact
+    from edgeconv.types import Artifact
 
 MODELS = Path(__file__).with_name("other_floats.py")
 SERVING = Path(__file__).parents[3] / "shared" / "data" / "tf_serving_savedmodels"

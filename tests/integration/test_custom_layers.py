@@ -15,13 +15,12 @@ from conftest import made_by
 
 from edgeconv import bench, convert, train
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.nouns import Artifact, Opening, Qat, Training
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.stages import Execution
 from edgeconv.tf import keras_files
+from edgeconv.types import Artifact, Execution, Opening, Qat, Training
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Conversion
+    from edgeconv.types import Conversion
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),

@@ -17,7 +17,7 @@ import pytest
 from edgeconv.data.kinds import tfds as tfds_kind
 from edgeconv.data.kinds import tfrecord
 from edgeconv.data.load import load_samples
-from edgeconv.nouns import TensorSpec
+from edgeconv.types import TensorSpec
 
 COUNT = 12
 SPEC = """

@@ -11,8 +11,8 @@ import pytest
 
 from edgeconv import convert, debug
 from edgeconv.errors import UsageError
-from edgeconv.nouns import Debugged
 from edgeconv.quantize.recipes import make_recipes
+from edgeconv.types import Debugged
 
 GESTURES = Path(__file__).parents[3] / "shared" / "data" / "hand_gesture"
 HAS_GESTURES = pytest.mark.skipif(

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from edgeconv.cli.configured import read_config
-from edgeconv.nouns import RECIPE_NAMES, Artifact, Report
 from edgeconv.store import sha256_file
+from edgeconv.types import RECIPE_NAMES, Artifact, Report
 
 
 @pytest.fixture(scope="module")

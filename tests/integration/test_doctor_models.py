@@ -15,9 +15,9 @@ import pytest
 from edgeconv import bench, convert, doctor
 from edgeconv.errors import InputRefused
 from edgeconv.measure.measuring import Measuring
-from edgeconv.nouns import Diagnosis
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.runtimes.interface import Timing
+from edgeconv.types import Diagnosis
 
 PHOTOS = Path(__file__).parents[2] / "../shared/data/cifar10_jpeg_dev/cifar10_jpeg_dev.npz"
 ZOO = Path(__file__).with_name("doctor_zoo.py")

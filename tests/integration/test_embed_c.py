@@ -17,10 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from embed_models import HOSTILE, hostile_tiny, int8_tiny, large_tiny, named_tiny, published, tree
 from tiny_tflite import Graph, packed
 
-from edgeconv.embed import embed
-from edgeconv.embed.embedding import make_embedding
-from edgeconv.embed.request import make_request
-from edgeconv.nouns import Preprocessing
+from edgeconv.embedding import embed
+from edgeconv.embedding.embedding import make_embedding
+from edgeconv.embedding.request import make_request
+from edgeconv.types import Preprocessing
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow", "-Wundef")
 C11, CXX11 = ("gcc", "-std=c11"), ("g++", "-x", "c++", "-std=c++11")

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from embed_models import SIGNED, float_tiny, published
 from tiny_tflite import Graph, float_model, packed
 
-from edgeconv.embed import embed
+from edgeconv.embedding import embed
 from edgeconv.errors import InputRefused
 
 GENERATORS = {"Ninja": "ninja", "Unix Makefiles": "make"}

@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from embed_models import float_tiny, int8_tiny, named_tiny, published
 
-from edgeconv.embed.embedding import make_embedding
-from edgeconv.embed.micro import micro_values
-from edgeconv.embed.request import make_request
+from edgeconv.embedding.embedding import make_embedding
+from edgeconv.embedding.micro import micro_values
+from edgeconv.embedding.request import make_request
 from edgeconv.errors import UnsupportedOperators
 
 VERSION = "0.dev20261023182759"

@@ -22,8 +22,8 @@ from embed_updates import broken, cases, model, plain, python_says, stream, verd
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model
 from tiny_tflite import BIASES, WEIGHTS, Graph, packed
 
-from edgeconv.embed.embedding import embed
-from edgeconv.nouns import Preprocessing
+from edgeconv.embedding.embedding import embed
+from edgeconv.types import Preprocessing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,9 +17,9 @@ from embed_models import float_tiny, hostile_tiny, int8_tiny, named_tiny, publis
 from embed_updates import DAMAGED, NO_MODEL, broken, cases, model, stream
 from tiny_tflite import BIASES, WEIGHTS
 
-from edgeconv.embed import embed
+from edgeconv.embedding import embed
 from edgeconv.errors import UsageError
-from edgeconv.nouns import Preprocessing
+from edgeconv.types import Preprocessing
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "tflm_models"
 

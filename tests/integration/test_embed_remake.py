@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from edgeconv.cli import cli, run
-from edgeconv.nouns import Artifact
 from edgeconv.store import read_noun
+from edgeconv.types import Artifact
 
 MAKE = """
 import keras, sys

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeconv.embed.embedding import make_embedding
-from edgeconv.embed.request import make_request
-from edgeconv.pipeline import convert
+from edgeconv.conversion.convert import convert
+from edgeconv.embedding.embedding import make_embedding
+from edgeconv.embedding.request import make_request
 
 SCRIPT = """
 import sys

@@ -20,7 +20,7 @@ from embed_models import float_tiny, hostile_tiny, named_tiny, published
 from embed_updates import broken, cases, model, plain, python_says, stream, verdict
 from tiny_tflite import Graph, packed
 
-from edgeconv.embed import embed
+from edgeconv.embedding import embed
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow", "-Wundef")
 # Whatever is read beside the file, or computed as C does not define it, ends the program.

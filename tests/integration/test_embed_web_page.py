@@ -19,10 +19,10 @@ import pytest
 from embed_models import HOSTILE, published
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model, web
 
-from edgeconv.embed.embedding import embed
+from edgeconv.embedding.embedding import embed
 from edgeconv.errors import ToolFailed
-from edgeconv.nouns import Preprocessing
 from edgeconv.runtimes.web_package import litertjs
+from edgeconv.types import Preprocessing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,6 +16,7 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.data import Samples, write_samples
 from edgeconv.errors import ToolFailed
+from edgeconv.processes.tasks import start_task
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.verify import output_errors
 from edgeconv.quantize.worker import QuantizeJob, QuantizePart, quantize
@@ -23,12 +24,11 @@ from edgeconv.runtimes.isolated import installed, isolated_target
 from edgeconv.runtimes.local import Target, start_run
 from edgeconv.runtimes.targets import parse_target_runtime
 from edgeconv.sandbox import Access
-from edgeconv.tasks import start_task
 from edgeconv.tflite import oldest_runtime, summarise
 from edgeconv.tflite.releases import Release, parse_release, releases
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Signature
+    from edgeconv.types import Signature
 
 OLD: Release = (2, 14, 0)
 # Kernels of two runtimes round differently; a wrong one is not even near.

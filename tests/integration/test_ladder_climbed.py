@@ -16,13 +16,11 @@ from edge_models import Lite, Made, only, operators
 
 from edgeconv import convert
 from edgeconv.errors import UnsupportedOperators, WorkerTimedOut
-from edgeconv.nouns import Artifact
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.stages import Execution
-from edgeconv.workers import Allowance
+from edgeconv.types import Allowance, Artifact, Execution
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import LadderStep
+    from edgeconv.types import LadderStep
 
 FIXED = "batch fixed to 1"
 UNROLLED = f"loops unrolled, {FIXED}"

@@ -12,7 +12,7 @@ import tf_keras
 from edge_models import Lite, only
 
 from edgeconv import convert, source
-from edgeconv.embed.embedding import embed
+from edgeconv.embedding.embedding import embed
 from edgeconv.errors import InputRefused
 from edgeconv.tf import keras_files
 from edgeconv.tf.ends import arranged, inputs_of, output_names, served_shape

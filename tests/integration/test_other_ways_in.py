@@ -11,11 +11,11 @@ import pytest
 
 from edgeconv import bench, convert
 from edgeconv.errors import ConversionRefused, InputRefused, UnsupportedOperators
-from edgeconv.nouns import Opening
 from edgeconv.tf import keras_files
 from edgeconv.tf.both_keras import refuse_another_function
 from edgeconv.tf.builtins import has_builtin
 from edgeconv.tf.lean import refusal
+from edgeconv.types import Opening
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file"),

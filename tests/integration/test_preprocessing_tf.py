@@ -14,7 +14,7 @@ import pytest
 
 from edgeconv.data.kinds import images, wavs
 from edgeconv.data.preprocess import preprocess
-from edgeconv.nouns import Preprocessing
+from edgeconv.types import Preprocessing
 
 SIZES = [(7, 5), (14, 10), (20, 31), (3, 2), (13, 9), (13, 40), (1, 1), (26, 18)]
 METHODS = ["nearest", "bilinear", "bicubic"]

@@ -17,9 +17,9 @@ from edgeconv.models import digits_cnn
 
 import edgeconv
 from edgeconv.errors import UsageError
-from edgeconv.nouns import Artifact, Distribution, Qat
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.store import read_noun
+from edgeconv.types import Artifact, Distribution, Qat
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
@@ -122,7 +122,7 @@ def test_the_same_again_trains_nothing(both, trained, monkeypatch):
     def start(*_args, **_options):
         raise AssertionError("a child was started")
 
-    monkeypatch.setattr("edgeconv.stages.start_task", start)
+    monkeypatch.setattr("edgeconv.conversion.run.start_task", start)
     again = converted(trained[1], out, QUICK, "int8")
     assert set(again.reused) == {"int8", "qat"}
     assert artifact(again, "qat") == artifact(first, "qat")

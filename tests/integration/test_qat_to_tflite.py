@@ -16,10 +16,10 @@ import pytest
 from qat_strategies import CLUSTER, PRUNE, Results
 
 from edgeconv.errors import ToolFailed
-from edgeconv.nouns import Qat, Recipe
 from edgeconv.quantize.candidate import Candidate, examine_graph
 from edgeconv.tf.environment import use_tf_keras
 from edgeconv.tflite import int8_kernels, most_distinct, summarise, zero_share
+from edgeconv.types import Qat, Recipe
 
 STRATEGIES = ("mirrored", "central")
 LEAST_ACCURACY = 0.95

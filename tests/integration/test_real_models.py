@@ -11,9 +11,9 @@ import pytest
 
 from edgeconv import bench, check, convert
 from edgeconv.measure.measuring import Measuring
-from edgeconv.nouns import RECIPE_NAMES, Budget, Limits, Report
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.runtimes.interface import Timing
+from edgeconv.types import RECIPE_NAMES, Budget, Limits, Report
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 GESTURES = SHARED / "hand_gesture"

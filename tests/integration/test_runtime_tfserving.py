@@ -18,13 +18,13 @@ import pytest
 
 from edgeconv import convert
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.report.files import read_report
+from edgeconv.reporting.files import read_report
 from edgeconv.runtimes.interface import Choice, Model, Settings, Timing
 from edgeconv.runtimes.kinds.tfserving import open_runtime
 from edgeconv.runtimes.serving import parse_address
 from edgeconv.runtimes.serving_messages import MESSAGES, array_of, fill_tensor, message
 from edgeconv.runtimes.warmup import write_warmup_requests
-from edgeconv.workers import Allowance
+from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from edgeconv import convert
 from edgeconv.errors import UsageError
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.runtimes.local import Target, start_run
-from edgeconv.stages import Execution
 from edgeconv.tflite import summarise
+from edgeconv.types import Execution
 
 OLD = "tflite-runtime==2.14.0"
 

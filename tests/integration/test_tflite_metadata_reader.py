@@ -15,8 +15,8 @@ import pytest
 from embed_models import HOSTILE, float_tiny, hostile_tiny, published
 from tiny_tflite import Graph, packed
 
-from edgeconv.embed.embedding import embed
-from edgeconv.nouns import Preprocessing
+from edgeconv.embedding.embedding import embed
+from edgeconv.types import Preprocessing
 
 READER = """
 import base64, json, sys

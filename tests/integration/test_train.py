@@ -15,10 +15,10 @@ from training_modules import assert_same_weights, weights_of, written
 
 import edgeconv
 from edgeconv.errors import InputRefused, OutputRefused, ToolFailed, UsageError
-from edgeconv.nouns import Distribution, Training, TrainingRecord
 from edgeconv.store import sha256_tree
 from edgeconv.tf.export import export_inference, export_version, record_path, versions
 from edgeconv.tf.training.strategies import open_strategy
+from edgeconv.types import Distribution, Training, TrainingRecord
 
 DIGITS_EPOCHS = 3
 
@@ -223,7 +223,7 @@ def test_layers_without_a_name_are_named_as_in_the_module_s_first_model(digits):
 def test_both_replicas_hold_their_own_copy_and_agree_after_training(small, tmp_path):
     code = """
 import json, sys
-from edgeconv.nouns import Distribution, Training
+from edgeconv.types import Distribution, Training
 from edgeconv.tf.training import member
 
 run_epochs = member.run_epochs
@@ -547,7 +547,7 @@ def test_all_can_be_kept_in_a_remote_place(small, tmp_path):
     code = """
 import json, sys
 import tensorflow as tf
-from edgeconv.nouns import Distribution, Training
+from edgeconv.types import Distribution, Training
 from edgeconv.tf.training.member import TrainJob, train_member
 
 def job(epochs, **places):

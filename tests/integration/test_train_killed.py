@@ -21,12 +21,12 @@ import pytest
 from training_modules import assert_same_weights, written
 
 from edgeconv.errors import InputRefused, OutputRefused, ToolFailed
-from edgeconv.nouns import TrainingRecord
 from edgeconv.tf.export import versions
 from edgeconv.tf.training.epochs import Place, run_epochs
 from edgeconv.tf.training.modules import as_problem, load_module, read_data
 from edgeconv.tf.training.problem import Schedule
 from edgeconv.training.ports import local_cluster
+from edgeconv.types import TrainingRecord
 
 DEADLINE_S = 240
 # Three epochs of 40 steps with a checkpoint every 4.

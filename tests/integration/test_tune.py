@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from edgeconv.nouns import Tuning
 from edgeconv.store import read_noun, sha256_file
+from edgeconv.types import Tuning
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tune_models import samples, two_layers

@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edgeconv.nouns import TrainingRecord
+    from edgeconv.types import TrainingRecord
 
 # Without dropout, so that weights can be compared however the training was shared out; 100
 # samples make 7 steps of 16, the last one filled up.

@@ -22,11 +22,11 @@ from edgeconv.data.blame import Blamed
 from edgeconv.data.code import users_code, users_function
 from edgeconv.data.room import LARGEST_BYTES
 from edgeconv.errors import InputRefused, UsageError, WorkerCrashed, unknown_name
+from edgeconv.processes.tasks import start_task
 from edgeconv.sandbox import Access
 from edgeconv.store import scratch_directory
 from edgeconv.store.hashes import hash_of, sha256_file
-from edgeconv.tasks import start_task
-from edgeconv.workers import Allowance
+from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edgeconv.data.source import Column, DataSet
-    from edgeconv.nouns import Preprocessing, TensorSpec
+    from edgeconv.types import Preprocessing, TensorSpec
 
 Array = np.ndarray[Any, Any]
 

@@ -14,7 +14,7 @@ from edgeconv.errors import InputRefused
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.nouns import Preprocessing, TensorSpec
+    from edgeconv.types import Preprocessing, TensorSpec
 
 Array = np.ndarray[Any, Any]
 

@@ -14,10 +14,9 @@ from edgeconv.measure.doctoring.attempts import LEAST_SAMPLES, attempts, joined,
 from edgeconv.measure.doctoring.candidates import STANDARDISED
 from edgeconv.measure.doctoring.judging import judged
 from edgeconv.measure.doctoring.patient import Clinic, answers, examined, only_float_input
-from edgeconv.nouns import DataIdentity, Diagnosis, Opening, Preprocessing, Trial
-from edgeconv.stages import Execution
 from edgeconv.statistics.chance import is_better
 from edgeconv.store import scratch_directory
+from edgeconv.types import DataIdentity, Diagnosis, Execution, Opening, Preprocessing, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from edgeconv.data.source import DataSet, Source
     from edgeconv.measure.doctoring.attempts import Attempt
     from edgeconv.measure.doctoring.judging import Judgement, Outputs
-    from edgeconv.nouns import TensorSpec
+    from edgeconv.types import TensorSpec
 
 
 def doctor(

@@ -13,7 +13,7 @@ from edgeconv.statistics.chance import LEVEL, chance_of, is_better, wilson_inter
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from edgeconv.nouns import Accuracy
+    from edgeconv.types import Accuracy
 
 Array = np.ndarray[Any, Any]
 Outputs = dict[str, Array]

@@ -13,21 +13,27 @@ from edgeconv import data, source
 from edgeconv.errors import InputRefused
 from edgeconv.measure.subjects import find_subjects, float_inputs, preprocessing_of
 from edgeconv.measure.trained import run_trained
-from edgeconv.nouns import Opening
+from edgeconv.processes.tasks import start_task
 from edgeconv.runtimes.local import start_run
 from edgeconv.sandbox import Access
 from edgeconv.scanning import admitted
 from edgeconv.store import tool_versions
-from edgeconv.tasks import start_task
 from edgeconv.tf.baseline import SERVING, BaselineJob
 from edgeconv.tf.exported import ExportJob, export_keras
+from edgeconv.types import Opening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from edgeconv.data import Samples
-    from edgeconv.nouns import Preprocessing, Signature, SourceKind, SourceModel, TensorSpec
-    from edgeconv.stages import Execution
+    from edgeconv.types import (
+        Execution,
+        Preprocessing,
+        Signature,
+        SourceKind,
+        SourceModel,
+        TensorSpec,
+    )
 
 Array = np.ndarray[Any, Any]
 

@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv import data
+from edgeconv.conversion.climb import make_all
+from edgeconv.conversion.plan import ALL_SIGNATURES, Asked, make_plan
+from edgeconv.conversion.run import Run
 from edgeconv.data import parse_preprocessing
 from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
 from edgeconv.measure.insides.layers import layer_errors
-from edgeconv.nouns import QAT, Debugged, Opening, Recipe
-from edgeconv.plan import ALL_SIGNATURES, Asked, make_plan
 from edgeconv.quantize.debugging import DebugJob, dissect, worst_first
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.worker import QuantizePart
 from edgeconv.runtimes.interface import Model
 from edgeconv.sandbox import Access
-from edgeconv.stages import Execution, Run
-from edgeconv.stages.attempt import make_all
 from edgeconv.store import Cache, cache_directory, scratch_directory, tool_versions
+from edgeconv.types import QAT, Debugged, Execution, Opening, Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from edgeconv.nouns import DebuggedLayer, Preprocessing
+    from edgeconv.conversion.prepare import Part, Prepared
     from edgeconv.quantize.debugging import Dissected
-    from edgeconv.stages.prepare import Part, Prepared
+    from edgeconv.types import DebuggedLayer, Preprocessing
 
 _FLOAT32 = "float32"
 _RUNTIME = "ai-edge-litert"

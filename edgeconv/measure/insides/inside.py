@@ -14,7 +14,7 @@ from edgeconv.runtimes.local import LocalRuntime
 if TYPE_CHECKING:
     from edgeconv.measure.entrants import Entrant
     from edgeconv.measure.measuring import Bench
-    from edgeconv.nouns import Measurement
+    from edgeconv.types import Measurement
 
 
 def looked_into(

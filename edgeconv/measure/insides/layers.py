@@ -12,14 +12,14 @@ import numpy as np
 
 from edgeconv.data.strings import as_tensorflow_takes
 from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.nouns import LayerError
+from edgeconv.processes.tasks import start_task
 from edgeconv.runtimes.tensors import raw, signature_of
 from edgeconv.sandbox import Access
 from edgeconv.statistics.signal import Signal, snr_db
-from edgeconv.tasks import start_task
 from edgeconv.tflite.cut import with_fixed_shapes, with_outputs
 from edgeconv.tflite.flatbuffer import is_constant, operator_name, parse, text
 from edgeconv.tflite.uses import shape_of, type_of
+from edgeconv.types import LayerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.interface import Arrays, Model
-    from edgeconv.workers import Allowance
+    from edgeconv.types import Allowance
 
     Array = NDArray[np.generic]
 

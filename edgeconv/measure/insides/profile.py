@@ -13,12 +13,12 @@ import numpy as np
 from edgeconv.data.strings import as_tensorflow_takes
 from edgeconv.errors import ToolFailed, WorkerOutOfMemory, WorkerTimedOut
 from edgeconv.measure.insides.layering import Operator, operators_of
-from edgeconv.nouns import OperatorTime, Profile
+from edgeconv.processes.tasks import start_task
 from edgeconv.runtimes.tensors import raw, signature_of
 from edgeconv.sandbox import Access
-from edgeconv.tasks import start_task
 from edgeconv.tflite.cut import with_fixed_shapes
 from edgeconv.tflite.flatbuffer import operator_name, parse, text
+from edgeconv.types import OperatorTime, Profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from edgeconv.runtimes.c_api import Event, ProfiledModel
     from edgeconv.runtimes.interface import Arrays, Model
-    from edgeconv.workers import Allowance
+    from edgeconv.types import Allowance
 
 # So many runs and seconds at most; as many are profiled as not, which give the total.
 _RUNS = 100

@@ -9,7 +9,7 @@ import numpy as np
 from edgeconv.data.strings import holds_strings
 from edgeconv.errors import InputRefused, ToolFailed, UsageError, unknown_name
 from edgeconv.measure.metrics.classes import TOP1
-from edgeconv.nouns import Accuracy
+from edgeconv.types import Accuracy
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -10,8 +10,8 @@ import numpy as np
 
 from edgeconv.data.strings import holds_strings
 from edgeconv.measure.metrics.scores import blocks
-from edgeconv.nouns import Agreement
 from edgeconv.statistics.signal import Extent, Signal, snr_db
+from edgeconv.types import Agreement
 
 if TYPE_CHECKING:
     from edgeconv.measure.metrics.scores import Array, Floats, Outputs

@@ -16,8 +16,8 @@ from edgeconv.data.strings import holds_strings
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
 from edgeconv.measure.metrics.scores import Likeness, Metric, Scored
+from edgeconv.processes.tasks import start_task
 from edgeconv.sandbox import Access
-from edgeconv.tasks import start_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.measure.measuring import Bench
-    from edgeconv.nouns import Accuracy
+    from edgeconv.types import Accuracy
 
     Outputs = Mapping[str, NDArray[np.generic]]
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.nouns import Environment
 from edgeconv.runtimes.android import Device
 from edgeconv.runtimes.benchmark_log import parse_log
 from edgeconv.runtimes.benchmark_program import Program, ProgramSession, input_flags, runnable
@@ -29,7 +28,7 @@ from edgeconv.runtimes.isolated import relu_model
 from edgeconv.runtimes.places import refuse_version
 from edgeconv.runtimes.tensors import batches, raw
 from edgeconv.store import sha256_file
-from edgeconv.workers import Allowance
+from edgeconv.types import Allowance, Environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.nouns import Environment
 from edgeconv.runtimes.interface import Timed
 from edgeconv.runtimes.places import refuse_version, split_place
 from edgeconv.runtimes.tensors import batches, joined, raw, signature_of
+from edgeconv.types import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.nouns import Signature, TensorSpec
     from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timing
+    from edgeconv.types import Signature, TensorSpec
 
 # See edgeconv.runtimes.interface.
 RUNS_HERE_ALONE = True

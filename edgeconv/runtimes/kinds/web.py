@@ -19,7 +19,6 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.nouns import Environment
 from edgeconv.runtimes.interface import Timed
 from edgeconv.runtimes.tensors import (
     batches,
@@ -33,6 +32,7 @@ from edgeconv.runtimes.tensors import (
 from edgeconv.runtimes.web_package import DEFAULT_VERSION, litertjs
 from edgeconv.runtimes.web_talk import Page
 from edgeconv.sandbox import environment_of
+from edgeconv.types import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.nouns import Signature
     from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timing
+    from edgeconv.types import Signature
 
 _BROWSERS = (
     *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"),

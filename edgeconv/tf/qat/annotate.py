@@ -12,7 +12,6 @@ import fnmatch
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused, unknown_name
-from edgeconv.nouns import TreatedLayer
 from edgeconv.tf.qat.convolutions import Core, convolution_of, factors_of, folded
 from edgeconv.tf.qat.graph import walk
 from edgeconv.tf.qat.kinds import (
@@ -25,15 +24,16 @@ from edgeconv.tf.qat.kinds import (
 )
 from edgeconv.tf.qat.parts import Parts, new_inputs, new_model
 from edgeconv.tf.qat.uses import Uses, hard_chain, known_to_tfmot
+from edgeconv.types import TreatedLayer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from edgeconv.nouns import LayerTreatment, Qat, Recipe
     from edgeconv.tf.qat.configs import Kept
     from edgeconv.tf.qat.convolutions import Convolution
     from edgeconv.tf.qat.graph import Use
     from edgeconv.tf.qat.kinds import Kind
+    from edgeconv.types import LayerTreatment, Qat, Recipe
 
 _MAX_RANK = 4
 # Their kernels have one scale, which a factor a channel would spoil; so it goes in beforehand.

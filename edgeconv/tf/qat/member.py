@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.nouns import (
-    CONNECTED,
-    Opening,
-    Qat,
-    QatRecord,
-    Recipe,
-    SourceKind,
-    Training,
-    TrainingRecord,
-    TreatedLayer,
-)
-from edgeconv.tasks import report_progress
+from edgeconv.processes.tasks import report_progress
 from edgeconv.tf.ends import arranged
 from edgeconv.tf.environment import use_tf_keras
 from edgeconv.tf.qat.equalized import equalize
@@ -33,6 +22,17 @@ from edgeconv.tf.training.problem import Problem, Schedule
 from edgeconv.tf.training.recorded import record_of
 from edgeconv.tf.training.strategies import begin, lost_members_told
 from edgeconv.tflite import most_distinct, zero_share
+from edgeconv.types import (
+    CONNECTED,
+    Opening,
+    Qat,
+    QatRecord,
+    Recipe,
+    SourceKind,
+    Training,
+    TrainingRecord,
+    TreatedLayer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

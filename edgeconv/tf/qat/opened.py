@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.errors import InputRefused
-from edgeconv.nouns import Opening
 from edgeconv.tf import keras_files
 from edgeconv.tf.custom_objects import custom_objects, register
 from edgeconv.tf.qat.agreement import computes_in_other_floats, max_error
 from edgeconv.tf.qat.flat import flattened
+from edgeconv.types import Opening
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import SourceKind
+    from edgeconv.types import SourceKind
 
 _KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 _CODE = ("Lambda", "__lambda__")

@@ -13,7 +13,7 @@ from edgeconv.tf.shapes import FixedShapes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edgeconv.nouns import Recipe
+    from edgeconv.types import Recipe
 
 _SIGNATURE = "serving_default"
 

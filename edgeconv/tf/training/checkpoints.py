@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.errors import InputRefused, OutputRefused
-from edgeconv.nouns import Epoch
 from edgeconv.store import scratch_directory
 from edgeconv.tf.training.loops import Sums
 from edgeconv.tf.training.strategies import is_lost_member
+from edgeconv.types import Epoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

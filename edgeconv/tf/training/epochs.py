@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.nouns import Epoch, LoopName
-from edgeconv.tasks import report_progress
+from edgeconv.processes.tasks import report_progress
 from edgeconv.tf.ends import keras_of
 from edgeconv.tf.training.checkpoints import Checkpoints, Progress
 from edgeconv.tf.training.coordinated import CoordinatedFitLoop, CoordinatorLoop
@@ -21,6 +20,7 @@ from edgeconv.tf.training.feeding import Order
 from edgeconv.tf.training.journal import Journal
 from edgeconv.tf.training.loops import CustomLoop, FitLoop, Sums
 from edgeconv.tf.training.problem import refuse_schedule
+from edgeconv.types import Epoch, LoopName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,7 +9,7 @@ from edgeconv.errors import OutputRefused
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edgeconv.nouns import Epoch
+    from edgeconv.types import Epoch
 
 
 class Journal:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.errors import ToolFailed
-from edgeconv.nouns import CONNECTED, Opening, Training, TrainingRecord
 from edgeconv.plugins import BASELINE_MODELS
-from edgeconv.tasks import report_progress
+from edgeconv.processes.tasks import report_progress
 from edgeconv.tf.custom_objects import register
 from edgeconv.tf.export import (
     export_to,
@@ -29,6 +28,7 @@ from edgeconv.tf.training.modules import as_problem, load_module, read_data
 from edgeconv.tf.training.problem import Samples, Schedule
 from edgeconv.tf.training.recorded import record_of, strategy_name
 from edgeconv.tf.training.strategies import begin, lost_members_told
+from edgeconv.types import CONNECTED, Opening, Training, TrainingRecord
 
 if TYPE_CHECKING:
     from edgeconv.models import Data, ModelModule

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import UsageError
-from edgeconv.nouns import LOCAL_STRATEGIES
+from edgeconv.types import LOCAL_STRATEGIES
 
 if TYPE_CHECKING:
-    from edgeconv.nouns import Distribution, Training
+    from edgeconv.types import Distribution, Training
 
 
 def refuse_options(training: Training) -> None:

@@ -6,8 +6,8 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.nouns import Distribution, StrategyName, Training, TrainingRecord
 from edgeconv.store import tool_versions
+from edgeconv.types import Distribution, StrategyName, Training, TrainingRecord
 
 if TYPE_CHECKING:
     from edgeconv.tf.training.epochs import Trained

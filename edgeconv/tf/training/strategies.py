@@ -7,13 +7,13 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.nouns import LOCAL_STRATEGIES
 from edgeconv.tf.environment import use_cpu_only
+from edgeconv.types import LOCAL_STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.nouns import Distribution
+    from edgeconv.types import Distribution
 
 _SYNCHRONOUS_DEVICES = 2
 _WHERE = ("Graph execution error", "Detected at node", "File ", "<stack traces unavailable>")

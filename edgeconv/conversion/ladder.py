@@ -1,0 +1,252 @@
+"""The attempts at a conversion, in order: what is changed in the model when it fails as it is.
+
+    as it is ─► by the other Keras ─► shapes fixed ─► loops unrolled
+
+A rung is tried only where it changes something: a Keras file that both Keras versions read,
+dimensions that are open, a loop. The model as it was trained judges what comes of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from edgeconv.errors import (
+    ConversionRefused,
+    EdgeconvError,
+    NotFinite,
+    ToolFailed,
+    UnsupportedOperators,
+    UsageError,
+    WorkerKilled,
+    WorkerOutOfMemory,
+    WorkerTimedOut,
+)
+from edgeconv.quantize.verify import STATEFUL
+from edgeconv.tf.shapes import FixedShapes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from edgeconv.conversion.plan import Plan
+    from edgeconv.conversion.prepare import Part, Prepared
+    from edgeconv.conversion.run import Run
+    from edgeconv.errors import Cause
+    from edgeconv.types import Signature
+
+# Operators that run another subgraph, or share data with one: no quantiser looks through them.
+_LOOPS = frozenset({"CALL", "CALL_ONCE", "IF", "STABLEHLO_WHILE", "WHILE"})
+# What a loop is in TensorFlow's graph.
+_TF_LOOPS = frozenset({"If", "StatelessIf", "StatelessWhile", "While"})
+_FILLS_TABLE = "HASHTABLE_IMPORT"
+# What the user's own limits stopped, or somebody killed, would end so again; and no change of
+# form makes numbers out of what is none.
+_FINAL = (UsageError, WorkerTimedOut, WorkerOutOfMemory, WorkerKilled, NotFinite)
+_OTHER_KERAS = {"hdf5": ("keras", "tf_keras"), "keras": ("tf_keras", "keras")}
+
+
+class Rung(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to convert: `text` says it to people. `step` is its place in the order."""
+
+    text: str
+    fixed: FixedShapes
+    other_keras: bool = False
+    unroll: bool = False
+    step: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the model as the user asked for it."""
+        return self.step == 0
+
+
+class Known(NamedTuple):
+    """What an attempt told of the model: what there is to change in it.
+
+    `loader`: the Keras that loaded the file, where the other may read it as well. `is_open`:
+    fixing dimensions may help. `shapes`: those of the samples, by input, where dimensions within
+    a sample are open.
+    """
+
+    converts: bool
+    loader: str = ""
+    is_open: bool = True
+    has_loops: bool = True
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+
+
+def first_rung(plan: Plan) -> Rung:
+    """The model as the user asked for it."""
+    asked = plan.asked
+    fixed = FixedShapes(batch=asked.batch, by_input=asked.shapes)
+    words = [f"batch fixed to {asked.batch}"] if asked.batch else []
+    words += [f"{name} fixed to {list(shape)}" for name, shape in asked.shapes.items()]
+    return Rung(text=", ".join(words) or "as it is", fixed=fixed)
+
+
+def next_rung(plan: Plan, rung: Rung, known: Known) -> Rung | None:
+    """What else can be tried after `rung`, None for nothing."""
+    if plan.model.kind == "tflite":
+        return None
+    if rung.step < 1 and not known.converts:
+        first, second = _OTHER_KERAS.get(plan.model.kind, ("", ""))
+        if first and known.loader == first:
+            text = f"loaded with {second}"
+            return msgspec.structs.replace(first_rung(plan), text=text, other_keras=True, step=1)
+    # A Keras that gave a graph is the one to go on with.
+    other_keras = rung.other_keras and known.converts
+    if rung.step < 2 and known.is_open:
+        fixed = _fixed_rung(plan, known, other_keras=other_keras)
+        # The user may have asked for no less already.
+        if msgspec.structs.replace(first_rung(plan).fixed, only_open=True) != fixed.fixed:
+            return fixed
+    if rung.step < 3 and known.has_loops:
+        is_fixed = rung.step == 2 and not known.converts
+        fixed = rung if is_fixed else _fixed_rung(plan, known, other_keras=other_keras)
+        return msgspec.structs.replace(
+            fixed, text=f"loops unrolled, {fixed.text}", unroll=True, step=3
+        )
+    return None
+
+
+def _fixed_rung(plan: Plan, known: Known, *, other_keras: bool) -> Rung:
+    asked = plan.asked
+    shapes = dict(asked.shapes) or dict(known.shapes)
+    fixed = FixedShapes(batch=asked.batch or 1, by_input=shapes, only_open=True)
+    words = f"batch fixed to {fixed.batch}"
+    if shapes and not asked.shapes:
+        each = "; ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+        words = f"shapes fixed to those of the samples: {each}"
+    if other_keras:
+        words = f"loaded with {_OTHER_KERAS[plan.model.kind][1]}, {words}"
+    return Rung(text=words, fixed=fixed, other_keras=other_keras, step=2)
+
+
+def known_of(prepared: Prepared) -> Known:
+    """What is known of a model that gave a float32 graph."""
+    return Known(
+        converts=True,
+        is_open=_is_open(prepared),
+        has_loops=has_loops(prepared) or has_fused_layers(prepared),
+        shapes=_shapes_of_samples(prepared.parts),
+    )
+
+
+def known_of_failure(run: Run, cause: Cause) -> Known:
+    """What is known of a model that gave none: what its SavedModel says, if there is one."""
+    if not cause.graph:
+        # It was not even exported, which fixed shapes may help; there is no loop to unroll.
+        return Known(converts=False, loader=cause.loader, has_loops=False)
+    from edgeconv.conversion.samples import split_samples
+    from edgeconv.source.saved_model import read_saved_model
+
+    content = read_saved_model(Path(cause.graph))
+    keys = run.plan.asked.signatures
+    chosen = [one for one in content.signatures if not keys or one.key in keys]
+    within = [one for one in chosen if any(-1 in spec.shape[1:] for spec in one.inputs)]
+    parts = []
+    if within and run.plan.asked.calibration:
+        from edgeconv.conversion.prepare import Part
+
+        parts = [Part(signature=one, split=split_samples(run, one)) for one in within]
+    return Known(
+        converts=False,
+        loader=cause.loader,
+        is_open=any(-1 in spec.shape for one in chosen for spec in one.inputs),
+        has_loops=any(operator.name in _TF_LOOPS for operator in content.operators),
+        shapes=_shapes_of_samples(parts),
+    )
+
+
+def is_final(error: EdgeconvError) -> bool:
+    """Whether no rung at all is to be tried after this error."""
+    return isinstance(error, _FINAL)
+
+
+def is_curable(error: EdgeconvError) -> bool:
+    """Whether another rung may convert what ended in this error as it was asked for.
+
+    A model or data that are refused for what they are stay so.
+    """
+    kinds = (ConversionRefused, UnsupportedOperators, ToolFailed)
+    return isinstance(error, kinds) and not is_final(error)
+
+
+def explained(failures: Sequence[tuple[str, EdgeconvError]]) -> EdgeconvError:
+    """What attempts that all failed say together: the likeliest cause, and what was tried.
+
+    `failures` are attempts and their errors, in order. Likeliest are the operators that the
+    converter refused each time that it named any, else what the model as it is ended in.
+    """
+    errors = [error for _, error in failures]
+    if len(errors) == 1:
+        return errors[0]
+    named = [error for error in errors if error.cause.operators]
+    always = frozenset.intersection(*(frozenset(e.cause.operators) for e in named)) if named else ()
+    likeliest = errors[0]
+    if always:
+        likeliest = min(named, key=lambda error: len(error.cause.operators))
+    said = dict[str, list[str]]()
+    for attempt, error in failures:
+        said.setdefault(_first_line(error), []).append(attempt)
+    same = _first_line(likeliest)
+    tried = [
+        f"\n  tried {', and '.join(texts)}: {'the same' if line == same else line}"
+        for line, texts in said.items()
+    ]
+    return likeliest.saying(likeliest.message + "".join(tried))
+
+
+def _first_line(error: EdgeconvError) -> str:
+    return error.message.partition("\n")[0]
+
+
+def has_loops(prepared: Prepared) -> bool:
+    """Whether the float32 graph has loops and branches, which no quantiser looks through."""
+    loops = prepared.operators & _LOOPS
+    # Tables are filled in a graph of their own, which has nothing to quantise.
+    return bool(loops - {"CALL_ONCE"} if _FILLS_TABLE in prepared.operators else loops)
+
+
+def has_fused_layers(prepared: Prepared) -> bool:
+    """Whether the float32 graph has recurrent layers as one operator each.
+
+    TFLiteConverter quantises some of them, ai-edge-quantizer none.
+    """
+    return bool(prepared.operators & STATEFUL)
+
+
+def _is_open(prepared: Prepared) -> bool:
+    """Whether a dimension within a sample, or that of a loop's batch, is dynamic."""
+    inputs = [spec for part in prepared.parts for spec in part.signature.inputs]
+    within = any(-1 in spec.shape[1:] for spec in inputs)
+    loops = has_loops(prepared) or has_fused_layers(prepared)
+    return within or (loops and any(-1 in spec.shape for spec in inputs))
+
+
+def _shapes_of_samples(parts: Sequence[Part]) -> dict[str, tuple[int, ...]]:
+    """The shapes of the samples, by input, for inputs with dynamic dimensions within a sample."""
+    from edgeconv.data import read_samples
+
+    return {
+        spec.name: (part.split.batch, *arrays[spec.name].shape[1:])
+        for part in parts
+        if not part.split.synthetic
+        for arrays in [read_samples(part.split.held_back).arrays]
+        for spec in part.signature.inputs
+        if -1 in spec.shape[1:]
+    }
+
+
+def dynamic_notes(signatures: tuple[Signature, ...]) -> tuple[str, ...]:
+    """What is to be said of dimensions that stay dynamic within a sample."""
+    return tuple(
+        f"input {spec.name!r} keeps its dynamic shape {spec.shape_text}: the runtime allocates "
+        "anew when the size changes"
+        for signature in signatures
+        for spec in signature.inputs
+        if -1 in spec.shape[1:]
+    )

@@ -1,0 +1,212 @@
+"""The first stage: the float32 graph, the samples, and what the trained model says to them."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeconv.conversion.ladder import dynamic_notes
+from edgeconv.conversion.plan import SERVING, declared, refuse_changed_model, resolve
+from edgeconv.conversion.samples import Split, check_samples, split_samples
+from edgeconv.conversion.tensorflow import start_float_graph, start_reference
+from edgeconv.errors import InputRefused, UnsupportedOperators
+from edgeconv.tflite import brought_up_to_date, ensure_signature, summarise, vocabularies
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Callable, Sequence
+
+    from edgeconv.conversion.ladder import Rung
+    from edgeconv.conversion.run import Run
+    from edgeconv.conversion.tensorflow import Reference
+    from edgeconv.types import LadderStep, Signature
+
+# TensorFlow's converter gives the operators that only TensorFlow has this name.
+SELECT_TF = "Flex"
+_OLD_FORM = (
+    "the source has its operator codes in the form of TensorFlow before 2.4; they were brought up "
+    "to date"
+)
+_NO_SIGNATURE = "the source has no signature; it was given serving_default"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One signature of the float32 graph, with its samples."""
+
+    signature: Signature
+    split: Split
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What every recipe starts from.
+
+    `saved_model` is what TensorFlow's converter read, None for a .tflite source; likewise
+    `reference`, which waits for what the trained model answers to the held-back samples.
+    `narrow` says that the trained model computes in coarser floats than float32.
+    `select_ops` are the operators that only TensorFlow has. `ladder` are the attempts at
+    loading the model, where the first one failed.
+    """
+
+    rung: Rung
+    float_model: Path
+    parts: tuple[Part, ...]
+    saved_model: str | None
+    reference: Callable[[], Reference] | None
+    select_ops: tuple[str, ...] = ()
+    narrow: bool = False
+    ladder: tuple[LadderStep, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The signatures' keys."""
+        return tuple(part.signature.key for part in self.parts)
+
+    @functools.cached_property
+    def operators(self) -> frozenset[str]:
+        """The names of the float32 graph's operators."""
+        summary = summarise(self.float_model.read_bytes(), where="the float32 model")
+        return frozenset(operator.name for operator in summary.operators)
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether any samples are made up."""
+        return any(part.split.synthetic for part in self.parts)
+
+
+def prepare(run: Run, rung: Rung, children: contextlib.ExitStack) -> Prepared:
+    """Everything the recipes need; the trained model may still be running in `children`.
+
+    Raises an `EdgeconvError` where the model or the data are bad.
+    """
+    chosen = resolve(run.plan, run.execution.trusted)
+    if run.plan.model.kind == "tflite":
+        return _from_tflite(run, chosen, rung)
+    return _from_tensorflow(run, chosen, rung, children)
+
+
+def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepared:
+    run.on_progress("reading the float32 model")
+    original = Path(run.plan.model.path).read_bytes()
+    refuse_changed_model(run.plan)
+    current = brought_up_to_date(original)
+    signed = ensure_signature(current)
+    file = run.scratch / "float.tflite"
+    file.write_bytes(signed)
+    signatures = _signatures(signed, [one.key or SERVING for one in chosen])
+    words = vocabularies(signed, where="the model")
+    select_ops = _select_ops(run, signed)
+    return Prepared(
+        rung=rung,
+        float_model=file,
+        parts=_parts(run, signatures, words),
+        saved_model=None,
+        reference=None,
+        select_ops=select_ops,
+        notes=(
+            *((_OLD_FORM,) if current != original else ()),
+            *((_NO_SIGNATURE,) if signed != current else ()),
+            *dynamic_notes(signatures),
+            *_select_notes(select_ops),
+        ),
+    )
+
+
+def _select_ops(run: Run, model: bytes) -> tuple[str, ...]:
+    custom = summarise(model, where="the model").custom_operators
+    select = tuple(name for name in custom if name.startswith(SELECT_TF))
+    if select and not run.plan.asked.select_ops:
+        raise UnsupportedOperators(
+            f"the model needs operators that TFLite does not have: {', '.join(select)}",
+            hint="replace them in the model it was converted from, or convert with "
+            "--allow-select-ops, and link the Select-TF (Flex) delegate on the device",
+        )
+    return select
+
+
+def _from_tensorflow(
+    run: Run, chosen: tuple[Signature, ...], rung: Rung, children: contextlib.ExitStack
+) -> Prepared:
+    known = chosen or declared(run.plan)
+    # TensorFlow goes first, since it takes longest; the samples are read meanwhile.
+    converted = start_float_graph(run, chosen, rung, children)
+    parts: tuple[Part, ...] = ()
+    # Made-up strings are words of the graph's tables.
+    if chosen and not rung.fixed.fixes and not any(_takes_strings(one) for one in chosen):
+        parts = _parts(run, chosen)
+    else:
+        # The signature is not known in full yet, and what does not fit it is said at once.
+        for signature in known:
+            check_samples(run, signature)
+    graph = converted()
+    content = graph.file.read_bytes()
+    signatures = _signatures(content, graph.signatures)
+    select_ops = _select_ops(run, content)
+    if parts:
+        parts = _with_signatures(parts, signatures)
+    else:
+        parts = _parts(run, signatures, vocabularies(content, where="the float32 model"))
+    # Not before: two processes with TensorFlow in them would take the most memory of all.
+    answered = start_reference(run, rung, graph.trained, parts, children)
+    return Prepared(
+        rung=rung,
+        float_model=graph.file,
+        parts=parts,
+        saved_model=graph.read,
+        reference=answered,
+        select_ops=select_ops,
+        narrow=graph.narrow,
+        ladder=graph.loading,
+        notes=(
+            *graph.notes,
+            *_fixed_notes(rung),
+            *dynamic_notes(signatures),
+            *_select_notes(select_ops),
+        ),
+    )
+
+
+def _select_notes(select_ops: tuple[str, ...]) -> tuple[str, ...]:
+    if not select_ops:
+        return ()
+    return (
+        f"{', '.join(select_ops)} run only where the Select-TF (Flex) delegate is linked: Android "
+        "with org.tensorflow:tensorflow-lite-select-tf-ops, iOS with TensorFlowLiteSelectTfOps; "
+        "not in LiteRT's or tflite-runtime's Python packages",
+    )
+
+
+def _fixed_notes(rung: Rung) -> tuple[str, ...]:
+    return (f"changed before conversion: {rung.text}",) if rung.fixed.fixes else ()
+
+
+def _takes_strings(signature: Signature) -> bool:
+    return any(spec.dtype == "string" for spec in signature.inputs)
+
+
+def _parts(
+    run: Run, signatures: tuple[Signature, ...], words: Sequence[Sequence[bytes]] = ()
+) -> tuple[Part, ...]:
+    return tuple(Part(signature=one, split=split_samples(run, one, words)) for one in signatures)
+
+
+def _with_signatures(parts: tuple[Part, ...], made: tuple[Signature, ...]) -> tuple[Part, ...]:
+    """The parts with their signatures as the converter wrote them."""
+    by_key = {signature.key: signature for signature in made}
+    return tuple(Part(signature=by_key[p.signature.key], split=p.split) for p in parts)
+
+
+def _signatures(model: bytes, keys: list[str] | tuple[str, ...]) -> tuple[Signature, ...]:
+    summary = summarise(model, where="the float32 model")
+    by_key = {signature.key: signature for signature in summary.signatures}
+    missing = [key for key in keys if key not in by_key]
+    if missing:
+        raise InputRefused(
+            f"the float32 model has no signature {missing[0]!r}: it has {[*by_key]}",
+            hint="export the model again, with a name for each signature",
+        )
+    return tuple(by_key[key] for key in keys)

@@ -1,0 +1,159 @@
+"""From an examined candidate to a published artifact: its manifest, and both files in place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.conversion.plan import refuse_changed_model
+from edgeconv.errors import InputRefused
+from edgeconv.store import json_with_checksum, publish_all, read_noun, sha256_file, tool_versions
+from edgeconv.tflite import oldest_runtime
+from edgeconv.types import Artifact, LadderStep, Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from edgeconv.conversion.plan import Plan
+    from edgeconv.conversion.prepare import Prepared
+    from edgeconv.conversion.run import Run
+    from edgeconv.quantize.candidate import Candidate, Examined
+
+_STAGE = "artifact"
+_MODEL, _MANIFEST = "model.tflite", "manifest.json"
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """An artifact that passed, and the file that is to be published under its name."""
+
+    artifact: Artifact
+    file: Path
+
+
+def ready(run: Run, prepared: Prepared, examined: Examined) -> Ready:
+    """The artifact of an examined candidate, which is also kept in the cache.
+
+    Raises `InputRefused` where the model changed meanwhile.
+    """
+    # TFLiteConverter reads it once more for each recipe.
+    refuse_changed_model(run.plan)
+    artifact = _manifest(run.plan, prepared, examined)
+    file = examined.candidate.file
+    manifest = run.scratch / f"{artifact.recipe.name}.manifest.json"
+    manifest.write_bytes(_text(artifact))
+    run.cache.keep(_STAGE, artifact.key, {_MODEL: file, _MANIFEST: manifest})
+    return Ready(artifact=artifact, file=file)
+
+
+def kept(run: Run, recipe: Recipe) -> Ready | None:
+    """The artifact of a recipe from the cache; None if it is not there whole.
+
+    Of an entry that was made elsewhere only the file counts, and only where the manifest that is
+    published has its hash.
+    """
+    key = run.plan.key(recipe)
+    entry = run.cache.find(_STAGE, key)
+    if entry is None:
+        return _promised(run, recipe, key)
+    try:
+        artifact = read_noun(entry / _MANIFEST, Artifact, what="cached manifest")
+    except InputRefused:
+        return None
+    return Ready(artifact=_here(run, recipe, artifact), file=entry / _MODEL)
+
+
+def _promised(run: Run, recipe: Recipe, key: str) -> Ready | None:
+    manifest = run.plan.target(recipe.name).with_suffix(".json")
+    try:
+        artifact = read_noun(manifest, Artifact, what="manifest")
+    except InputRefused:
+        return None
+    if artifact.key != key:
+        return None
+    file = run.cache.find_promised(_STAGE, key, _MODEL, artifact.sha256)
+    return Ready(artifact=_here(run, recipe, artifact), file=file) if file else None
+
+
+def _here(run: Run, recipe: Recipe, artifact: Artifact) -> Artifact:
+    """The same content may have stood elsewhere, under another name, when it was converted."""
+    return msgspec.structs.replace(
+        artifact,
+        name=run.plan.model.name,
+        file=run.plan.target(recipe.name).name,
+        source_path=run.plan.model.path,
+        opening=run.plan.model.opening,
+    )
+
+
+def publish(plan: Plan, artifacts: Iterable[Ready]) -> None:
+    """Put all the files and manifests in place, or where the disk is full none of them.
+
+    A manifest has the hash of the file that belongs to it, so a reader can tell a pair that was
+    torn by a crash. It goes first: a file without a manifest is taken for one that was not made
+    here, and used without what the manifest says of it.
+    """
+    contents: dict[Path, bytes | Path] = {}
+    for one in artifacts:
+        target = plan.target(one.artifact.recipe.name)
+        contents |= {target.with_suffix(".json"): _text(one.artifact), target: one.file}
+    publish_all(contents)
+
+
+def _manifest(plan: Plan, prepared: Prepared, examined: Examined) -> Artifact:
+    candidate, summary = examined.candidate, examined.summary
+    recipe = candidate.recipe
+    splits = [part.split for part in prepared.parts]
+    return Artifact(
+        name=plan.model.name,
+        file=plan.target(recipe.name).name,
+        key=plan.key(recipe),
+        sha256=sha256_file(candidate.file),
+        size_bytes=candidate.file.stat().st_size,
+        source_path=plan.model.path,
+        source_kind=plan.model.kind,
+        source_sha256=plan.model.sha256,
+        opening=plan.model.opening,
+        recipe=recipe,
+        engine=candidate.engine,
+        signatures=examined.signatures,
+        operators=summary.operators,
+        quantized_weight_share=summary.quantized_weight_share,
+        float16_weight_share=summary.float16_weight_share,
+        float_operators=summary.float_operators,
+        verification=examined.verification,
+        calibration=tuple(s.record for s in splits if s.record) if recipe.calibrates else (),
+        preprocessing=dict(plan.asked.preprocessing),
+        oldest_runtime=oldest_runtime(candidate.file.read_bytes(), recipe.name),
+        target=examined.target,
+        post_training=candidate.post_training,
+        qat=candidate.qat,
+        ladder=_ladder(prepared, candidate),
+        notes=(
+            *plan.model.notes,
+            *prepared.notes,
+            *dict.fromkeys(note for split in splits for note in split.notes),
+            *candidate.notes,
+        ),
+        tools=tool_versions(),
+    )
+
+
+def _ladder(prepared: Prepared, candidate: Candidate) -> tuple[LadderStep, ...]:
+    """The attempts that failed before this one, and this one; nothing where none failed."""
+    steps = (*prepared.ladder[:-1], *candidate.ladder)
+    if not any(step.failed for step in steps):
+        return ()
+    done = prepared.rung.text
+    if prepared.ladder:
+        loaded = prepared.ladder[-1].attempt
+        done = loaded if prepared.rung.is_first else f"{loaded}, {done}"
+    if candidate.recipe.name != "float32":
+        engines = {"litert": "ai-edge-quantizer", "tflite": "TFLiteConverter"}
+        done += f", quantized with {engines[candidate.engine]}"
+    return (*steps, LadderStep(attempt=done))
+
+
+def _text(artifact: Artifact) -> bytes:
+    return json_with_checksum(artifact, indent=2)

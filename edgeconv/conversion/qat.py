@@ -1,0 +1,336 @@
+"""Quantisation-aware training as a stage: from the Keras model and labelled samples to a
+candidate, judged against the model that was trained and against the float one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from edgeconv import data
+from edgeconv.conversion.climb import Good
+from edgeconv.conversion.ladder import first_rung
+from edgeconv.conversion.plan import refuse_changed_model, refuse_changed_samples
+from edgeconv.conversion.prepare import prepare
+from edgeconv.conversion.target import is_asked, prove
+from edgeconv.conversion.verify import answers, judge_float, starts
+from edgeconv.errors import EdgeconvError, InputRefused, VerificationFailed
+from edgeconv.processes.workers import in_turn
+from edgeconv.quantize.candidate import Candidate, Compared, Examined, examine, examine_graph
+from edgeconv.runtimes.local import Target, start_run
+from edgeconv.sandbox import Access
+from edgeconv.source import places_of_code
+from edgeconv.statistics.paired import paired_difference
+from edgeconv.store import cache_directory, owned, publish_sealed, read_sealed, remove_directory
+from edgeconv.tf.qat.member import QatDone, QatJob, train_qat
+from edgeconv.tf.qat.opened import refuse_without_layers
+from edgeconv.training.launch import clusters_of, launch, workers_of
+from edgeconv.types import QatRecord, Validated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from edgeconv.conversion.prepare import Part, Prepared
+    from edgeconv.conversion.run import Run
+    from edgeconv.conversion.verify import Outputs
+    from edgeconv.training.cluster import Cluster
+    from edgeconv.types import Qat, Recipe, Signature
+
+# A loss that no training with quantisation explains: it went wrong. The interval must be
+# wholly beyond it.
+_MOST_LOST = 0.1
+_MARKER = "made-here"
+_FILE, _OUTPUTS = "qat.tflite", "qat-outputs"
+
+
+class _Samples(NamedTuple):
+    """Directories of stored samples: to train on, and to validate with."""
+
+    train: Path
+    validation: Path | None
+
+
+def make_qat(run: Run, recipe: Recipe) -> Good | EdgeconvError:
+    """Train, convert and judge the recipe `qat`; the error where that gave nothing good."""
+    try:
+        return _made(run, recipe)
+    except EdgeconvError as error:
+        return error
+
+
+def _made(run: Run, recipe: Recipe) -> Good:
+    refuse_without_layers(run.plan.model.path, run.plan.model.kind)
+    with contextlib.ExitStack() as children:
+        prepared = prepare(run, first_rung(run.plan), children)
+        _, outputs = judge_float(run, prepared, None)
+    (part,) = prepared.parts
+    samples = _stored(run, part.signature, _settings(recipe))
+    candidate, done = _trained(run, prepared, recipe, samples)
+    examined = _examined(run, prepared, candidate, done)
+    record = msgspec.structs.replace(
+        _record(done), validated=_validated(run, prepared, examined, samples)
+    )
+    candidate = msgspec.structs.replace(examined.candidate, qat=record)
+    examined = msgspec.structs.replace(examined, candidate=candidate)
+    if is_asked(run):
+        proven = prove(run, prepared, examined, _expected(run, prepared, done))
+        if isinstance(proven, EdgeconvError):
+            raise proven
+        examined = proven
+    return Good(prepared, examined, outputs)
+
+
+def _settings(recipe: Recipe) -> Qat:
+    assert recipe.qat is not None, "make_recipes sees to it"
+    return recipe.qat
+
+
+def _record(done: QatDone) -> QatRecord:
+    assert done.record is not None, "the chief has one"
+    return done.record
+
+
+def _stored(run: Run, signature: Signature, settings: Qat) -> _Samples:
+    """The labelled samples, preprocessed, checked and stored, some kept apart to validate with.
+
+    Both have every label in the same share.
+    """
+    asked = run.plan.asked
+    with data.opened_samples(
+        asked.training,
+        signature.inputs,
+        preprocessing=asked.preprocessing,
+        allow_code=run.execution.allow_code,
+        allowance=run.execution.allowance,
+    ) as source:
+        if source.labels is None and settings.target == "labels":
+            raise InputRefused(
+                f"{asked.training} has no labels",
+                hint="bring samples with labels, or train to the float model's own answers with "
+                "--qat-target model",
+            )
+        apart = round(source.count * settings.validation_fraction)
+        if apart:
+            train, validation = data.split_calibration(
+                source, source.count - apart, held_back=apart
+            )
+            kept = _write(run, validation, "validation")
+        else:
+            train, kept = source.take(np.arange(source.count)), None
+    stored = _Samples(train=_write(run, train, "training"), validation=kept)
+    refuse_changed_samples(
+        asked.training, run.plan.training_identity, allow_code=run.execution.allow_code
+    )
+    return stored
+
+
+def _write(run: Run, samples: data.Samples, name: str) -> Path:
+    directory = run.scratch / "samples" / name
+    data.write_samples(samples, directory)
+    return directory
+
+
+def _trained(
+    run: Run, prepared: Prepared, recipe: Recipe, samples: _Samples
+) -> tuple[Candidate, QatDone]:
+    """The .tflite, whose training goes on where one that was killed had come to."""
+    distribution = _settings(recipe).distribution
+    clusters = clusters_of(distribution)
+    with _checkpoints(run, recipe) as checkpoints:
+        done = launch(
+            clusters,
+            train_qat,
+            functools.partial(_job, run, prepared, recipe, samples, checkpoints, clusters),
+            distribution=distribution,
+            label="quantisation-aware training",
+            scratch=run.scratch,
+            access=_access(run, prepared, samples, checkpoints),
+            allowance=run.execution.allowance,
+            environment={},
+            on_progress=run.on_progress,
+            resumes=run.execution.use_cache,
+        )
+        assert done is not None, "the chief is among the processes started here"
+        refuse_changed_model(run.plan)
+        remove_directory(checkpoints)
+    file = run.scratch / _OUTPUTS / _FILE
+    return Candidate(recipe=recipe, file=file, engine="tflite", notes=_notes(done)), done
+
+
+def _notes(done: QatDone) -> tuple[str, ...]:
+    left = [layer for layer in _record(done).layers if layer.treatment == "float"]
+    if not left:
+        return ()
+    names = "; ".join(f"{layer.name} ({layer.reason})" for layer in left)
+    return (f"left float in the training: {names}",)
+
+
+@contextlib.contextmanager
+def _checkpoints(run: Run, recipe: Recipe) -> Iterator[Path]:
+    """Where a training keeps how far it has come, so that the next run finds it."""
+    if not run.execution.use_cache:
+        yield run.scratch / "checkpoints"
+        return
+    place = cache_directory() / "trainings" / run.plan.key(recipe)
+    waiting = "waiting for another run that trains the same"
+    with owned(place, on_wait=lambda: run.on_progress(waiting)):
+        checkpoints = _made_here(place / "checkpoints")
+        try:
+            yield checkpoints
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                if [path.name for path in checkpoints.iterdir()] == [_MARKER]:
+                    remove_directory(checkpoints)
+
+
+def _made_here(checkpoints: Path) -> Path:
+    """The directory of checkpoints, empty where a cache from elsewhere brought it.
+
+    What is in it changes while a child trains, so the seal is of the directory's number on this
+    machine's disk, which no copy has.
+    """
+    marker = checkpoints / _MARKER
+    if checkpoints.exists():
+        if read_sealed(marker, str(checkpoints)) == _number_of(checkpoints):
+            return checkpoints
+        remove_directory(checkpoints)
+    checkpoints.mkdir()
+    publish_sealed(_number_of(checkpoints), marker, str(checkpoints))
+    return checkpoints
+
+
+def _number_of(directory: Path) -> bytes:
+    state = directory.stat()
+    return f"{state.st_dev} {state.st_ino}".encode("ascii")
+
+
+def _access(run: Run, prepared: Prepared, samples: _Samples, checkpoints: Path) -> Access:
+    model, (part,) = run.plan.model, prepared.parts
+    stored = (samples.train, samples.validation, part.split.held_back)
+    return Access(
+        profile="training",
+        reads=(
+            Path(model.path),
+            *places_of_code(model.opening),
+            *(place for place in stored if place is not None),
+        ),
+        writes=(checkpoints, run.scratch / _OUTPUTS),
+    )
+
+
+def _job(
+    run: Run,
+    prepared: Prepared,
+    recipe: Recipe,
+    samples: _Samples,
+    checkpoints: Path,
+    clusters: tuple[Cluster, ...],
+    chief: bool,
+) -> QatJob:
+    plan, (part,) = run.plan, prepared.parts
+    outputs = run.scratch / _OUTPUTS
+    outputs.mkdir(exist_ok=True)
+    return QatJob(
+        path=plan.model.path,
+        name=plan.model.name,
+        kind=plan.model.kind,
+        opening=plan.model.opening,
+        recipe=recipe,
+        settings=_settings(recipe),
+        source=plan.asked.training,
+        train=str(samples.train),
+        validation=str(samples.validation) if samples.validation else None,
+        held_back=str(part.split.held_back),
+        batch=plan.asked.batch,
+        checkpoints=str(checkpoints),
+        target=str(outputs / _FILE),
+        outputs=str(outputs),
+        workers=workers_of(clusters),
+        is_chief=chief,
+    )
+
+
+def _expected(run: Run, prepared: Prepared, done: QatDone) -> Outputs:
+    """What the trained model answers in TensorFlow to the held-back samples."""
+    (part,) = prepared.parts
+    place = run.scratch / _OUTPUTS
+    arrays = {name: np.load(place / f"{i}.npy") for i, name in enumerate(done.outputs)}
+    return {part.signature.key: arrays}
+
+
+def _examined(run: Run, prepared: Prepared, candidate: Candidate, done: QatDone) -> Examined:
+    """The .tflite held against the model that was trained, which it has to compute."""
+    run.on_progress(f"verifying {candidate.recipe.name}")
+    graph = examine_graph(candidate, prepared.keys)
+    ended, outputs = answers(in_turn(starts(run, prepared, candidate.file, Target())), prepared)
+    expected = _expected(run, prepared, done)
+    return examine(
+        candidate,
+        graph,
+        [Compared(key=k, actual=o, expected=expected[k]) for k, o in outputs.items()],
+        reference="model trained with quantisation, in TensorFlow",
+        synthetic=prepared.synthetic,
+        runtime=f"{ended.runtime} {ended.version}",
+    )
+
+
+def _validated(
+    run: Run, prepared: Prepared, examined: Examined, samples: _Samples
+) -> Validated | None:
+    """How many of the samples that were kept apart the two models have right.
+
+    Raises `VerificationFailed` where so much is lost that the training went wrong.
+    """
+    settings = _settings(examined.candidate.recipe)
+    if samples.validation is None or settings.target != "labels":
+        return None
+    (part,) = prepared.parts
+    labels = data.read_samples(samples.validation).labels
+    files = (prepared.float_model, examined.candidate.file)
+    scores = [_scores(run, file, part, samples.validation) for file in files]
+    # One output is of two classes, in probabilities or logits.
+    threshold = 0.5 if scores[0].min() >= 0 and scores[0].max() <= 1 else 0.0
+    before, after = (_right(one, threshold, labels) for one in scores)
+    drop, low, high = paired_difference(before, after)
+    if low > _MOST_LOST:
+        raise VerificationFailed(
+            f"quantisation-aware training went wrong: {after.count('1') / len(after):.3f} of "
+            f"{len(after)} samples that were kept apart are right, and of the float model's "
+            f"answers {before.count('1') / len(before):.3f}",
+            hint="lower --qat-learning-rate, or train for more --qat-epochs",
+        )
+    return Validated(
+        samples=len(before),
+        float_accuracy=before.count("1") / len(before),
+        accuracy=after.count("1") / len(after),
+        drop=drop,
+        interval=(low, high),
+    )
+
+
+def _scores(run: Run, file: Path, part: Part, samples: Path) -> NDArray[Any]:
+    """The outputs (samples, classes) of a file."""
+    with start_run(
+        file,
+        samples,
+        scratch=run.scratch,
+        signature=part.signature.key,
+        batch=part.split.batch,
+        threads=run.execution.threads,
+        allowance=run.execution.allowance,
+    ) as running:
+        (scores,) = running.outputs(running.result()).values()
+    return scores
+
+
+def _right(scores: NDArray[Any], threshold: float, labels: Any) -> str:
+    """One character a sample, "1" where its class is right."""
+    chosen = scores.argmax(axis=1) if scores.shape[1] > 1 else scores[:, 0] > threshold
+    return "".join("1" if right else "0" for right in chosen == labels)

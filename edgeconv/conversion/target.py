@@ -1,0 +1,161 @@
+"""Proving an artifact on the runtime that it is for, and what to do where it does not run there.
+
+Loading proves nothing: an older runtime can take a model whose operators it does not fully
+know, and answer nonsense without an error. So the outputs are compared there as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.conversion.quantize import second_engine, start_first_engine
+from edgeconv.conversion.verify import answers, judge_all, starts, with_ladder
+from edgeconv.errors import EdgeconvError, VerificationFailed
+from edgeconv.processes.workers import in_turn
+from edgeconv.quantize.candidate import Compared, compare
+from edgeconv.reporting.closeness import worst_snr
+from edgeconv.reporting.units import decibels
+from edgeconv.runtimes.isolated import installed, isolated_target
+from edgeconv.runtimes.local import Target
+from edgeconv.runtimes.targets import runtime_text
+from edgeconv.types import LadderStep, TargetCheck, TargetRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edgeconv.conversion.prepare import Prepared
+    from edgeconv.conversion.run import Run
+    from edgeconv.conversion.verify import Outputs
+    from edgeconv.quantize.candidate import Examined
+    from edgeconv.types import Recipe
+
+# The last TensorFlow for Python whose interpreter links the Select-TF (Flex) delegate.
+_WITH_SELECT_TF = TargetRuntime(name="tensorflow", version="2.15.1")
+_HAS_DENSE_WEIGHTS = frozenset({"dynamic", "weight-only-int8", "int8", "int16x8"})
+
+
+def verifying_runtime(run: Run, select_ops: tuple[str, ...]) -> Target:
+    """The runtime that verifies: the installed one, or one that has TensorFlow's operators.
+
+    Raises an `EdgeconvError` where that cannot be installed.
+    """
+    return isolated_target(_WITH_SELECT_TF, run.on_progress) if select_ops else Target()
+
+
+def is_asked(run: Run) -> bool:
+    """Whether artifacts are to be proven on another runtime than the one that verifies."""
+    return run.plan.asked.target != TargetRuntime()
+
+
+def prove(
+    run: Run, prepared: Prepared, examined: Examined, expected: Outputs
+) -> Examined | EdgeconvError:
+    """`examined` with its run on the target, or what runs there in its place.
+
+    `expected` are the float32 model's answers. An error says why none does.
+    """
+    runtime = runtime_text(run.plan.asked.target)
+    target = isolated_target(run.plan.asked.target, run.on_progress)
+    recipe = examined.candidate.recipe
+    run.on_progress(f"running {recipe.name} on {runtime}")
+    first = _proven(run, prepared, examined, expected, target, cost="")
+    if not isinstance(first, EdgeconvError):
+        return first
+    steps: tuple[LadderStep, ...] = (
+        LadderStep(attempt=f"on {runtime}", failed=_first_line(first)),
+    )
+    for cost, other in _others(run, prepared, examined, expected):
+        if isinstance(other, EdgeconvError):
+            steps = (*steps, LadderStep(attempt=cost, failed=_first_line(other)))
+            continue
+        spent = f"{cost}; {_difference(examined, other)}"
+        second = _proven(run, prepared, other, expected, target, cost=spent)
+        if not isinstance(second, EdgeconvError):
+            return with_ladder(second, (*examined.candidate.ladder, *steps))
+        steps = (*steps, LadderStep(attempt=cost, failed=_first_line(second)))
+    tried = "".join(f"\n  tried: {step.attempt}: {step.failed}" for step in steps[1:])
+    return VerificationFailed(
+        f"{recipe.name} does not run right on {runtime}: {first.message}{tried}",
+        hint="choose another recipe for this runtime; `edgeconv inspect` says which operators "
+        "need a newer one",
+    )
+
+
+def _proven(
+    run: Run,
+    prepared: Prepared,
+    examined: Examined,
+    expected: Outputs,
+    target: Target,
+    *,
+    cost: str,
+) -> Examined | EdgeconvError:
+    candidate = examined.candidate
+    try:
+        done, outputs = answers(in_turn(starts(run, prepared, candidate.file, target)), prepared)
+        compared = [Compared(key=k, actual=o, expected=expected[k]) for k, o in outputs.items()]
+        errors, doubts = compare(candidate, compared)
+    except EdgeconvError as error:
+        return error
+    environment = installed(target)
+    check = TargetCheck(
+        runtime=f"{done.runtime} {done.version}",
+        python=environment.python if environment else "",
+        outputs=errors,
+        cost="; ".join(filter(None, (cost, *doubts))),
+    )
+    return msgspec.structs.replace(examined, target=check)
+
+
+def _others(
+    run: Run, prepared: Prepared, examined: Examined, expected: Outputs
+) -> Iterator[tuple[str, Examined | EdgeconvError]]:
+    """What may run where `examined` does not, and in words what it gives up."""
+    recipe = examined.candidate.recipe
+    if examined.candidate.engine == "litert" and recipe.name in _HAS_DENSE_WEIGHTS:
+        yield (
+            "dense layers have one weight scale each",
+            _per_tensor(run, prepared, recipe, expected),
+        )
+    if examined.candidate.engine != "tflite" and recipe.engine == "auto":
+        yield "quantized with TFLiteConverter", _by_tflite(run, prepared, recipe, expected)
+
+
+def _per_tensor(
+    run: Run, prepared: Prepared, recipe: Recipe, expected: Outputs
+) -> Examined | EdgeconvError:
+    with contextlib.ExitStack() as children:
+        made = start_first_engine(run, prepared, [recipe], children, dense_per_tensor=True)()
+        return judge_all(run, prepared, made, expected)[recipe]
+
+
+def _by_tflite(
+    run: Run, prepared: Prepared, recipe: Recipe, expected: Outputs
+) -> Examined | EdgeconvError:
+    try:
+        candidate = second_engine(run, prepared, recipe)
+    except EdgeconvError as error:
+        return error
+    return judge_all(run, prepared, {recipe: candidate}, expected)[recipe]
+
+
+def _first_line(error: EdgeconvError) -> str:
+    return error.message.partition("\n")[0]
+
+
+def _difference(before: Examined, after: Examined) -> str:
+    """What the change costs: the worst output's SNR, and the size."""
+
+    def worst(examined: Examined) -> str:
+        return decibels(worst_snr(examined.verification.outputs))
+
+    def size(examined: Examined) -> int:
+        return examined.candidate.file.stat().st_size
+
+    return (
+        f"an SNR of {worst(after)} instead of {worst(before)}, {size(after):,} bytes instead of "
+        f"{size(before):,}"
+    )

@@ -1,0 +1,200 @@
+"""The two things that TensorFlow does in a conversion, each in a child, each kept in the cache.
+
+Both are started by a function that returns what waits for them, so that they run side by
+side; what is in the cache is not started at all.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edgeconv.conversion.plan import refuse_changed_model
+from edgeconv.errors import EdgeconvError
+from edgeconv.sandbox import Access
+from edgeconv.source import places_of_code, served
+from edgeconv.store import hash_of
+from edgeconv.tf.convert import FloatJob, to_float
+from edgeconv.tf.reference import ReferenceJob, ReferencePart, run_reference
+from edgeconv.types import LadderStep
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Callable
+
+    from edgeconv.conversion.ladder import Rung
+    from edgeconv.conversion.prepare import Part
+    from edgeconv.conversion.run import Run
+    from edgeconv.types import Signature
+
+_FLOAT, _REFERENCE = "float", "reference"
+_MODEL, _INDEX, _EXPORTED, _REWRITTEN = "float.tflite", "index.json", "exported", "rewritten"
+_OUTPUTS = "outputs"
+
+
+class FloatGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """The float32 .tflite, and the SavedModels and signatures that it was made from.
+
+    `trained` is the model as it was trained, `read` what TensorFlow's converter read.
+    """
+
+    file: Path
+    trained: str
+    read: str
+    signatures: tuple[str, ...]
+    loading: tuple[LadderStep, ...]
+    narrow: bool
+    notes: tuple[str, ...]
+
+
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
+    """What the trained model answers to the held-back samples.
+
+    Output i of signature j is `directory`/j/i.npy; the names are by signature.
+    """
+
+    directory: Path
+    outputs: dict[str, tuple[str, ...]]
+
+    def arrays(self, key: str) -> dict[str, Any]:
+        """The outputs of the signature `key` by name."""
+        import numpy as np
+
+        place = self.directory / str(list(self.outputs).index(key))
+        return {name: np.load(place / f"{i}.npy") for i, name in enumerate(self.outputs[key])}
+
+
+class _FloatIndex(msgspec.Struct, frozen=True, kw_only=True):
+    """What the cache keeps beside the float32 graph, and the SavedModels that were made."""
+
+    signatures: tuple[str, ...]
+    loading: tuple[LadderStep, ...]
+    narrow: bool
+    notes: tuple[str, ...]
+
+
+def start_float_graph(
+    run: Run, chosen: tuple[Signature, ...], rung: Rung, children: contextlib.ExitStack
+) -> Callable[[], FloatGraph]:
+    """Start making the float32 graph; the function that comes back waits for it.
+
+    That raises an `EdgeconvError` where the model does not load or convert.
+    """
+    plan = run.plan
+    key = hash_of(plan.float_key, rung)
+    entry = run.cache.find(_FLOAT, key)
+    if entry is not None:
+        return lambda: _graph(run, entry)
+    place = Path(tempfile.mkdtemp(prefix="float-", dir=run.scratch))
+    run.on_progress("converting to float32 with TensorFlow")
+    job = FloatJob(
+        path=served(plan.model, place / _EXPORTED),
+        kind=plan.model.kind,
+        opening=plan.model.opening,
+        other_keras=rung.other_keras,
+        signatures=tuple(signature.key for signature in chosen),
+        fixed=rung.fixed,
+        unroll=rung.unroll,
+        select_ops=plan.asked.select_ops,
+        target=str(place / _MODEL),
+        exported=str(place / _EXPORTED),
+        rewritten=str(place / _REWRITTEN),
+    )
+    access = Access(
+        reads=(Path(plan.model.path), *places_of_code(plan.model.opening)), writes=(place,)
+    )
+    task = children.enter_context(run.start(to_float, job, "TensorFlow's converter", access=access))
+
+    def finish() -> FloatGraph:
+        try:
+            made = run.result(task)
+        except EdgeconvError as error:
+            graph = _trained(run, place)
+            if not Path(graph, "saved_model.pb").is_file():
+                # The Keras file was not even exported.
+                graph = ""
+            raise error.saying(error.message, error.cause._replace(graph=graph)) from error
+        refuse_changed_model(plan)
+        index = _FloatIndex(
+            signatures=made.signatures,
+            loading=made.loading,
+            narrow=made.narrow,
+            notes=made.notes,
+        )
+        (place / _INDEX).write_bytes(msgspec.json.encode(index))
+        names = (_MODEL, _INDEX, _EXPORTED, _REWRITTEN)
+        run.cache.keep(_FLOAT, key, {n: place / n for n in names if (place / n).exists()})
+        return _graph(run, place)
+
+    return finish
+
+
+def _graph(run: Run, place: Path) -> FloatGraph:
+    index = msgspec.json.decode((place / _INDEX).read_bytes(), type=_FloatIndex)
+    rewritten, trained = place / _REWRITTEN, _trained(run, place)
+    return FloatGraph(
+        file=place / _MODEL,
+        trained=trained,
+        read=str(rewritten) if rewritten.is_dir() else trained,
+        signatures=index.signatures,
+        loading=index.loading,
+        narrow=index.narrow,
+        notes=index.notes,
+    )
+
+
+def _trained(run: Run, place: Path) -> str:
+    """The SavedModel of the model as it was trained."""
+    exported = place / _EXPORTED
+    return str(exported) if exported.is_dir() else run.plan.model.path
+
+
+def start_reference(
+    run: Run, rung: Rung, trained: str, parts: tuple[Part, ...], children: contextlib.ExitStack
+) -> Callable[[], Reference]:
+    """Start running the trained model on the held-back samples; what comes back waits for it.
+
+    That raises `InputRefused` where the model does not run in TensorFlow.
+    """
+    key = hash_of(run.plan.float_key, rung, run.plan.data_key)
+    entry = run.cache.find(_REFERENCE, key)
+    if entry is not None:
+        return lambda: _reference(entry)
+    place = Path(tempfile.mkdtemp(prefix="reference-", dir=run.scratch))
+    for index in range(len(parts)):
+        (place / _OUTPUTS / str(index)).mkdir(parents=True)
+    job = ReferenceJob(
+        saved_model=trained,
+        parts=tuple(
+            ReferencePart(
+                signature=part.signature.key,
+                samples=str(part.split.held_back),
+                batch=part.split.batch,
+                directory=str(place / _OUTPUTS / str(index)),
+            )
+            for index, part in enumerate(parts)
+        ),
+    )
+    access = Access(
+        reads=(Path(trained), *(Path(part.samples) for part in job.parts)), writes=(place,)
+    )
+    task = children.enter_context(
+        run.start(run_reference, job, "the trained model in TensorFlow", access=access)
+    )
+
+    def finish() -> Reference:
+        outputs = run.result(task).outputs
+        refuse_changed_model(run.plan)
+        (place / _INDEX).write_bytes(msgspec.json.encode(outputs))
+        run.cache.keep(_REFERENCE, key, {n: place / n for n in (_OUTPUTS, _INDEX)})
+        return _reference(place)
+
+    return finish
+
+
+def _reference(place: Path) -> Reference:
+    names = msgspec.json.decode((place / _INDEX).read_bytes(), type=dict[str, tuple[str, ...]])
+    return Reference(directory=place / _OUTPUTS, outputs=names)

@@ -1,0 +1,94 @@
+"""The model that an app ships: the published one with the standard TFLite metadata in it.
+
+So other tools for TFLite models can read its labels and its normalisation. It is another file
+than the published one: its own hash and size are what the generated code checks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from edgeconv.data.preprocessing import describe
+from edgeconv.embedding.app_files import check_labels
+from edgeconv.embedding.c_files import normalisation
+from edgeconv.tflite.metadata import Image, ModelMetadata, TensorMetadata, ends, with_metadata
+
+if TYPE_CHECKING:
+    from edgeconv.embedding.interface import Embedding, Port
+    from edgeconv.types import Artifact, Preprocessing
+
+LABELS_FILE = "labels.txt"
+
+
+def shipped_model(embedding: Embedding) -> bytes:
+    """The .tflite with metadata, and the labels as its associated file.
+
+    Raises `InputRefused` for a label that is more than a line.
+    """
+    data = embedding.model.read_bytes()
+    named = {port.name: port for port in (*embedding.inputs, *embedding.outputs)}
+    labelled = None if embedding.labelled is None else embedding.outputs[embedding.labelled].name
+    inputs, outputs = ends(data)
+    metadata = ModelMetadata(
+        name=embedding.name,
+        description=_description(embedding.artifact),
+        inputs=tuple(_input(name, named.get(name)) for name in inputs),
+        outputs=tuple(
+            TensorMetadata(name=name, labels=LABELS_FILE if name == labelled else "")
+            for name in outputs
+        ),
+    )
+    labels = {LABELS_FILE: _labels_text(embedding)} if embedding.labels else {}
+    return with_metadata(data, metadata, labels)
+
+
+def _description(artifact: Artifact) -> str:
+    # Only what edgeconv made has a key.
+    return f"Converted to {artifact.recipe.name} by edgeconv." if artifact.key else ""
+
+
+def _labels_text(embedding: Embedding) -> bytes:
+    check_labels(embedding.labels)
+    return "".join(f"{label}\n" for label in embedding.labels).encode("utf-8", "replace")
+
+
+def _input(name: str, port: Port | None) -> TensorMetadata:
+    steps = port.preprocessing if port else None
+    if port is None or steps is None:
+        return TensorMetadata(name=name)
+    image = _image(port, steps)
+    mean, std = _mean_and_std(port)
+    # Who reads an image's metadata takes a model of floats without any for a broken one.
+    if image and not mean and normalisation(port) is None:
+        mean, std = (0.0,), (1.0,)
+    said = describe({"": steps})
+    return TensorMetadata(
+        name=name, description=f"Prepared by {said}", image=image, mean=mean, std=std
+    )
+
+
+def _image(port: Port, steps: Preprocessing) -> Image | None:
+    """The image that an input is; None where nothing says that it is one."""
+    of_pixels = steps.channels in ("rgb", "gray") or steps.resize or steps.crop
+    if not of_pixels or steps.channels == "bgr" or steps.mel_bins or len(port.fixed) != 4:
+        return None
+    _, height, width, channels = port.fixed
+    if channels not in (1, 3):
+        return None
+    return Image(color="rgb" if channels == 3 else "gray", height=height, width=width)
+
+
+def _mean_and_std(port: Port) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """(x * scale - mean) / std as the metadata has it, (x - mean') / std'; () where it cannot."""
+    said = normalisation(port)
+    if said is None or not said["scale"] or 0.0 in said["std"]:
+        return (), ()
+    count = max(len(said["mean"]), len(said["std"]))
+    mean = tuple(float(m) / said["scale"] for m in _repeated(said["mean"], count))
+    std = tuple(float(s) / said["scale"] for s in _repeated(said["std"], count))
+    return (mean, std) if all(math.isfinite(v) for v in (*mean, *std)) else ((), ())
+
+
+def _repeated(values: tuple[float, ...], count: int) -> tuple[float, ...]:
+    return values * count if len(values) == 1 else values

@@ -1,0 +1,72 @@
+"""Depfiles in the format of Make: what a result was made from, for Make, Ninja and CMake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeconv.data.location import parse_location
+from edgeconv.errors import InputRefused, UsageError
+from edgeconv.reporting.last_check import verdict_file
+from edgeconv.store.converted import was_converted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from edgeconv.embedding.request import Request
+
+# Kinds of data whose place is no path.
+_NO_FILES = frozenset({"function", "sklearn", "tfds"})
+
+
+def dependencies(request: Request) -> tuple[Path, ...]:
+    """All files that an embedding comes from, absolute, sorted; only those that exist.
+
+    The .tflite, its manifest and the verdict of its last check, the labels, the data; and what the
+    .tflite was converted from, where it was converted here: the trained model and the samples that
+    calibrated it. Any other manifest could name the whole disk.
+    """
+    artifact = request.published.artifact
+    is_ours = was_converted(artifact.source_path, artifact.source_sha256)
+    sources = [request.data, *(one.source for one in artifact.calibration if is_ours)]
+    model = request.published.model
+    roots = [model, request.published.manifest, verdict_file(model)]
+    roots += [Path(artifact.source_path)] if is_ours else []
+    roots += [request.labels_file] if request.labels_file else []
+    roots += [place for source in sources if source and (place := _place(source))]
+    return tuple(sorted({file.absolute() for root in roots for file in _files(root)}))
+
+
+def make_rule(target: str, files: Iterable[Path]) -> bytes:
+    """The rule `target: files`, and an empty rule for each file, so that one that goes is no
+    error.
+    """
+    names = [_escaped(str(file)) for file in files]
+    rule = f"{_escaped(target)}:" + "".join(f" \\\n  {name}" for name in names) + "\n"
+    return (rule + "".join(f"\n{name}:\n" for name in names)).encode()
+
+
+def _place(source: str) -> Path | None:
+    """Where the data of a SOURCE is, None where it is no file."""
+    try:
+        location = parse_location(source)
+    except (InputRefused, UsageError):
+        return None  # It was readable when the model was converted, and has gone since.
+    return None if location.kind in _NO_FILES else Path(location.place)
+
+
+def _files(root: Path) -> list[Path]:
+    """The file, or of a directory all files and directories in it, which change with them."""
+    if not root.is_dir():
+        return [root] if root.exists() else []
+    return [root, *(path for path in root.rglob("*") if path.exists())]
+
+
+def _escaped(path: str) -> str:
+    """A path as Make and Ninja read it; neither has a way to write a newline."""
+    if "\n" in path:
+        raise UsageError(f"{path!r} has a newline in it, which no depfile can say")
+    escaped = path.replace("\\", "\\\\") if "\\" in path else path
+    for sign in (" ", "#"):
+        escaped = escaped.replace(sign, "\\" + sign)
+    return escaped.replace("$", "$$")

@@ -1,0 +1,211 @@
+"""Golden vectors: samples, and what LiteRT answers to them, as raw bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeconv.data import batch_size, opened_samples, synthetic_samples
+from edgeconv.data.location import parse_location
+from edgeconv.data.split import seeded_choice
+from edgeconv.embedding.accessors import LIMITS
+from edgeconv.embedding.interface import Golden, Tolerance, Vector
+from edgeconv.errors import InputRefused
+from edgeconv.runtimes.interface import Choice, Model, Settings
+from edgeconv.runtimes.kinds.litert import open_runtime
+from edgeconv.runtimes.tensors import quantized, raw
+from edgeconv.store import scratch_directory
+from edgeconv.tflite.summary import output_steps
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from edgeconv.data import Samples
+    from edgeconv.embedding.published import Published
+    from edgeconv.runtimes.interface import Runtime
+    from edgeconv.types import Allowance, Signature, TensorSpec
+
+    Array = NDArray[np.generic]
+
+_SEED = 7
+# A kernel of another processor may round the other way once; what is exact stays exact.
+_STEPS = 1
+# Of the largest output: sums in another order; activations quantised at run time.
+_FLOAT_SHARE, _DYNAMIC_SHARE = 1e-4, 3e-2
+_FLOAT_ABSOLUTE = 1e-5
+# Made-up samples lie where a model is least sure: of an int8 classifier of digits, tflite-runtime
+# 2.14 is more than eight levels off on some of 300 such, and two at most on 300 real ones.
+_ROOM_IF_MADE_UP = 4
+
+
+class Run:
+    """Samples of a model, one invoke after another, and its raw outputs; arrays by name."""
+
+    def __init__(self, inputs: dict[str, Array], outputs: dict[str, Array], batch: int) -> None:
+        self.inputs, self.outputs, self.batch = inputs, outputs, batch
+
+    @property
+    def count(self) -> int:
+        """How many invokes."""
+        return len(next(iter(self.inputs.values()))) // self.batch
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each input in one invoke."""
+        return {name: (self.batch, *a.shape[1:]) for name, a in self.inputs.items()}
+
+    def output_shapes(self, signature: Signature) -> dict[str, tuple[int, ...]]:
+        """The shape of each output in one invoke."""
+        return {
+            spec.name: _output_shape(spec, self.outputs[spec.name], self.count)
+            for spec in signature.outputs
+        }
+
+    def bytes_of(self, array: Array, index: int) -> bytes:
+        """The little-endian bytes of one invoke."""
+        each = len(array) // self.count
+        part = np.ascontiguousarray(array[index * each : (index + 1) * each])
+        return part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def _output_shape(spec: TensorSpec, array: Array, count: int) -> tuple[int, ...]:
+    # A scalar comes as an array of one.
+    return (len(array) // count, *array.shape[1:]) if spec.shape else ()
+
+
+def run_samples(
+    published: Published,
+    signature: Signature,
+    samples: Samples,
+    allowance: Allowance,
+    *,
+    afresh: bool = False,
+) -> Run:
+    """Run `samples` in LiteRT, in a process of its own; `afresh`: one for each invoke.
+
+    Raises `ToolFailed`.
+    """
+    batch = batch_size(signature.inputs)
+    inputs = dict(raw(samples.arrays, signature.inputs))
+    with scratch_directory() as scratch:
+        settings = Settings(scratch=scratch, threads=1, allowance=allowance)
+        model = Model(file=published.model, signature=signature.key or None, batch=batch)
+        with open_runtime(Choice(name="litert"), settings) as runtime:
+            parts = _invokes(inputs, batch) if afresh else [inputs]
+            given = _joined([_run(runtime, model, part) for part in parts])
+    outputs = {spec.name: quantized(given[spec.name], spec) for spec in signature.outputs}
+    return Run(inputs, outputs, batch)
+
+
+def _run(runtime: Runtime, model: Model, inputs: dict[str, Array]) -> dict[str, Array]:
+    with contextlib.closing(runtime.start(model)) as session:
+        return session.run(inputs)
+
+
+def _invokes(inputs: dict[str, Array], batch: int) -> list[dict[str, Array]]:
+    """The inputs of each invoke."""
+    count = len(next(iter(inputs.values())))
+    return [
+        {name: array[start : start + batch] for name, array in inputs.items()}
+        for start in range(0, count, batch)
+    ]
+
+
+def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def golden_samples(
+    published: Published,
+    signature: Signature,
+    data: str,
+    count: int,
+    *,
+    allow_code: bool,
+    allowance: Allowance,
+) -> tuple[Samples, tuple[str, ...]]:
+    """`count` invokes of samples, and the names of their classes where the data has any.
+
+    Of `data`, prepared as the manifest says, by a fixed seed; synthetic where `data` is "".
+    Raises `InputRefused` for data that the model cannot take.
+    """
+    inputs = _as_given(signature)
+    count *= batch_size(inputs)
+    if not data:
+        return synthetic_samples(inputs, count, _SEED), ()
+    with opened_samples(
+        data,
+        inputs,
+        preprocessing=published.artifact.preprocessing,
+        allow_code=allow_code,
+        allowance=allowance,
+    ) as opened:
+        count = min(count, opened.count // batch_size(inputs) * batch_size(inputs))
+        if not count:
+            raise InputRefused(f"{data} has fewer samples than the model takes at once")
+        return seeded_choice(opened, count), opened.class_names
+
+
+def golden(run: Run, signature: Signature, published: Published, data: str) -> Golden:
+    """The vectors of a run, and how exactly other runtimes are held to them."""
+    room = 1 if data else _ROOM_IF_MADE_UP
+    steps = output_steps(published.model.read_bytes(), signature.key)
+    return Golden(
+        vectors=tuple(_vector(run, signature, index) for index in range(run.count)),
+        tolerances=tuple(
+            _tolerance(spec, run.outputs[spec.name], steps.get(spec.name, 0.0), published, room)
+            for spec in signature.outputs
+        ),
+        source=parse_location(data).kind if data else "synthetic",
+    )
+
+
+def _vector(run: Run, signature: Signature, index: int) -> Vector:
+    return Vector(
+        inputs=tuple(run.bytes_of(run.inputs[spec.name], index) for spec in signature.inputs),
+        outputs=tuple(run.bytes_of(run.outputs[spec.name], index) for spec in signature.outputs),
+    )
+
+
+def _tolerance(
+    spec: TensorSpec, values: Array, step: float, published: Published, room: int
+) -> Tolerance:
+    """How far another runtime may be off.
+
+    One level of an output's integers; or, where that is more, twice the largest error that the
+    quantisation itself made when the conversion was verified: two ways to compute the model, both
+    as far as that from the float model, are at most twice as far from each other. A float has
+    its share of the largest output as well. What comes of integers has `room` times as much.
+    """
+    apart = 2 * _own_error(spec.name, published)
+    if values.dtype.kind != "f":
+        if not spec.scale or spec.dtype not in LIMITS:
+            return Tolerance()
+        return Tolerance(steps=room * max(_STEPS, round(apart / spec.scale[0])))
+    dynamic = published.artifact.recipe.name == "dynamic"
+    # What is infinite or no number has to be so elsewhere too.
+    finite = np.abs(values.astype(np.float64)[np.isfinite(values)])
+    largest = float(np.max(finite, initial=0.0))
+    share = (_DYNAMIC_SHARE if dynamic else _FLOAT_SHARE) * largest
+    return Tolerance(absolute=_FLOAT_ABSOLUTE + max(share, room * step, room * apart))
+
+
+def _own_error(output: str, published: Published) -> float:
+    """The largest error of an output against the float model, 0 for a float model itself."""
+    artifact = published.artifact
+    if artifact.recipe.name == "float32":
+        return 0.0
+    errors = [one.max_abs_error for one in artifact.verification.outputs if one.output == output]
+    return max(filter(math.isfinite, errors), default=0.0)
+
+
+def _as_given(signature: Signature) -> tuple[TensorSpec, ...]:
+    """The inputs as samples are given for them: floats where the model is quantised."""
+    from msgspec.structs import replace
+
+    return tuple(
+        replace(spec, dtype="float32", scale=(), zero_point=()) if spec.scale else spec
+        for spec in signature.inputs
+    )

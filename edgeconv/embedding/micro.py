@@ -1,0 +1,261 @@
+"""What TensorFlow Lite for Microcontrollers needs of a model: its operators, and its memory."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edgeconv.embedding.c_files import c_values
+from edgeconv.embedding.interface import yes_or_no
+from edgeconv.embedding.rendering import render
+from edgeconv.embedding.savings import saving_notes
+from edgeconv.errors import InputRefused, UnsupportedOperators
+from edgeconv.tflite.arena import arena_bytes
+from edgeconv.tflite.flatbuffer import is_custom, operator_name, parse, text, type_names
+from edgeconv.tflite.summary import spec_of
+from edgeconv.tflite.uses import shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
+
+    from edgeconv.embedding.interface import Embedding
+
+MICRO_OPTION = {
+    "micro": yes_or_no(
+        "yes: the resolver and arena for TensorFlow Lite for Microcontrollers; no: without, for a "
+        "model with operators that it does not have"
+    )
+}
+# The methods of MicroMutableOpResolver by operator, as of tflite-micro of October 2026. Those
+# named by no word of the operator are spelled out; see `_method`.
+_BUILTIN_NAMES = """
+    ABS ADD ADD_N ARG_MAX ARG_MIN ASSIGN_VARIABLE AVERAGE_POOL_2D BATCH_MATMUL BATCH_TO_SPACE_ND
+    BROADCAST_ARGS BROADCAST_TO CALL_ONCE CAST CEIL CONCATENATION CONV_2D COS CUMSUM
+    DEPTH_TO_SPACE DEPTHWISE_CONV_2D DEQUANTIZE DIV DYNAMIC_UPDATE_SLICE ELU EMBEDDING_LOOKUP
+    EQUAL EXP EXPAND_DIMS FILL FLOOR FLOOR_DIV FLOOR_MOD FULLY_CONNECTED GATHER GATHER_ND GREATER
+    GREATER_EQUAL HARD_SWISH IF L2_NORMALIZATION L2_POOL_2D LEAKY_RELU LESS LESS_EQUAL LOG
+    LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOGISTIC LOG_SOFTMAX MAXIMUM MAX_POOL_2D MEAN MINIMUM
+    MIRROR_PAD MUL NEG NOT_EQUAL PACK PAD PADV2 PRELU QUANTIZE READ_VARIABLE REDUCE_ALL REDUCE_MAX
+    REDUCE_MIN RELU RELU6 RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR REVERSE_V2 ROUND RSQRT
+    SELECT_V2 SHAPE SIN SLICE SOFTMAX SPACE_TO_BATCH_ND SPACE_TO_DEPTH SPLIT SPLIT_V SQRT SQUARE
+    SQUARED_DIFFERENCE SQUEEZE STRIDED_SLICE SUB SUM SVDF TANH TRANSPOSE TRANSPOSE_CONV
+    UNIDIRECTIONAL_SEQUENCE_LSTM UNPACK VAR_HANDLE WHILE ZEROS_LIKE
+"""
+_BUILTIN = frozenset(_BUILTIN_NAMES.split())
+_SPELLED = {
+    "BATCH_MATMUL": "AddBatchMatMul",
+    "CUMSUM": "AddCumSum",
+    "PADV2": "AddPadV2",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "AddUnidirectionalSequenceLSTM",
+}
+_CUSTOM = {
+    "CIRCULAR_BUFFER": "AddCircularBuffer",
+    "SignalDelay": "AddDelay",
+    "SignalEnergy": "AddEnergy",
+    "SignalFftAutoScale": "AddFftAutoScale",
+    "SignalFilterBank": "AddFilterBank",
+    "SignalFilterBankLog": "AddFilterBankLog",
+    "SignalFilterBankSpectralSubtraction": "AddFilterBankSpectralSubtraction",
+    "SignalFilterBankSquareRoot": "AddFilterBankSquareRoot",
+    "SignalFramer": "AddFramer",
+    "SignalIrfft": "AddIrfft",
+    "SignalOverlapAdd": "AddOverlapAdd",
+    "SignalPCAN": "AddPCAN",
+    "SignalRfft": "AddRfft",
+    "SignalStacker": "AddStacker",
+    "SignalWindow": "AddWindow",
+    "TFLM_DECODE": "AddDecode",
+    "TFLite_Detection_PostProcess": "AddDetectionPostprocess",
+    "ethos-u": "AddEthosU",
+}
+# Operators whose second input is their weights.
+_WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"})
+# What SELECT_V2 chooses from.
+_SELECTED = frozenset({"int8", "int16", "float32"})
+_INTEGERS = frozenset({"int8", "uint8", "int4", "int2"})
+_ALIGNMENT = 16
+# Upper bounds of what was measured; see tests/integration/test_embed_in_tflite_micro.py.
+_KEPT_BYTES, _PER_TENSOR_BYTES, _PER_OPERATOR_BYTES, _PER_CHANNEL_BYTES = 1536, 32, 192, 8
+_COLUMN_VALUE_BYTES = 2
+# While the memory planner works it takes this much for each tensor, in the place where the tensors
+# will be: AllocationInfo, and per_buffer_size() of GreedyMemoryPlanner.
+_PLANNING_BYTES = 32 + 40
+MARGIN = 0.1
+
+
+class Arena(NamedTuple):
+    """Bytes: what the tensors need, and the estimate of all that an interpreter takes."""
+
+    tensors: int
+    estimate: int
+
+
+def micro_files(embedding: Embedding) -> Mapping[str, bytes | Path]:
+    """SYMBOL_micro.h, nothing where the option `micro` is no; its self-test apart, if said so.
+
+    Raises `UnsupportedOperators` for an operator that the resolver has no method for.
+    """
+    if not wants_micro(embedding):
+        return {}
+    values = micro_values(embedding)
+    symbol = embedding.symbol
+    files = {f"{symbol}_micro.h": render("micro_header.j2", **values)}
+    if values["has_self_test"]:
+        return files
+    return {**files, f"{symbol}_self_test_micro.h": render("micro_self_test_header.j2", **values)}
+
+
+def micro_values(embedding: Embedding) -> dict[str, Any]:
+    """What the templates for it are made from; raises as `micro_files` does."""
+    data = embedding.model.read_bytes()
+    model = parse(data, where=str(embedding.model))
+    _refuse_other_graph(model, embedding)
+    return {
+        **c_values(embedding),
+        "has_self_test": embedding.options.get("self_test", "beside") == "beside",
+        "methods": resolver_methods(model, embedding.name),
+        "arena": arena(data, model),
+        "variables": resource_variables(model),
+    }
+
+
+def micro_notes(embedding: Embedding) -> tuple[str, ...]:
+    """What the estimate of the arena is worth, and what an open batch and float ends cost."""
+    if not wants_micro(embedding):
+        return ()
+    data = embedding.model.read_bytes()
+    bytes_needed = arena(data, parse(data, where=str(embedding.model)))
+    return (
+        f"tensor arena: {bytes_needed.estimate:,} bytes by estimate, of which the tensors need "
+        f"{bytes_needed.tensors:,}; arena_used_bytes() of the interpreter says what it really is",
+        *saving_notes(embedding.artifact, embedding.model),
+    )
+
+
+def wants_micro(embedding: Embedding) -> bool:
+    """What the option `micro` says."""
+    return embedding.options["micro"] == "yes"
+
+
+def resolver_methods(model: ModelT, name: str) -> tuple[str, ...]:
+    """The methods of MicroMutableOpResolver for the operators of a model, sorted, each once.
+
+    Raises `UnsupportedOperators` naming those that it has no method for, and those that its
+    kernels do not take, or get wrong: of float16 (which a float16 model unpacks), of floats with
+    weights of integers (as a dynamic model has), integers unpacked with a scale for each
+    channel (as in a weight-only model), and a choice between indices (as of an embedding).
+    """
+    used = {
+        (operator_name(model, o), is_custom(model, o)) for g in model.subgraphs for o in g.operators
+    }
+    missing = sorted(name for name, custom in used if name not in (_CUSTOM if custom else _BUILTIN))
+    missing += _without_kernels(model)
+    if missing:
+        raise UnsupportedOperators(
+            f"TensorFlow Lite for Microcontrollers cannot run {name}: {', '.join(missing)}",
+            hint="convert to int8, int16x8 or float32, with operators that it has; or "
+            "--option micro=no, for another runtime",
+        )
+    return tuple(sorted(_CUSTOM[name] if custom else _method(name) for name, custom in used))
+
+
+def _refuse_other_graph(model: ModelT, embedding: Embedding) -> None:
+    """Its interpreter knows no signatures, and runs the first graph."""
+    for signature in model.signatureDefs or ():
+        if text(signature.signatureKey) == embedding.signature.key and signature.subgraphIndex:
+            raise InputRefused(
+                f"signature {embedding.signature.key!r} is not the first graph of "
+                f"{embedding.name}, which is what TensorFlow Lite for Microcontrollers runs",
+                hint="convert that signature by itself, or --option micro=no",
+            )
+
+
+def _method(operator: str) -> str:
+    if operator in _SPELLED:
+        return _SPELLED[operator]
+    words = operator.split("_")
+    return "Add" + "".join(word if word == "2D" else word.capitalize() for word in words)
+
+
+def _without_kernels(model: ModelT) -> list[str]:
+    """Operators that it has, on types for which it has no kernel."""
+    found = set()
+    for graph in model.subgraphs:
+        types = [type_names()[tensor.type] for tensor in graph.tensors]
+        for operator in graph.operators:
+            name = operator_name(model, operator)
+            inputs = [types[index] for index in operator.inputs if index != -1]
+            if name == "DEQUANTIZE" and len(spec_of("", _first(graph, operator)).scale) > 1:
+                # It takes the first scale for all of them, and says nothing.
+                found.add(f"{name} with a scale for each channel")
+            if "float16" in inputs:
+                found.add(f"{name} of float16")
+            if name == "SELECT_V2" and inputs[1] not in _SELECTED:
+                found.add(f"{name} of {inputs[1]}")
+            if name in _WEIGHTED and inputs[0] == "float32" and set(inputs[1:2]) & _INTEGERS:
+                found.add(f"{name} of floats with weights of integers")
+    return sorted(found)
+
+
+def _first(graph: SubGraphT, operator: OperatorT) -> TensorT:
+    return graph.tensors[operator.inputs[0]]
+
+
+def resource_variables(model: ModelT) -> int:
+    """How many variables the model has, which `MicroResourceVariables` has to be made for."""
+    return len(
+        {
+            (text(operator.builtinOptions.sharedName), text(operator.builtinOptions.container))
+            for graph in model.subgraphs
+            for operator in graph.operators
+            if operator_name(model, operator) == "VAR_HANDLE" and operator.builtinOptions
+        }
+    )
+
+
+def arena(data: bytes, model: ModelT) -> Arena:
+    """What the interpreter takes of its arena, by estimate.
+
+    To the tensors (`arena_bytes`) come the scratch memory of the optimised kernels for Cortex-M
+    at its largest, what the interpreter keeps for each tensor, operator and output channel,
+    as measured with tflite-micro's 64-bit build, which needs more than a 32-bit one, and a
+    margin of 10 % of all that. Of many small tensors the planner's own memory is larger than they.
+    """
+    tensors = arena_bytes(data)
+    count = sum(len(graph.tensors) for graph in model.subgraphs)
+    kept = (
+        _KEPT_BYTES
+        + _PER_TENSOR_BYTES * count
+        + _PER_OPERATOR_BYTES * sum(len(graph.operators) for graph in model.subgraphs)
+        + _PER_CHANNEL_BYTES * sum(_channels(model))
+    )
+    placed = max(tensors + max(_scratch(model), default=0), _PLANNING_BYTES * count)
+    needed = math.ceil((placed + kept) * (1 + MARGIN))
+    return Arena(tensors, -(-needed // _ALIGNMENT) * _ALIGNMENT)
+
+
+def _channels(model: ModelT) -> Iterator[int]:
+    """The output channels of each operator with weights; each has a multiplier and a shift."""
+    for operator, shape in _weights(model):
+        name = operator_name(model, operator)
+        yield int(shape[-1 if name == "DEPTHWISE_CONV_2D" else 0])
+
+
+def _scratch(model: ModelT) -> Iterator[int]:
+    """The bytes that CMSIS-NN's convolutions need beside the tensors: two columns of int16."""
+    for _, shape in _weights(model):
+        if len(shape) == 4:
+            yield 2 * _COLUMN_VALUE_BYTES * math.prod(shape[1:])
+
+
+def _weights(model: ModelT) -> Iterator[tuple[OperatorT, tuple[int, ...]]]:
+    """Operators with weights, and the shape of these."""
+    for graph in model.subgraphs:
+        for operator in graph.operators:
+            if operator_name(model, operator) in _WEIGHTED:
+                shape = shape_of(graph.tensors[operator.inputs[1]])
+                if shape:
+                    yield operator, tuple(shape)

@@ -1,0 +1,173 @@
+"""The target `android`: assets, Kotlin on the Interpreter, a test on a device, a Gradle plugin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeconv.embedding.app_files import CLASS_OPTION, app_values
+from edgeconv.embedding.app_metadata import shipped_model
+from edgeconv.embedding.c_files import golden_bytes
+from edgeconv.embedding.interface import Option, yes_or_no
+from edgeconv.embedding.rendering import render
+from edgeconv.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from edgeconv.embedding.interface import Embedding
+
+# Those whose documentation names the Interpreter; 2.0 had none.
+_LITERT = r"(?:1\.\d+|2\.[1-9]\d*)\.\d+(?:-[A-Za-z0-9.]+)?"
+# The oldest Android that releases of LiteRT run on, by how their versions begin.
+_LOWEST_SDK = {"1.4.0": 26, "1.": 21, "2.": 23}
+_SDK = r"[1-9][0-9]{0,2}"
+OPTIONS = {
+    "package": Option(
+        help="the Kotlin package, and namespace of the module; without it, edgeconv.SYMBOL",
+        pattern=r"(?:[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+)?",
+        example="com.example.digits",
+    ),
+    "class": CLASS_OPTION,
+    "minSdk": Option(
+        help="the lowest API level of Android that the module runs on",
+        default="23",
+        pattern=_SDK,
+        example="26",
+    ),
+    "compileSdk": Option(
+        help="the API level of Android that the module is compiled against",
+        default="35",
+        pattern=_SDK,
+        example="36",
+    ),
+    "litert": Option(
+        help="the version of com.google.ai.edge.litert:litert, which has to have the Interpreter: "
+        "1.x, or 2.1 and newer",
+        default="2.1.5",
+        pattern=_LITERT,
+        example="2.3.2",
+    ),
+    "module": yes_or_no("yes: with the build file of a library module; no: without"),
+    "plugin": yes_or_no(
+        "yes: with the Gradle plugin that runs edgeconv in a build, which one model brings for all "
+        "models of the build; no: without",
+        "no",
+    ),
+}
+# The array for each type that org.tensorflow.lite.DataType has.
+_ARRAYS = {
+    "float32": "FloatArray",
+    "int8": "ByteArray",
+    "uint8": "ByteArray",
+    "bool": "BooleanArray",
+    "int16": "ShortArray",
+    "int32": "IntArray",
+    "int64": "LongArray",
+}
+# How a ByteBuffer is seen as each.
+_VIEWS = {
+    "FloatArray": "asFloatBuffer()",
+    "ByteArray": "duplicate()",
+    "ShortArray": "asShortBuffer()",
+    "IntArray": "asIntBuffer()",
+    "LongArray": "asLongBuffer()",
+}
+_KOTLIN = """
+    as break class continue do else false for fun if in interface is null object package return
+    super this throw true try typealias typeof val var when while
+"""
+_JAVA = """
+    abstract assert boolean byte case catch char const default double enum extends final finally
+    float goto implements import instanceof int long native new private protected public short
+    static strictfp switch synchronized throws transient void volatile
+"""
+_RESERVED = frozenset(_KOTLIN.split())
+_NO_PACKAGE = _RESERVED | frozenset(_JAVA.split())
+# What the generated code calls by these names.
+_TAKEN = """
+    AndroidJUnit4 Any Boolean Buffer Byte ByteBuffer ByteOrder Charsets Context Double File
+    FileChannel FileInputStream FileNotFoundException Float IllegalArgumentException
+    IllegalStateException IndexOutOfBoundsException InstrumentationRegistry Int Interpreter List
+    Long Math MessageDigest Pair RunWith Short String Test Triple Unit
+"""
+
+
+def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
+    """See `edgeconv.embedding.interface`."""
+    package = _package(embedding)
+    _check_sdk(embedding.options)
+    model = shipped_model(embedding)
+    values = {
+        **app_values(embedding, model, _ARRAYS, _RESERVED, _TAKEN.split()),
+        "package": package,
+        "views": _VIEWS,
+        **{name: embedding.options[name] for name in ("minSdk", "compileSdk", "litert")},
+    }
+    symbol, name = embedding.symbol, values["class"]
+    main, test = "src/main", "src/androidTest"
+    folder = package.replace(".", "/")
+    found: dict[str, bytes | Path] = {
+        f"{main}/assets/{symbol}.tflite": model,
+        f"{main}/kotlin/{folder}/{name}.kt": render("android_model.j2", **values),
+        f"{main}/kotlin/{folder}/{name}Interface.kt": render("android_interface.j2", **values),
+        f"{test}/assets/{symbol}_golden.bin": golden_bytes(embedding),
+        f"{test}/kotlin/{folder}/{name}SelfTest.kt": render("android_self_test.j2", **values),
+        f"{test}/kotlin/{folder}/{name}Test.kt": render("android_test.j2", **values),
+    }
+    if embedding.options["module"] == "yes":
+        found["build.gradle.kts"] = render("android_build.j2", **values)
+        found[f"{main}/AndroidManifest.xml"] = render("android_manifest.j2")
+    return {**found, **(_plugin() if embedding.options["plugin"] == "yes" else {})}
+
+
+def notes(embedding: Embedding) -> tuple[str, ...]:
+    """See `edgeconv.embedding.interface`."""
+    said = (
+        f"{embedding.symbol}.tflite is the published model with TFLite metadata in it, and so has "
+        "a hash of its own",
+        'the app\'s build file needs androidResources { noCompress += "tflite" }, or the plugin',
+    )
+    if embedding.options["plugin"] == "no":
+        return said
+    return (*said, "gradle-plugin is for all models of a build: include that of one model only")
+
+
+def _plugin() -> dict[str, bytes]:
+    """The Gradle plugin, an included build."""
+    folder = "gradle-plugin"
+    code = f"{folder}/src/main/kotlin/edgeconv/gradle"
+    return {
+        f"{folder}/settings.gradle.kts": render("gradle_settings.j2"),
+        f"{folder}/build.gradle.kts": render("gradle_build.j2"),
+        f"{code}/EdgeconvTasks.kt": render("gradle_tasks.j2"),
+        f"{code}/EdgeconvPlugin.kt": render("gradle_plugin.j2"),
+    }
+
+
+def _check_sdk(options: Mapping[str, str]) -> None:
+    """Raise `UsageError` for API levels that LiteRT, or one another, rule out."""
+    litert, lowest, compiled = options["litert"], int(options["minSdk"]), int(options["compileSdk"])
+    needed = next(sdk for start, sdk in _LOWEST_SDK.items() if litert.startswith(start))
+    if lowest < needed:
+        raise UsageError(
+            f"--option minSdk={lowest} is lower than LiteRT {litert} runs on",
+            hint=f"minSdk={needed} or higher; LiteRT 1.x, other than 1.4.0, runs from 21 on",
+        )
+    if compiled < lowest:
+        raise UsageError(
+            f"--option compileSdk={compiled} is lower than minSdk={lowest}",
+            hint=f"compileSdk={max(lowest, int(OPTIONS['compileSdk'].default))}",
+        )
+
+
+def _package(embedding: Embedding) -> str:
+    symbol = embedding.symbol.lower()
+    default = f"edgeconv.{symbol}_" if symbol in _NO_PACKAGE else f"edgeconv.{symbol}"
+    package = embedding.options["package"] or default
+    if reserved := sorted(_NO_PACKAGE & set(package.split("."))):
+        raise UsageError(
+            f"--option package={package}: {reserved[0]!r} is a word of Kotlin or Java",
+            hint="as in package=com.example.digits",
+        )
+    return package

@@ -1,0 +1,54 @@
+"""The target `arduino`: a library for the Arduino IDE, and for PlatformIO, with a sketch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeconv.embedding.c_files import C_OPTIONS, c_files, c_values
+from edgeconv.embedding.interface import Option
+from edgeconv.embedding.micro import (
+    MICRO_OPTION,
+    micro_files,
+    micro_notes,
+    micro_values,
+    wants_micro,
+)
+from edgeconv.embedding.rendering import render
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from edgeconv.embedding.interface import Embedding
+
+_LIBRARY = r"[A-Za-z0-9][A-Za-z0-9 _.-]*[A-Za-z0-9_.-](?: \([<>=^~0-9A-Za-z.&| -]+\))?"
+OPTIONS = {
+    **C_OPTIONS,
+    **MICRO_OPTION,
+    "depends": Option(
+        help="the libraries that it needs, as library.properties has them",
+        pattern=f"(?:{_LIBRARY}(?:, ?{_LIBRARY})*)?",
+        example="Chirale_TensorFLowLite (>=2.0.0), ArduinoBLE",
+    ),
+}
+
+
+def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
+    """See `edgeconv.embedding.interface`."""
+    sources = {**c_files(embedding), **micro_files(embedding)}
+    depends = [one.strip() for one in embedding.options["depends"].split(",") if one]
+    values = {**c_values(embedding), "depends": depends}
+    written: dict[str, bytes | Path] = {
+        **{f"src/{name}": content for name, content in sources.items()},
+        "library.properties": render("arduino_properties.j2", **values),
+        "library.json": render("platformio.j2", **values),
+    }
+    if wants_micro(embedding):
+        sketch = render("arduino_sketch.j2", **micro_values(embedding))
+        written["examples/SelfTest/SelfTest.ino"] = sketch
+    return written
+
+
+def notes(embedding: Embedding) -> tuple[str, ...]:
+    """See `edgeconv.embedding.interface`."""
+    return micro_notes(embedding)

@@ -1,0 +1,47 @@
+"""The target `c`: the model as C for firmware and any other program, with what TensorFlow Lite for
+Microcontrollers needs of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeconv.embedding.c_files import C_OPTIONS, c_files, is_of_self_test
+from edgeconv.embedding.interface import Option
+from edgeconv.embedding.micro import MICRO_OPTION, micro_files, micro_notes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from edgeconv.embedding.interface import Embedding
+
+OPTIONS = {
+    **C_OPTIONS,
+    **MICRO_OPTION,
+    "self_test": Option(
+        help="beside: the self-test and its golden vectors among the other files; apart: in the "
+        "folder self_test, for a library of their own, which firmware does not carry; no: without",
+        default="beside",
+        choices=("beside", "apart", "no"),
+    ),
+}
+
+
+def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
+    """See `edgeconv.embedding.interface`."""
+    written = {**c_files(embedding), **micro_files(embedding)}
+    if embedding.options["self_test"] == "beside":
+        return written
+    found: dict[str, bytes | Path] = {}
+    for name, content in written.items():
+        if not is_of_self_test(name, embedding.symbol):
+            found[name] = content
+        elif embedding.options["self_test"] == "apart":
+            found[f"self_test/{name}"] = content
+    return found
+
+
+def notes(embedding: Embedding) -> tuple[str, ...]:
+    """See `edgeconv.embedding.interface`."""
+    return micro_notes(embedding)

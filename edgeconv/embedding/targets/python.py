@@ -1,0 +1,75 @@
+"""The target `python`: a package for a small computer, with numpy and one of two runtimes."""
+
+from __future__ import annotations
+
+import keyword
+import sys
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.data.preprocessing import describe
+from edgeconv.embedding.accessors import LIMITS, identifiers, tensor_types
+from edgeconv.embedding.c_files import golden_bytes, golden_layout, normalisation
+from edgeconv.embedding.rendering import render
+from edgeconv.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from edgeconv.embedding.interface import Embedding, Option, Port
+
+OPTIONS: Mapping[str, Option] = {}
+# A field of a named tuple cannot begin with an underscore, or be one of its methods.
+# `enumerate` is what the code itself calls.
+_RESERVED = frozenset({*keyword.kwlist, *keyword.softkwlist, "self", "count", "index", "enumerate"})
+# What the package would hide, or imports itself.
+_TAKEN = sys.stdlib_module_names | {*("numpy", "ai_edge_litert", "tflite_runtime", "test", "tests")}
+
+
+def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
+    """See `edgeconv.embedding.interface`."""
+    symbol = embedding.symbol
+    if keyword.iskeyword(symbol) or symbol in _TAKEN:
+        raise UsageError(
+            f"symbol {symbol!r} cannot be the name of the package", hint=f"--symbol {symbol}_model"
+        )
+    inputs = _tensors(embedding.inputs, "input")
+    outputs = _tensors(embedding.outputs, "output")
+    tolerances = embedding.golden.tolerances
+    for tensor, tolerance in zip(outputs, tolerances, strict=True):
+        is_float = tensor["port"].dtype.startswith("float")
+        tensor["tolerance"] = tolerance.absolute if is_float else tolerance.steps
+    values = {
+        "symbol": symbol,
+        "embedding": embedding,
+        "inputs": inputs,
+        "outputs": outputs,
+        "labels": embedding.labels,
+        "labelled": embedding.labelled,
+        "vectors": len(embedding.golden.vectors),
+        **golden_layout(inputs, outputs, len(embedding.golden.vectors)),
+    }
+    return {
+        "pyproject.toml": render("python_project.j2", **values),
+        f"{symbol}/__init__.py": render("python_init.j2", **values),
+        f"{symbol}/__main__.py": render("python_main.j2", **values),
+        f"{symbol}/_interface.py": render("python_interface.j2", tensor_types=tensor_types()),
+        f"{symbol}/_model.py": render("python_model.j2", **values),
+        f"{symbol}/_self_test.py": render("python_self_test.j2", **values),
+        f"{symbol}/model.tflite": embedding.model,
+        f"{symbol}/golden.bin": golden_bytes(embedding),
+    }
+
+
+def _tensors(ports: tuple[Port, ...], otherwise: str) -> list[dict[str, Any]]:
+    names = identifiers([port.name for port in ports], "snake", _RESERVED, otherwise)
+    return [
+        {
+            "port": port,
+            "id": name,
+            "limits": LIMITS.get(port.dtype) if port.scale is not None else None,
+            "normalisation": normalisation(port),
+            "preprocessing": describe({"": port.preprocessing}) if port.preprocessing else "",
+        }
+        for port, name in zip(ports, names, strict=True)
+    ]

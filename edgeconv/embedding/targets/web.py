@@ -1,0 +1,108 @@
+"""The target `web`: an ES module for LiteRT.js, its types, and a page to test it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edgeconv.data.preprocessing import describe
+from edgeconv.embedding.accessors import LIMITS, identifiers, tensor_types
+from edgeconv.embedding.c_files import golden_bytes, golden_layout, normalisation
+from edgeconv.embedding.interface import Option
+from edgeconv.embedding.litert_files import refuse_variables
+from edgeconv.embedding.rendering import render
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from edgeconv.embedding.interface import Embedding, Port
+
+OPTIONS = {
+    "packages": Option(
+        help="where the test page finds @litertjs/core, a path or URL with a slash at its end",
+        default="./node_modules/",
+        # What a browser takes as the address of an import map, and cannot mistake for a package.
+        pattern=r"(?:\.{0,2}/|https?://)[!-~]*/|\.{0,2}/",
+        example="../node_modules/",
+    )
+}
+_ARRAYS = {"float32": "Float32Array", "int32": "Int32Array", "uint8": "Uint8Array"}
+
+
+def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
+    """See `edgeconv.embedding.interface`.
+
+    Raises `InputRefused` for a dimension that is open, a type that LiteRT.js has not, and
+    variable tensors.
+    """
+    from edgeconv.runtimes.interface import Model
+    from edgeconv.runtimes.kinds.web import check_signature
+
+    check_signature(Model(file=embedding.model), embedding.signature)
+    refuse_variables(embedding, "LiteRT.js")
+    symbol = embedding.symbol
+    values = _values(embedding)
+    return {
+        f"{symbol}.tflite": embedding.model,
+        f"{symbol}.js": render("web_module.j2", **values),
+        f"{symbol}.d.ts": render("web_types.j2", **values),
+        f"{symbol}_interface.js": render("web_interface.j2", tensor_types=tensor_types()),
+        f"{symbol}_golden.bin": golden_bytes(embedding),
+        f"{symbol}_self_test.js": render("web_self_test.j2", **values),
+        f"{symbol}_self_test.d.ts": render("web_self_test_types.j2", **values),
+        f"{symbol}_self_test.html": render("web_page.j2", **values),
+        "package.json": render("web_package.j2", **values),
+    }
+
+
+def notes(embedding: Embedding) -> tuple[str, ...]:
+    """See `edgeconv.embedding.interface`."""
+    from edgeconv.runtimes.web_package import DEFAULT_VERSION
+
+    page = f"{embedding.symbol}_self_test.html"
+    return (
+        f"to test it: npm install in the directory (LiteRT.js {DEFAULT_VERSION}), serve it, and "
+        f"open {page} from localhost or by https",
+    )
+
+
+def _values(embedding: Embedding) -> dict[str, Any]:
+    """What the templates are made from."""
+    from edgeconv.runtimes.web_package import DEFAULT_VERSION
+
+    inputs = _tensors(embedding.inputs, "input")
+    outputs = _tensors(embedding.outputs, "output")
+    for tensor, tolerance in zip(outputs, embedding.golden.tolerances, strict=True):
+        is_float = tensor["port"].dtype == "float32"
+        tensor["tolerance"] = tolerance.absolute if is_float else tolerance.steps
+    labelled = embedding.labelled
+    return {
+        "symbol": embedding.symbol,
+        "embedding": embedding,
+        "inputs": inputs,
+        "outputs": outputs,
+        "labels": embedding.labels,
+        "labelled": None if labelled is None else outputs[labelled],
+        "litertjs": DEFAULT_VERSION,
+        "packages": embedding.options["packages"],
+        "vectors": len(embedding.golden.vectors),
+        **golden_layout(inputs, outputs, len(embedding.golden.vectors)),
+    }
+
+
+def _tensors(ports: tuple[Port, ...], otherwise: str) -> list[dict[str, Any]]:
+    names = identifiers([port.name for port in ports], "camel", (), otherwise)
+    return [
+        {
+            "port": port,
+            "id": name,
+            "array": _ARRAYS[port.dtype],
+            "limits": LIMITS.get(port.dtype) if port.scale is not None else None,
+            "normalisation": normalisation(port),
+            "preprocessing": describe({"": port.preprocessing}) if port.preprocessing else "",
+            "steps": msgspec.to_builtins(port.preprocessing) if port.preprocessing else None,
+        }
+        for port, name in zip(ports, names, strict=True)
+    ]

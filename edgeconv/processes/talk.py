@@ -1,0 +1,158 @@
+"""Talking with a supervised child over its pipes: a line of JSON out, a line of JSON back.
+
+A child that talks prints a greeting first, answers each line with one, and ends when its stdin
+does. Its stdout is the conversation, so that nothing else may be printed there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import ToolFailed, WorkerCrashed
+from edgeconv.processes.workers import start
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from typing import Self
+
+    from edgeconv.sandbox import Access
+    from edgeconv.types import Allowance
+
+# How often a silent process is looked after.
+_LOOK_MS = 50
+_PIECE_BYTES = 1 << 16
+# An answer in words and numbers; arrays come otherwise.
+_LONGEST_LINE_BYTES = 1 << 28
+# Linux lets a pipe hold so much without asking; the default holds a sixteenth.
+_PIPE_BYTES = 1 << 20
+# A process that has closed its output is as good as gone.
+_LOOKS_UNTIL_GONE = 100
+
+
+class Talk:
+    """A child at work that is asked one thing after the other.
+
+    A context manager: leaving it ends the process. Its time counts within `waited_for`, from zero
+    each time; its memory counts always.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        greeting: bytes,
+        label: str,
+        cwd: Path,
+        access: Access,
+        allowance: Allowance,
+        environment: Mapping[str, str] | None = None,
+        shares: tuple[int, ...] = (),
+    ) -> None:
+        self.label = label
+        self._greeting = greeting
+        self._child = start(
+            command,
+            label=label,
+            cwd=cwd,
+            access=access,
+            allowance=allowance,
+            environment=environment,
+            talks=True,
+            shares=shares,
+        )
+        self._child.rest()
+        self.waited_for = self._child.waited_for
+        self._to, self._from = self._child.pipes
+        self._read = bytearray()
+        self._is_greeted = False
+        for pipe in (self._to, self._from):
+            os.set_blocking(pipe.fileno(), False)
+            _widen(pipe.fileno())
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(self._from, select.POLLIN)
+        self._writable.register(self._to, select.POLLOUT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
+        self._child.kill()
+        self._from.close()
+
+    def write(self, data: memoryview | bytes) -> None:
+        """Send bytes. Raises a `ToolFailed` where the process does not live to take them."""
+        rest = memoryview(data)
+        while rest:
+            if not self._writable.poll(_LOOK_MS):
+                self._child.check()
+                continue
+            try:
+                rest = rest[os.write(self._to.fileno(), rest[: _PIECE_BYTES * 16]) :]
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                self._raise_gone()
+
+    def line(self) -> bytes:
+        """The next line, its end included. Raises as `write` does."""
+        while not self._is_greeted:
+            # A login shell may have something to say before the process does.
+            self._is_greeted = self._line() == self._greeting
+        return self._line()
+
+    def fill(self, into: memoryview) -> None:
+        """Fill `into` with the bytes that come next. Raises as `write` does."""
+        taken = min(len(into), len(self._read))
+        into[:taken] = self._read[:taken]
+        del self._read[:taken]
+        while taken < len(into):
+            self._await()
+            count = os.readv(self._from.fileno(), [into[taken:]])
+            if not count:
+                self._raise_gone()
+            taken += count
+
+    def _line(self) -> bytes:
+        looked = 0
+        while (end := self._read.find(b"\n", looked)) < 0:
+            looked = len(self._read)
+            self._await()
+            piece = os.read(self._from.fileno(), _PIECE_BYTES)
+            if not piece:
+                self._raise_gone()
+            self._read += piece
+            if len(self._read) > _LONGEST_LINE_BYTES:
+                raise ToolFailed(f"{self.label} answered more than {_LONGEST_LINE_BYTES:,} bytes")
+        line = bytes(self._read[: end + 1])
+        del self._read[: end + 1]
+        return line
+
+    def _await(self) -> None:
+        """Block until there is something to read."""
+        while not self._readable.poll(_LOOK_MS):
+            self._child.check()
+
+    def _raise_gone(self) -> None:
+        for _ in range(_LOOKS_UNTIL_GONE):
+            if self._child.has_ended():
+                break
+            select.select([], [], [], _LOOK_MS / 1e3)
+        self._child.kill()
+        self._child.raise_unless_well()
+        raise WorkerCrashed(f"{self.label} ended without an answer\n{self._child.tail()}")
+
+
+def _widen(pipe: int) -> None:
+    """Let a pipe hold more, so that both ends wait for each other less often."""
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)

@@ -1,0 +1,213 @@
+"""Functions of this package in supervised child processes.
+
+`start_task` runs one as `python -m edgeconv.processes.tasks MODULE:FUNCTION DIRECTORY`, its
+argument and its answer passed as JSON files in that directory.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import resource
+import signal
+import sys
+import tempfile
+import threading
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
+
+import msgspec
+
+from edgeconv.errors import WORKER_ERRORS, Cause, EdgeconvError, ToolFailed, WorkerCrashed
+from edgeconv.processes.logs import NewLines
+from edgeconv.processes.workers import Child, start
+from edgeconv.progress import Counted
+from edgeconv.types import Allowance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from edgeconv.sandbox import Access
+
+Answer = TypeVar("Answer")
+Said = TypeVar("Said")
+
+_PROGRESS = "progress.txt"
+# An answer names files, and has no arrays.
+_MOST_ANSWER_BYTES = 2**28
+# Between a line and its numbers; no text has it.
+_BETWEEN = "\x1f"
+
+_child_directory: Path | None = None
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An error on its way from a child."""
+
+    kind: str
+    message: str
+    hint: str
+    cause: Cause
+
+    @classmethod
+    def of(cls, error: EdgeconvError) -> Failure:
+        """How a child tells an error."""
+        return cls(type(error).__name__, error.message, error.hint, error.cause)
+
+    def error(self) -> EdgeconvError:
+        """The same error in the parent."""
+        kind = WORKER_ERRORS.get(self.kind, ToolFailed)
+        return kind(self.message, hint=self.hint, cause=self.cause)
+
+
+class Task(Generic[Answer]):
+    """A function of this package running in a child. `result` blocks for its answer.
+
+    `peak_memory_bytes`, of resident memory, is known once there is one.
+    """
+
+    def __init__(self, child: Child, directory: Path, answer_type: type[Answer]) -> None:
+        self.child = child
+        self.peak_memory_bytes = 0
+        self._directory = directory
+        self._reported = NewLines(directory / _PROGRESS)
+        self._answer_type = answer_type
+
+    def __enter__(self) -> Task[Answer]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.kill()
+
+    def result(self, on_progress: Callable[[str], None] = lambda _: None) -> Answer:
+        """The function's answer. Raises what it raised, or how the child died."""
+        self.child.wait(lambda: self.relay(on_progress))
+        return self.answer()
+
+    def relay(self, on_progress: Callable[[str], None]) -> None:
+        """Pass on what the function has reported since the last time."""
+        for line in self._reported.read():
+            text, *numbers = line.split(_BETWEEN)
+            on_progress(Counted(text, *map(int, numbers)) if numbers else text)
+
+    def answer(self) -> Answer:
+        """What `result` gives or raises, of a child that has ended."""
+        self.child.raise_unless_well()
+        failure = self._said("failure.json", Failure)
+        if failure is not None:
+            raise failure.error()
+        answer = self._said("answer.json", self._answer_type)
+        peak_memory_bytes = self._said("peak.txt", int)
+        if answer is None or peak_memory_bytes is None:
+            raise WorkerCrashed(f"{self.child.label} ended without an answer\n{self.child.tail()}")
+        self.peak_memory_bytes = peak_memory_bytes
+        return answer
+
+    def _said(self, name: str, kind: type[Said]) -> Said | None:
+        """What a file of the child's has; None where it is not there.
+
+        Raises `WorkerCrashed` for what no child writes that does what it is to do.
+        """
+        try:
+            with (self._directory / name).open("rb") as file:
+                content = file.read(_MOST_ANSWER_BYTES + 1)
+            if len(content) <= _MOST_ANSWER_BYTES:
+                return msgspec.json.decode(content, type=kind)
+            reason = "it is too long"
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            reason = str(error)
+        raise WorkerCrashed(f"{self.child.label} wrote no answer to be read: {name}: {reason}")
+
+
+def start_task(
+    function: Callable[[Any], Answer],
+    job: msgspec.Struct,
+    *,
+    label: str,
+    scratch: Path,
+    access: Access,
+    allowance: Allowance = Allowance(),
+    environment: Mapping[str, str] | None = None,
+) -> Task[Answer]:
+    """Run `function(job)` in a child; its files go into a new directory in `scratch`.
+
+    `access` says what else it may touch, such as all that `job` names.
+
+    `function` must be at module level, and is only named here, never called: a module
+    of the folder tf/ can be imported by the parent as long as it imports TensorFlow
+    inside its functions.
+    """
+    answer_type: type[Answer] = get_type_hints(inspect.unwrap(function))["return"]
+    directory = Path(tempfile.mkdtemp(prefix=function.__name__ + "-", dir=scratch))
+    (directory / "job.json").write_bytes(msgspec.json.encode(job))
+    name = f"{function.__module__}:{function.__qualname__}"
+    command = [sys.executable, "-m", "edgeconv.processes.tasks", name, str(directory)]
+    child = start(
+        command,
+        label=label,
+        cwd=directory,
+        access=access,
+        allowance=allowance,
+        environment=environment,
+    )
+    return Task(child, directory, answer_type)
+
+
+def report_progress(line: str) -> None:
+    """Called in a child: pass a line to the parent's `on_progress`. Elsewhere: nothing."""
+    if _child_directory is not None:
+        numbers = (line.done, line.total) if isinstance(line, Counted) else ()
+        text = line.replace("\n", " ").replace(_BETWEEN, " ")
+        # Names of files may have what no encoding can write.
+        with (_child_directory / _PROGRESS).open("ab") as file:
+            whole = _BETWEEN.join([text, *map(str, numbers)]) + "\n"
+            file.write(whole.encode("utf-8", "replace"))
+
+
+def _die_with_parent() -> None:
+    def watch() -> None:
+        os.read(0, 1)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _peak_bytes() -> int:
+    """The peak of this process's resident memory.
+
+    What `getrusage` and `wait4` tell begins, on Linux, with the peak of the parent.
+    """
+    if sys.platform == "linux":
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _main(name: str, directory: str) -> None:
+    global _child_directory
+    _die_with_parent()
+    _child_directory = Path(directory)
+    module_name, function_name = name.split(":")
+    function = getattr(import_module(module_name), function_name)
+    job_type = next(iter(get_type_hints(function).values()))
+    job = msgspec.json.decode((_child_directory / "job.json").read_bytes(), type=job_type)
+    try:
+        answer = function(job)
+    except EdgeconvError as error:
+        failure = msgspec.json.encode(Failure.of(error))
+        (_child_directory / "failure.json").write_bytes(failure)
+    else:
+        (_child_directory / "peak.txt").write_text(str(_peak_bytes()), encoding="ascii")
+        (_child_directory / "answer.json").write_bytes(msgspec.json.encode(answer))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # TensorFlow's teardown can take seconds, and can crash after the work is done.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    # Run under its real name, so that `report_progress` sees the same module.
+    import_module("edgeconv.processes.tasks")._main(sys.argv[1], sys.argv[2])

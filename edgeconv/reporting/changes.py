@@ -1,0 +1,251 @@
+"""What `compare` found, as text for a terminal or a log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from edgeconv.reporting import units
+from edgeconv.reporting.layers import layer_name
+from edgeconv.reporting.layout import Block, Column, Grid, Page, Row, to_text
+from edgeconv.reporting.values import in_points
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from edgeconv.types import (
+        Difference,
+        FlipCount,
+        ModelDifference,
+        NumberChange,
+        TensorChange,
+        TensorSpec,
+    )
+
+_MOST_SHOWN = 12
+# From the manifests: against what each of both files was made from.
+_AT_CONVERSION = {
+    "max_error": "largest error at conversion",
+    "snr_db": "SNR at conversion",
+}
+_MOST_EXAMPLES = 8
+_NUMBERS = (
+    Column("", right=False, wraps=True),
+    Column("before"),
+    Column("after"),
+    Column("change"),
+)
+_OPERATORS = (
+    Column("operator", right=False, wraps=True),
+    Column("version"),
+    Column("before"),
+    Column("after"),
+)
+
+
+def difference_text(
+    difference: Difference,
+    *,
+    everything: bool = False,
+    width: int | None = None,
+    color: bool = False,
+) -> str:
+    """`difference_page` as text."""
+    page = difference_page(difference, everything=everything)
+    return to_text(page, width=width, color=color)
+
+
+def difference_page(difference: Difference, *, everything: bool = False) -> Page:
+    """Model by model: numbers, operators, tensors and flips that changed, and what was refused.
+
+    Of tensors and flips the first are shown, all of them with `everything`.
+    """
+    most = None if everything else _MOST_SHOWN
+    page: list[Block] = [
+        Text(f"before: {units.plain(difference.before)}", style="dim"),
+        Text(f"after:  {units.plain(difference.after)}", style="dim"),
+    ]
+    for model in difference.models:
+        page += [Text(), *_model_blocks(model, most)]
+    for label, names in (
+        ("only before", difference.only_before),
+        ("only after", difference.only_after),
+    ):
+        if names:
+            page += [Text(), Text(f"{label}: {', '.join(map(units.plain, names))}")]
+    if difference.refused:
+        page += [Text(), Text("not compared", style="bold yellow")]
+        page += [Text(f"  {units.plain(reason)}") for reason in difference.refused]
+    return page
+
+
+def _model_blocks(model: ModelDifference, most: int | None) -> Iterator[Block]:
+    name = units.plain(model.after)
+    if model.before != model.after:
+        name = f"{units.plain(model.before)} → {name}"
+    yield Text(name, style="bold")
+    if model.same_file:
+        yield Text("  the same file", style="dim")
+    if not (model.numbers or model.operators or model.tensors or model.flips):
+        yield Text("  nothing changed", style="dim")
+    if model.numbers:
+        yield Grid(_NUMBERS, [_number_row(each) for each in model.numbers])
+    if model.operators:
+        yield Text()
+        yield Grid(_OPERATORS, _operator_rows(model))
+    if model.tensors:
+        yield Text()
+        yield Text(_counted(model.tensors), style="bold")
+        yield from _shortened([_tensor_line(each) for each in model.tensors], most)
+    if model.fixed is not None and model.broken is not None and (model.fixed or model.broken):
+        yield Text()
+        yield Text(f"{model.fixed} became right, {model.broken} became wrong")
+    yield from _shortened([_flip_line(flip) for flip in model.flips], most)
+
+
+def _shortened(lines: Sequence[str], most: int | None) -> Iterator[Text]:
+    yield from (Text(f"  {line}") for line in lines[:most])
+    if most is not None and len(lines) > most:
+        yield Text(f"  and {len(lines) - most} more: --all shows them", style="dim")
+
+
+def _number_row(change: NumberChange) -> Row:
+    before, after = (_written(change.quantity, v) for v in (change.before, change.after))
+    cells = (_label(change.quantity), before, after, _change(change))
+    return Row(tuple(Text(cell) for cell in cells))
+
+
+def _operator_rows(model: ModelDifference) -> list[Row]:
+    return [
+        Row(
+            tuple(
+                Text(cell)
+                for cell in (
+                    units.plain(each.operator),
+                    str(each.version),
+                    str(each.before),
+                    str(each.after),
+                )
+            )
+        )
+        for each in model.operators
+    ]
+
+
+def _label(quantity: str) -> str:
+    """The name of a quantity without its unit, which its values have."""
+    if quantity == "weight_bytes":
+        return "weights as stored"
+    kind, _, name = quantity.partition(":")
+    if name:
+        of = f"{_AT_CONVERSION[kind]} of " if kind in _AT_CONVERSION else ""
+        return f"{of}{units.plain(name)}"
+    for unit in ("_bytes", "_us"):
+        kind = kind.removesuffix(unit)
+    return kind.replace("_", " ")
+
+
+def _written(quantity: str, value: float | None) -> str:
+    kind = quantity.partition(":")[0]
+    if value is None:
+        return units.ABSENT
+    if kind.endswith("_bytes"):
+        return units.size(value, 4)
+    if kind.endswith("_us"):
+        return units.duration(value)
+    if kind.endswith("_db"):
+        return units.decibels(value)
+    if kind.endswith("_share") or quantity in ("metric:top1", "metric:top5"):
+        return units.percent(value)
+    return units.significant(value, 4)
+
+
+def _change(change: NumberChange) -> str:
+    """By how much: in points for a share, in decibels for a ratio, else as a factor.
+
+    What may as well be nothing is said to be that.
+    """
+    before, after = change.before, change.after
+    if before is None or after is None:
+        return ""
+    if change.quantity in ("metric:top1", "metric:top5") or change.quantity.endswith("_share"):
+        interval = f" {in_points(change.interval)}" if change.interval else ""
+        return f"{_signed(units.points(after - before))}{interval}{_equal(change)}"
+    if change.quantity.startswith("snr_db"):
+        return f"{_signed(f'{after - before:.1f}'.replace('-', '−'))} dB"
+    if before <= 0:
+        return ""
+    share = _signed(units.percent(after / before - 1))
+    if change.interval is None:
+        return share
+    low, high = (units.percent(end / before).removesuffix(" %") for end in change.interval)
+    return f"{share} [{low}, {high}]{_equal(change)}"
+
+
+def _equal(change: NumberChange) -> str:
+    """That zero is in the interval of a change, in words."""
+    if change.interval is None or not change.interval[0] <= 0 <= change.interval[1]:
+        return ""
+    return ": within noise" if change.quantity.startswith("latency") else ": within chance"
+
+
+def _signed(text: str) -> str:
+    return text if text.startswith(("−", "<", "NaN")) else f"+{text}"
+
+
+def _counted(tensors: Sequence[TensorChange]) -> str:
+    added = sum(each.before is None for each in tensors)
+    gone = sum(each.after is None for each in tensors)
+    counts = ((len(tensors) - added - gone, "changed"), (added, "added"), (gone, "removed"))
+    return "tensors: " + ", ".join(f"{n} {word}" for n, word in counts if n)
+
+
+def _tensor_line(change: TensorChange) -> str:
+    known = change.after or change.before
+    assert known is not None
+    where = "" if change.place == "inside" else f"{change.place} "
+    name = f"{where}{layer_name(known.name)}"
+    if change.before is None:
+        return f"+ {name}: {_spec(known)}"
+    if change.after is None:
+        return f"− {name}: {_spec(known)}"
+    return f"{name}: {', '.join(_changes(change.before, change.after))}"
+
+
+def _changes(before: TensorSpec, after: TensorSpec) -> Iterator[str]:
+    if before.dtype != after.dtype:
+        yield f"{before.dtype} → {after.dtype}"
+    if before.shape != after.shape:
+        yield f"shape {_shape(before)} → {_shape(after)}"
+    if before.scale != after.scale:
+        yield f"scale {_few(before.scale)} → {_few(after.scale)}"
+    if before.zero_point != after.zero_point:
+        yield f"zero point {_few(before.zero_point)} → {_few(after.zero_point)}"
+    if before.name != after.name:
+        yield f"named {units.plain(before.name)} before"
+
+
+def _spec(spec: TensorSpec) -> str:
+    scale = f", scale {_few(spec.scale)}" if spec.scale else ""
+    return f"{units.plain(spec.dtype)} {_shape(spec)}{scale}"
+
+
+def _shape(spec: TensorSpec) -> str:
+    return f"({', '.join('?' if length < 0 else str(length) for length in spec.shape)})"
+
+
+def _few(values: Sequence[float]) -> str:
+    if not values:
+        return "none"
+    low, high = f"{min(values):.6g}", f"{max(values):.6g}"
+    span = low if low == high else f"{low} to {high}"
+    return span if len(values) == 1 else f"{span} in {len(values)} channels"
+
+
+def _flip_line(flip: FlipCount) -> str:
+    of = "" if flip.label is None else f" of class {flip.label}"
+    examples = ", ".join(map(str, flip.samples[:_MOST_EXAMPLES]))
+    more = " …" if len(flip.samples) > _MOST_EXAMPLES else ""
+    count = "1 sample" if len(flip.samples) == 1 else f"{len(flip.samples)} samples"
+    return f"{count}{of} from class {flip.before} to {flip.after}: {examples}{more}"

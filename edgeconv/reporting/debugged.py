@@ -1,0 +1,155 @@
+"""What `debug` found as text: the layers by what they cost, and the rules that help."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from edgeconv.escaping import shell_line
+from edgeconv.reporting import units
+from edgeconv.reporting.closeness import error_lines
+from edgeconv.reporting.layers import layer_name
+from edgeconv.reporting.layout import Column, Grid, Page, Row, to_text
+from edgeconv.types import MAX_SNR_DB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edgeconv.types import Debugged, DebuggedLayer, Remedy
+
+_LAYERS = (
+    Column("layer", right=False, wraps=True),
+    Column("operator", right=False, beneath=True),
+    Column("weights"),
+    Column("bytes", beneath=True),
+    Column("precision", right=False),
+    Column("alone"),
+    Column("share", beneath=True),
+    Column("inside"),
+)
+TOP_LAYERS = 20
+_EXPLAINED = (
+    "alone: the outputs when this layer alone is quantised; share: of the error of all layers; "
+    "inside: the layer's own output in the whole file. Both against the float32 model, as a "
+    "signal-to-noise ratio: every 6 dB halve the error."
+)
+
+
+def debugged_lines(
+    debugged: Debugged, *, top: int, width: int | None = None, color: bool = False
+) -> str:
+    """`debugged_page` as text."""
+    return to_text(debugged_page(debugged, top=top), width=width, color=color)
+
+
+def debugged_page(debugged: Debugged, *, top: int = TOP_LAYERS) -> Page:
+    """What was debugged, the `top` costliest layers, and what to do next."""
+    costly = [layer for layer in debugged.layers if layer.alone_snr_db is not None]
+    noise = sum(_noise(layer) for layer in costly)
+    rows = [_row(layer, noise) for layer in costly[:top]]
+    return [
+        *(Text(units.plain(line), style="dim") for line in _circumstances(debugged)),
+        *((Text(), Grid(_LAYERS, rows)) if rows else ()),
+        *(Text(line, style="dim") for line in _left_out(debugged, len(costly), top)),
+        Text(),
+        *_next_steps(debugged),
+        *(Text(f"note: {units.plain(note)}", style="dim") for note in debugged.notes),
+    ]
+
+
+def _circumstances(debugged: Debugged) -> Iterator[str]:
+    size = units.size(debugged.size_bytes)
+    yield (
+        f"{debugged.model} to {debugged.recipe.name}: {size}, as float32 "
+        f"{units.size(debugged.float_size_bytes)}, on {debugged.runtime}"
+    )
+    record = debugged.post_training
+    if record is not None:
+        methods = ", ".join(record.methods) or "none"
+        ranges = f"; ranges: {record.calibration_range}" if debugged.recipe.has_ranges else ""
+        yield f"post-training methods: {methods}{ranges}"
+    calibration = debugged.calibration
+    yield (
+        f"calibrated on {units.counted(calibration.samples, 'sample')} of {calibration.source}, "
+        f"measured on {debugged.samples} of them"
+    )
+    if debugged.outputs:
+        yield "the outputs against the float32 model:"
+        yield from (f"  {line}" for line in error_lines(debugged.outputs, debugged.samples))
+    else:
+        yield f"the outputs against the float32 model: {units.decibels(debugged.snr_db)}"
+
+
+def _row(layer: DebuggedLayer, noise: float) -> Row:
+    share = _noise(layer) / noise if noise else 0.0
+    return Row(
+        (
+            Text(layer_name(layer.layer)),
+            Text(units.plain(layer.operator), style="dim"),
+            Text(f"{layer.weights:,}" if layer.weights else units.ABSENT),
+            Text(units.size(layer.weight_bytes) if layer.weights else ""),
+            Text(layer.precision),
+            Text(units.decibels(layer.alone_snr_db)),
+            Text(units.percent(share, 0)),
+            Text(units.decibels(layer.inside_snr_db)),
+        )
+    )
+
+
+def _noise(layer: DebuggedLayer) -> float:
+    """The power of the error at the outputs, as a multiple of the signal's."""
+    if layer.alone_snr_db is None or layer.alone_snr_db >= MAX_SNR_DB:
+        return 0.0
+    return math.pow(10, -layer.alone_snr_db / 10)
+
+
+def _left_out(debugged: Debugged, costly: int, top: int) -> Iterator[str]:
+    if costly > top:
+        yield f"… {units.counted(costly - top, 'layer')} more, which cost less: --top {costly}"
+    floats = len(debugged.layers) - costly
+    if floats:
+        yield f"… {units.counted(floats, 'layer')} in float, or not measurable alone"
+    if costly:
+        yield _EXPLAINED
+
+
+def _next_steps(debugged: Debugged) -> Iterator[Text]:
+    helpful = debugged.helpful
+    if helpful:
+        yield Text(
+            f"What helps, of {units.counted(len(debugged.remedies), 'change')} that were tried. "
+            "Give `convert` the rules of one of these:",
+            style="bold green",
+        )
+        for remedy in helpful:
+            yield from _remedy(remedy, debugged)
+    elif debugged.remedies:
+        yield Text(
+            "No rule for the worst layers makes the outputs clearly better "
+            f"({units.counted(len(debugged.remedies), 'change')} tried).",
+            style="bold yellow",
+        )
+    yield from (Text(f"  or: {way}") for way in _other_ways(debugged))
+
+
+def _remedy(remedy: Remedy, debugged: Debugged) -> Iterator[Text]:
+    more_bytes = remedy.size_bytes - debugged.size_bytes
+    sign = "−" if more_bytes < 0 else "+"
+    yield Text.assemble(
+        (f"  {units.decibels(remedy.snr_db)}", "bold"),
+        f", {sign}{units.size(abs(more_bytes))}:",
+    )
+    for rule in remedy.rules:
+        yield Text(f"    --layer {shell_line([f'{rule.pattern}={rule.precision}'])}")
+
+
+def _other_ways(debugged: Debugged) -> Iterator[str]:
+    recipe = debugged.recipe
+    if recipe.name != "float16" and not recipe.methods:
+        yield "--methods auto, which tries what makes the whole file better"
+    if recipe.has_four_bits:
+        yield "--to int8, with weights twice as large"
+    elif recipe.name == "int8":
+        yield "--to int16x8, for models whose activations are the trouble; or --to qat"

@@ -1,0 +1,173 @@
+"""What is measured once: start-up, agreement, the machine, and how to do it all again."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from edgeconv.escaping import shell_line
+from edgeconv.reporting import units
+from edgeconv.reporting.closeness import snr, span
+from edgeconv.reporting.models_table import all_models
+from edgeconv.reporting.tables import Cell, Line, Table, headings, number
+from edgeconv.reporting.training import Fact
+from edgeconv.reporting.values import duration_interval
+
+if TYPE_CHECKING:
+    from edgeconv.types import Agreement, Conditions, Latency, Measurement, Report
+
+
+def latency_table(report: Report) -> Table | None:
+    """Load, first invoke and the distribution of every model that was timed; None of none."""
+    timed = [model for model in all_models(report) if model.latency]
+    if not timed:
+        return None
+    return Table(
+        name="latency",
+        caption="Load and first invoke are the medians of the processes. "
+        "Percentiles are of the samples of all of them.",
+        headings=headings(
+            *("Model", "Load", "First invoke", "p50", "95 % interval", "p90", "p99"),
+            *("Samples", "Warm-up", "Threads", "Batch"),
+        ),
+        lines=tuple(_latency_line(model) for model in timed),
+    )
+
+
+def batched_line(model: Measurement | None) -> str:
+    """What the trained model takes for a batch, "" where that was not measured."""
+    if model is None or not model.batched_us or not model.batched_size:
+        return ""
+    middle = median(model.batched_us)
+    return (
+        f"{units.plain(model.name)} in batches of {model.batched_size}: "
+        f"{units.duration(middle)} a call, {units.duration(middle / model.batched_size)} a sample."
+    )
+
+
+def agreement_table(report: Report) -> Table | None:
+    """How far every output is from its reference; None where that was not measured."""
+    pairs = [(model, each) for model in report.measurements for each in model.agreement]
+    if not pairs:
+        return None
+    return Table(
+        name="agreement",
+        caption="The outputs of each model on the samples, against those of its reference. "
+        "Flipped: samples whose highest score is another one. SNR: how much the reference's values "
+        "vary over the error, of which every 6 dB are half; none where they do not vary.",
+        headings=headings(
+            *("Model", "Output", "Reference", "Flipped", "Largest error", "Outputs span"),
+            *("SNR", "Cosine", "Samples"),
+            text={0, 1, 2},
+        ),
+        lines=tuple(_agreement_line(model, each) for model, each in pairs),
+    )
+
+
+def machine_facts(report: Report) -> list[Fact]:
+    """The machine, how busy it was, and what was measured on it."""
+    here, data = report.environment, report.data
+    facts = [Fact("machine", units.plain(here.machine))]
+    if here.place:
+        facts.append(Fact("place", units.plain(here.place), is_code=True))
+    facts.append(Fact("processor", f"{units.plain(here.cpu)}, {units.counted(here.cores, 'core')}"))
+    facts.append(Fact("system", f"{units.plain(here.system)}, Python {units.plain(here.python)}"))
+    facts += condition_facts(report.conditions)
+    if data:
+        steps = f", {units.plain(data.preprocessing)}" if data.preprocessing else ""
+        facts.append(Fact("data", f"{data.samples} samples of {units.plain(data.source)}{steps}"))
+    return facts
+
+
+def condition_facts(conditions: Conditions | None) -> list[Fact]:
+    """How busy the machine was, as far as it can say."""
+    if conditions is None:
+        return []
+    facts = []
+    loads = [load for load in (conditions.load_before, conditions.load_after) if load is not None]
+    if loads:
+        facts.append(Fact("load", " before, ".join(f"{load:.2f}" for load in loads) + " after"))
+    for label, share in (("stolen time", conditions.steal), ("other processes", conditions.busy)):
+        if share is not None:
+            facts.append(Fact(label, f"{units.percent(share, 1)} of the processors' time"))
+    if conditions.governor:
+        facts.append(Fact("frequency governor", units.plain(conditions.governor)))
+    if conditions.frequency_mhz:
+        low, high = conditions.frequency_mhz
+        facts.append(Fact("frequency", f"{low:.0f} to {high:.0f} MHz"))
+    return facts
+
+
+def command_line(report: Report) -> str:
+    """What was typed, as a shell takes it; "" where that is not known."""
+    return shell_line(report.command)
+
+
+def version_facts(report: Report) -> list[Fact]:
+    """The tools and the runtimes with their versions."""
+    runtimes = dict.fromkeys(model.runtime for model in all_models(report) if model.runtime)
+    facts = [Fact("runtimes", units.plain(", ".join(runtimes)))] if runtimes else []
+    tools = ", ".join(f"{name} {v}" for name, v in sorted(report.environment.tools.items()))
+    return [*facts, *([Fact("tools", units.plain(tools))] if tools else [])]
+
+
+def hash_table(report: Report) -> Table:
+    """What was measured, by the hash of its content."""
+    data = [("the samples", report.data.sha256)] if report.data else []
+    rows = [*((units.plain(m.name), m.sha256) for m in all_models(report)), *data]
+    return Table(
+        name="hashes",
+        caption="SHA-256 of every model and of the samples.",
+        headings=headings("What", "SHA-256", text={0, 1}),
+        lines=tuple(
+            Line(cells=(Cell(text=name), Cell(text=units.plain(sha256), kind="code")))
+            for name, sha256 in rows
+        ),
+        is_sortable=False,
+    )
+
+
+def _latency_line(model: Measurement) -> Line:
+    latency = model.latency
+    assert latency is not None
+    count = sum(map(len, latency.rounds_us))
+    load, first = (
+        median(times) if times else None for times in (latency.load_us, latency.first_us)
+    )
+    return Line(
+        cells=(
+            Cell(text=units.plain(model.name), under=_processes(latency)),
+            number(units.duration(load), load),
+            number(units.duration(first), first),
+            number(units.duration(latency.p50_us), latency.p50_us),
+            Cell(text=duration_interval(latency.p50_interval_us), key=latency.p50_interval_us[0]),
+            number(units.duration(latency.p90_us), latency.p90_us),
+            number(units.duration(latency.p99_us), latency.p99_us),
+            number(str(count), count),
+            Cell(text=", ".join(map(str, latency.warmup)) or units.ABSENT),
+            number(str(latency.threads), latency.threads),
+            number(str(latency.batch), latency.batch),
+        )
+    )
+
+
+def _processes(latency: Latency) -> str:
+    count = len(latency.rounds_us)
+    return "1 process" if count == 1 else f"{count} processes"
+
+
+def _agreement_line(model: Measurement, each: Agreement) -> Line:
+    flips = units.ABSENT if each.flips is None else str(each.flips)
+    return Line(
+        cells=(
+            Cell(text=units.plain(model.name)),
+            Cell(text=units.plain(each.output)),
+            Cell(text=units.plain(each.reference)),
+            number(flips, each.flips),
+            number(units.significant(each.max_error), each.max_error),
+            Cell(text=span(each)),
+            number(units.decibels(snr(each)), each.snr_db),
+            number(units.significant(each.cosine, 5), each.cosine),
+            number(str(each.samples), each.samples),
+        )
+    )

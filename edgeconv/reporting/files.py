@@ -1,0 +1,117 @@
+"""A report as files: report.json, and report.html to look at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+import msgspec
+
+from edgeconv.errors import InputRefused
+from edgeconv.store import html_with_checksum, json_with_checksum, publish_all, read_noun
+from edgeconv.types import Report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Format = Literal["html", "text", "markdown", "json", "csv"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+NAMES: dict[Format, str] = {
+    "html": "report.html",
+    "text": "report.txt",
+    "markdown": "report.md",
+    "json": "report.json",
+    "csv": "report.csv",
+}
+FORMAT_VERSION = 2
+
+
+class _Version(msgspec.Struct):
+    """As much of a report as every version has."""
+
+    format: int | None = None
+
+
+def write_report(report: Report, directory: Path) -> tuple[Path, Path]:
+    """Write report.json and report.html into `directory`; returns both paths.
+
+    Raises `OutputRefused` where they cannot be written.
+    """
+    as_json, as_html = write_formats((report,), directory, ("json", "html"))
+    return as_json, as_html
+
+
+def write_formats(
+    reports: tuple[Report, ...], directory: Path, formats: tuple[Format, ...]
+) -> tuple[Path, ...]:
+    """Write the reports into `directory`, one file a format, all of them or none.
+
+    Returns the paths in the order of `formats`. Raises `OutputRefused`.
+    """
+    contents = {directory / NAMES[name]: _document(reports, name) for name in formats}
+    publish_all(contents)
+    return tuple(contents)
+
+
+def _document(reports: tuple[Report, ...], name: Format) -> bytes:
+    """A file of a report; one that is evidence ends with its checksum."""
+    if name == "html":
+        return html_with_checksum(render(reports, name))
+    if name == "json" and len(reports) == 1:
+        return json_with_checksum(reports[0], indent=1)
+    return render(reports, name).encode()
+
+
+def render(
+    reports: tuple[Report, ...], name: Format, *, width: int | None = None, color: bool = False
+) -> str:
+    """The reports in a format, ending with a newline; several are shown each for itself.
+
+    `width` and `color` are for text. JSON is that of the one report, or a list of several.
+    """
+    if name == "html":
+        from edgeconv.reporting.html import render_html
+
+        return render_html(*reports)
+    if name == "markdown":
+        from edgeconv.reporting.markdown import render_markdown
+
+        return render_markdown(*reports)
+    if name == "csv":
+        from edgeconv.reporting.spreadsheet import render_csv
+
+        return render_csv(*reports)
+    if name == "json":
+        shown = reports[0] if len(reports) == 1 else reports
+        return msgspec.json.format(msgspec.json.encode(shown), indent=1).decode() + "\n"
+    from edgeconv.reporting.text import report_table, verdict_lines
+
+    parts = []
+    for report in reports:
+        parts.append(report_table(report, width=width, color=color))
+        if report.verdict:
+            parts.append(verdict_lines(report.verdict, width=width, color=color))
+    return "\n\n".join(parts) + "\n"
+
+
+def read_report(path: Path) -> Report:
+    """The report in a report.json. Raises `InputRefused`, also for one of another version."""
+    try:
+        return read_noun(path, Report, what="report")
+    except InputRefused:
+        version = _version_of(path)
+        if version is None or version == FORMAT_VERSION:
+            raise
+    raise InputRefused(
+        f"{path} is a report of format {version}, and this edgeconv reads format {FORMAT_VERSION}",
+        hint="measure again with `edgeconv bench`"
+        if version < FORMAT_VERSION
+        else "install the edgeconv that wrote it, or a newer one",
+    )
+
+
+def _version_of(path: Path) -> int | None:
+    """The format that a file says it has, None where it is no report at all."""
+    try:
+        return read_noun(path, _Version, what="report").format
+    except InputRefused:
+        return None

@@ -1,0 +1,125 @@
+"""What changed its class: beside the trained model, sample by sample."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from edgeconv.reporting import units
+from edgeconv.reporting.tables import Cell, Line, Table, headings, number
+
+if TYPE_CHECKING:
+    from edgeconv.types import Measurement, Report
+
+Effect = Literal["broken", "fixed", "other"]
+MOST_EXAMPLES = 8
+_WORDS: dict[Effect, tuple[str, str]] = {
+    "broken": ("became wrong", "mark over"),
+    "fixed": ("became right", "mark ok"),
+    "other": ("still wrong", ""),
+}
+_ORDER: tuple[Effect, ...] = ("broken", "fixed", "other")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flip:
+    """Samples of one class that two models take for different ones, by their indices."""
+
+    effect: Effect
+    label: int | None
+    before: int
+    after: int
+    samples: tuple[int, ...]
+
+
+def flips_of(model: Measurement, baseline: Measurement, labels: tuple[int, ...]) -> list[Flip]:
+    """All that the model says otherwise than the baseline, what was broken and is commonest first.
+
+    Without `labels` none is right or wrong: every change is then of the effect "other". Empty
+    where one has no classes, or they are not of the same samples.
+    """
+    before = baseline.accuracy.predicted if baseline.accuracy else ()
+    after = model.accuracy.predicted if model.accuracy else ()
+    if len(before) != len(after):
+        return []
+    known = labels if len(labels) == len(after) else ()
+    found: dict[tuple[int | None, int, int], list[int]] = defaultdict(list)
+    for i, (was, is_now) in enumerate(zip(before, after, strict=True)):
+        if was != is_now:
+            found[(known[i] if known else None, was, is_now)].append(i)
+    flips = [
+        Flip(
+            effect=_effect(label, was, is_now),
+            label=label,
+            before=was,
+            after=is_now,
+            samples=tuple(samples),
+        )
+        for (label, was, is_now), samples in found.items()
+    ]
+    return sorted(flips, key=lambda f: (_ORDER.index(f.effect), -len(f.samples), f.samples))
+
+
+def flip_tables(report: Report) -> list[tuple[str, str, Table]]:
+    """For each artifact that differs from the baseline: its name, a summary and the table."""
+    if report.baseline is None:
+        return []
+    found = []
+    for number_, model in enumerate(report.measurements):
+        flips = flips_of(model, report.baseline, report.labels)
+        if flips:
+            name = units.plain(model.name)
+            found.append((name, _summary(flips), _table(number_, name, flips, report.class_names)))
+    return found
+
+
+def class_name(index: int | None, names: tuple[str, ...]) -> str:
+    """The name of a class where it is known, else its index; "–" of None."""
+    if index is None:
+        return units.ABSENT
+    return units.plain(names[index]) if 0 <= index < len(names) else str(index)
+
+
+def _effect(label: int | None, before: int, after: int) -> Effect:
+    if label is None:
+        return "other"
+    return "fixed" if after == label else "broken" if before == label else "other"
+
+
+def _summary(flips: list[Flip]) -> str:
+    counts = {effect: sum(len(f.samples) for f in flips if f.effect == effect) for effect in _ORDER}
+    if all(flip.label is None for flip in flips):
+        return f"{counts['other']} changed"
+    return ", ".join(f"{n} {_WORDS[effect][0]}" for effect, n in counts.items() if n)
+
+
+def _table(index: int, name: str, flips: list[Flip], names: tuple[str, ...]) -> Table:
+    return Table(
+        name=f"flips-{index}",
+        caption=f"What {name} says otherwise than the baseline, "
+        "with samples by their index in the data, from 0.",
+        headings=headings(
+            "Class", "Baseline", "This model", "Effect", "Samples", "Such as", text=_TEXT
+        ),
+        lines=tuple(_line(flip, names) for flip in flips),
+    )
+
+
+_TEXT = {0, 1, 2, 3, 5}
+
+
+def _line(flip: Flip, names: tuple[str, ...]) -> Line:
+    examples = ", ".join(str(i) for i in flip.samples[:MOST_EXAMPLES])
+    more = len(flip.samples) - MOST_EXAMPLES
+    word, kind = _WORDS[flip.effect] if flip.label is not None else ("changed", "")
+    return Line(
+        cells=(
+            Cell(text=class_name(flip.label, names)),
+            Cell(text=class_name(flip.before, names)),
+            Cell(text=class_name(flip.after, names)),
+            Cell(text=word, kind=kind),
+            number(str(len(flip.samples)), len(flip.samples)),
+            Cell(text=f"{examples}{f' and {more} more' if more > 0 else ''}"),
+        )
+    )

@@ -1,0 +1,142 @@
+"""A report as Markdown for a pull request: the verdict, one table, and what broke."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeconv.reporting import units
+from edgeconv.reporting.differences import difference_lines
+from edgeconv.reporting.facts import command_line
+from edgeconv.reporting.flips import class_name, flips_of
+from edgeconv.reporting.layers import layer_name, worst_first
+from edgeconv.reporting.limits import closing_line, sentence, word_of
+from edgeconv.reporting.marked import escaped, folded, row
+from edgeconv.reporting.rows import ModelRow, accuracy_heading, model_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from edgeconv.types import Report
+
+_MOST_FLIPS = 5
+_MOST_LAYERS = 5
+_MARKS = {"ok": "✅", "warn": "⚠️", "over": "❌", "not measured": "⬜", "?": "❔", "–": ""}
+_HEADINGS = {"FAIL": "What broke", "–": "Not measured", "?": "Inconclusive", "WARN": "Warnings"}
+
+
+def render_markdown(report: Report, *others: Report) -> str:
+    """The reports one below the other. No name in them becomes markup, a link or a mention."""
+    return "\n\n".join("\n".join(_lines(each)) for each in (report, *others)) + "\n"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    rows = model_rows(report)
+    yield f"### {_word(report)}{escaped(report.title)}"
+    yield ""
+    if report.verdict:
+        yield escaped(closing_line(report.verdict))
+        yield ""
+    yield from _table(report, rows)
+    yield from _broken(report)
+    yield from _details(report, rows)
+
+
+def _word(report: Report) -> str:
+    if report.verdict is None:
+        return ""
+    return "✅ Pass: " if report.verdict.ok else "❌ Fail: "
+
+
+def _table(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
+    accuracy = accuracy_heading(report)
+    columns: dict[str, Callable[[ModelRow], str]] = {
+        "size": lambda row: row.size,
+        "ratio": lambda row: row.size_ratio,
+        "p50": lambda row: row.p50,
+        "speed-up": lambda row: _with(row.speed_up, row.speed_up_interval),
+        accuracy: lambda row: row.accuracy,
+        "drop": lambda row: _with(row.drop, row.drop_interval),
+        "flips": lambda row: row.flips,
+    }
+    shown = {
+        name: cell
+        for name, cell in columns.items()
+        if any(cell(row) != units.ABSENT for row in rows)
+    }
+    yield row(["", "model", *(escaped(name) for name in shown)])
+    yield row(["---", "---", *("--:" for _ in shown)])
+    for each in rows:
+        name = escaped(each.name) + _baseline(each)
+        if each.error:
+            name += f"<br>did not run: {escaped(each.error)}"
+        yield row([_MARKS[each.mark], name, *(escaped(cell(each)) for cell in shown.values())])
+
+
+def _baseline(row: ModelRow) -> str:
+    return " (baseline)" if row.is_baseline and row.name != "baseline" else ""
+
+
+def _broken(report: Report) -> Iterator[str]:
+    """The limits that do not hold, and those of them that are only to warn."""
+    findings = report.verdict.findings if report.verdict else ()
+    for word, heading in _HEADINGS.items():
+        if found := [finding for finding in findings if word_of(finding) == word]:
+            yield ""
+            yield f"**{heading}**"
+            yield ""
+            yield from (f"- {escaped(sentence(finding, beside_table=True))}" for finding in found)
+
+
+def _details(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
+    yield from folded("Differences", [f"- {escaped(said)}" for said in difference_lines(report)])
+    yield from folded("Flips", list(_flips(report)))
+    yield from folded(
+        "Outputs", [f"- {escaped(r.name)}: {escaped(a)}" for r in rows for a in r.agreement]
+    )
+    yield from folded("Worst layers, against the float32 model", list(_layers(report)))
+    yield from folded("How this was measured", list(_circumstances(report)))
+
+
+def _flips(report: Report) -> Iterator[str]:
+    if report.baseline is None:
+        return
+    names = report.class_names
+    for model in report.measurements:
+        flips = flips_of(model, report.baseline, report.labels)
+        for flip in flips[:_MOST_FLIPS]:
+            label, was, is_now = (
+                escaped(class_name(index, names)) for index in (flip.label, flip.before, flip.after)
+            )
+            count = len(flip.samples)
+            yield (
+                f"- {escaped(units.plain(model.name))}: {count} of class {label} from {was} "
+                f"to {is_now}, such as sample {flip.samples[0]}"
+            )
+        if len(flips) > _MOST_FLIPS:
+            yield f"- {escaped(model.name)}: {len(flips) - _MOST_FLIPS} more kinds of flips"
+
+
+def _layers(report: Report) -> Iterator[str]:
+    for model in report.measurements:
+        for _, error in worst_first(model.layer_errors)[:_MOST_LAYERS]:
+            layer = f"{escaped(layer_name(error.layer))} ({escaped(error.operator)})"
+            yield f"- {escaped(model.name)}: {layer}, {escaped(units.decibels(error.snr_db))}"
+
+
+def _circumstances(report: Report) -> Iterator[str]:
+    here = report.environment
+    processor = f"{escaped(here.cpu)}, {here.cores} cores"
+    yield f"- {escaped(here.machine)}: {processor}, {escaped(here.system)}"
+    if report.data:
+        steps = f", {escaped(report.data.preprocessing)}" if report.data.preprocessing else ""
+        yield f"- {report.data.samples} samples of {escaped(report.data.source)}{steps}"
+    tools = ", ".join(f"{name} {version}" for name, version in sorted(here.tools.items()))
+    if tools:
+        yield f"- {escaped(tools)}"
+    if report.command:
+        yield f"- {escaped(command_line(report))}"
+    yield from (f"- {escaped(note)}" for note in report.notes)
+
+
+def _with(value: str, interval: str) -> str:
+    return value if interval == units.ABSENT else f"{value} {interval}"

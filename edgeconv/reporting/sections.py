@@ -1,0 +1,180 @@
+"""What the page shows of one report, section by section."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.reporting import units
+from edgeconv.reporting.closeness import pictured
+from edgeconv.reporting.curves import metric_pictures
+from edgeconv.reporting.differences import difference_lines
+from edgeconv.reporting.facts import (
+    agreement_table,
+    batched_line,
+    command_line,
+    hash_table,
+    latency_table,
+    machine_facts,
+    version_facts,
+)
+from edgeconv.reporting.flips import flip_tables
+from edgeconv.reporting.forest import drop_picture, start_picture
+from edgeconv.reporting.highlights import highlights, unbeaten_by_latency, unbeaten_by_size
+from edgeconv.reporting.layers import layer_tables, layered, profile_tables
+from edgeconv.reporting.limits import closing_line, word_of_verdict
+from edgeconv.reporting.models_table import all_models, models_table
+from edgeconv.reporting.plots import Point, Worth, accuracy_plot
+from edgeconv.reporting.region import latency_region, size_region
+from edgeconv.reporting.rows import model_rows
+from edgeconv.reporting.strips import DOTS_A_ROW, latency_picture, snr_picture
+from edgeconv.reporting.traces import layer_picture
+from edgeconv.reporting.values import is_share
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from markupsafe import Markup
+
+    from edgeconv.types import Measurement, Report
+
+
+def sections(report: Report, prefix: str) -> dict[str, Any]:
+    """All that the template of a report needs; `prefix` makes its ids its own on the page."""
+    rows = model_rows(report)
+    pictures = _pictures(report, prefix)
+    layers = [
+        (name, said, table, layer_picture(model.layer_errors, f"{prefix}trace-{table.name}", name))
+        for (name, said, table), model in zip(layer_tables(report), layered(report), strict=True)
+    ]
+    found = {
+        "report": report,
+        "models": models_table(report),
+        "differences": [_sentence(said) for said in difference_lines(report)],
+        "outcome": outcome(report),
+        "closing": closing_line(report.verdict),
+        "highlights": highlights(report, rows),
+        "pictures": pictures,
+        "is_shaded": _is_shaded(report),
+        "latencies": latency_table(report),
+        "batched": batched_line(report.baseline),
+        "dots_a_row": DOTS_A_ROW,
+        "flips": flip_tables(report),
+        "agreement": agreement_table(report),
+        "pictured_against": pictured(report, _labelled(report))[1],
+        "layers": layers,
+        "profiles": profile_tables(report),
+        "curves": metric_pictures(report.training, f"{prefix}metric") if report.training else [],
+        "machine": machine_facts(report),
+        "versions": version_facts(report),
+        "command": command_line(report),
+        "hashes": hash_table(report),
+    }
+    return {**found, "contents": _contents(found)}
+
+
+def outcome(report: Report) -> tuple[str, str]:
+    """The style class and the word of the verdict."""
+    if report.verdict is None:
+        return "none", "Not judged"
+    word = word_of_verdict(report.verdict)
+    kind = "ok" if report.verdict.ok else "over" if word == "FAIL" else "none"
+    return kind, ("Pass" if report.verdict.ok else word.capitalize())
+
+
+def _contents(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """The sections that are there, by id and in the words of the list of contents."""
+    report: Report = found["report"]
+    pictures = found["pictures"]
+    there = {
+        ("models", "Models"): True,
+        ("pictures", "Trade-off"): any(pictures[name] for name in ("size", "latency", "snr")),
+        ("latencies", "Latency"): found["latencies"],
+        ("budget", "Budget"): report.verdict and report.verdict.findings,
+        ("flips", "Flips"): found["flips"],
+        ("closeness", "Closeness"): found["agreement"] or found["layers"],
+        ("profiles", "Profile"): found["profiles"],
+        ("artifacts", "Artifacts"): report.artifacts,
+        ("training", "Training"): report.training,
+        ("environment", "Machine"): True,
+        ("reproduce", "Reproduce"): True,
+        ("notes", "Notes"): report.notes,
+    }
+    return [names for names, is_there in there.items() if is_there]
+
+
+def _pictures(report: Report, prefix: str) -> dict[str, Markup | None]:
+    models = _labelled(report)
+    timed = [(name, model.latency) for name, model in models if model.latency]
+    small, fast = unbeaten_by_size(report), unbeaten_by_latency(report)
+    sizes = [_point(i, name, m, m.size_bytes, small) for i, (name, m) in enumerate(models)]
+    times = [
+        _point(i, name, m, m.latency.p50_us, fast)
+        for i, (name, m) in enumerate(models)
+        if m.latency
+    ]
+    worth = _worth(report)
+    closeness, _ = pictured(report, models)
+    return {
+        "size": accuracy_plot(
+            sizes,
+            key=f"{prefix}by-size",
+            heading="size on disk",
+            form=units.size,
+            worth=worth,
+            region=size_region(report),
+        ),
+        "latency": accuracy_plot(
+            times,
+            key=f"{prefix}by-latency",
+            heading="latency p50",
+            form=units.duration,
+            worth=worth,
+            region=latency_region(report),
+        ),
+        "drops": drop_picture(models, f"{prefix}drops"),
+        "samples": latency_picture(timed, f"{prefix}samples"),
+        "starts": start_picture(timed, f"{prefix}starts"),
+        "snr": snr_picture(closeness, f"{prefix}snr"),
+    }
+
+
+def _is_shaded(report: Report) -> bool:
+    return size_region(report).is_limited or latency_region(report).is_limited
+
+
+def _worth(report: Report) -> Worth:
+    first = next((m.accuracy for m in all_models(report) if m.accuracy), None)
+    if first is None or first.metric == "top1":
+        return Worth()
+    name = units.plain(first.metric)
+    return Worth(name, is_share(first), first.higher_is_better)
+
+
+def _labelled(report: Report) -> list[tuple[str, Measurement]]:
+    """Each model with a label: its recipe, or its name where two have the same recipe."""
+    recipes = [model.recipe for model in all_models(report)]
+    return [
+        (
+            "baseline"
+            if model.role == "baseline"
+            else model.recipe
+            if model.recipe and recipes.count(model.recipe) == 1
+            else units.plain(model.name),
+            model,
+        )
+        for model in all_models(report)
+    ]
+
+
+def _point(
+    number: int, label: str, model: Measurement, cost: float, best: Sequence[Measurement]
+) -> Point:
+    accuracy = model.accuracy.value if model.accuracy else math.nan
+    is_best = any(model is one for one in best)
+    return Point(label, cost, accuracy, model.role == "baseline", number, is_best)
+
+
+def _sentence(said: str) -> str:
+    """A line of text as one of the page's; the name of a model stays as it is."""
+    return f"D{said[1:]}." if said.startswith("drop: ") else f"{said}."

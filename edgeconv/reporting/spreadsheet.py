@@ -1,0 +1,104 @@
+"""A report as comma-separated values: one line a model, plain numbers, units in the headings."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import TYPE_CHECKING
+
+from edgeconv.reporting import units
+from edgeconv.reporting.limits import mark_of
+from edgeconv.reporting.models_table import all_models
+from edgeconv.reporting.values import metric_heading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edgeconv.types import Latency, Measurement, Report
+
+_Value = str | int | float | None
+# What makes a spreadsheet take a cell for a formula.
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def render_csv(report: Report, *others: Report) -> str:
+    """One line a model of every report. Numbers that are not there, or are none, are empty."""
+    pairs = [(each, model) for each in (report, *others) for model in all_models(each)]
+    metrics = list(dict.fromkeys(metric_heading(a) for _, m in pairs for a in m.metrics))
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([*_TEXTS, *_NUMBERS, *map(safe, metrics), "error"])
+    for each, model in pairs:
+        values = {metric_heading(a): a.value for a in model.metrics}
+        writer.writerow(
+            [
+                *(safe(text(each, model)) for text in _TEXTS.values()),
+                *(_cell(number(model)) for number in _NUMBERS.values()),
+                *(_cell(values.get(name)) for name in metrics),
+                safe(model.error),
+            ]
+        )
+    return file.getvalue()
+
+
+def safe(text: str) -> str:
+    """Text that no spreadsheet runs: one that would start a formula gets an apostrophe first."""
+    harmless = units.plain(text)
+    return f"'{harmless}" if harmless.lstrip().startswith(_FORMULA) else harmless
+
+
+def _cell(value: _Value) -> str:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _timed(of: Callable[[Latency], float]) -> Callable[[Measurement], _Value]:
+    return lambda model: of(model.latency) if model.latency else None
+
+
+def _end(index: int) -> Callable[[Measurement], _Value]:
+    return lambda m: m.accuracy_drop_interval[index] if m.accuracy_drop_interval else None
+
+
+def _ratio_end(index: int) -> Callable[[Measurement], _Value]:
+    return lambda m: m.latency_ratio_interval[index] if m.latency_ratio_interval else None
+
+
+_TEXTS: dict[str, Callable[[Report, Measurement], str]] = {
+    "report": lambda report, _: report.title,
+    "machine": lambda report, _: report.environment.machine,
+    "model": lambda _, model: model.name,
+    "role": lambda _, model: model.role,
+    "recipe": lambda _, model: model.recipe or "",
+    "runtime": lambda _, model: model.runtime,
+    "oldest runtime": lambda _, model: model.oldest_runtime,
+    "sha256": lambda _, model: model.sha256,
+    "budget": lambda report, model: mark_of(model.name, report.verdict).replace(units.ABSENT, ""),
+    "metric": lambda _, model: model.accuracy.metric if model.accuracy else "",
+}
+_NUMBERS: dict[str, Callable[[Measurement], _Value]] = {
+    "size (bytes)": lambda model: model.size_bytes,
+    "gzip size (bytes)": lambda model: model.gzip_size_bytes,
+    "size ratio": lambda model: model.size_ratio,
+    "latency p50 (us)": _timed(lambda latency: latency.p50_us),
+    "p50 interval low (us)": _timed(lambda latency: latency.p50_interval_us[0]),
+    "p50 interval high (us)": _timed(lambda latency: latency.p50_interval_us[1]),
+    "latency p90 (us)": _timed(lambda latency: latency.p90_us),
+    "latency p99 (us)": _timed(lambda latency: latency.p99_us),
+    "threads": _timed(lambda latency: latency.threads),
+    "batch": _timed(lambda latency: latency.batch),
+    "latency ratio": lambda model: model.latency_ratio,
+    "latency ratio low": _ratio_end(0),
+    "latency ratio high": _ratio_end(1),
+    "peak memory (bytes)": lambda model: model.peak_memory_bytes,
+    "arena (bytes)": lambda model: model.arena_bytes,
+    "value of the metric": lambda model: model.accuracy.value if model.accuracy else None,
+    "samples": lambda model: model.accuracy.samples if model.accuracy else None,
+    "drop": lambda model: model.accuracy_drop,
+    "drop interval low": _end(0),
+    "drop interval high": _end(1),
+    "samples fixed": lambda model: model.fixed,
+    "samples broken": lambda model: model.broken,
+}

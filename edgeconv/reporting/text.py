@@ -1,0 +1,260 @@
+"""Conversions, trainings, reports and verdicts as text for a terminal or a log.
+
+Each function returns lines with newlines between them, at most `width` cells wide (None for
+no limit), and without any ANSI code unless `color` is asked for. Foreign names are shown
+literally: no markup, no control characters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from edgeconv.reporting import units
+from edgeconv.reporting.closeness import compared_with, error_lines
+from edgeconv.reporting.differences import difference_lines
+from edgeconv.reporting.findings import finding_grids, word
+from edgeconv.reporting.layout import Column, Grid, Labelled, Page, Row, to_text
+from edgeconv.reporting.limits import closing_line, word_of_verdict
+from edgeconv.reporting.post_training import post_training_remarks
+from edgeconv.reporting.qat import qat_remarks
+from edgeconv.reporting.rows import (
+    SAME_SPEED,
+    ModelRow,
+    accuracy_heading,
+    io_types,
+    model_rows,
+    weights,
+)
+from edgeconv.reporting.training import (
+    circumstance_facts,
+    epoch_table,
+    outcome_facts,
+    place_facts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from edgeconv.types import (
+        Artifact,
+        Conversion,
+        Failure,
+        Report,
+        TrainingRecord,
+        Verdict,
+    )
+
+_STYLES = {
+    "ok": "green",
+    "over": "bold red",
+    **dict.fromkeys(("warn", "not measured", "?"), "yellow"),
+}
+
+_CONVERSION = (
+    Column("recipe", right=False, wraps=True),
+    Column("file", right=False, beneath=True),
+    Column("size"),
+    Column("ratio", beneath=True),
+    Column("weights"),
+    Column("engine", beneath=True),
+    Column("state", right=False),
+    Column("I/O", right=False, beneath=True),
+)
+
+# Each with the name of its field in a row.
+_REPORT = {
+    "size": Column("size"),
+    "size_ratio": Column("ratio", beneath=True),
+    "gzip": Column("gzip", beneath=True),
+    "p50": Column("p50"),
+    "p90": Column("p90", beneath=True),
+    "p99": Column("p99", beneath=True),
+    "speed_up": Column("speed-up"),
+    "memory": Column("memory", beneath=True),
+    "arena": Column("arena", beneath=True),
+    "accuracy": Column("accuracy"),
+    "drop": Column("drop", beneath=True),
+    "drop_interval": Column("95 % interval", beneath=True),
+    "flips": Column("flips"),
+    "training": Column("training", beneath=True),
+}
+# Left out where no model has them.
+_TIMED = ("p50", "p90", "p99", "speed_up", "memory")
+_RARE = frozenset({"gzip", "arena", "drop_interval", "training", *_TIMED})
+
+
+def conversion_table(
+    conversion: Conversion, *, width: int | None = None, color: bool = False
+) -> str:
+    """`conversion_page` as text."""
+    return to_text(conversion_page(conversion), width=width, color=color)
+
+
+def conversion_page(conversion: Conversion) -> Page:
+    """One row an artifact, then one a failure, then a line that counts them."""
+    base = next((a.size_bytes for a in conversion.artifacts if a.recipe.name == "float32"), None)
+    shared = _shared(conversion.artifacts)
+    rows = [_artifact_row(a, base, conversion.reused, shared) for a in conversion.artifacts]
+    rows += [_failure_row(failure) for failure in conversion.failures]
+    table = [Grid(_CONVERSION, rows)] if rows else []
+    said = [Text(f"all: {remark}", style) for remark, style in shared.items()]
+    said += [Text(line, "dim") for line in compared_with(conversion.artifacts)]
+    return [*table, *said, _conversion_summary(conversion)]
+
+
+def _shared(artifacts: Sequence[Artifact]) -> dict[str, str]:
+    """The remarks, with their styles, that every one of several artifacts has."""
+    if len(artifacts) < 2:
+        return {}
+    each = [_remarks(artifact) for artifact in artifacts]
+    return {r: style for r, style in each[0].items() if all(r in other for other in each)}
+
+
+def training_table(record: TrainingRecord, *, width: int | None = None, color: bool = False) -> str:
+    """`training_page` as text."""
+    return to_text(training_page(record), width=width, color=color)
+
+
+def training_page(record: TrainingRecord) -> Page:
+    """One row an epoch, then what came of it and where, and what it was trained on."""
+    table = epoch_table(record)
+    columns = [
+        Column(heading, right=i > 0, beneath=beneath, wraps=i == 0)
+        for i, (heading, beneath) in enumerate(zip(table.headings, table.is_beneath, strict=True))
+    ]
+    rows = [Row(tuple(Text(cell) for cell in row)) for row in table.rows]
+    facts = [*outcome_facts(record), *place_facts(record), *circumstance_facts(record)]
+    pairs = [(fact.label, fact.text) for fact in facts]
+    return [Grid(tuple(columns), rows), Text(), Labelled(pairs)]
+
+
+def report_table(report: Report, *, width: int | None = None, color: bool = False) -> str:
+    """`report_page` as text."""
+    return to_text(report_page(report), width=width, color=color)
+
+
+def report_page(report: Report) -> Page:
+    """The title, what was measured on what, and one row a model, the baseline first."""
+    models = model_rows(report)
+    shown = [name for name in _REPORT if name not in _RARE or _is_there(name, models)]
+    accuracy = accuracy_heading(report)
+    has_runtime = _is_there("oldest_runtime", models)
+    columns = (
+        Column("model", right=False, wraps=True),
+        *(Column(accuracy) if name == "accuracy" else _REPORT[name] for name in shown),
+        Column("budget", right=False),
+        *([Column("runs from", right=False, beneath=True)] if has_runtime else []),
+    )
+    notes = [f"note: {units.plain(note)}" for note in report.notes]
+    if _is_there("flips", models):
+        notes.insert(0, "flips: samples that became right (+) and wrong (−) beside the baseline")
+    if any(row.speed_up == SAME_SPEED for row in models):
+        notes.insert(0, f"speed-up: {SAME_SPEED} is as fast as float32, within noise")
+    return [
+        Text(units.plain(report.title), style="bold"),
+        *(Text(line, style="dim") for line in _circumstances(report)),
+        Text(),
+        Grid(columns, [_measured_row(row, shown, has_runtime) for row in models]),
+        *(Text(line) for line in difference_lines(report)),
+        *(Text(note, style="dim") for note in notes),
+    ]
+
+
+def verdict_lines(verdict: Verdict, *, width: int | None = None, color: bool = False) -> str:
+    """`verdict_page` as text, for below the table of the report, which has the intervals."""
+    return to_text(verdict_page(verdict, beside_table=True), width=width, color=color)
+
+
+def verdict_page(verdict: Verdict, *, beside_table: bool = False) -> Page:
+    """One row a finding, and a last line that says PASS, or what else came of it, and why."""
+    which = "PASS" if verdict.ok else word_of_verdict(verdict)
+    closing = Text.assemble(word(which), " ", closing_line(verdict))
+    return [*finding_grids(verdict.findings, beside_table=beside_table), closing]
+
+
+def _artifact_row(
+    artifact: Artifact, base: int | None, reused: Sequence[str], shared: Mapping[str, str]
+) -> Row:
+    cells = (
+        artifact.recipe.name,
+        units.plain(artifact.file),
+        units.size(artifact.size_bytes),
+        units.times(artifact.size_bytes / base if base else None),
+        weights(artifact),
+        artifact.engine,
+        "up to date" if artifact.recipe.name in reused else "new",
+        io_types(artifact.signature),
+    )
+    own = {r: style for r, style in _remarks(artifact).items() if r not in shared}
+    checked = artifact.verification
+    lines = [Text(line) for line in error_lines(checked.outputs, checked.samples)]
+    return Row(tuple(Text(cell) for cell in cells), (*lines, *(Text(r, s) for r, s in own.items())))
+
+
+def _remarks(artifact: Artifact) -> dict[str, str]:
+    """What is to be said of an artifact beside its numbers, with the style to say it in."""
+    remarks = {f"warning: {w}": "yellow" for w in artifact.verification.warnings}
+    for step in artifact.ladder:
+        attempt = f"failed, {step.attempt}: {units.first_line(step.failed)}"
+        remarks[attempt if step.failed else f"good, {step.attempt}"] = "dim"
+    if artifact.target:
+        cost = f": {artifact.target.cost}" if artifact.target.cost else ""
+        remarks[f"runs on {artifact.target.runtime}{cost}"] = "dim"
+    if artifact.qat:
+        remarks |= dict.fromkeys(qat_remarks(artifact.qat), "dim")
+    remarks |= dict.fromkeys(post_training_remarks(artifact), "dim")
+    remarks |= {f"note: {note}": "dim" for note in artifact.notes}
+    return {units.plain(remark): style for remark, style in remarks.items()}
+
+
+def _failure_row(failure: Failure) -> Row:
+    blank = [Text()] * (len(_CONVERSION) - 3)
+    message = f"{units.plain(failure.error)}: {units.first_line(failure.message)}"
+    cells = (Text(failure.recipe), *blank, Text("failed", style="bold red"), Text())
+    return Row(cells, (Text(message, style="red"),))
+
+
+def _conversion_summary(conversion: Conversion) -> Text:
+    made, failed = len(conversion.artifacts), len(conversion.failures)
+    parts = [f"{made} {'file' if made == 1 else 'files'} in {units.plain(conversion.directory)}"]
+    if conversion.reused:
+        parts.append(f"{len(conversion.reused)} up to date")
+    if failed:
+        parts.append(f"{failed} failed")
+    return Text(", ".join(parts))
+
+
+def _circumstances(report: Report) -> list[str]:
+    env, data = report.environment, report.data
+    lines = [units.plain(f"on {env.machine}: {env.cpu}, {env.cores} cores, {env.system}")]
+    if data:
+        steps = f", {data.preprocessing}" if data.preprocessing else ""
+        lines.append(units.plain(f"data {data.source}{steps}: {data.samples} samples"))
+    return lines
+
+
+def _is_there(name: str, models: Sequence[ModelRow]) -> bool:
+    return any(getattr(row, name) != units.ABSENT for row in models)
+
+
+def _measured_row(row: ModelRow, shown: Sequence[str], has_runtime: bool) -> Row:
+    name = Text(row.name)
+    if row.is_baseline and row.name != "baseline":
+        name.append(" (baseline)", style="dim")
+    numbers = (Text(getattr(row, field)) for field in shown)
+    mark = Text(row.mark, style=_STYLES.get(row.mark, ""))
+    runtime = (Text(row.oldest_runtime, style="dim"),) if has_runtime else ()
+    error = (Text(f"did not run: {row.error}", style="red"),) if row.error else ()
+    remarks = tuple(Text(remark, style="dim") for remark in (*_measured_remarks(row), *row.remarks))
+    return Row((name, *numbers, mark, *runtime), (*error, *remarks))
+
+
+def _measured_remarks(row: ModelRow) -> tuple[str, ...]:
+    """The further metrics; and where there is no accuracy, how far it agrees instead."""
+    metrics = ", ".join(f"{name} {value}" for name, value in row.metrics.items())
+    return (
+        *([metrics] if metrics else []),
+        *(row.agreement if row.accuracy == units.ABSENT else ()),
+    )

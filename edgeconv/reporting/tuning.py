@@ -1,0 +1,176 @@
+"""A search within a budget as text: every trial, what was confirmed, and how to make it again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from edgeconv.reporting import units
+from edgeconv.reporting.layout import Column, Grid, Page, Row, to_text
+from edgeconv.reporting.values import duration_interval
+from edgeconv.statistics.beyond import is_faster_trial
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edgeconv.types import Confirmation, Loss, Tuning, TuningTrial
+
+_TRIALS = (
+    Column("recipe", right=False, wraps=True),
+    Column("size"),
+    Column("latency", beneath=True),
+    Column("drop"),
+    Column("95 % interval", beneath=True),
+    Column("fixed/broken", beneath=True),
+    Column("chance"),
+    Column("", right=False),
+)
+_STOPPED = {
+    "time": "The time was up before the search ended: a longer --time-limit-s goes on from here.",
+    "trials": "The search ended with its last trial: more --trials go on from here.",
+}
+
+
+def tuning_lines(tuning: Tuning, *, width: int | None = None, color: bool = False) -> str:
+    """`tuning_page` as text."""
+    return to_text(tuning_page(tuning), width=width, color=color)
+
+
+def tuning_page(tuning: Tuning) -> Page:
+    """What was asked, one row a trial in order of cost, and what is recommended."""
+    return [
+        *(Text(units.plain(line), style="dim") for line in _circumstances(tuning)),
+        Text(),
+        Grid(_TRIALS, [_row(tuning, one) for one in _ordered(tuning)]),
+        Text(),
+        *(Text(line, style="yellow") for line in (_STOPPED.get(tuning.stopped),) if line),
+        *(Text(_confirmed(tuning, one)) for one in tuning.confirmations),
+        *_conclusion(tuning),
+        *(Text(units.plain(line)) for line in tuning.advice),
+        *(Text(f"note: {units.plain(note)}", style="dim") for note in tuning.notes),
+    ]
+
+
+def _circumstances(tuning: Tuning) -> Iterator[str]:
+    what = "the agreement with float32" if tuning.on_agreement else tuning.metric
+    asked = f"the least {tuning.objective} with a drop of {what} ≤ {tuning.max_drop:g}"
+    yield f"{tuning.model}: {asked}"
+    yield (
+        f"data {tuning.data.source}: {tuning.search} samples search, {tuning.fresh} fresh ones "
+        f"confirm; {tuning.calibration.samples} of {tuning.calibration.source} calibrate"
+    )
+    cost = units.size(tuning.float_size_bytes)
+    if tuning.float_latency_us is not None:
+        cost += f", {units.duration(tuning.float_latency_us)} on {tuning.runtime}"
+    search, fresh = tuning.float_loss
+    yield f"float32: {cost}, {what} {search.value:.4f}, on the fresh samples {fresh.value:.4f}"
+    made = sum(not one.error for one in tuning.trials)
+    yield f"{len(tuning.trials)} trials, {made} of them made, in {tuning.seconds:.0f} s"
+
+
+def _ordered(tuning: Tuning) -> list[TuningTrial]:
+    return sorted(tuning.trials, key=lambda one: (one.cost(tuning.objective), one.name))
+
+
+def _row(tuning: Tuning, trial: TuningTrial) -> Row:
+    name = Text(units.plain(trial.name))
+    if trial.error or trial.loss is None:
+        details = (Text(units.first_line(trial.error), style="dim"),)
+        return Row((name, *(Text("–") for _ in range(6)), Text("failed", style="red")), details)
+    loss = trial.loss
+    return Row(
+        (
+            name,
+            Text(units.size(trial.size_bytes)),
+            Text(_latency(trial)),
+            Text(f"{loss.drop:+.4f}"),
+            Text(_interval(loss)),
+            Text("–" if loss.broken is None else f"{loss.fixed}/{loss.broken}"),
+            Text(f"{trial.chance:.0%}"),
+            _mark(tuning, trial),
+        )
+    )
+
+
+def _latency(trial: TuningTrial) -> str:
+    median = units.duration(trial.latency_us)
+    interval = duration_interval(trial.latency_interval_us)
+    return median if interval == units.ABSENT else f"{median} {interval}"
+
+
+def _mark(tuning: Tuning, trial: TuningTrial) -> Text:
+    if trial.name == tuning.recommended:
+        return Text("recommended", style="bold green")
+    if any(one.trial == trial.name for one in tuning.confirmations):
+        return Text("not confirmed", style="yellow")
+    return Text("Pareto") if trial.name in tuning.pareto else Text()
+
+
+def _confirmed(tuning: Tuning, one: Confirmation) -> str:
+    said = "within" if one.is_met else "over"
+    flips = ""
+    if one.loss.broken is not None:
+        flips = f", {one.loss.fixed} fixed and {one.loss.broken} broken"
+    return (
+        f"{one.trial} on {one.loss.samples} fresh samples: drop {one.loss.drop:+.4f} "
+        f"({_interval(one.loss)}){flips}: {said} the budget of {tuning.max_drop:g}"
+    )
+
+
+def _conclusion(tuning: Tuning) -> Iterator[Text]:
+    tried = len(tuning.confirmations)
+    if tuning.ok:
+        best = tuning.trial(tuning.recommended)
+        share = units.percent(best.size_bytes / tuning.float_size_bytes, 1)
+        yield Text(
+            f"Recommended is {best.name}: {units.size(best.size_bytes)}, {share} of float32; "
+            f"confirmation {tried} of at most 3.",
+            style="bold green",
+        )
+        if alike := _as_fast(tuning, best):
+            yield Text(f"  as fast within noise, and larger: {', '.join(alike)}")
+        yield Text(f"  {tuning.directory}/{tuning.artifact}")
+        yield Text(
+            f"  again: edgeconv convert {tuning.model} --config "
+            f"{tuning.directory}/{tuning.recipe_file} -o OUT"
+        )
+        return
+    yield Text(f"Nothing is within the budget of {tuning.max_drop:g}.", style="bold red")
+    if tuning.closest:
+        yield Text(f"The closest is {tuning.closest}{_lacks(tuning)}")
+
+
+def _as_fast(tuning: Tuning, best: TuningTrial) -> list[str]:
+    """The trials that are no slower than the recommended one, so far as can be told."""
+    if tuning.objective != "latency":
+        return []
+    return [
+        units.plain(one.name)
+        for one in _ordered(tuning)
+        if one is not best
+        and one.latency_us is not None
+        and one.size_bytes > best.size_bytes
+        and not is_faster_trial(best, one)
+    ]
+
+
+def _lacks(tuning: Tuning) -> str:
+    done = {one.trial: one.loss for one in tuning.confirmations}
+    loss = done.get(tuning.closest) or tuning.trial(tuning.closest).loss
+    if loss is None:
+        return "."
+    where = "fresh" if tuning.closest in done else "search"
+    over = loss.drop - tuning.max_drop
+    if over <= 0:
+        return f": its drop of {loss.drop:+.4f} on {loss.samples} samples may well be luck."
+    return (
+        f": it loses {loss.drop:+.4f} on the {loss.samples} {where} samples, {over:.4f} more than "
+        "the budget."
+    )
+
+
+def _interval(loss: Loss) -> str:
+    if loss.interval is None:
+        return "–"
+    return f"{loss.interval[0]:+.4f} to {loss.interval[1]:+.4f}"

@@ -1,0 +1,132 @@
+"""Numbers and foreign text as people read them.
+
+The nouns keep bytes, microseconds and fractions; only here do they become "71.4 kB",
+"8.02 ms" and "97.78 %". None is "–" (not measured); NaN stays visible as "NaN".
+"""
+
+from __future__ import annotations
+
+import math
+
+from edgeconv.escaping import plain as plain
+from edgeconv.types import MAX_SNR_DB
+
+ABSENT = "–"
+_LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e15
+
+
+def size(value_bytes: float | None, digits: int = 3) -> str:
+    """A size in bytes with a decimal prefix: 71400 is "71.4 kB"."""
+    return _prefixed(value_bytes, ("B", "kB", "MB", "GB", "TB"), digits)
+
+
+def duration(value_us: float | None, digits: int = 3) -> str:
+    """A time in microseconds: 8020 is "8.02 ms"."""
+    return _prefixed(value_us, ("µs", "ms", "s"), digits)
+
+
+def percent(fraction: float | None, decimals: int = 2) -> str:
+    """A fraction as a percentage: 0.9778 is "97.78 %".
+
+    All and nothing are only said of all and nothing: 0.99999 is ">99.99 %".
+    """
+    if fraction is None or not math.isfinite(fraction * 100):
+        return _special(fraction, " %")
+    if fraction in (0.0, 1.0):
+        return f"{_fixed(fraction * 100, 0)} %"
+    step = 10.0**-decimals
+    if fraction > 0 and round(fraction * 100, decimals) <= 0:
+        return f"<{step:.{decimals}f} %"
+    if fraction < 1 and round(fraction * 100, decimals) >= 100:
+        return f">{100 - step:.{decimals}f} %"
+    return f"{_fixed(fraction * 100, decimals)} %"
+
+
+def points(difference: float | None, decimals: int = 2) -> str:
+    """A difference of two fractions in percentage points: 0.0028 is "0.28 pp"."""
+    if difference is None or not math.isfinite(difference * 100):
+        return _special(difference, " pp")
+    return f"{_fixed(difference * 100, decimals)} pp"
+
+
+def times(ratio: float | None, digits: int = 3) -> str:
+    """A ratio as a factor: 0.258 is "0.258×"."""
+    if ratio is None or not math.isfinite(ratio):
+        return _special(ratio, "×")
+    return f"{significant(ratio, digits)}×"
+
+
+def decibels(value_db: float | None, decimals: int = 1) -> str:
+    """A signal-to-noise ratio: "34.2 dB", and "exact" where nothing differs.
+
+    Ratios end at ±`MAX_SNR_DB`, so the highest is that of equal outputs.
+    """
+    if value_db is None or not math.isfinite(value_db):
+        return _special(value_db, " dB")
+    if value_db >= MAX_SNR_DB:
+        return "exact"
+    if value_db <= -MAX_SNR_DB:
+        return "none"
+    return f"{_fixed(value_db, decimals)} dB"
+
+
+def speed_up(latency_ratio: float | None) -> float | None:
+    """How many times as fast as the reference a model with this latency ratio is."""
+    if latency_ratio is None:
+        return None
+    return 1 / latency_ratio if latency_ratio else math.inf
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number rounded to `digits` significant digits, but whole numbers to the one: "1234".
+
+    Only what is very large or very small has an exponent.
+    """
+    if not math.isfinite(value):
+        return _special(value, "")
+    if value == 0:
+        return "0"
+    if not _LEAST_PLAIN <= abs(value) < _MOST_PLAIN:
+        return _fixed(value, digits - 1, "e")
+    # Rounding can add a digit (9.996 to 10.0), so it comes before counting them.
+    rounded = float(f"{value:.{digits - 1}e}")
+    decimals = digits - 1 - math.floor(math.log10(abs(rounded)))
+    return _fixed(rounded if decimals > 0 else value, max(0, decimals))
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things: "1 epoch", "3 epochs"."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def first_line(text: str) -> str:
+    """The first line of `text` that is not blank, made harmless."""
+    return next((plain(line.strip()) for line in text.splitlines() if line.strip()), "")
+
+
+def _prefixed(value: float | None, units: tuple[str, ...], digits: int) -> str:
+    if value is None or not math.isfinite(value):
+        return _special(value, f" {units[0]}")
+    if units[0] == "B" and abs(value) < 1000 and value == int(value):
+        return f"{_fixed(value, 0)} B"
+    for unit in units[:-1]:
+        if abs(float(f"{value:.{digits - 1}e}")) < 1000:
+            return f"{significant(value, digits)} {unit}"
+        value /= 1000
+    return f"{significant(value, digits)} {units[-1]}"
+
+
+def _special(value: float | None, unit: str) -> str:
+    if value is None:
+        return ABSENT
+    if math.isnan(value):
+        return "NaN"
+    return f"{'−' if value < 0 else ''}∞{unit}"
+
+
+def _fixed(value: float, decimals: int, style: str = "f") -> str:
+    if abs(value) >= _MOST_PLAIN:
+        style = "e"
+    text = f"{abs(value):.{decimals}{style}}"
+    negative = value < 0 and any(digit in "123456789" for digit in text)
+    return f"−{text}" if negative else text

@@ -1,0 +1,44 @@
+"""What the gate says, in the formats of the places where people look.
+
+A format is a module here with `render(checked, *, width, color)`, and a line in `FORMATS`. None
+of them loads more than it needs, so that an answer from the cache comes at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import unknown_name
+
+if TYPE_CHECKING:
+    from edgeconv.types import Checked
+
+_HERE = "edgeconv.reporting.verdicts"
+FORMATS = {
+    "text": f"{_HERE}.terminal:render_text",
+    "json": f"{_HERE}.machine:render_json",
+    "junit": f"{_HERE}.junit:render_junit",
+    "sarif": f"{_HERE}.sarif:render_sarif",
+    "github-annotations": f"{_HERE}.annotations:render_annotations",
+    "github-summary": f"{_HERE}.document:render_summary",
+    "github-comment": f"{_HERE}.document:render_comment",
+    "gitlab-codequality": f"{_HERE}.code_quality:render_code_quality",
+    "gitlab-metrics": f"{_HERE}.metrics:render_metrics",
+}
+
+
+def render(checked: Checked, name: str, *, width: int | None = None, color: bool = False) -> str:
+    """The checks in a format of `FORMATS`, ending with a newline; "" where it has nothing to say.
+
+    `width` (cells, None: no limit) and `color` are for text alone. Every name in it is harmless in
+    that format. Raises `UsageError` for an unknown format.
+    """
+    if name not in FORMATS:
+        raise unknown_name("format", name, FORMATS)
+    module, _, function = FORMATS[name].partition(":")
+    of_format = getattr(import_module(module), function)
+    rendered: str = (
+        of_format(checked, width=width, color=color) if name == "text" else of_format(checked)
+    )
+    return rendered

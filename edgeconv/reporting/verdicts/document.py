@@ -1,0 +1,171 @@
+"""Markdown for GitHub: the summary of a job, and a comment that is updated in place.
+
+GitHub takes 1 MiB for the summary of a step and 65,536 characters for a comment. What is longer
+is told in less detail, and says so; what fails comes first and goes last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from edgeconv.reporting import units
+from edgeconv.reporting.limits import explanation, in_words, name_of, word_of, word_of_verdict
+from edgeconv.reporting.marked import escaped, folded, row
+from edgeconv.reporting.verdicts.grids import class_grid, stage_grid
+from edgeconv.reporting.verdicts.words import (
+    closing,
+    file_of,
+    headline,
+    judging_line,
+    remarks,
+    worst_first,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from edgeconv.reporting.verdicts.grids import Grid
+    from edgeconv.types import Check, Checked, Finding
+
+MOST_IN_A_SUMMARY = 2**20
+MOST_IN_A_COMMENT = 65_536
+_MOST_IN_A_MARKER = 200
+_MARKS = {
+    "FAIL": "❌",
+    "WARN": "⚠️",
+    "PASS": "✅",
+    **dict.fromkeys(("–", "NOT MEASURED"), "⬜"),
+    **dict.fromkeys(("?", "INCONCLUSIVE"), "❔"),
+}
+_FINDING_HEADINGS = ("", "model", "limit", "allowed", "actual", "")
+_SHORTENED = "_Shortened to what the host takes; the rest is in the text of the check._"
+
+
+@dataclass(frozen=True)
+class _Detail:
+    """How much is said of each check: rows of a table, further lines, characters of a text."""
+
+    rows: int
+    lines: int
+    characters: int
+    has_held: bool = False
+    has_stages: bool = True
+
+
+_DETAILS = (
+    _Detail(rows=200, lines=50, characters=500, has_held=True),
+    _Detail(rows=30, lines=10, characters=200),
+    _Detail(rows=5, lines=3, characters=80),
+    _Detail(rows=0, lines=0, characters=80, has_stages=False),
+)
+
+
+def render_summary(checked: Checked) -> str:
+    """The summary of a job, at most `MOST_IN_A_SUMMARY` bytes."""
+    return _fitting("", checked, MOST_IN_A_SUMMARY)
+
+
+def render_comment(checked: Checked) -> str:
+    """A comment of at most `MOST_IN_A_COMMENT` bytes; its first line marks it and does not show.
+
+    The line is the same whenever it is the same configuration, so that the next comment can take
+    the place of this one.
+    """
+    end = file_of(checked)[-_MOST_IN_A_MARKER:]
+    config = quote(end.encode("utf-8", "backslashreplace"), safe="/")
+    return _fitting(f"<!-- edgeconv check: {config} -->\n", checked, MOST_IN_A_COMMENT)
+
+
+def _fitting(marker: str, checked: Checked, most_bytes: int) -> str:
+    """The most detailed document that fits, and else as many lines of the least as do."""
+    for number, detail in enumerate(_DETAILS):
+        shortened = ["", _SHORTENED] if number else []
+        lines = [*_lines(checked, detail), *shortened]
+        text = marker + "\n".join(lines) + "\n"
+        if _size(text) <= most_bytes:
+            return text
+    while _size(text) > most_bytes:
+        lines = [*lines[: len(lines) * 2 // 3], *shortened]
+        text = marker + "\n".join(lines) + "\n"
+    return text
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
+
+
+def _lines(checked: Checked, detail: _Detail) -> Iterator[str]:
+    mark = _MARKS["PASS" if checked.ok else "FAIL"]
+    yield f"## {mark} edgeconv check: {_shown(closing(checked), detail)}"
+    # What fails is told before what holds, so that it is what is kept.
+    for check in sorted(checked.checks, key=lambda check: check.verdict.ok):
+        yield ""
+        yield f"### {_MARKS[word_of_verdict(check.verdict)]} {_shown(headline(check), detail)}"
+        yield from _check_lines(check, detail)
+
+
+def _check_lines(check: Check, detail: _Detail) -> Iterator[str]:
+    if check.summary:
+        yield ""
+        yield _shown(check.summary, detail)
+    findings = worst_first(check)
+    yield from _findings([each for each in findings if each.outcome != "passed"], detail)
+    grids = [stage_grid(check) if detail.has_stages else None, class_grid(check, detail.rows)]
+    tables = [line for grid in grids if grid for line in _table(grid, detail)]
+    if check.verdict.ok:
+        yield from folded("Stages and classes", tables)
+    else:
+        yield from tables
+    yield from _remarks(check, detail)
+    if detail.has_held:
+        held = [each for each in findings if each.outcome == "passed"]
+        yield from folded("What holds", list(_findings(held, detail))[1:])
+
+
+def _findings(findings: Sequence[Finding], detail: _Detail) -> Iterator[str]:
+    shown = findings[: detail.rows]
+    if shown:
+        yield ""
+        yield row(_FINDING_HEADINGS)
+        yield row(("---", "---", "---", "--:", "--:", "---"))
+    for finding in shown:
+        allowed, actual = in_words(finding)
+        said = "; ".join(explanation(finding))
+        cells = (finding.model, name_of(finding), allowed, actual, said)
+        yield row([_MARKS[word_of(finding)], *(_shown(cell, detail) for cell in cells)])
+    yield from _more(len(findings) - len(shown), "limit")
+
+
+def _table(grid: Grid, detail: _Detail) -> Iterator[str]:
+    if not grid.rows:
+        return
+    yield ""
+    yield f"**{grid.title}**"
+    yield ""
+    yield row([_shown(heading, detail) for heading in grid.headings])
+    yield row(["---" if i < grid.texts else "--:" for i in range(len(grid.headings))])
+    yield from (row([_shown(cell, detail) for cell in cells]) for cells in grid.rows)
+    yield from _more(grid.left_out, "row")
+
+
+def _remarks(check: Check, detail: _Detail) -> Iterator[str]:
+    said = [*remarks(check), judging_line(check)][: detail.lines]
+    if said:
+        yield ""
+        yield from (f"- {_shown(line, detail)}" for line in said)
+
+
+def _more(count: int, what: str) -> Iterator[str]:
+    if count > 0:
+        yield ""
+        yield f"and {units.counted(count, f'further {what}')}"
+
+
+def _shown(text: str, detail: _Detail) -> str:
+    """The text, escaped and not too long."""
+    harmless = units.plain(text[: detail.characters + 1])
+    if len(harmless) > detail.characters:
+        harmless = f"{harmless[: detail.characters - 1]}…"
+    return escaped(harmless)

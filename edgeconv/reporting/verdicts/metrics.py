@@ -1,0 +1,87 @@
+"""OpenMetrics text, as GitLab's metrics report takes it, to show what changed in a merge request.
+
+Source: the OpenMetrics specification 1.0 (openmetrics.io), section "Text format".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from edgeconv.reporting import units
+from edgeconv.reporting.verdicts.words import worst_first
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edgeconv.types import Check, Checked, Finding
+
+_FAMILIES = {
+    "edgeconv_actual": "The number that was held against a limit.",
+    "edgeconv_allowed": "The limit.",
+    "edgeconv_holds": "1 where the limit holds, else 0; NaN where it was not measured.",
+    "edgeconv_stage": "The value of the metric of a stage.",
+}
+_Labels = tuple[tuple[str, str], ...]
+
+
+def render_metrics(checked: Checked) -> str:
+    """A gauge for what was found and allowed of each limit, and for the value of each stage."""
+    samples: dict[str, dict[_Labels, float]] = {family: {} for family in _FAMILIES}
+    for check in checked.checks:
+        for family, labels, value in (*_limits(check), *_stages(check)):
+            # A series must not come twice; what does not hold comes first.
+            samples[family].setdefault(labels, value)
+    lines = [line for family, found in samples.items() for line in _family(family, found)]
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def _family(name: str, samples: dict[_Labels, float]) -> Iterator[str]:
+    if samples:
+        yield f"# TYPE {name} gauge"
+        yield f"# HELP {name} {_FAMILIES[name]}"
+    for labels, value in samples.items():
+        shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
+        yield f"{name}{{{shown}}} {_number(value)}"
+
+
+def _limits(check: Check) -> Iterator[tuple[str, _Labels, float]]:
+    for finding in worst_first(check):
+        labels = _labels(check, finding)
+        if isinstance(finding.actual, float | int):
+            yield "edgeconv_actual", labels, finding.actual
+        if isinstance(finding.allowed, float | int):
+            yield "edgeconv_allowed", labels, finding.allowed
+        held = math.nan if finding.outcome == "missing" else float(finding.outcome == "passed")
+        yield "edgeconv_holds", labels, held
+
+
+def _stages(check: Check) -> Iterator[tuple[str, _Labels, float]]:
+    for stage in check.stages:
+        if stage.after is not None:
+            labels = {"check": check.name, "stage": stage.stage, "model": stage.model}
+            yield "edgeconv_stage", (*labels.items(), ("metric", stage.metric)), stage.after
+
+
+def _labels(check: Check, finding: Finding) -> _Labels:
+    labels = {
+        "check": check.name,
+        "model": finding.model,
+        "limit": finding.limit,
+        "reference": finding.reference,
+        "subject": finding.subject,
+    }
+    return tuple((key, text) for key, text in labels.items() if text)
+
+
+def _escaped(text: str) -> str:
+    """A label's value, in which only a backslash and a quote mean something."""
+    return units.plain(text).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(float(value))

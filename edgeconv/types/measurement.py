@@ -1,0 +1,249 @@
+"""What was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from edgeconv.types.conversion import Artifact, Distance, RecipeName
+from edgeconv.types.judging import Verdict
+from edgeconv.types.model import Noun, Result
+from edgeconv.types.samples import DataIdentity
+from edgeconv.types.training import TrainingRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Latency(Noun, kw_only=True, frozen=True):
+    """Raw invoke times in fresh processes, batch `batch`, in microseconds.
+
+    `rounds_us` holds one tuple of samples per process; the processes of all the
+    artifacts were run in turn. `load_us` and `first_us` are kept apart, one a round, and
+    `warmup` is how many invokes each round needed until the times were stable; empty where the
+    runtime does its own warm-up. Percentiles are of the samples of all rounds; `p50_interval_us`
+    is the 95 % confidence interval of the median.
+    """
+
+    rounds_us: tuple[tuple[float, ...], ...]
+    load_us: tuple[float, ...]
+    first_us: tuple[float, ...]
+    threads: int
+    batch: int
+    p50_us: float
+    p90_us: float
+    p99_us: float
+    p50_interval_us: tuple[float, float]
+    warmup: tuple[int, ...] = ()
+
+
+class Accuracy(Noun, kw_only=True, frozen=True):
+    """One metric over labelled samples, with what each of them contributed.
+
+    `metric` is a name of `edgeconv.plugins.METRICS`, or a user's `module:function`. `correct`
+    is one character a sample, "1" right and "0" wrong, for metrics that count right answers;
+    for the others `per_sample` has one number a sample, of which `value` is the mean or what
+    the metric computes of them. Both are in the order of the data set, so that two measurements
+    of the same samples can be paired. `predicted` is the class of each sample, for metrics that
+    have one.
+    """
+
+    metric: str = "top1"
+    value: float
+    samples: int
+    higher_is_better: bool = True
+    correct: str = ""
+    per_sample: tuple[float, ...] = ()
+    predicted: tuple[int, ...] = ()
+
+
+class Agreement(Distance, kw_only=True, frozen=True):
+    """How far one output is that of the model called `reference`, on the same samples.
+
+    `flips` counts the samples whose highest score is another one, None where the output is not a
+    vector of scores. `cosine` is the mean over the samples of the cosine between both outputs.
+    """
+
+    reference: str
+    samples: int
+    flips: int | None
+    cosine: float
+    max_error: float
+
+
+class OperatorTime(Noun, kw_only=True, frozen=True):
+    """One operator of a graph, or one part that a delegate runs, and its time in microseconds.
+
+    `layer` is the name of its first output tensor; `delegate` is "" where the runtime's own
+    kernels run it. `mean_us` is the mean over the middle half of the runs, by their length.
+    """
+
+    index: int
+    operator: str
+    layer: str
+    delegate: str
+    mean_us: float
+
+
+class Profile(Noun, kw_only=True, frozen=True):
+    """Where the time of an invoke goes.
+
+    `method` says how it was found: by the runtime's own profiling, or by timing models that end
+    after each operator. `total_us` is the median time of the whole model measured beside it;
+    what the operators do not add up to is the residual.
+    """
+
+    method: Literal["runtime", "sub-models"]
+    total_us: float
+    operators: tuple[OperatorTime, ...]
+
+    @property
+    def residual_us(self) -> float:
+        """`total_us` less the sum over the operators; below 0 where they add up to more."""
+        return self.total_us - sum(one.mean_us for one in self.operators)
+
+
+class LayerError(Noun, kw_only=True, frozen=True):
+    """How far the output of one layer is from the float32 model's, over `samples` samples."""
+
+    layer: str
+    operator: str
+    samples: int
+    snr_db: float
+    max_error: float
+
+
+class Measurement(Noun, kw_only=True, frozen=True):
+    """What was measured of one model: an artifact, or the trained baseline.
+
+    `accuracy_drop` is how much worse the accuracy is than the baseline's (baseline minus this
+    model where higher is better, else this model minus baseline), and `accuracy_drop_interval`
+    the 95 % interval of that, paired by sample; `latency_ratio` is this model over the float32
+    .tflite in the same runtime, and `latency_ratio_interval` its 95 % interval, by rounds, None
+    for the float32 .tflite itself and for a lone round; `size_ratio` is this model over the
+    baseline on disk; `fixed` and `broken` count the
+    samples that changed from wrong to right and back. `accuracy` is the first metric, `metrics`
+    the further ones. `agreement` compares outputs with the baseline's, or without one with the
+    float32 artifact's. `peak_memory_bytes` is the growth of the peak resident set over the bare
+    runtime; of a baseline in TensorFlow it is the whole process. `arena_bytes` is the memory
+    that the tensors of the graph need, planned by their lifetimes. `batched_us` are raw times of
+    calls of a baseline with `batched_size` samples. `layer_errors` are in the order of the
+    graph. `group` is the directory's part of `name`, "" where models are told apart without it.
+    None means that it was not measured, never that it was good. `error` is set, and the rest
+    None, where the model did not run.
+    """
+
+    name: str
+    role: Literal["baseline", "artifact"]
+    runtime: str
+    sha256: str
+    size_bytes: int
+    gzip_size_bytes: int | None = None
+    recipe: RecipeName | None = None
+    group: str = ""
+    latency: Latency | None = None
+    peak_memory_bytes: int | None = None
+    arena_bytes: int | None = None
+    accuracy: Accuracy | None = None
+    metrics: tuple[Accuracy, ...] = ()
+    agreement: tuple[Agreement, ...] = ()
+    profile: Profile | None = None
+    layer_errors: tuple[LayerError, ...] = ()
+    batched_us: tuple[float, ...] = ()
+    batched_size: int | None = None
+    oldest_runtime: str = ""
+    size_ratio: float | None = None
+    latency_ratio: float | None = None
+    latency_ratio_interval: tuple[float, float] | None = None
+    accuracy_drop: float | None = None
+    accuracy_drop_interval: tuple[float, float] | None = None
+    fixed: int | None = None
+    broken: int | None = None
+    error: str = ""
+
+    def float_latency(self, rows: Iterable[Measurement]) -> Latency | None:
+        """The time of the float32 .tflite in the same runtime: of this directory, else of any."""
+        floats = [
+            one
+            for one in rows
+            if one.recipe == "float32" and one.latency and one.runtime == self.runtime
+        ]
+        floats.sort(key=lambda one: one.group != self.group)
+        return floats[0].latency if floats else None
+
+
+class Comparison(Noun, kw_only=True, frozen=True):
+    """Two artifacts by their accuracy on the same samples.
+
+    `difference` is the accuracy of `model` minus that of `other`, `interval` its 95 % interval;
+    `fixed` and `broken` count the samples that `model` alone has right, and wrong.
+    """
+
+    model: str
+    other: str
+    difference: float
+    interval: tuple[float, float]
+    fixed: int
+    broken: int
+
+
+class Conditions(Noun, kw_only=True, frozen=True):
+    """How busy the machine was while it was measured on; None and "" where it cannot say.
+
+    `load_before` and `load_after` are load averages over a minute; `steal` is the fraction of
+    the processors' time that the host of a virtual machine took away, `busy` the fraction that
+    other processes than the measured ones used; `governor` is the processors' frequency
+    governor, `frequency_mhz` the lowest and the highest frequency seen.
+    """
+
+    load_before: float | None = None
+    load_after: float | None = None
+    steal: float | None = None
+    busy: float | None = None
+    governor: str = ""
+    frequency_mhz: tuple[float, float] | None = None
+
+
+class Environment(Noun, kw_only=True, frozen=True):
+    """The machine and the versions that the measurements belong to.
+
+    `place` is where it is, as `--runtime` names it: "" for the machine that edgeconv runs on.
+    """
+
+    machine: str
+    cpu: str
+    cores: int
+    system: str
+    python: str
+    tools: dict[str, str]
+    place: str = ""
+
+
+class Report(Result, kw_only=True, frozen=True):
+    """A set of measurements made together, beside the baseline they are judged by.
+
+    `environment` is of the machine that the artifacts ran on, `conditions` of the same one.
+    `checkpoint` is the model that the baseline was exported from, where that was measured too.
+    `labels` are those of the samples, in the order of the data set, where they are classes, and
+    `class_names` their names, where they are known. `command` is what was typed to measure.
+    `checksum` is in the file only; see edgeconv/store/checksums.py.
+    """
+
+    format: Literal[2] = 2
+    title: str
+    environment: Environment
+    data: DataIdentity | None
+    baseline: Measurement | None
+    measurements: tuple[Measurement, ...]
+    comparisons: tuple[Comparison, ...] = ()
+    checkpoint: Measurement | None = None
+    training: TrainingRecord | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    conditions: Conditions | None = None
+    labels: tuple[int, ...] = ()
+    class_names: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+    notes: tuple[str, ...] = ()
+    checksum: str | msgspec.UnsetType = msgspec.UNSET

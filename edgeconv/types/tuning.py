@@ -1,0 +1,122 @@
+"""What a search for the best artifact within a budget tried, and what it found."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from edgeconv.types.conversion import PostTraining, Recipe
+from edgeconv.types.model import Noun, Result
+from edgeconv.types.samples import DataIdentity
+
+Objective = Literal["size", "latency"]
+
+
+class Loss(Noun, kw_only=True, frozen=True):
+    """What is lost to the float32 model on `samples` of the data, in the metric's own unit.
+
+    `value` is the metric, `drop` how much worse than float32 that is, and `interval` the 95 %
+    interval of the drop, paired by sample. `variance` is that of one sample's part in the drop.
+    `fixed` and `broken` count the answers that became right and wrong, None where the metric is
+    not one of right or wrong.
+    """
+
+    value: float
+    drop: float
+    samples: int
+    variance: float
+    interval: tuple[float, float] | None = None
+    fixed: int | None = None
+    broken: int | None = None
+
+
+class TuningTrial(Noun, kw_only=True, frozen=True):
+    """One recipe that was made and judged by the search samples.
+
+    `name` is the recipe's, and what it has besides. `error` says why it could not be made, and is
+    "" if it was. `chance` is how probable it is that its drop on the fresh samples is within the
+    budget. `latency_us` is the median time, None where the objective is the size, and
+    `latency_interval_us` its 95 % interval. `post_training` is what
+    was chosen for it, and `seconds` what it took.
+    """
+
+    name: str
+    recipe: Recipe
+    error: str = ""
+    size_bytes: int = 0
+    sha256: str = ""
+    latency_us: float | None = None
+    latency_interval_us: tuple[float, float] | None = None
+    loss: Loss | None = None
+    chance: float = 0.0
+    post_training: PostTraining | None = None
+    seconds: float = 0.0
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all layers have the same recipe."""
+        return not self.recipe.layers
+
+    def cost(self, objective: Objective) -> float:
+        """What the objective makes small: bytes, or microseconds; infinite if not known."""
+        known = self.size_bytes or None if objective == "size" else self.latency_us
+        return float("inf") if self.error or known is None else float(known)
+
+
+class Confirmation(Noun, kw_only=True, frozen=True):
+    """A trial judged once more, by samples that nothing of the search had seen."""
+
+    trial: str
+    loss: Loss
+    is_met: bool
+
+
+class Tuning(Result, kw_only=True, frozen=True):
+    """What a search tried, and the artifact that it recommends.
+
+    `max_drop` is the budget, in the unit of `metric`. `on_agreement` says that there were no
+    labels: the metric is then the share of the samples for which float32 and artifact say the
+    same. `search` and `fresh` are the parts of `data`; `float_loss` is the float32 model on both,
+    in this order, and `float_size_bytes` its size. `pareto` names the trials that no other betters
+    in cost or drop beyond noise. `recommended` names the trial that was confirmed, and is "" where
+    none was; `closest` is then the one that comes nearest to the budget. `artifact` and
+    `recipe_file` are in `directory`. `stopped` is the limit that ended the search, "" where it came
+    to its end. `advice` says what to do where quantising costs too much.
+    """
+
+    format: Literal[1] = 1
+    key: str
+    model: str
+    directory: str
+    objective: Objective
+    max_drop: float
+    metric: str
+    on_agreement: bool
+    runtime: str
+    data: DataIdentity
+    search: int
+    fresh: int
+    calibration: DataIdentity
+    float_size_bytes: int
+    float_loss: tuple[Loss, Loss]
+    float_latency_us: float | None = None
+    trials: tuple[TuningTrial, ...]
+    confirmations: tuple[Confirmation, ...] = ()
+    pareto: tuple[str, ...] = ()
+    recommended: str = ""
+    closest: str = ""
+    artifact: str = ""
+    recipe_file: str = ""
+    stopped: Literal["", "time", "trials"] = ""
+    seconds: float = 0.0
+    advice: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    tools: dict[str, str] = {}
+
+    @property
+    def ok(self) -> bool:
+        """Whether an artifact is within the budget on the fresh samples."""
+        return bool(self.recommended)
+
+    def trial(self, name: str) -> TuningTrial:
+        """The trial of this name."""
+        return next(one for one in self.trials if one.name == name)
