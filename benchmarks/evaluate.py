@@ -273,7 +273,7 @@ def streamed(count: int, scratch: Path) -> dict[str, Any]:
 
 def small_model() -> bytes:
     """Mean of the pixels of 96 x 96 images, and a dense layer: almost nothing to compute."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
     from tiny_tflite import Graph, packed
 
     graph = Graph()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from harnesses import HARNESSES
+from places import SUPPORT, TESTS
 
 from edgeconv.errors import EdgeconvError
 
-HERE = Path(__file__).parent
 INPUTS = 400
 # What each of these harnesses must read at least: one that is always refused finds nothing.
 MOST_REFUSED = 0.98
@@ -24,7 +23,7 @@ def test_seeds_and_what_was_found_end_in_typed_errors_and_a_seed_is_read(name, t
     target = harness.open(tmp_path)
     read = [is_read(target, seed) for seed in harness.seeds()]
     assert any(read)
-    for file in sorted((HERE / "kept" / name).glob("*")):
+    for file in sorted((TESTS / "fuzz" / "kept" / name).glob("*")):
         # Any other error than a typed one ends the test.
         is_read(target, file.read_bytes())
 
@@ -39,7 +38,12 @@ def is_read(target, data: bytes) -> bool:
 
 def test_a_short_run_of_every_harness_finds_nothing(tmp_path):
     pytest.importorskip("atheris", reason="its wheels begin with Python 3.11")
-    command = [sys.executable, str(HERE / "run.py"), f"--inputs={INPUTS}", f"--found={tmp_path}"]
+    command = [
+        sys.executable,
+        str(SUPPORT / "fuzzing.py"),
+        f"--inputs={INPUTS}",
+        f"--found={tmp_path}",
+    ]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert ran.returncode == 0, ran.stderr[-3000:]
     lines = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]

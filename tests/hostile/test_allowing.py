@@ -12,9 +12,6 @@ from pathlib import Path
 
 import click
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from strangers import Place, place, watch
 
 from edgeconv.cli import command_named, run, watching

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from strangers import Place, Watch, place, watch
 
 from edgeconv.cli import run

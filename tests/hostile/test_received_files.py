@@ -7,12 +7,8 @@ import sys
 from pathlib import Path
 
 import click
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 import embed_models
+import pytest
 from strangers import Place, Watch, place, watch
 
 from edgeconv.cli import command_named, run

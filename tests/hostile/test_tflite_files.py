@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 import time
 from pathlib import Path
 
@@ -12,9 +11,6 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from flatbuffers import flexbuffers
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 from graph_files import node
 from tiny_tflite import Graph, float_model, packed, packed_with_weights_outside
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 from graph_files import constant, graph, initializer, meta_graph, node, write
 from test_keras_files import LAMBDA, archive, model_of
 from tiny_tflite import float_model, packed

@@ -13,6 +13,7 @@ import pytest
 from commands import COMMANDS, WITHOUT_SANDBOX_OPTION
 from corpus import CASES, Case, place_aim
 from golden_files import assert_golden
+from places import TESTS
 from readme import counted, table
 from test_corpus import is_refused
 from watch import Seen, can_watch
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from watching import Outcome
 
 
-README = Path(__file__).with_name("README.md")
+README = TESTS / "hostile" / "README.md"
 # The two commands that between them load and run all that there is: one has TensorFlow's converter
 # read the model, the other its Python loader, and calls the signature.
 _BOTH = ("convert", "doctor")

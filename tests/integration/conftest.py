@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from edge_models import Workshop, images
+from places import SUPPORT
 
 from edgeconv.data import Samples, split_calibration
 from edgeconv.errors import UsageError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 # What it asserts is shown as in a test.
 pytest.register_assert_rewrite("fault_stages")
 
-ZOO = Path(__file__).with_name("model_zoo.py")
+ZOO = SUPPORT / "model_zoo.py"
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +54,7 @@ def made_by(script: str, root: Path) -> Path:
     log = root / "log.txt"
     with log.open("wb") as output:
         done = subprocess.run(
-            [sys.executable, Path(__file__).with_name(script), root],
+            [sys.executable, SUPPORT / script, root],
             stdout=output,
             stderr=subprocess.STDOUT,
             check=False,

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from places import SHARED
 
 from edgeconv.data import Samples
 from edgeconv.data.spool import put_part, waiting_parts
@@ -21,7 +22,7 @@ from edgeconv.tf.baseline import (
 from edgeconv.tf.export import export_inference
 from edgeconv.types import TensorSpec
 
-LEGACY = Path(__file__).parents[2] / "../shared/data/legacy_keras_h5"
+LEGACY = SHARED / "legacy_keras_h5"
 RNG = np.random.default_rng(7)
 TEN = {
     "left": RNG.normal(size=(10, 3)).astype(np.float32),

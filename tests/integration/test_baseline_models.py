@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pytest
 from edge_models import Lite, only
+from places import SHARED, SUPPORT
 
 from edgeconv import convert
 from edgeconv.quantize.recipes import make_recipes
@@ -18,7 +19,6 @@ from edgeconv.quantize.recipes import make_recipes
 if TYPE_CHECKING:
     from edgeconv.types import Conversion
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
 WHOLE = 10**9
 
 
@@ -64,7 +64,7 @@ def trained(short: Short, target: Path) -> Trained:
         pytest.skip("the data sets are not beside the checkout")
     if short.name == "bert_mlm":
         pytest.importorskip("keras_hub", reason="edgeconv[bert] is not installed")
-    script = Path(__file__).with_name("short_training.py")
+    script = SUPPORT / "short_training.py"
     arguments = [short.name, place, target, str(short.samples), str(short.epochs)]
     log = target.parent / "log.txt"
     with log.open("wb") as output:

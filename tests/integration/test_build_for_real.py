@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 from build_project import CONFIG, calibrate, write_project
 from embed_models import tree
 

@@ -12,12 +12,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from places import SHARED, SUPPORT
 
 from edgeconv.gate import lock
 from edgeconv.reporting.units import percent
 from edgeconv.types import Check, Checked, Finding, StageState
 
-MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist" / "mnist.npz"
+MNIST = SHARED / "mnist" / "mnist.npz"
 BAD_CLASS = "7"
 CONFIG = """\
 [model.mnist]
@@ -142,7 +143,7 @@ def write_data(place: Path) -> None:
 def accepted(tmp_path_factory: pytest.TempPathFactory) -> Team:
     """The project on the day its first model was accepted."""
     models = tmp_path_factory.mktemp("models")
-    script = Path(__file__).with_name("train_story.py")
+    script = SUPPORT / "train_story.py"
     done = subprocess.run(
         [sys.executable, script, MNIST, models], capture_output=True, text=True, check=False
     )

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import yaml
 from doctor_models import linear
+from places import ROOT
 
-ROOT = Path(__file__).parents[2]
 CONFIG = """\
 [model.tiny]
 source = "tiny.tflite"

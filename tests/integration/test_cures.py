@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from places import SHARED, SUPPORT
 
 from edgeconv import convert
 
 if TYPE_CHECKING:
     from edgeconv.types import Artifact
 
-MODELS = Path(__file__).with_name("other_floats.py")
-SERVING = Path(__file__).parents[3] / "shared" / "data" / "tf_serving_savedmodels"
+MODELS = SUPPORT / "other_floats.py"
+SERVING = SHARED / "tf_serving_savedmodels"
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from places import SHARED
 
 from edgeconv import convert, debug
 from edgeconv.errors import UsageError
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.types import Debugged
 
-GESTURES = Path(__file__).parents[3] / "shared" / "data" / "hand_gesture"
+GESTURES = SHARED / "hand_gesture"
 HAS_GESTURES = pytest.mark.skipif(
     not GESTURES.is_dir(), reason="the data sets are not beside the checkout"
 )

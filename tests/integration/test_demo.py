@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from places import ROOT
 
 from edgeconv.cli.configured import read_config
 from edgeconv.store import sha256_file
@@ -91,7 +92,7 @@ def test_the_page_needs_nothing_but_itself(
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
 
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from places import SHARED, SUPPORT
 
 from edgeconv import bench, convert, doctor
 from edgeconv.errors import InputRefused
@@ -19,8 +20,8 @@ from edgeconv.quantize.recipes import make_recipes
 from edgeconv.runtimes.interface import Timing
 from edgeconv.types import Diagnosis
 
-PHOTOS = Path(__file__).parents[2] / "../shared/data/cifar10_jpeg_dev/cifar10_jpeg_dev.npz"
-ZOO = Path(__file__).with_name("doctor_zoo.py")
+PHOTOS = SHARED / "cifar10_jpeg_dev/cifar10_jpeg_dev.npz"
+ZOO = SUPPORT / "doctor_zoo.py"
 SAMPLES = 400
 
 pytestmark = pytest.mark.skipif(not PHOTOS.exists(), reason="the shared CIFAR-10 photos are absent")

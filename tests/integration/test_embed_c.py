@@ -5,15 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 from embed_models import HOSTILE, hostile_tiny, int8_tiny, large_tiny, named_tiny, published, tree
 from tiny_tflite import Graph, packed
 

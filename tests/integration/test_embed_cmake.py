@@ -10,17 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 from embed_models import SIGNED, float_tiny, published
+from places import ROOT
 from tiny_tflite import Graph, float_model, packed
 
 from edgeconv.embedding import embed
 from edgeconv.errors import InputRefused
 
 GENERATORS = {"Ninja": "ninja", "Unix Makefiles": "make"}
-PACKAGE = Path(__file__).parents[2] / "edgeconv" / "cmake"
+PACKAGE = ROOT / "edgeconv" / "cmake"
 STRICT = "-Wall -Wextra -Werror -pedantic"
 
 pytestmark = pytest.mark.skipif(not shutil.which("cmake"), reason="needs cmake")

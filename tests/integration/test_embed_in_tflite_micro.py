@@ -13,10 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 from embed_models import float_tiny, int8_tiny, named_tiny, published
+from places import SHARED
 
 from edgeconv.embedding.embedding import make_embedding
 from edgeconv.embedding.micro import micro_values
@@ -24,7 +22,7 @@ from edgeconv.embedding.request import make_request
 from edgeconv.errors import UnsupportedOperators
 
 VERSION = "0.dev20261023182759"
-MODELS = Path(__file__).parents[3] / "shared" / "data" / "tflm_models"
+MODELS = SHARED / "tflm_models"
 # Those of tflite-micro's own examples that LiteRT runs too.
 REAL = {
     "hello_world_float": "hello_world__models__hello_world_float.tflite",

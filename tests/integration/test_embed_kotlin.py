@@ -20,6 +20,7 @@ import pytest
 from embed_models import HOSTILE, float_tiny, hostile_tiny, int8_tiny, published, tree
 from embed_updates import broken, cases, model, plain, python_says, stream, verdict
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model
+from places import KOTLIN_STUBS, SHARED, SUPPORT
 from tiny_tflite import BIASES, WEIGHTS, Graph, packed
 
 from edgeconv.embedding.embedding import embed
@@ -30,12 +31,9 @@ if TYPE_CHECKING:
 
     Run = Callable[..., list[str]]
 
-HERE = Path(__file__).parent.parent
-STUBS = HERE / "kotlin_stubs"
-DATA = HERE.parent.parent / "shared" / "data"
 REAL = {
-    "gesture": DATA / "hand_gesture" / "keypoint_classifier.tflite",
-    "speech": DATA / "tflm_models" / "micro_speech__models__micro_speech_quantized.tflite",
+    "gesture": SHARED / "hand_gesture" / "keypoint_classifier.tflite",
+    "speech": SHARED / "tflm_models" / "micro_speech__models__micro_speech_quantized.tflite",
 }
 COMPILER = "kotlin-compiler@2.4.20"
 STEPS = Preprocessing(scale=2.0, mean=(1.0, 2.0, 3.0, 4.0), std=(0.5,))
@@ -109,7 +107,7 @@ def run(kotlinc: Path, embedded: Path, tmp_path_factory: pytest.TempPathFactory)
         *("-kotlin-home", str(kotlinc), "-jvm-target", "11", "-Xexplicit-api=strict"),
         f"-Xplugin={kotlinc / 'lib' / 'sam-with-receiver-compiler-plugin.jar'}",
         *("-P", f"{receiver}=org.gradle.api.HasImplicitReceiver", "-d", str(jar)),
-        *map(str, [*sorted(generated), *sorted(STUBS.glob("*.kt"))]),
+        *map(str, [*sorted(generated), *sorted(KOTLIN_STUBS.glob("*.kt"))]),
     ]
     done = subprocess.run(compiler, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -119,7 +117,7 @@ def run(kotlinc: Path, embedded: Path, tmp_path_factory: pytest.TempPathFactory)
         path = os.pathsep.join([str(jar), str(kotlinc / "lib" / "kotlin-stdlib.jar")])
         java = [
             *("java", "-XX:TieredStopAtLevel=1", "-cp", path, f"-Dembedded={embedded / symbol}"),
-            *(f"-Dpython={sys.executable}", f"-Dinterpreter={HERE / 'interpreter_process.py'}"),
+            *(f"-Dpython={sys.executable}", f"-Dinterpreter={SUPPORT / 'interpreter_process.py'}"),
             *("harness.HarnessKt", *map(str, arguments)),
         ]
         found = subprocess.run(java, input=stdin, capture_output=True, text=True, check=False)

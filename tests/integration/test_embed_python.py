@@ -10,18 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 from embed_models import float_tiny, hostile_tiny, int8_tiny, named_tiny, published
 from embed_updates import DAMAGED, NO_MODEL, broken, cases, model, stream
+from places import SHARED
 from tiny_tflite import BIASES, WEIGHTS
 
 from edgeconv.embedding import embed
 from edgeconv.errors import UsageError
 from edgeconv.types import Preprocessing
 
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "tflm_models"
+MODELS = SHARED / "tflm_models"
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +76,7 @@ def test_the_self_test_passes(tmp_path, python, make):
 
 
 def test_a_model_that_keeps_state_passes_too(tmp_path, python):
-    source = SHARED / "mnist_lstm__trained_lstm_int8.tflite"
+    source = MODELS / "mnist_lstm__trained_lstm_int8.tflite"
     if not source.is_file():
         pytest.skip("needs a recurrent model, in ../shared/data/tflm_models")
     file = published(tmp_path / "m", source.read_bytes())

@@ -13,11 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 from embed_models import float_tiny, hostile_tiny, named_tiny, published
 from embed_updates import broken, cases, model, plain, python_says, stream, verdict
+from places import SUPPORT
 from tiny_tflite import Graph, packed
 
 from edgeconv.embedding import embed
@@ -233,7 +231,7 @@ def test_a_cortex_m_says_what_differs_and_reads_nothing_beside_the_file(
     subprocess.run([*command, "-o", program], check=True)
     files = [content for content, _ in cases().values()]
     (tmp_path / "files").write_bytes(stream([*files, *broken()]))
-    script = Path(__file__).parent.parent / "cortex_m.py"
+    script = SUPPORT / "cortex_m.py"
     done = subprocess.run(
         [emulator, script, program, tmp_path / "files"], capture_output=True, check=False
     )

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from embed_models import HOSTILE, published
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model, web
+from places import SHARED
 
 from edgeconv.embedding.embedding import embed
 from edgeconv.errors import ToolFailed
@@ -27,7 +28,6 @@ from edgeconv.types import Preprocessing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DATA = Path(__file__).parents[2].parent / "shared" / "data"
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = (
     *("--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
@@ -267,7 +267,7 @@ def test_a_model_that_came_later_runs_in_the_place_of_the_embedded_one(tmp_path,
     ["hand_gesture/keypoint_classifier", "tflm_models/hello_world__models__hello_world_float"],
 )
 def test_a_real_model_passes(tmp_path, browse, name):
-    source = DATA / f"{name}.tflite"
+    source = SHARED / f"{name}.tflite"
     if not source.exists():
         pytest.skip(f"there is no {source}")
     from ai_edge_litert import schema_py_generated as schema

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fault_injection import Fault, Run, require_tracing, traced
 from fault_scenes import SCENES, environment, small_project
 from fault_stages import (
     ERRORS,
@@ -34,10 +35,6 @@ from fault_stages import (
     sealed_tree,
     shape,
 )
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from fault_injection import Fault, Run, require_tracing, traced
 
 from edgeconv.store import Cache, sha256_tree
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from places import ROOT
 
 from edgeconv.errors import InputRefused
 from edgeconv.source import inspect_model, load
@@ -24,7 +25,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
-DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
+DOCUMENT = ROOT / "docs" / "models.md"
 
 
 def several_ends(keras: Any) -> Any:

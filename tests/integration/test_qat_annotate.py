@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import msgspec
 import pytest
+from places import SUPPORT
 from qat_zoo import Result
 
 FULL_INTEGER = (
@@ -36,7 +36,7 @@ CONFIG_OF_OURS = "quantized with a config of edgeconv's"
 def results(tmp_path_factory):
     root = tmp_path_factory.mktemp("qat")
     log = root / "log.txt"
-    script = Path(__file__).with_name("qat_zoo.py")
+    script = SUPPORT / "qat_zoo.py"
     with log.open("wb") as output:
         done = subprocess.run(
             [sys.executable, script, root], stdout=output, stderr=subprocess.STDOUT, check=False

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import SHARED
 
 from edgeconv.data import Samples, write_samples
 from edgeconv.errors import InputRefused, VerificationFailed
@@ -28,7 +29,6 @@ from keras import layers as k3  # noqa: E402
 from keras import ops  # noqa: E402
 from tf_keras import layers as k2  # noqa: E402
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
 SIZE = 32
 IMAGE, SERIES, TOKENS = (12, 10, 3), (9, 6), (9,)
 
@@ -786,7 +786,7 @@ REAL = (
 
 @pytest.mark.parametrize("name", REAL)
 def test_a_trained_model_of_keras_2_is_opened(tmp_path, name):
-    path = DATA / name
+    path = SHARED / name
     if not path.exists():
         pytest.skip("the data sets are not beside the checkout")
     model, _ = load(str(path), "hdf5")

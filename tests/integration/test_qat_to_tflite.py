@@ -8,11 +8,11 @@ from __future__ import annotations
 import gzip
 import subprocess
 import sys
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from places import SUPPORT
 from qat_strategies import CLUSTER, PRUNE, Results
 
 from edgeconv.errors import ToolFailed
@@ -29,7 +29,7 @@ LEAST_ACCURACY = 0.95
 def made(tmp_path_factory):
     root = tmp_path_factory.mktemp("strategies")
     log = root / "log.txt"
-    script = Path(__file__).with_name("qat_strategies.py")
+    script = SUPPORT / "qat_strategies.py"
     with log.open("wb") as output:
         done = subprocess.run(
             [sys.executable, script, root], stdout=output, stderr=subprocess.STDOUT, check=False

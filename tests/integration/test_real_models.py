@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from places import SHARED, SUPPORT
 
 from edgeconv import bench, check, convert
 from edgeconv.measure.measuring import Measuring
@@ -15,7 +16,6 @@ from edgeconv.quantize.recipes import make_recipes
 from edgeconv.runtimes.interface import Timing
 from edgeconv.types import RECIPE_NAMES, Budget, Limits, Report
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
 GESTURES = SHARED / "hand_gesture"
 QUICK = Measuring(rounds=1, timing=Timing(repeats=20, seconds=0.1))
 
@@ -97,7 +97,7 @@ def test_a_real_loss_of_accuracy_is_seen_and_stopped(tmp_path: Path) -> None:
 def test_a_cnn_on_mnist_keeps_its_accuracy_in_every_format(tmp_path: Path) -> None:
     source = SHARED / "mnist" / "mnist.npz"
     model = tmp_path / "mnist_cnn" / "1"
-    script = Path(__file__).with_name("train_mnist.py")
+    script = SUPPORT / "train_mnist.py"
     subprocess.run([sys.executable, script, source, model], check=True, capture_output=True)
     with np.load(source) as archive:
         for part, count in (("train", 600), ("test", 2000)):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pytest
+from places import SUPPORT
 
 from edgeconv import convert
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
@@ -51,7 +52,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "tensorflow_serving", reason="there is no tensorflow-serving-api, which has the real stubs"
     )
     directory = tmp_path_factory.mktemp("serving")
-    script = Path(__file__).with_name("serving_server.py")
+    script = SUPPORT / "serving_server.py"
     with (directory / "log.txt").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, str(script), str(directory)],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import psutil
 import pytest
+from places import SHARED
 from tiny_tflite import Graph, float_model, int8_model, packed, run
 
 from edgeconv.errors import InputRefused, OutputRefused, ToolFailed, UsageError
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from edgeconv.runtimes.kinds.web import WebRuntime
 
-DATA = Path(__file__).parents[2].parent / "shared" / "data"
 SAMPLES = {"x": np.linspace(-3, 3, 24, dtype=np.float32).reshape(6, 4)}
 TIMING = Timing(warmup=2, warmup_seconds=0.1, repeats=9, seconds=5.0)
 
@@ -117,7 +117,7 @@ def test_a_model_is_timed_in_a_browser_of_its_own_which_is_gone_then(runtime, tm
     ["hand_gesture/keypoint_classifier", "tflm_models/hello_world__models__hello_world_float"],
 )
 def test_a_real_model_agrees_with_native(runtime, tmp_path, name):
-    source = DATA / f"{name}.tflite"
+    source = SHARED / f"{name}.tflite"
     if not source.exists():
         pytest.skip(f"there is no {source}")
     from ai_edge_litert import schema_py_generated as schema

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import SHARED, SUPPORT
 
 from edgeconv import scan
 from edgeconv.errors import InputRefused
 from edgeconv.scanning.operators import families
 
-ZOO = Path(__file__).with_name("scan_zoo.py")
-SHARED = Path(__file__).parents[2].parent / "shared" / "data"
+ZOO = SUPPORT / "scan_zoo.py"
 
 
 @pytest.fixture(scope="module")

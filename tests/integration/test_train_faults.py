@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 from fault_injection import require_tracing
+from places import SUPPORT
 
 MOST = 200
 
@@ -21,7 +18,7 @@ def test_killed_while_it_keeps_or_forgets_a_checkpoint_it_goes_on_and_gives_the_
     step, tmp_path
 ):
     require_tracing(tmp_path)
-    script = Path(__file__).with_name("checkpointed_training.py")
+    script = SUPPORT / "checkpointed_training.py"
     done = subprocess.run(
         [sys.executable, script, tmp_path, str(step)],
         capture_output=True,

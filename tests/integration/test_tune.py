@@ -13,12 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from tune_models import samples, two_layers
 
 from edgeconv.store import read_noun, sha256_file
 from edgeconv.types import Tuning
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from tune_models import samples, two_layers
 
 
 class Done(NamedTuple):

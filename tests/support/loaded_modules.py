@@ -1,0 +1,42 @@
+"""What a fresh process loads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HEAVY = {
+    "numpy",
+    "tensorflow",
+    "tf_keras",
+    "keras",
+    "ai_edge_litert",
+    "ai_edge_quantizer",
+    "sklearn",
+    "h5py",
+    "google.protobuf",
+    "rich",
+    "jinja2",
+    "psutil",
+    "pyarrow",
+    "PIL",
+    "scipy",
+}
+
+
+def loaded_by(code: str, *arguments: str) -> set[str]:
+    """Which heavy modules a fresh process has loaded at the end of `code`."""
+    program = (
+        "import sys\n"
+        "try:\n"
+        f"    {code}\n"
+        "except SystemExit as ended: assert not ended.code, ended.code\n"
+        f"print(*({HEAVY!r} & {{*sys.modules}}), file=sys.stderr)\n"
+    )
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())
+
+
+RUN = "from edgeconv.cli import main; main()"

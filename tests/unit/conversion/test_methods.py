@@ -1,0 +1,202 @@
+"""`convert` with methods, rules and weights of 4 bits: the files, the manifest, the refusals."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import pytest
+from tiny_tflite import float_model, packed
+from two_dense import FIRST, SECOND, two_dense
+
+from edgeconv.cli import run
+from edgeconv.tflite.tensors import tensor_specs
+from edgeconv.types import Artifact, LayerRule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+USAGE = 2
+
+
+@pytest.fixture
+def convert(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """Runs `edgeconv convert` on the tiny dense model; returns the exit code and what it says."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    Path("tiny.tflite").write_bytes(two_dense())
+    samples = np.random.default_rng(4).gamma(1.0, size=(120, 8)).astype(np.float32)
+    np.savez("samples.npz", x=samples)
+    np.savez("few.npz", x=samples[:20])
+
+    def converted(*arguments: str, data: str = "samples.npz") -> tuple[int, str]:
+        words = ["convert", "-q", "tiny.tflite", "-o", "out", "--calibration", data, *arguments]
+        code = run(words)
+        printed = capsys.readouterr()
+        return code, printed.out + printed.err
+
+    return converted
+
+
+def one_dense() -> bytes:
+    """A dense layer of 4 to 3, called as the other model's."""
+    return packed(float_model(signature=("serving_default", ["x"], ["y"])))
+
+
+def manifest(recipe: str) -> Artifact:
+    return msgspec.json.decode(Path(f"out/tiny.{recipe}.json").read_bytes(), type=Artifact)
+
+
+def model(recipe: str) -> bytes:
+    return Path(f"out/tiny.{recipe}.tflite").read_bytes()
+
+
+def test_weights_of_4_bits_come_with_the_methods_that_do_good(convert: Any) -> None:
+    code, said = convert("--to", "int8x4")
+    assert code == 0, said
+    artifact = manifest("int8x4")
+    record = artifact.post_training
+    assert record is not None
+    assert artifact.recipe.methods == ("auto",)
+    assert record.methods
+    assert record.four_bit == (FIRST, SECOND)
+    assert record.held_back == 22
+    assert "chosen from" in said
+    assert "post-training methods: " + ", ".join(record.methods) in said
+    chosen = artifact.verification.outputs[0].snr_db
+    assert convert("--to", "int8x4", "--methods", "none")[0] == 0
+    assert manifest("int8x4").post_training is None
+    assert manifest("int8x4").verification.outputs[0].snr_db < chosen
+
+
+def test_the_same_again_is_up_to_date_and_with_other_methods_it_is_not(convert: Any) -> None:
+    asked = ("--to", "int8", "--methods", "bias-correction")
+    assert "new" in convert(*asked)[1]
+    first = model("int8")
+    assert "up to date" in convert(*asked)[1]
+    code, said = convert("--to", "int8", "--methods", "rounding,bias-correction")
+    assert (code, "new" in said) == (0, True)
+    assert model("int8") != first
+
+
+def test_several_recipes_of_one_run_have_their_own_methods(convert: Any) -> None:
+    code, said = convert("--to", "float16,int8,weight-only-int4", "--methods", "rounding")
+    assert code == 0, said
+    assert manifest("float16").post_training is None
+    for name in ("int8", "weight-only-int4"):
+        record = manifest(name).post_training
+        assert record is not None
+        assert record.methods == ("rounding",)
+
+
+def test_rules_for_layers_reach_the_file_and_the_manifest(convert: Any) -> None:
+    code, said = convert("--to", "int8", "--layer", "*dense_1*=float32", "--layer", f"{FIRST}=int4")
+    assert code == 0, said
+    specs = tensor_specs(model("int8"), where="it")
+    assert (specs["a/w"].dtype, specs["b/w"].dtype) == ("int4", "float32")
+    artifact = manifest("int8")
+    assert artifact.recipe.layers == (
+        LayerRule(pattern="*dense_1*", precision="float32"),
+        LayerRule(pattern=FIRST, precision="int4"),
+    )
+    assert artifact.float_operators == ("FULLY_CONNECTED",)
+    assert "layers of their own precision" in said
+
+
+def test_equalisation_that_does_not_apply_says_so_and_changes_nothing(convert: Any) -> None:
+    Path("tiny.tflite").write_bytes(one_dense())
+    np.savez("samples.npz", x=np.random.default_rng(5).normal(size=(60, 4)).astype(np.float32))
+    assert convert("--to", "int8")[0] == 0
+    plain = model("int8")
+    code, said = convert("--to", "int8", "--methods", "equalisation")
+    assert code == 0, said
+    assert "equalisation does not apply" in said
+    assert any("equalisation does not apply" in note for note in manifest("int8").notes)
+    assert model("int8") == plain
+
+
+def test_equalisation_that_applies_changes_the_weights_and_says_how_many(convert: Any) -> None:
+    assert convert("--to", "int8")[0] == 0
+    plain = model("int8")
+    code, said = convert("--to", "int8", "--methods", "equalisation")
+    assert code == 0, said
+    assert "1 pairs of layers were equalised" in said
+    assert model("int8") != plain
+
+
+def test_the_configuration_takes_methods_and_rules(convert: Any) -> None:
+    Path("edgeconv.toml").write_text(
+        '[convert]\nmethods = ["bias-correction"]\nlayer = ["*dense_1*=int16x8"]\n'
+    )
+    code, said = convert("--to", "int8")
+    assert code == 0, said
+    assert manifest("int8").recipe.methods == ("bias-correction",)
+    assert manifest("int8").recipe.layers[0].precision == "int16x8"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (
+            ("--layer", "FULLY_CONNECTED=int4", "--layer", "*dense_1*=float32"),
+            ("'FULLY_CONNECTED=int4'", "'*dense_1*=float32'", SECOND),
+        ),
+        (("--layer", "CONV_2D=int4"), ("no layer fits the pattern 'CONV_2D'",)),
+        (("--layer", "ADD=int4"), ("none of its 1 layers has weights",)),
+        (("--methods", "auto,rounding"), ("auto stands alone",)),
+        (("--methods", "adaround"), ("unknown method 'adaround'", "rounding")),
+        (("--calibration-range", "histogram"), ("histogram",)),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_nothing_is_written(
+    convert: Any, arguments: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    code, said = convert("--to", "int8", *arguments)
+    assert code == USAGE, said
+    for part in parts:
+        assert part in said
+    assert not Path("out").exists() or not list(Path("out").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("--methods", "rounding"), ("rounding needs at least 32 calibration samples", "are 18")),
+        (("--methods", "auto"), ("needs at least 40", "are 18")),
+        (("--calibration-range", "auto"), ("needs at least 40", "are 18")),
+        (("--calibration-range", "kl"), ("kl needs at least 32 calibration samples", "are 18")),
+    ],
+)
+def test_too_few_samples_say_how_many_are_wanted(
+    convert: Any, arguments: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    code, said = convert("--to", "int8", *arguments, data="few.npz")
+    assert code == USAGE, said
+    for part in parts:
+        assert part in said
+
+
+def test_methods_without_samples_name_the_option_and_the_way_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    Path("tiny.tflite").write_bytes(two_dense())
+    assert run(["convert", "-q", "tiny.tflite", "--to", "weight-only-int4"]) == USAGE
+    said = capsys.readouterr().err
+    assert "weight-only-int4 need calibration samples" in said
+    assert "--methods none" in said
+
+
+def test_the_second_engine_is_not_asked_for_what_it_does_not_have(convert: Any) -> None:
+    for more in (("--methods", "rounding"), ("--layer", "ADD=float32"), ()):
+        recipe = "int8" if more else "int8x4"
+        code, said = convert("--to", recipe, "--engine", "tflite", *more)
+        assert code in (USAGE, 4), said
+        assert "TFLiteConverter" in said

@@ -1,0 +1,478 @@
+"""Directories of images: good, odd, damaged and hostile ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from places import SHARED
+
+from edgeconv.data import decoding, identity, parse_preprocessing
+from edgeconv.data.kinds import images
+from edgeconv.data.load import open_samples
+from edgeconv.data.location import parse_location
+from edgeconv.errors import EdgeconvError, InputRefused, UsageError
+from edgeconv.types import TensorSpec
+
+if TYPE_CHECKING:
+    from edgeconv.data.arrays import Items
+
+FLOWERS = SHARED / "flowers128/flowers128.tar"
+RNG = np.random.default_rng(4)
+PHOTO = RNG.integers(0, 256, (6, 5, 3), np.uint8)
+RGB = TensorSpec(name="image", shape=(1, 6, 5, 3), dtype="uint8")
+
+
+def saved(path: Path, pixels: Any = PHOTO, **options: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+    image.save(path, **options)
+    return path
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    """Two cats and a dog, each of another value."""
+    for value, name in enumerate(("cats/b.png", "cats/a.bmp", "dogs/c.png")):
+        saved(tmp_path / "pets" / name, np.full((6, 5, 3), value, np.uint8))
+    return tmp_path / "pets"
+
+
+def column(folder: Path, **options: str) -> Items:
+    (found,) = images.read(str(folder), options, None).by_name.values()
+    return found
+
+
+def labels(folder: Path, **options: str) -> list[int] | None:
+    found = images.read(str(folder), options, None).labels
+    return None if found is None else found.tolist()
+
+
+class TestClasses:
+    def test_each_directory_is_a_class_in_the_order_of_the_names(self, pets: Path) -> None:
+        read = images.read(str(pets), {}, None)
+        assert read.class_names == ("cats", "dogs")
+        assert read.labels is not None
+        assert read.labels.dtype == np.int64
+        assert read.labels.tolist() == [0, 0, 1]
+        (found,) = read.by_name.values()
+        assert [int(found[index][0, 0, 0]) for index in range(len(found))] == [1, 0, 2]
+
+    def test_a_directory_without_directories_has_no_labels(self, pets: Path) -> None:
+        read = images.read(str(pets / "cats"), {}, None)
+        assert (read.labels, read.class_names) == (None, ())
+        assert len(column(pets / "cats")) == 2
+        with pytest.raises(InputRefused, match="has no class directories"):
+            labels(pets / "cats", labels="folder")
+
+    def test_labels_may_be_left_out(self, pets: Path) -> None:
+        assert labels(pets, labels="none") is None
+        assert len(column(pets, labels="none")) == 3
+
+    def test_an_unknown_way_to_label_gets_a_suggestion(self, pets: Path) -> None:
+        with pytest.raises(UsageError, match="did you mean 'folder'"):
+            labels(pets, labels="folders")
+        with pytest.raises(UsageError, match="unknown value of the option labels 'prefix'"):
+            labels(pets, labels="prefix")
+
+    def test_a_file_of_classes_gives_the_order(self, pets: Path, tmp_path: Path) -> None:
+        classes = tmp_path / "classes.txt"
+        classes.write_bytes(b"\xef\xbb\xbfdogs\r\n cats \r\n\r\n")
+        read = images.read(str(pets), {"classes": str(classes)}, None)
+        assert read.class_names == ("dogs", "cats")
+        assert labels(pets, classes=str(classes)) == [1, 1, 0]
+
+    def test_a_file_of_classes_may_lie_beside_them(self, pets: Path) -> None:
+        (pets / "classes.txt").write_text("dogs\ncats\n")
+        assert labels(pets, classes=str(pets / "classes.txt")) == [1, 1, 0]
+
+    @pytest.mark.parametrize(
+        ("content", "problem"),
+        [
+            (b"cats\n", "'dogs' is not in it"),
+            (b"cats\ndogs\nfish", "'fish' has no samples"),
+            (b"cats\n\ndogs", "it has an empty line"),
+            (b"cats\ndogs\ncats", "'cats' is in it twice"),
+            (b"cats\xff\ndogs", "is not UTF-8 text"),
+            (b"", "is empty"),
+            (b"\n\n", "'cats' is not in it; 'dogs' is not in it"),
+        ],
+    )
+    def test_a_file_of_classes_that_does_not_fit_is_refused(
+        self, content: bytes, problem: str, pets: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "classes").write_bytes(content)
+        with pytest.raises(InputRefused, match=problem):
+            labels(pets, classes=str(tmp_path / "classes"))
+
+    def test_a_file_of_classes_that_is_missing_or_huge_is_refused(
+        self, pets: Path, tmp_path: Path
+    ) -> None:
+        with pytest.raises(InputRefused, match="does not exist"):
+            labels(pets, classes=str(tmp_path / "gone"))
+        with (tmp_path / "classes").open("wb") as file:
+            file.truncate(1 << 30)
+        with pytest.raises(InputRefused, match="no list of classes"):
+            labels(pets, classes=str(tmp_path / "classes"))
+
+    def test_classes_without_labels_are_refused(self, pets: Path) -> None:
+        with pytest.raises(UsageError, match="there are no labels"):
+            labels(pets, labels="none", classes="classes.txt")
+
+
+class TestLayout:
+    def test_what_file_managers_leave_is_passed_over(self, pets: Path) -> None:
+        for name in (".DS_Store", "Thumbs.db", "cats/.hidden", "dogs/desktop.ini"):
+            (pets / name).write_text("x")
+        (pets / ".git").mkdir()
+        assert len(column(pets)) == 3
+
+    @pytest.mark.parametrize("name", ["cats/readme.txt", "cats/z", "dogs/a.jpg"])
+    def test_a_file_that_is_no_image_is_named(self, name: str, pets: Path) -> None:
+        (pets / name).write_text("hello, world")
+        with pytest.raises(InputRefused, match=f"{name} is no image: it begins with b'hello, w'"):
+            column(pets)
+
+    @pytest.mark.parametrize(
+        ("ending", "kind"), [("gif", "GIF"), ("tiff", "TIFF"), ("webp", "WebP")]
+    )
+    def test_images_of_other_formats_are_told_apart(
+        self, ending: str, kind: str, pets: Path
+    ) -> None:
+        saved(pets / f"cats/x.{ending}")
+        with pytest.raises(InputRefused, match=f"is a {kind}"):
+            column(pets)
+
+    def test_the_content_counts_and_not_the_ending(self, tmp_path: Path) -> None:
+        saved(tmp_path / "x.jpg", format="PNG")
+        np.testing.assert_array_equal(column(tmp_path)[0], PHOTO)
+
+    def test_an_empty_file_is_named(self, pets: Path) -> None:
+        (pets / "cats/z.png").touch()
+        with pytest.raises(InputRefused, match=r"z\.png is empty \(0 bytes\)"):
+            column(pets)
+
+    def test_files_beside_class_directories_are_refused(self, pets: Path) -> None:
+        saved(pets / "stray.png")
+        with pytest.raises(InputRefused, match=r"files beside its class directories: .*stray\.png"):
+            column(pets)
+
+    def test_an_empty_class_is_named(self, pets: Path) -> None:
+        (pets / "fish").mkdir()
+        (pets / "fish/.gitkeep").touch()
+        with pytest.raises(InputRefused, match="fish has no files in it"):
+            column(pets)
+
+    def test_deeper_directories_are_refused(self, pets: Path) -> None:
+        saved(pets / "cats/small/x.png")
+        with pytest.raises(InputRefused, match=r"cats has directories in it: .*small"):
+            column(pets)
+
+    @pytest.mark.parametrize("read", [images.read, images.identity])
+    def test_a_place_without_images_is_refused(self, read: Any, tmp_path: Path) -> None:
+        more = (None,) if read is images.read else ()
+        with pytest.raises(InputRefused, match="has no files in it"):
+            read(str(tmp_path), {}, *more)
+        with pytest.raises(InputRefused, match="does not exist"):
+            read(str(tmp_path / "gone"), {}, *more)
+        (tmp_path / "file").write_text("x")
+        with pytest.raises(InputRefused, match="is no directory"):
+            read(str(tmp_path / "file"), {}, *more)
+
+    def test_links_are_followed_and_loops_refused(self, pets: Path, tmp_path: Path) -> None:
+        (pets / "cats/link.png").symlink_to(pets / "dogs/c.png")
+        assert len(column(pets)) == 4
+        loop = tmp_path / "loop"
+        loop.symlink_to(loop)
+        with pytest.raises(InputRefused, match="symbolic links"):
+            column(loop)
+        (pets / "cats/loop.png").symlink_to(loop)
+        with pytest.raises(InputRefused, match=r"loop\.png cannot be read: .*symbolic links"):
+            column(pets)
+
+    def test_a_link_back_up_is_a_deeper_directory(self, pets: Path) -> None:
+        (pets / "cats/up").symlink_to(pets)
+        with pytest.raises(InputRefused, match="has directories in it"):
+            column(pets)
+
+    def test_a_link_to_nothing_is_named(self, pets: Path) -> None:
+        (pets / "cats/z.png").symlink_to(pets / "gone")
+        with pytest.raises(InputRefused, match=r"z\.png is a link to nothing"):
+            column(pets)
+
+    def test_a_pipe_is_refused_instead_of_waited_for(self, pets: Path) -> None:
+        os.mkfifo(pets / "cats/z.png")
+        with pytest.raises(InputRefused, match=r"z\.png is a device or pipe"):
+            column(pets)
+
+    def test_what_may_not_be_read_is_named(self, pets: Path) -> None:
+        file = pets / "cats/a.bmp"
+        file.chmod(0)
+        if os.access(file, os.R_OK):
+            pytest.skip("this user may read every file")
+        with pytest.raises(InputRefused, match=r"a\.bmp cannot be read: Permission denied"):
+            column(pets)
+
+    def test_a_name_that_is_not_utf8_is_taken_for_a_file_and_refused_for_a_class(
+        self, pets: Path
+    ) -> None:
+        odd = os.fsdecode(b"\xff")
+        saved(pets / "cats" / f"{odd}.png")
+        assert len(column(pets)) == 4
+        images.identity(str(pets), {})
+        saved(pets / odd / "x.png")
+        with pytest.raises(InputRefused, match="is no valid UTF-8"):
+            column(pets)
+
+    def test_arrays_cannot_be_chosen_by_name(self, pets: Path) -> None:
+        with pytest.raises(UsageError, match="no array can be chosen by name"):
+            images.read(str(pets), {}, frozenset({"x"}))
+
+
+class TestPixels:
+    @pytest.mark.parametrize("ending", ["png", "bmp"])
+    def test_rgb_and_gray_are_as_they_were_stored(self, ending: str, tmp_path: Path) -> None:
+        saved(tmp_path / f"a.{ending}")
+        saved(tmp_path / f"b.{ending}", PHOTO[..., 0])
+        rgb, gray = (column(tmp_path)[index] for index in (0, 1))
+        np.testing.assert_array_equal(rgb, PHOTO)
+        np.testing.assert_array_equal(gray, PHOTO[..., :1])
+        assert rgb.dtype == gray.dtype == np.uint8
+
+    def test_alpha_is_kept(self, tmp_path: Path) -> None:
+        rgba = RNG.integers(0, 256, (6, 5, 4), np.uint8)
+        saved(tmp_path / "a.png", rgba)
+        saved(tmp_path / "b.png", Image.fromarray(rgba[..., :2], "LA"))
+        np.testing.assert_array_equal(column(tmp_path)[0], rgba)
+        np.testing.assert_array_equal(column(tmp_path)[1], rgba[..., :2])
+
+    def test_a_palette_is_read_as_the_colours_it_stands_for(self, tmp_path: Path) -> None:
+        two = np.where(PHOTO[..., :1] < 128, (10, 20, 30), (200, 100, 50)).astype(np.uint8)
+        palette = Image.fromarray(two).quantize(2)
+        saved(tmp_path / "a.png", palette)
+        saved(tmp_path / "b.png", palette, transparency=0)
+        np.testing.assert_array_equal(column(tmp_path)[0], two)
+        clear = column(tmp_path)[1]
+        np.testing.assert_array_equal(clear[..., :3], two)
+        assert set(clear[..., 3].ravel().tolist()) == {0, 255}
+
+    def test_black_and_white_is_0_and_255(self, tmp_path: Path) -> None:
+        saved(tmp_path / "a.png", Image.fromarray(PHOTO[..., 0]).convert("1", dither=0))
+        np.testing.assert_array_equal(column(tmp_path)[0], np.where(PHOTO[..., :1] < 128, 0, 255))
+
+    def test_a_jpeg_of_cmyk_is_read_as_rgb(self, tmp_path: Path) -> None:
+        plain = np.full((16, 16, 3), (200, 40, 90), np.uint8)
+        saved(tmp_path / "a.jpg", Image.fromarray(plain).convert("CMYK"), quality=100)
+        found = column(tmp_path)[0]
+        assert found.shape == (16, 16, 3)
+        assert np.abs(found.astype(int) - plain).max() <= 4
+
+    def test_16_bit_gray_keeps_its_bits(self, tmp_path: Path) -> None:
+        deep = RNG.integers(0, 65536, (6, 5), np.uint16)
+        saved(tmp_path / "a.png", deep)
+        found = column(tmp_path)[0]
+        assert found.dtype == np.uint16
+        np.testing.assert_array_equal(found, deep[..., None])
+
+    def test_16_bit_colour_is_refused_and_not_halved(self, tmp_path: Path) -> None:
+        data = bytearray(saved(tmp_path / "a.png", PHOTO).read_bytes())
+        data[24] = 16
+        data[29:33] = crc(data[12:29])
+        (tmp_path / "a.png").write_bytes(data)
+        with pytest.raises(InputRefused, match="16 bits a channel in colour"):
+            column(tmp_path)[0]
+
+    def test_the_orientation_that_a_camera_noted_is_not_applied(self, tmp_path: Path) -> None:
+        turned = Image.Exif()
+        turned[0x0112] = 6
+        saved(tmp_path / "a.jpg", exif=turned)
+        assert column(tmp_path)[0].shape == (6, 5, 3)
+
+
+def crc(data: bytes | bytearray) -> bytes:
+    import zlib
+
+    return zlib.crc32(data).to_bytes(4, "big")
+
+
+class TestDamage:
+    @pytest.mark.parametrize("ending", ["png", "bmp", "jpg"])
+    def test_a_file_that_is_cut_short_is_named(self, ending: str, tmp_path: Path) -> None:
+        whole = saved(tmp_path / f"a.{ending}", np.tile(PHOTO, (20, 20, 1))).read_bytes()
+        for share in (0.1, 0.5, 0.9):
+            (tmp_path / f"a.{ending}").write_bytes(whole[: int(len(whole) * share)])
+            with pytest.raises(InputRefused, match=rf"a\.{ending} is no readable"):
+                column(tmp_path)[0]
+
+    def test_a_decompression_bomb_is_refused_from_its_header(self, tmp_path: Path) -> None:
+        data = bytearray(saved(tmp_path / "a.png").read_bytes())
+        for side, said in ((9000, "has 9,000 × 9,000 pixels"), (60000, "has many more pixels")):
+            data[16:24] = side.to_bytes(4, "big") * 2
+            data[29:33] = crc(data[12:29])
+            (tmp_path / "a.png").write_bytes(data)
+            with pytest.raises(InputRefused, match=said):
+                column(tmp_path)[0]
+
+    def test_the_largest_allowed_image_is_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(decoding, "MOST_PIXELS", 30)
+        saved(tmp_path / "a.png")
+        assert column(tmp_path)[0].shape == (6, 5, 3)
+        monkeypatch.setattr(decoding, "MOST_PIXELS", 29)
+        with pytest.raises(InputRefused, match="the most is 29 pixels"):
+            column(tmp_path)[0]
+
+    @settings(max_examples=300, deadline=None)
+    @given(
+        st.sampled_from(["png", "bmp", "jpg", "p.png"]),
+        st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=5),
+        st.integers(0, 300),
+    )
+    def test_a_damaged_file_gives_pixels_or_a_clear_error(
+        self,
+        tmp_path_factory: pytest.TempPathFactory,
+        ending: str,
+        changes: list[tuple[int, int]],
+        cut: int,
+    ) -> None:
+        folder = tmp_path_factory.mktemp("damaged")
+        image = Image.fromarray(PHOTO)
+        file = saved(folder / f"a.{ending}", image.quantize(4) if ending == "p.png" else image)
+        data = bytearray(file.read_bytes())
+        for position, value in changes:
+            data[position % len(data)] = value
+        if ending.endswith("png") and cut % 2:
+            # Else most changes end at the checksum of the header.
+            data[29:33] = crc(data[12:29])
+        file.write_bytes(data[: len(data) - cut] if cut < 20 else data)
+        said = ""
+        try:
+            pixels = column(folder)[0]
+        except EdgeconvError as error:
+            said = str(error)
+        assert str(file) in said or (pixels.dtype in (np.uint8, np.uint16) and pixels.ndim == 3)
+
+
+class TestAsSource:
+    def test_the_kind_is_told_by_what_the_directory_holds(self, pets: Path) -> None:
+        assert parse_location(str(pets)).kind == "images"
+        assert parse_location(f"{pets / 'cats'}?labels=none").kind == "images"
+        (pets / "cats/x.wav").touch()
+        with pytest.raises(InputRefused, match="no kind of data was named"):
+            parse_location(str(pets))
+
+    def test_a_directory_of_other_files_is_of_no_kind(self, tmp_path: Path) -> None:
+        (tmp_path / "x.txt").touch()
+        with pytest.raises(InputRefused, match="no kind of data was named"):
+            parse_location(str(tmp_path))
+
+    def test_only_the_samples_taken_are_decoded(self, pets: Path) -> None:
+        (pets / "cats/z.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
+        source = open_samples(f"images:{pets}", (RGB,))
+        assert source.count == 4
+        taken = source.take(np.array([3, 0]))
+        assert taken.arrays["image"][:, 0, 0, 0].tolist() == [2, 1]
+        assert taken.labels is not None
+        assert taken.labels.tolist() == [1, 0]
+        with pytest.raises(InputRefused, match=r"z\.png is no readable"):
+            source.take(np.array([2]))
+
+    def test_images_of_several_sizes_and_modes_are_refused_until_they_are_made_equal(
+        self, pets: Path
+    ) -> None:
+        saved(pets / "cats/large.png", np.zeros((9, 9, 3), np.uint8))
+        saved(pets / "dogs/gray.png", PHOTO[..., 0])
+        with pytest.raises(InputRefused, match="the samples differ in shape: 3 ×") as error:
+            open_samples(str(pets), (RGB,)).take(np.arange(5))
+        assert "--preprocess 'resize=6x5&channels=rgb'" in error.value.hint
+        steps = parse_preprocessing("resize=6x5&channels=rgb&resize-method=nearest")
+        taken = open_samples(str(pets), (RGB,), preprocessing=steps).take(np.arange(5))
+        assert taken.arrays["image"].shape == (5, 6, 5, 3)
+
+    def test_the_way_out_names_only_what_differs(self, pets: Path) -> None:
+        saved(pets / "dogs/gray.png", PHOTO[..., 0])
+        gray = TensorSpec(name="image", shape=(1, 6, 5, 1), dtype="uint8")
+        with pytest.raises(InputRefused) as error:
+            open_samples(str(pets), (gray,)).take(np.arange(4))
+        assert error.value.hint.endswith("--preprocess 'channels=gray'")
+        steps = parse_preprocessing("channels=gray")
+        taken = open_samples(str(pets), (gray,), preprocessing=steps).take(np.arange(4))
+        assert taken.arrays["image"].dtype == np.uint8
+
+    def test_8_and_16_bits_are_not_mixed_even_where_the_steps_would_hide_it(
+        self, pets: Path
+    ) -> None:
+        saved(pets / "dogs/deep.png", PHOTO[..., 0].astype(np.uint16))
+        steps = parse_preprocessing("channels=rgb&scale=1/255")
+        spec = TensorSpec(name="image", shape=(1, 6, 5, 3), dtype="float32")
+        source = open_samples(str(pets), (spec,), preprocessing=steps)
+        with pytest.raises(InputRefused, match="stored as uint8, and number 4 as uint16"):
+            source.take(np.arange(4))
+
+    def test_integers_for_a_float_model_are_refused_with_the_step_to_take(self, pets: Path) -> None:
+        spec = TensorSpec(name="image", shape=(1, 6, 5, 3), dtype="float32")
+        with pytest.raises(InputRefused, match="is uint8, the model takes float32") as error:
+            open_samples(str(pets), (spec,)).take(np.arange(3))
+        assert "--preprocess scale=1/255" in error.value.hint
+
+
+class TestIdentity:
+    def test_it_follows_names_bytes_classes_and_not_the_place(
+        self, pets: Path, tmp_path: Path
+    ) -> None:
+        first = images.identity(str(pets), {})
+        moved = pets.rename(tmp_path / "moved")
+        assert images.identity(str(moved), {}) == first
+        assert images.identity(f"{moved}/", {}) == first
+        (moved / ".DS_Store").write_text("x")
+        assert images.identity(str(moved), {}) == first
+        assert images.identity(str(moved), {"labels": "none"}) != first
+        (tmp_path / "classes").write_text("dogs\ncats")
+        assert images.identity(str(moved), {"classes": str(tmp_path / "classes")}) != first
+        (moved / "cats/a.bmp").rename(moved / "cats/0.bmp")
+        renamed = images.identity(str(moved), {})
+        assert renamed != first
+        with (moved / "cats/0.bmp").open("ab") as file:
+            file.write(b"\0")
+        assert images.identity(str(moved), {}) != renamed
+
+    def test_it_imports_neither_numpy_nor_pillow(self, pets: Path) -> None:
+        code = (
+            "import sys; from edgeconv.data import identity; identity(sys.argv[1]); "
+            "sys.exit(bool({'numpy', 'PIL'} & {*sys.modules}))"
+        )
+        done = subprocess.run([sys.executable, "-c", code, str(pets)], check=False)
+        assert done.returncode == 0
+        assert identity(str(pets)) == identity(f"images:{pets}")
+
+
+@pytest.mark.skipif(not FLOWERS.is_file(), reason="the flower photos are not here")
+def test_flower_photos_become_what_a_mobilenet_takes(tmp_path: Path) -> None:
+    with tarfile.open(FLOWERS) as tar:
+        some = [member for member in tar.getmembers() if member.isfile()][::400]
+        for member in some:
+            content = tar.extractfile(member)
+            assert content is not None
+            file = tmp_path / member.name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content.read())
+    spec = TensorSpec(name="image", shape=(-1, 96, 96, 3), dtype="float32")
+    steps = parse_preprocessing("resize=96x96&scale=1/127.5&mean=1")
+    source = open_samples(str(tmp_path / "flowers"), (spec,), preprocessing=steps)
+    assert source.class_names == ("daisy", "dandelion", "rose", "sunflower", "tulip")
+    taken = source.take(np.arange(source.count))
+    assert taken.arrays["image"].shape == (len(some), 96, 96, 3)
+    assert -1 <= taken.arrays["image"].min() < -0.8
+    assert 0.8 < taken.arrays["image"].max() <= 1
+    assert taken.labels is not None
+    assert sorted(set(taken.labels.tolist())) == [0, 1, 2, 3, 4]
