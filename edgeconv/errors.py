@@ -15,16 +15,18 @@ if TYPE_CHECKING:
 
 
 class Cause(NamedTuple):
-    """What is known of why a conversion failed, for what is tried next and what is said at last.
+    """What is known of why something failed, for what is tried next and what is said at last.
 
-    `operators`: those of TensorFlow that the converter did not take. `loader`: the Keras that
-    loaded the file, where it is one that the other may read as well. `graph`: the SavedModel
-    that could not be converted.
+    `operators`: those of TensorFlow that the converter did not take, or custom ones that a runtime
+    does not have. `loader`: the Keras that loaded the file, where it is one that the other may
+    read as well. `graph`: the SavedModel that could not be converted. `status`: the exit code of
+    a process, negative for a signal.
     """
 
     operators: tuple[str, ...] = ()
     loader: str = ""
     graph: str = ""
+    status: int = 0
 
 
 class EdgeconvError(Exception):
@@ -47,6 +49,11 @@ class EdgeconvError(Exception):
     def saying(self, message: str, cause: Cause | None = None) -> Self:
         """The same error with another message, and maybe more that is known of its cause."""
         return type(self)(message, hint=self.hint, place=self.place, cause=cause or self.cause)
+
+    @property
+    def headline(self) -> str:
+        """The first line of the message, without what a tool printed."""
+        return self.message.partition("\n")[0]
 
     def __str__(self) -> str:
         return f"{self.message}\n  next: {self.hint}" if self.hint else self.message
@@ -92,6 +99,10 @@ class ToolFailed(EdgeconvError):
     exit_code = 4
 
 
+class InternalError(EdgeconvError):
+    """A fault of edgeconv itself. No other error is made of it, and its traceback is kept."""
+
+
 class SandboxMissing(EdgeconvError):
     """A sandbox is required, and a child process cannot be confined."""
 
@@ -112,6 +123,14 @@ class WorkerOutOfMemory(ToolFailed):
     """A child process was stopped because it went over its memory limit."""
 
 
+class ClusterLost(ToolFailed):
+    """A member of a cluster lost the others, or did not find them."""
+
+
+class PackageMissing(ToolFailed):
+    """A package index has no version of a package that the Python in question can install."""
+
+
 class VerificationFailed(ToolFailed):
     """The artifact was made, and is not what was asked for. It is not published."""
 
@@ -121,25 +140,9 @@ class NotFinite(VerificationFailed):
 
 
 WORKER_ERRORS: dict[str, type[EdgeconvError]] = {
-    kind.__name__: kind
-    for kind in (
-        EdgeconvError,
-        CheckFailed,
-        UsageError,
-        InputRefused,
-        ConversionRefused,
-        UnsupportedOperators,
-        UnsupportedFloats,
-        OutputRefused,
-        ToolFailed,
-        SandboxMissing,
-        WorkerCrashed,
-        WorkerKilled,
-        WorkerTimedOut,
-        WorkerOutOfMemory,
-        VerificationFailed,
-        NotFinite,
-    )
+    name: kind
+    for name, kind in tuple(globals().items())
+    if isinstance(kind, type) and issubclass(kind, EdgeconvError)
 }
 
 

@@ -158,8 +158,7 @@ def _chosen(step: Step, conversion: Conversion) -> Artifact:
     """The artifact to embed. Raises `ToolFailed` where it failed, `UsageError` for several."""
     for failure in conversion.failures:
         if step.recipe in ("", failure.recipe):
-            message, _, hint = failure.message.partition("\n  next: ")
-            raise ToolFailed(f"{failure.recipe}: {message}", hint=hint)
+            raise ToolFailed(f"{failure.recipe}: {failure.message}", hint=failure.hint)
     found = [one for one in conversion.artifacts if step.recipe in ("", one.recipe.name)]
     if len(found) == 1:
         return found[0]

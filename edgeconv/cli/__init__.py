@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -128,8 +129,20 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def _report_fault(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     """For a fault in edgeconv itself: Python's own exit code would say that a limit was broken."""
+    import tempfile
+    import traceback
+
+    from edgeconv.processes.failures import internal_error, with_traceback
+
     with escaped_output():
-        sys.__excepthook__(kind, error, trace)
+        try:
+            with tempfile.NamedTemporaryFile("w", errors="replace") as log:
+                traceback.print_exception(kind, error, trace, file=log)
+                log.flush()
+                name = f"internal-{os.getpid()}"
+                echo_error(with_traceback(internal_error(error), Path(log.name), name))
+        except OSError:
+            sys.__excepthook__(kind, error, trace)
     sys.exit(FAULT)
 
 

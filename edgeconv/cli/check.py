@@ -237,7 +237,7 @@ def _named(checking: Checking, job: Job, jobs: Jobs, errors: list[EdgeconvError]
     try:
         return _in_place(_check(checking, job, jobs), jobs.config, job.name)
     except EdgeconvError as error:
-        if len(jobs.config.models) > 1 and repr(job.name) not in error.message:
+        if len(jobs.config.models) > 1:
             error.message = f"model {job.name!r}: {error.message}"
         errors.append(error)
         return _in_place(unchecked(job.name, error.message), jobs.config, job.name)

@@ -60,9 +60,8 @@ def echo_error(error: EdgeconvError) -> None:
 
 
 def echo_failed(failure: Failure) -> None:
-    """Print why a recipe failed; its message has the hint at the end."""
-    message, between, hint = failure.message.rpartition("\n  next: ")
-    _echo_message(message if between else hint, hint if between else "")
+    """Print why a recipe failed, and what next."""
+    _echo_message(failure.message, failure.hint)
 
 
 def _echo_message(message: str, hint: str) -> None:

@@ -70,7 +70,7 @@ def remake(published: Published, on_progress: Callable[[str], None]) -> tuple[Pa
     context = command_named("convert").make_context("convert", [*_words(published)], default_map={})
     conversion = convert_of(context, on_progress)
     for failure in conversion.failures:
-        raise ToolFailed(f"--remake: {failure.message}")
+        raise ToolFailed(f"--remake: {failure.message}", hint=failure.hint)
     made = find_published(Path(conversion.directory) / conversion.artifacts[0].file)
     _refuse_other(artifact, made.artifact)
     return made.model, _saved(_cost_of(published), _cost_of(made))

@@ -94,7 +94,7 @@ class _Climb:
     def steps(self, recipe: Recipe) -> tuple[LadderStep, ...]:
         """The attempts that failed, for the manifest."""
         return tuple(
-            LadderStep(attempt=attempt, failed=error.message.partition("\n")[0])
+            LadderStep(attempt=attempt, failed=error.headline)
             for attempt, error in self.failures.get(recipe, ())
         )
 

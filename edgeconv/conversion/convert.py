@@ -233,7 +233,9 @@ def _conversion(
 
 
 def _failure(recipe: Recipe, error: EdgeconvError) -> Failure:
-    return Failure(recipe=recipe.name, error=type(error).__name__, message=str(error))
+    return Failure(
+        recipe=recipe.name, error=type(error).__name__, message=error.message, hint=error.hint
+    )
 
 
 @contextlib.contextmanager

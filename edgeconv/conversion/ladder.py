@@ -17,6 +17,7 @@ import msgspec
 from edgeconv.errors import (
     ConversionRefused,
     EdgeconvError,
+    InternalError,
     NotFinite,
     ToolFailed,
     UnsupportedOperators,
@@ -171,7 +172,7 @@ def is_curable(error: EdgeconvError) -> bool:
 
     A model or data that are refused for what they are stay so.
     """
-    kinds = (ConversionRefused, UnsupportedOperators, ToolFailed)
+    kinds = (ConversionRefused, UnsupportedOperators, ToolFailed, InternalError)
     return isinstance(error, kinds) and not is_final(error)
 
 
@@ -191,17 +192,13 @@ def explained(failures: Sequence[tuple[str, EdgeconvError]]) -> EdgeconvError:
         likeliest = min(named, key=lambda error: len(error.cause.operators))
     said = dict[str, list[str]]()
     for attempt, error in failures:
-        said.setdefault(_first_line(error), []).append(attempt)
-    same = _first_line(likeliest)
+        said.setdefault(error.headline, []).append(attempt)
+    same = likeliest.headline
     tried = [
         f"\n  tried {', and '.join(texts)}: {'the same' if line == same else line}"
         for line, texts in said.items()
     ]
     return likeliest.saying(likeliest.message + "".join(tried))
-
-
-def _first_line(error: EdgeconvError) -> str:
-    return error.message.partition("\n")[0]
 
 
 def has_loops(prepared: Prepared) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edgeconv.errors import EdgeconvError
+from edgeconv.errors import EdgeconvError, InternalError
 from edgeconv.processes.tasks import start_task
 from edgeconv.store import keep_log
 
@@ -56,6 +56,8 @@ class Run:
         """A child's answer; its whole log is kept where it ended in an error, which names it."""
         try:
             return task.result(self.on_progress)
+        except InternalError:
+            raise
         except EdgeconvError as error:
             kept = keep_log(task.child.log, f"{self.plan.model.name}-{self.plan.float_key[:8]}")
             if kept is None:

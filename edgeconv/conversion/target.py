@@ -64,18 +64,16 @@ def prove(
     first = _proven(run, prepared, examined, expected, target, cost="")
     if not isinstance(first, EdgeconvError):
         return first
-    steps: tuple[LadderStep, ...] = (
-        LadderStep(attempt=f"on {runtime}", failed=_first_line(first)),
-    )
+    steps: tuple[LadderStep, ...] = (LadderStep(attempt=f"on {runtime}", failed=first.headline),)
     for cost, other in _others(run, prepared, examined, expected):
         if isinstance(other, EdgeconvError):
-            steps = (*steps, LadderStep(attempt=cost, failed=_first_line(other)))
+            steps = (*steps, LadderStep(attempt=cost, failed=other.headline))
             continue
         spent = f"{cost}; {_difference(examined, other)}"
         second = _proven(run, prepared, other, expected, target, cost=spent)
         if not isinstance(second, EdgeconvError):
             return with_ladder(second, (*examined.candidate.ladder, *steps))
-        steps = (*steps, LadderStep(attempt=cost, failed=_first_line(second)))
+        steps = (*steps, LadderStep(attempt=cost, failed=second.headline))
     tried = "".join(f"\n  tried: {step.attempt}: {step.failed}" for step in steps[1:])
     return VerificationFailed(
         f"{recipe.name} does not run right on {runtime}: {first.message}{tried}",
@@ -140,10 +138,6 @@ def _by_tflite(
     except EdgeconvError as error:
         return error
     return judge_all(run, prepared, {recipe: candidate}, expected)[recipe]
-
-
-def _first_line(error: EdgeconvError) -> str:
-    return error.message.partition("\n")[0]
 
 
 def _difference(before: Examined, after: Examined) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -78,12 +77,11 @@ def judge_float(
 
 def _without_its_operators(error: ToolFailed) -> UnsupportedOperators | None:
     """What it means that the runtime has not some custom operator; None for another failure."""
-    found = re.search(r"unresolved custom op: ([\w-]+)", error.message)
-    if found is None:
+    if not error.cause.operators:
         return None
     return UnsupportedOperators(
-        f"the model has the custom operator {found[1]}, which the runtime does not have, so "
-        "nothing made of it could be verified",
+        f"the model has the custom operator {error.cause.operators[0]}, which the runtime does not "
+        "have, so nothing made of it could be verified",
         hint="take it out of the model, and compute it in the application",
     )
 

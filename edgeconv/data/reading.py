@@ -17,7 +17,7 @@ import msgspec
 
 from edgeconv.data.kinds.function import Returned
 from edgeconv.errors import EdgeconvError, InputRefused
-from edgeconv.processes.tasks import Failure
+from edgeconv.processes.failures import Failure, tell_faults
 from edgeconv.types import Preprocessing, TensorSpec
 
 if TYPE_CHECKING:
@@ -213,6 +213,7 @@ def main() -> None:
     os.dup2(2, 1)
     scratch = Path.cwd()
     tempfile.tempdir = str(scratch)
+    tell_faults()
     answers.write(GREETING)
     reading = _Reading(scratch)
     decoder = msgspec.json.Decoder(Question)

@@ -165,8 +165,9 @@ class Checking:
             conversion = job.convert()
             if not conversion.artifacts:
                 raise InputRefused(
-                    f"nothing of model {job.name!r} could be converted: "
-                    + "; ".join(one.message for one in conversion.failures)
+                    "nothing could be converted: "
+                    + "; ".join(one.message for one in conversion.failures),
+                    hint=next((one.hint for one in conversion.failures if one.hint), ""),
                 )
             self._done[job.name] = _Converted(job, conversion, self._inputs(job))
         return self._done[job.name]

@@ -63,7 +63,7 @@ def refuse_job(job: Job) -> None:
     """Raise `UsageError` where nothing could come of the check."""
     if not job.budget.every.given() and not job.budget.recipe:
         raise UsageError(
-            f"the budget of model {job.name!r} sets no limit, so nothing would be checked",
+            "the budget sets no limit, so nothing would be checked",
             hint="add one to [budget], for example max-accuracy-drop = 0.01",
         )
 
@@ -138,6 +138,6 @@ def _reading(job: Job) -> Any:
         yield
     except (OSError, UnicodeError) as error:
         raise InputRefused(
-            f"the slices {job.slices} of model {job.name!r} cannot be read: {error}",
+            f"the slices {job.slices} cannot be read: {error}",
             hint="give a text file with the name of a slice on each line",
         ) from error

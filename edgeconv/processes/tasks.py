@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
 
 import msgspec
 
-from edgeconv.errors import WORKER_ERRORS, Cause, EdgeconvError, ToolFailed, WorkerCrashed
+from edgeconv.errors import EdgeconvError, WorkerCrashed
+from edgeconv.processes.failures import FAILURE, Failure, tell_faults
 from edgeconv.processes.logs import NewLines
 from edgeconv.processes.workers import Child, start
 from edgeconv.progress import Counted
@@ -40,25 +41,6 @@ _MOST_ANSWER_BYTES = 2**28
 _BETWEEN = "\x1f"
 
 _child_directory: Path | None = None
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """An error on its way from a child."""
-
-    kind: str
-    message: str
-    hint: str
-    cause: Cause
-
-    @classmethod
-    def of(cls, error: EdgeconvError) -> Failure:
-        """How a child tells an error."""
-        return cls(type(error).__name__, error.message, error.hint, error.cause)
-
-    def error(self) -> EdgeconvError:
-        """The same error in the parent."""
-        kind = WORKER_ERRORS.get(self.kind, ToolFailed)
-        return kind(self.message, hint=self.hint, cause=self.cause)
 
 
 class Task(Generic[Answer]):
@@ -94,7 +76,7 @@ class Task(Generic[Answer]):
     def answer(self) -> Answer:
         """What `result` gives or raises, of a child that has ended."""
         self.child.raise_unless_well()
-        failure = self._said("failure.json", Failure)
+        failure = self._said(FAILURE, Failure)
         if failure is not None:
             raise failure.error()
         answer = self._said("answer.json", self._answer_type)
@@ -190,6 +172,7 @@ def _main(name: str, directory: str) -> None:
     global _child_directory
     _die_with_parent()
     _child_directory = Path(directory)
+    tell_faults()
     module_name, function_name = name.split(":")
     function = getattr(import_module(module_name), function_name)
     job_type = next(iter(get_type_hints(function).values()))
@@ -198,7 +181,7 @@ def _main(name: str, directory: str) -> None:
         answer = function(job)
     except EdgeconvError as error:
         failure = msgspec.json.encode(Failure.of(error))
-        (_child_directory / "failure.json").write_bytes(failure)
+        (_child_directory / FAILURE).write_bytes(failure)
     else:
         (_child_directory / "peak.txt").write_text(str(_peak_bytes()), encoding="ascii")
         (_child_directory / "answer.json").write_bytes(msgspec.json.encode(answer))

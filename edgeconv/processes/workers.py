@@ -25,12 +25,14 @@ from collections import deque
 from typing import IO, TYPE_CHECKING, Protocol, TypeVar
 
 from edgeconv.errors import (
+    Cause,
     EdgeconvError,
     WorkerCrashed,
     WorkerKilled,
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
+from edgeconv.processes.failures import fault_of
 from edgeconv.processes.logs import tail
 from edgeconv.sandbox import entry
 from edgeconv.types import Allowance
@@ -225,11 +227,15 @@ class Child:
             raise self._stopped_for
         self._entry.raise_or_tell()
         code = self._process.returncode
+        if code > 0:
+            self._stopped_for = fault_of(self.log.parent)
+            if self._stopped_for is not None:
+                raise self._stopped_for
         if code:
             message = f"{self.label} {_how_it_ended(code)}\n{self.tail()}".rstrip()
             if code == -signal.SIGKILL:
                 raise WorkerKilled(message, hint=_KILLED)
-            raise WorkerCrashed(message)
+            raise WorkerCrashed(message, cause=Cause(status=code))
 
     def _enforce_allowance(self) -> None:
         if self.has_ended():

@@ -6,13 +6,14 @@ The protocol is in the docstring of runner.py.
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from edgeconv.errors import ToolFailed
+from edgeconv.errors import Cause, ToolFailed
 from edgeconv.processes.talk import Talk
 from edgeconv.runtimes.interface import Accelerator, Timed
 from edgeconv.runtimes.memory import SharedMemory
@@ -144,6 +145,13 @@ class RunnerSession:
         self._talk.close()
 
 
+def failed(what: str, error: str) -> ToolFailed:
+    """The error for what a runtime said when it failed."""
+    unresolved = re.search(r"unresolved custom op: ([\w-]+)", error)
+    cause = Cause(operators=(unresolved[1],)) if unresolved else Cause()
+    return ToolFailed(f"{what} failed: {error}", cause=cause)
+
+
 class Conversation(Talk):
     """A serving runner.py at work, asked one thing after the other.
 
@@ -190,7 +198,7 @@ class Conversation(Talk):
             said = msgspec.json.decode(self.line())
             given = {name: self._array(*what) for name, *what in said.get("arrays", ())}
         if error := said.get("error"):
-            raise ToolFailed(f"{self.label} {said.get('version', '')} failed: {error}")
+            raise failed(f"{self.label} {said.get('version', '')}", error)
         return said, given
 
     def _send(self, request: dict[str, Any], arrays: Arrays) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.errors import OutputRefused, ToolFailed, UsageError
+from edgeconv.errors import OutputRefused, PackageMissing, ToolFailed, UsageError
 from edgeconv.processes.workers import start
 from edgeconv.runtimes.interpreters import Version, interpreters, preferred
 from edgeconv.runtimes.local import Target, start_run
@@ -140,13 +140,11 @@ def _environment(runtime: TargetRuntime, python: Version) -> _Environment:
 
 
 def _made_by_any(runtime: TargetRuntime, on_progress: Callable[[str], None]) -> Target:
-    failure: ToolFailed | None = None
+    failure: PackageMissing | None = None
     for interpreter in interpreters(_KINDS[runtime.name].pythons):
         try:
             return _made_once(runtime, interpreter, on_progress)
-        except ToolFailed as error:
-            if _NO_WHEEL not in error.message:
-                raise
+        except PackageMissing as error:
             failure = failure or error
     raise failure or _no_python(runtime)
 
@@ -241,7 +239,9 @@ def _run(environment: _Environment, command: Sequence[str], label: str, hint: st
         try:
             child.wait()
         except ToolFailed as error:
-            raise ToolFailed(error.message, hint=hint) from error
+            said = child.log.read_text(encoding="utf-8", errors="replace")
+            kind = PackageMissing if _NO_WHEEL in said else ToolFailed
+            raise kind(error.message, hint=hint) from error
 
 
 def _probe(target: Target, scratch: Path, what: str) -> str:

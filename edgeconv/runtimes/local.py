@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import ToolFailed, UsageError, WorkerCrashed
+from edgeconv.errors import UsageError, WorkerCrashed
 from edgeconv.processes.workers import Child, start
-from edgeconv.runtimes.conversation import Package, Runner
+from edgeconv.runtimes.conversation import Package, Runner, failed
 from edgeconv.sandbox import Access
 from edgeconv.store import tool_versions
 from edgeconv.types import Allowance
@@ -69,7 +69,7 @@ class Running:
             raise WorkerCrashed(f"{self.child.label} ended without an answer\n{self.child.tail()}")
         run = msgspec.json.decode(answer.read_bytes(), type=Run)
         if run.error:
-            raise ToolFailed(f"{self.child.label} {run.version} failed: {run.error}")
+            raise failed(f"{self.child.label} {run.version}", run.error)
         return run
 
     def outputs(self, run: Run) -> dict[str, NDArray[np.generic]]:

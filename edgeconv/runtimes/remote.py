@@ -32,7 +32,7 @@ _READY_TIMEOUT_S = 60.0
 _COMMAND_TIMEOUT_S = 120.0
 _LOST_WITHIN_S = 3.0
 # How ssh ends where not the command there failed, but ssh.
-_SSH_FAILED = "exit code 255"
+_SSH_FAILED = 255
 _FOR_EVER = Allowance(timeout_s=float("inf"))
 _OPTIONS = (
     *("BatchMode=yes", f"ConnectTimeout={_CONNECT_TIMEOUT_S}"),
@@ -154,7 +154,7 @@ class Machine:
 
     def lost(self, error: ToolFailed) -> ToolFailed:
         """`error`, or a clearer one where it is because the connection is gone."""
-        if self._master is None or _SSH_FAILED not in error.message:
+        if self._master is None or error.cause.status != _SSH_FAILED:
             return error
         # The connection ends a little later than what went through it.
         deadline = time.monotonic() + _LOST_WITHIN_S
@@ -200,7 +200,7 @@ class Machine:
             try:
                 child.wait()
             except (WorkerCrashed, WorkerTimedOut) as error:
-                raise self.lost(ToolFailed(error.message)) from error
+                raise self.lost(ToolFailed(error.message, cause=error.cause)) from error
             return child.log.read_text(encoding="utf-8", errors="replace")
 
 

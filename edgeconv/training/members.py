@@ -10,7 +10,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from edgeconv.errors import EdgeconvError, WorkerOutOfMemory, WorkerTimedOut
+from edgeconv.errors import (
+    ClusterLost,
+    EdgeconvError,
+    InternalError,
+    WorkerCrashed,
+    WorkerOutOfMemory,
+    WorkerTimedOut,
+)
 from edgeconv.processes.logs import NewLines, shown, worth_showing
 from edgeconv.processes.tasks import start_task
 from edgeconv.processes.workers import poll_until
@@ -35,10 +42,10 @@ Answer = TypeVar("Answer")
 # How long after a failure one that may have caused it is waited for.
 _MOMENT_S = 1.0
 _LOG_LINES_AT_ONCE = 100
-# What members say that have lost another one.
+# What TensorFlow prints in a member that has lost another one.
 _LOST_OTHERS = re.compile(
     r"unavailable|socket closed|connection (refused|reset)|failed to connect|broken pipe"
-    r"|aborted|cancelled|unhealthy|member of the cluster is lost|did not come up",
+    r"|aborted|cancelled|unhealthy",
     re.IGNORECASE,
 )
 
@@ -223,19 +230,24 @@ def _likely_a_consequence(failed: _Failed) -> int:
     # TensorFlow itself aborts for want of others; other signals come from outside or a fault.
     if child.ending_signal and child.ending_signal != signal.SIGABRT:
         return 0
-    if _LOST_OTHERS.search(error.message):
+    crashed = isinstance(error, (WorkerCrashed, InternalError))
+    if isinstance(error, ClusterLost) or (crashed and _LOST_OTHERS.search(child.tail())):
         return 3
     return 0 if child.ending_signal else 1
 
 
 def _named(failed: _Failed) -> EdgeconvError:
     name, message = failed.member.name, failed.error.message
-    named = message if message.startswith(name) else f"{name}: {message}"
+    # What the process itself ended with has its name.
+    is_named = isinstance(failed.error, (WorkerCrashed, WorkerOutOfMemory, WorkerTimedOut))
+    named = message if is_named else f"{name}: {message}"
     return _with_log(failed.error, named, failed.member)
 
 
 def _with_log(error: EdgeconvError, message: str, member: Member[Any]) -> EdgeconvError:
     """The error with this message, and where to find all that the member printed."""
+    if isinstance(error, InternalError):
+        return error.saying(message)
     kept = keep_log(member.task.child.log, f"{member.name.replace(' ', '-')}-{os.getpid()}")
     if kept is not None:
         message += f"\n  the whole log: {kept}"

@@ -190,7 +190,7 @@ def _float_model(run: Question, place: Path) -> Artifact:
         on_progress=run.on_progress,
     )
     for failure in conversion.failures:
-        raise ToolFailed(failure.message)
+        raise ToolFailed(failure.message, hint=failure.hint)
     (artifact,) = conversion.artifacts
     return artifact
 
@@ -258,7 +258,9 @@ def _recommended(run: Question, tuning: Tuning, trial: TuningTrial, samples: Sam
         on_progress=run.on_progress,
     )
     for failure in conversion.failures:
-        raise ToolFailed(f"{trial.name} was tried and cannot be published: {failure.message}")
+        raise ToolFailed(
+            f"{trial.name} was tried and cannot be published: {failure.message}", hint=failure.hint
+        )
     (artifact,) = conversion.artifacts
     if artifact.sha256 != trial.sha256:
         raise ToolFailed(

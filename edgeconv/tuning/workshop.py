@@ -164,7 +164,7 @@ class Workshop:
         )
         for failure in conversion.failures:
             kind = WorkerTimedOut if failure.error == WorkerTimedOut.__name__ else ToolFailed
-            raise kind(failure.message)
+            raise kind(failure.message, hint=failure.hint)
         (artifact,) = conversion.artifacts
         return artifact
 

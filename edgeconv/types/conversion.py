@@ -291,6 +291,7 @@ class Failure(Noun, kw_only=True, frozen=True):
     recipe: RecipeName
     error: str
     message: str
+    hint: str = ""
 
 
 class Conversion(Result, kw_only=True, frozen=True):

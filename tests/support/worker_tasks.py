@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from places import SUPPORT
 
-from edgeconv.errors import EdgeconvError, ToolFailed, UsageError
+from edgeconv.errors import ClusterLost, EdgeconvError, ToolFailed, UsageError
 from edgeconv.processes.tasks import report_progress, start_task
 from edgeconv.processes.workers import end_on_signals, start
 from edgeconv.progress import Counted
@@ -57,6 +57,13 @@ def refuse_unlisted(job: Job) -> Sum:
 def fail(job: Job) -> Sum:
     print("the last words", flush=True)
     return Sum(1 // job.number, ())
+
+
+def fail_otherwise(job: Job) -> Sum:
+    import numpy as np
+
+    kinds = {"OSError": OSError, "MemoryError": MemoryError, "LinAlgError": np.linalg.LinAlgError}
+    raise kinds[job.text]("of another's making")
 
 
 def die_by_signal(job: Job) -> Sum:
@@ -175,7 +182,8 @@ def fail_after(job: Job) -> Sum:
     if job.text.startswith("SIG"):
         os.kill(os.getpid(), getattr(signal, job.text))
         time.sleep(60)
-    raise ToolFailed(job.text, hint="a hint")
+    kind = ClusterLost if "cluster is lost" in job.text else ToolFailed
+    raise kind(job.text, hint="a hint")
 
 
 def abort_with_words(job: Job) -> Sum:

@@ -6,7 +6,7 @@ import contextlib
 import socket
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.errors import ClusterLost, InputRefused, UsageError
 from edgeconv.tf.environment import use_cpu_only
 from edgeconv.types import LOCAL_STRATEGIES
 
@@ -44,7 +44,7 @@ def open_strategy(distribution: Distribution) -> Any:
 
     A cluster's is described by the environment variable TF_CONFIG. Raises `UsageError` for
     devices or options that are not there, `InputRefused` where there is no TPU, and
-    `ToolFailed` where the cluster does not come up.
+    `ClusterLost` where the cluster does not come up.
     """
     import tensorflow as tf
 
@@ -52,7 +52,7 @@ def open_strategy(distribution: Distribution) -> Any:
     try:
         return _OPENERS[distribution.strategy](distribution, devices)
     except tf.errors.OpError as error:
-        raise ToolFailed(
+        raise ClusterLost(
             f"the strategy {distribution.strategy} did not come up: {_first_line(error)}",
             hint="look whether another process has this member's port, and whether all members "
             "have the same TF_CONFIG cluster",
@@ -69,7 +69,7 @@ def is_lost_member(error: Any) -> bool:
 
 @contextlib.contextmanager
 def lost_members_told() -> Iterator[None]:
-    """Turn what TensorFlow says where another member is gone into `ToolFailed`."""
+    """Turn what TensorFlow says where another member is gone into `ClusterLost`."""
     import tensorflow as tf
 
     try:
@@ -77,7 +77,7 @@ def lost_members_told() -> Iterator[None]:
     except tf.errors.OpError as error:
         if not is_lost_member(error):
             raise
-        raise ToolFailed(
+        raise ClusterLost(
             f"another member of the cluster is lost: {_first_line(error)}",
             hint="run it again, which goes on from the last checkpoint",
         ) from error

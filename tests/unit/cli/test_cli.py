@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -172,6 +173,24 @@ def test_a_fault_of_the_program_itself_is_not_hidden(monkeypatch):
     monkeypatch.setattr(cli, "import_module", lambda _: Command(ZeroDivisionError("bug")))
     with pytest.raises(ZeroDivisionError, match="bug"):
         run(["check"])
+
+
+def test_a_fault_of_the_program_itself_says_where_its_traceback_is(tmp_path):
+    code = (
+        "import edgeconv.cli as cli\n"
+        "def buggy(_): return {}['a key']\n"
+        "cli.import_module = buggy; cli.main(['check'])"
+    )
+    environment = {**os.environ, "EDGECONV_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 4
+    first, hint = done.stderr.splitlines()
+    message, _, log = first.partition("; the traceback is in ")
+    assert message == "error: internal error: KeyError: 'a key'"
+    assert "edgeconv --version" in hint
+    assert "in buggy" in Path(log).read_text()
 
 
 # The world outside

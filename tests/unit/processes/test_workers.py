@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -18,6 +19,7 @@ from worker_tasks import FREE, HERE, Job, Sum
 from edgeconv import errors
 from edgeconv.errors import (
     EdgeconvError,
+    InternalError,
     ToolFailed,
     UsageError,
     WorkerCrashed,
@@ -31,7 +33,6 @@ from edgeconv.types import Allowance, OperatorCount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
     from types import FrameType
 
 DEADLINE_S = 10.0
@@ -167,12 +168,36 @@ def test_reporting_progress_outside_a_child_does_nothing(tmp_path, monkeypatch):
 # How a child can die
 
 
-def test_an_unexpected_exception_is_a_crash_with_the_last_lines(tmp_path):
-    with pytest.raises(WorkerCrashed) as caught:
+def test_a_bug_of_ours_in_a_child_is_an_internal_error_that_says_where_its_traceback_is(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
+    with pytest.raises(InternalError) as caught:
         task(worker_tasks.fail, tmp_path, number=0).result()
+    message, _, log = caught.value.message.partition("; the traceback is in ")
+    assert message == "internal error: ZeroDivisionError: integer division or modulo by zero"
+    assert caught.value.exit_code == 4
+    assert "edgeconv --version" in caught.value.hint
+    kept = Path(log).read_text()
+    assert "the last words\nTraceback" in kept
+    assert "worker_tasks.py" in kept
+
+
+def test_a_bug_whose_log_cannot_be_kept_shows_its_traceback(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", "/dev/null/none")
+    with pytest.raises(InternalError, match=r"(?s)^internal error: Zero.*\| Traceback"):
+        task(worker_tasks.fail, tmp_path, number=0).result()
+
+
+@pytest.mark.parametrize("text", ["OSError", "MemoryError", "LinAlgError"])
+def test_what_the_machine_or_a_tool_ends_a_child_with_is_a_crash_with_the_last_lines(
+    text, tmp_path
+):
+    with pytest.raises(WorkerCrashed) as caught:
+        task(worker_tasks.fail_otherwise, tmp_path, text=text).result()
     message = str(caught.value)
     assert message.startswith("the task ended with exit code 1\n")
-    assert message.endswith("| ZeroDivisionError: integer division or modulo by zero")
+    assert f"{text}: of another's making" in message
 
 
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGKILL", "SIGABRT"])

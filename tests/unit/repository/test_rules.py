@@ -255,6 +255,50 @@ def test_no_exception_is_caught_broadly():
     assert wrong == []
 
 
+READS_TEXT = {
+    *("startswith", "endswith", "removeprefix", "removesuffix", "find", "index", "count"),
+    *("partition", "rpartition", "split", "splitlines"),
+    *("search", "match", "fullmatch", "findall", "finditer", "sub"),
+}
+
+
+def reads_a_message(node: ast.AST) -> bool:
+    """Whether a piece of code looks for words in the message of an error of edgeconv."""
+    if isinstance(node, ast.Compare):
+        parts = [node.left, *node.comparators]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        parts = [node.func.value, *node.args] if node.func.attr in READS_TEXT else []
+    else:
+        parts = []
+    return any(
+        (isinstance(part, ast.Attribute) and part.attr == "message")
+        or ast.unparse(part) in {"str(error)", "str(failure)", "str(failed)"}
+        for part in parts
+    )
+
+
+# Where the error of a tool is caught, and becomes one of ours with fields.
+READS_TOOLS = {
+    # A line or two of what a tool said are shown.
+    *("evidence/signing.py", "tf/baseline.py", "tf/qat/flat.py"),
+    *("tf/training/checkpoints.py", "tf/training/member.py"),
+    # TensorFlow has no code for these.
+    *("tf/keras_files.py", "tf/training/strategies.py"),
+}
+
+
+def test_nothing_is_decided_by_the_words_of_an_error():
+    """A reason is a type or a field: who rewords a message must not change what is done."""
+    wrong = {
+        f"{source.name}:{node.lineno} {ast.unparse(node)}"
+        for source in SOURCES
+        for node in ast.walk(source.tree)
+        if isinstance(node, (ast.Compare, ast.Call)) and reads_a_message(node)
+        if source.name not in {*READS_TOOLS, "errors.py"}
+    }
+    assert wrong == set()
+
+
 def test_files_and_functions_are_small():
     sizes = {
         source.name: len([line for line in source.text.splitlines() if line.strip()])

@@ -1,0 +1,102 @@
+"""Errors on their way from a child to its parent, and faults of edgeconv itself."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.errors import WORKER_ERRORS, Cause, EdgeconvError, InternalError, ToolFailed
+from edgeconv.processes.logs import tail
+from edgeconv.store import keep_log
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+FAILURE = "failure.json"
+_LONGEST_CHARACTERS = 400
+_MOST_BYTES = 2**16
+_REPORT = "please report it with that file and what `edgeconv --version` prints"
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An error on its way from a child."""
+
+    kind: str
+    message: str
+    hint: str
+    cause: Cause
+
+    @classmethod
+    def of(cls, error: EdgeconvError) -> Failure:
+        """How a child tells an error."""
+        return cls(type(error).__name__, error.message, error.hint, error.cause)
+
+    def error(self) -> EdgeconvError:
+        """The same error in the parent."""
+        kind = WORKER_ERRORS.get(self.kind, ToolFailed)
+        return kind(self.message, hint=self.hint, cause=self.cause)
+
+
+def tell_faults() -> None:
+    """Called in a child, in its own directory: what nothing catches is told to the parent.
+
+    The process ends as it would have: with its traceback in the log, and exit code 1.
+    """
+    sys.excepthook = functools.partial(_tell_fault, Path.cwd())
+
+
+def _tell_fault(
+    directory: Path,
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+) -> None:
+    sys.__excepthook__(kind, error, trace)
+    if _is_own(error):
+        failure = Failure.of(internal_error(error))
+        (directory / FAILURE).write_bytes(msgspec.json.encode(failure))
+
+
+def _is_own(error: BaseException) -> bool:
+    """Whether an exception that nothing caught is a fault of edgeconv.
+
+    A full disk or memory is not, and an exception of a type that a tool defines is the tool's.
+    """
+    package = type(error).__module__.partition(".")[0]
+    is_ours = package == "edgeconv" or package in sys.stdlib_module_names
+    return (
+        is_ours and isinstance(error, Exception) and not isinstance(error, (OSError, MemoryError))
+    )
+
+
+def fault_of(directory: Path) -> InternalError | None:
+    """The fault that a child with its files in `directory` ended with, if it told one."""
+    with (
+        contextlib.suppress(OSError, msgspec.DecodeError),
+        (directory / FAILURE).open("rb") as file,
+    ):
+        error = msgspec.json.decode(file.read(_MOST_BYTES), type=Failure).error()
+        if isinstance(error, InternalError):
+            return with_traceback(error, directory / "log.txt", f"internal-{directory.name}")
+    return None
+
+
+def internal_error(error: BaseException) -> InternalError:
+    """The error for a fault of edgeconv; see `with_traceback` for where its traceback is."""
+    text = " ".join(traceback.format_exception_only(error)[-1].split())
+    # Names of files may have what no encoding can write.
+    text = text.encode(errors="replace").decode()
+    return InternalError(f"internal error: {text[:_LONGEST_CHARACTERS]}", hint=_REPORT)
+
+
+def with_traceback(error: InternalError, log: Path, name: str) -> InternalError:
+    """The error with where its traceback is: `log` is kept as `name`, else its end is shown."""
+    kept = keep_log(log, name)
+    where = f"; the traceback is in {kept}" if kept else f"\n{tail(log)}"
+    return error.saying(error.message + where)
