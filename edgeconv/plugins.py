@@ -74,11 +74,11 @@ EMBED_TARGETS = {
 # What shows a result of a verb to a person: the module has `as_text` and `as_html`.
 SHOWN = "edgeconv.reporting.shown"
 
-# Where a check can be logged; edgeconv/trackers/__init__.py says what a module has.
+# Where a check can be logged; edgeconv/reporting/trackers/__init__.py says what a module has.
 TRACKERS = {
-    "csv": "edgeconv.trackers.csv_file",
-    "mlflow": "edgeconv.trackers.mlflow",
-    "tensorboard": "edgeconv.trackers.tensorboard",
+    "csv": "edgeconv.reporting.trackers.csv_file",
+    "mlflow": "edgeconv.reporting.trackers.mlflow",
+    "tensorboard": "edgeconv.reporting.trackers.tensorboard",
 }
 
 

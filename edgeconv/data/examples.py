@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -16,11 +15,11 @@ from edgeconv.data.decoding import decoded
 from edgeconv.data.room import refuse_larger
 from edgeconv.data.strings import STRING, ended_list
 from edgeconv.errors import InputRefused, UsageError, unknown_name
-from edgeconv.messages import message_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from edgeconv.data import example_pb2
     from edgeconv.data.records import Records
 
 Array = np.ndarray[Any, Any]
@@ -37,17 +36,8 @@ _STACKED_BYTES = 1 << 28
 _LARGEST_SAMPLE_BYTES = 1 << 30
 # A name that no feature can have: that of the labels may be wanted as an input as well.
 _LABELS = "\0labels"
-
-# Message to field to (number, type), as in tensorflow/core/example; "*" marks a repeated field.
-_MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
-    "Example": {"features": (1, "Features")},
-    "Features": {"entries": (1, "Entry*")},
-    "Entry": {"key": (1, "string"), "value": (2, "Feature")},
-    "Feature": {"bytes": (1, "Bytes"), "floats": (2, "Floats"), "ints": (3, "Ints")},
-    "Bytes": {"value": (1, "bytes*")},
-    "Floats": {"value": (1, "float*")},
-    "Ints": {"value": (1, "int64*")},
-}
+# What is stored, in messages.
+_KINDS = {"bytes_list": "bytes", "float_list": "floats", "int64_list": "ints", None: "nothing"}
 
 
 class Feature(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,21 +165,23 @@ class _Column:
 @dataclass(frozen=True)
 class _Example:
     where: str
-    stored: Mapping[str, Any]
+    stored: Mapping[str, example_pb2.Feature]
 
     @classmethod
     def read(cls, records: Records, index: int) -> _Example:
         from google.protobuf.message import DecodeError
 
-        where, example = records.where(index), _message_class()()
+        from edgeconv.data.example_pb2 import Example
+
+        where = records.where(index)
         try:
-            example.ParseFromString(records[index])
+            example = Example.FromString(records[index])
         except DecodeError as error:
             raise InputRefused(
                 f"{where} is no tf.train.Example: {error}",
                 hint="only records that are tf.train.Example messages are read",
             ) from error
-        return cls(where, {entry.key: entry.value for entry in example.features.entries})
+        return cls(where, example.features.feature)
 
     def value(self, name: str, feature: Feature) -> Array:
         """What the record has for a feature. Raises `InputRefused` if it is something else."""
@@ -210,28 +202,24 @@ class _Example:
         return _from_bytes(what, data, feature)
 
 
-def _kind(stored: Any) -> str:
-    return next((kind for kind in ("bytes", "floats", "ints") if stored.HasField(kind)), "nothing")
-
-
-def _only_bytes(what: str, stored: Any) -> bytes:
-    if _kind(stored) != "bytes" or len(stored.bytes.value) != 1:
-        count = len(stored.bytes.value)
-        has = f"{count} byte strings" if _kind(stored) == "bytes" else _kind(stored)
+def _only_bytes(what: str, stored: example_pb2.Feature) -> bytes:
+    kind, values = _KINDS[stored.WhichOneof("kind")], stored.bytes_list.value
+    if kind != "bytes" or len(values) != 1:
+        has = f"{len(values)} byte strings" if kind == "bytes" else kind
         raise InputRefused(
             f"{what} should be one byte string, and is {has}", hint="correct the feature spec"
         )
-    data: bytes = stored.bytes.value[0]
-    return data
+    return values[0]
 
 
-def _listed(what: str, stored: Any, feature: Feature) -> Array:
+def _listed(what: str, stored: example_pb2.Feature, feature: Feature) -> Array:
     is_float = feature.dtype.startswith("float")
     is_text = feature.dtype == STRING
-    wanted = "bytes" if is_text else "floats" if is_float else "ints"
-    kind = _kind(stored)
+    wanted = "bytes_list" if is_text else "float_list" if is_float else "int64_list"
+    stored_as = stored.WhichOneof("kind")
     # An empty list may leave no trace of its type.
-    if kind not in (wanted, "nothing"):
+    if stored_as not in (wanted, None):
+        kind = _KINDS[stored_as]
         way_out = {
             "bytes": 'encoding = "png", "jpeg" or "raw", or dtype = "string"',
             "floats": 'dtype = "float32"',
@@ -289,8 +277,3 @@ def _inflated(what: str, data: bytes, feature: Feature) -> bytes:
         return inflater.decompress(data, most + 1)
     except zlib.error as error:
         raise InputRefused(f"{what} is damaged: {error}") from error
-
-
-@cache
-def _message_class() -> Any:
-    return message_class(_MESSAGES, "Example")

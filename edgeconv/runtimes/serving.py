@@ -13,6 +13,18 @@ if TYPE_CHECKING:
 
     from edgeconv.runtimes.interface import Arrays
 
+# The types that are numbers, as TensorFlow and as numpy call them.
+DTYPES = {
+    "DT_FLOAT": "float32",
+    "DT_DOUBLE": "float64",
+    "DT_HALF": "float16",
+    "DT_BOOL": "bool",
+    **{
+        f"DT_{sign.upper()}INT{bits}": f"{sign}int{bits}"
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
+}
 DEFAULT_SIGNATURE = "serving_default"
 _REST = re.compile(r"(https?)://([^/]+)(/.*)?/v1/models/([^/:]+)(?:/versions/(\d+))?/?")
 _GRPC = re.compile(r"(grpc)://([^/]+)()/([^/:]+)(?:/(\d+))?/?")

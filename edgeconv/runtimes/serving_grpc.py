@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.runtimes.serving import not_available, refused, unreachable
-from edgeconv.runtimes.serving_messages import (
-    AVAILABLE,
-    array_of,
-    fill_spec,
-    message,
-    predict_request,
-)
+from edgeconv.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.runtimes.serving import DTYPES, not_available, refused, unreachable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +13,9 @@ if TYPE_CHECKING:
 
     from edgeconv.runtimes.interface import Arrays
     from edgeconv.runtimes.serving import Address, Call
+    from edgeconv.runtimes.serving_pb2 import ModelSpec, PredictRequest, TensorProto
 
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 _STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
 # Whole batches of images go through; the default ends at 4 MiB.
@@ -44,13 +39,19 @@ class GrpcClient:
 
     def version(self) -> str:
         """The newest version that is available."""
-        request = message("GetModelStatusRequest")()
-        fill_spec(request.model_spec, self._address.name, self._address.version)
-        answer = self._asked(self._status, request.SerializeToString())
-        found = message("GetModelStatusResponse").FromString(answer).model_version_status
-        available = [one.version for one in found if one.state == AVAILABLE]
+        from edgeconv.runtimes.serving_pb2 import (
+            GetModelStatusRequest,
+            GetModelStatusResponse,
+            ModelVersionStatus,
+        )
+
+        spec = _model_spec(self._address.name, self._address.version)
+        request = GetModelStatusRequest(model_spec=spec).SerializeToString()
+        answer = GetModelStatusResponse.FromString(self._asked(self._status, request))
+        versions = answer.model_version_status
+        available = [v.version for v in versions if v.state == ModelVersionStatus.AVAILABLE]
         if not available:
-            states = [f"{one.version} {one.status.error_message}" for one in found]
+            states = [f"{v.version} {v.status.error_message}" for v in versions]
             raise not_available(self._address, ", ".join(states) or "it names no version")
         return str(max(available))
 
@@ -63,8 +64,10 @@ class GrpcClient:
 
     def outputs(self, signature: str, answer: bytes) -> dict[str, NDArray[np.generic]]:  # noqa: ARG002
         """The outputs by name."""
-        response = message("PredictResponse").FromString(answer)
-        return {one.key: array_of(one.value, f"output {one.key!r}") for one in response.outputs}
+        from edgeconv.runtimes.serving_pb2 import PredictResponse
+
+        outputs = PredictResponse.FromString(answer).outputs
+        return {name: array_of(tensor, f"output {name!r}") for name, tensor in outputs.items()}
 
     def close(self) -> None:
         """Close the channel."""
@@ -86,3 +89,62 @@ class GrpcClient:
         if code == self._grpc.StatusCode.NOT_FOUND:
             return not_available(self._address, why)
         return refused(self._address, why)
+
+
+def predict_request(
+    name: str, version: int | None, signature: str, inputs: Arrays
+) -> PredictRequest:
+    """The request for the samples of one call. Raises `InputRefused` for what is no number."""
+    from edgeconv.runtimes.serving_pb2 import PredictRequest
+
+    tensors = {key: tensor_of(array, f"input {key!r}") for key, array in inputs.items()}
+    return PredictRequest(model_spec=_model_spec(name, version, signature), inputs=tensors)
+
+
+def tensor_of(array: NDArray[np.generic], where: str) -> TensorProto:
+    """`array` as a message. Raises `InputRefused` for a dtype that TensorFlow Serving lacks."""
+    import numpy as np
+
+    from edgeconv.runtimes.serving_pb2 import TensorProto, TensorShapeProto
+
+    if array.dtype.name not in _NAMES:
+        raise InputRefused(
+            f"{where} has the type {array.dtype}, which TensorFlow Serving does not take"
+        )
+    sizes = [TensorShapeProto.Dim(size=size) for size in array.shape]
+    return TensorProto(
+        dtype=_NAMES[array.dtype.name],
+        tensor_shape=TensorShapeProto(dim=sizes),
+        tensor_content=np.ascontiguousarray(array).tobytes(),
+    )
+
+
+def array_of(tensor: TensorProto, where: str) -> NDArray[np.generic]:
+    """What a message holds. Raises `ToolFailed` where that is not numbers."""
+    import numpy as np
+
+    from edgeconv.runtimes.serving_pb2 import DataType
+
+    if tensor.dtype not in DataType.values() or not tensor.dtype:
+        raise ToolFailed(f"{where} is of TensorFlow's type {tensor.dtype}, which is not a number")
+    name = DataType.Name(tensor.dtype)
+    dtype, shape = DTYPES[name], tuple(dim.size for dim in tensor.tensor_shape.dim)
+    if tensor.tensor_content:
+        return np.frombuffer(tensor.tensor_content, dtype).reshape(shape)
+    # Smaller integers have no field of their own.
+    values = getattr(tensor, f"{name.removeprefix('DT_').lower()}_val", tensor.int_val)
+    flat = np.array(values, np.uint16).view(dtype) if name == "DT_HALF" else np.array(values, dtype)
+    count = int(np.prod(shape))
+    # Values that are left out are as the last one, or 0 where there is none.
+    rest = np.full(count - len(flat), flat[-1] if len(flat) else 0, dtype)
+    return np.concatenate([flat, rest]).reshape(shape)
+
+
+def _model_spec(name: str, version: int | None, signature: str = "") -> ModelSpec:
+    """Which model is meant; its newest version for None."""
+    from edgeconv.runtimes.serving_pb2 import ModelSpec
+
+    spec = ModelSpec(name=name, signature_name=signature)
+    if version is not None:
+        spec.version.value = version
+    return spec

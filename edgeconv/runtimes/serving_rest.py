@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import ToolFailed
-from edgeconv.runtimes.serving import not_available, refused, unreachable
+from edgeconv.runtimes.serving import DTYPES, not_available, refused, unreachable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,18 +16,8 @@ if TYPE_CHECKING:
     from edgeconv.runtimes.interface import Arrays
     from edgeconv.runtimes.serving import Address, Call
 
-_DTYPES = {
-    "DT_FLOAT": "float32",
-    "DT_DOUBLE": "float64",
-    "DT_HALF": "float16",
-    "DT_BFLOAT16": "float32",
-    "DT_BOOL": "bool",
-    **{
-        f"DT_{sign.upper()}INT{bits}": f"{sign}int{bits}"
-        for sign in ("", "u")
-        for bits in (8, 16, 32, 64)
-    },
-}
+# JSON has no types: these are the nearest that numpy has.
+_DTYPES = {**DTYPES, "DT_BFLOAT16": "float32"}
 _JSON = {"Content-Type": "application/json"}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from edgeconv.data.records import framed
 from edgeconv.errors import InputRefused, OutputRefused, UsageError
 from edgeconv.runtimes.serving import DEFAULT_SIGNATURE
-from edgeconv.runtimes.serving_messages import message, predict_request
+from edgeconv.runtimes.serving_grpc import predict_request
 from edgeconv.store import publish_bytes
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def write_warmup_requests(
 
 
 def _record(name: str, signature: str, samples: Arrays, index: int) -> bytes:
-    log = message("PredictionLog")()
+    from edgeconv.runtimes.serving_pb2 import PredictionLog, PredictLog
+
     one = {key: array[index : index + 1] for key, array in samples.items()}
     request = predict_request(name, None, signature, one)
-    log.predict_log.request.MergeFromString(request.SerializeToString())
-    return framed(log.SerializeToString())
+    return framed(PredictionLog(predict_log=PredictLog(request=request)).SerializeToString())

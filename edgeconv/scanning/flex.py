@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from edgeconv.scanning.graphs import node_in
 from edgeconv.scanning.nodes import NodeCheck
 from edgeconv.scanning.operators import families
 
@@ -22,11 +21,13 @@ def check_flex(where: str, name: str, options: bytes, findings: Findings) -> Non
     from flatbuffers import flexbuffers
     from google.protobuf.message import DecodeError
 
+    from edgeconv.scanning.nodes_pb2 import NodeDef
+
     check = NodeCheck(findings)
     try:
         parts = flexbuffers.GetRoot(options).AsVector
         operator, packed = str(parts[0].AsString), bytes(parts[1].AsStringBytes)
-        node = node_in(packed)
+        node = NodeDef.FromString(packed)
     except (*_BAD_OPTIONS, DecodeError) as error:
         what = f"operator {name} that cannot be read: {error}"
         findings.add("operator", where, what, "may be any operator of TensorFlow")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.messages import message_class
 from edgeconv.scanning.keras_config import scan_config
 from edgeconv.source.wire import MalformedWire, messages
 
@@ -16,9 +14,6 @@ if TYPE_CHECKING:
 
     from edgeconv.scanning.findings import Findings
 
-_MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
-    "SavedObject": {"path": (3, "string"), "metadata": (5, "string")}
-}
 _NODES = 1
 
 
@@ -32,18 +27,15 @@ def scan_keras_metadata(
     """
     from google.protobuf.message import DecodeError
 
+    from edgeconv.scanning.nodes_pb2 import SavedObject
+
     data = path.read_bytes()
     try:
         for start, stop in messages(data, 0, len(data), _NODES):
-            node = _message().FromString(data[start:stop])
+            node = SavedObject.FromString(data[start:stop])
             held = msgspec.json.decode(node.metadata) if node.metadata else {}
-            where = f"{path.name}:{node.path}"
+            where = f"{path.name}:{node.node_path}"
             scan_config(held, findings, known, where=where, is_read=is_read)
     except (MalformedWire, DecodeError, msgspec.DecodeError, RecursionError) as error:
         what = f"layers that cannot be read: {error}"
         findings.add("structure", path.name, what, "may be anything", is_error=is_read)
-
-
-@cache
-def _message() -> Any:
-    return message_class(_MESSAGES, "SavedObject")

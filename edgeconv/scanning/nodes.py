@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgeconv.scanning.operators import (
     ATTRIBUTES,
@@ -15,9 +15,10 @@ from edgeconv.scanning.operators import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from edgeconv.scanning.findings import Findings
+    from edgeconv.scanning.nodes_pb2 import AttrEntry, NameAttrList, NodeDef
 
 # Constants of these types hold handles to, and programs of, the process that made them.
 _HANDLES = {20: "a resource", 21: "a variant"}
@@ -40,12 +41,12 @@ class NodeCheck:
         self.unknown: dict[str, str] = {}
         self.called: dict[str, str] = {}
 
-    def __call__(self, body: str, node: Any) -> tuple[str, ...]:
+    def __call__(self, body: str, node: NodeDef) -> tuple[str, ...]:
         """Check a node's message; returns the functions that it names."""
         operator = node.op
         where = f"{body}/{node.name}" if body else node.name
         family = families().get(operator)
-        calls = tuple(_functions(node.attrs, 0))
+        calls = tuple(_functions(node.attr, 0))
         for name in calls:
             self.called.setdefault(name, where)
         if family is None:
@@ -87,8 +88,8 @@ class NodeCheck:
         self.unknown.clear()
         self.called.clear()
 
-    def _check_attributes(self, where: str, node: Any) -> None:
-        for attr in node.attrs:
+    def _check_attributes(self, where: str, node: NodeDef) -> None:
+        for attr in node.attr:
             if (node.op, attr.key) in ATTRIBUTES:
                 value = attr.value.s.decode("latin-1")
                 if not is_allowed_attribute(node.op, attr.key, value):
@@ -117,20 +118,19 @@ class NodeCheck:
             )
 
 
-def _functions(attrs: Any, depth: int) -> Iterator[str]:
+def _functions(attrs: Iterable[AttrEntry], depth: int) -> Iterator[str]:
     for attr in attrs:
         value = attr.value
         if value.HasField("func"):
             yield from _named(value.func, depth)
-        elif value.HasField("list"):
-            for function in value.list.func:
-                yield from _named(function, depth)
+        for function in value.list.func:
+            yield from _named(function, depth)
 
 
-def _named(function: Any, depth: int) -> Iterator[str]:
+def _named(function: NameAttrList, depth: int) -> Iterator[str]:
     yield function.name
     if depth < _MOST_DEPTH:
-        yield from _functions(function.attrs, depth + 1)
+        yield from _functions(function.attr, depth + 1)
     else:
         # No tool nests functions in functions' attributes so deep: not in any graph.
         yield f"{function.name} within {_MOST_DEPTH} others"

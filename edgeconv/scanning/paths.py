@@ -17,10 +17,11 @@ from edgeconv.scanning.origins import Origin, ancestors, data_inputs, node_of, o
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Any, Literal
+    from typing import Literal
 
     from edgeconv.scanning.findings import Findings
     from edgeconv.scanning.graphs import Body, MetaGraph, Node
+    from edgeconv.source.saved_model_pb2 import AssetFileDef, MetaGraphDef, TensorInfo
 
     Need = Literal["saver", "asset"]
 
@@ -49,7 +50,10 @@ class PathCheck:
         self._rest = graph.rest
         self._findings = findings
         self._assets = _asset_tensors(graph.rest)
-        self._bound = {entry.key: entry.value.bound for entry in graph.rest.objects.functions}
+        self._bound = {
+            entry.key: entry.value.bound_inputs
+            for entry in graph.rest.object_graph_def.concrete_functions
+        }
         self._sites: dict[str, list[tuple[Body, Node]]] = defaultdict(list)
         self._variables: Counter[tuple[bytes, ...]] = Counter()
         # Each tensor is followed once, whoever takes it: a graph can be half a million of nodes.
@@ -82,8 +86,8 @@ class PathCheck:
 
     def _check_inputs(self) -> None:
         """Samples must not become paths."""
-        given = self._assets | {node_of(self._rest.saver.filename)}
-        for entry in self._rest.signatures:
+        given = self._assets | {node_of(self._rest.saver_def.filename_tensor_name)}
+        for entry in self._rest.signature_def:
             for tensor in entry.value.inputs:
                 if node_of(tensor.value.name) in given - {""}:
                     self._findings.add(
@@ -173,7 +177,7 @@ class PathCheck:
         bound = self._bound.get(body.name)
         if bound is None:
             return
-        objects = self._rest.objects.nodes
+        objects = self._rest.object_graph_def.nodes
         from_end = index - (body.argument_count - len(bound))
         number = bound[from_end] if from_end >= 0 else -1
         is_asset = 0 <= number < len(objects) and objects[number].HasField("asset")
@@ -198,7 +202,7 @@ class PathCheck:
                 self._add_run(name, f"a saver that runs with {root}")
         for name in functions & self._bound.keys():
             self._add_run(name, f"a saver in function {name}, which is one of the model's own")
-        for name in ancestors(top, node_of(self._rest.saver.restore)) & writing:
+        for name in ancestors(top, node_of(self._rest.saver_def.restore_op_name)) & writing:
             self._add_run(name, "a saver that writes when the model is loaded")
 
     def _running(self, names: set[str]) -> set[str]:
@@ -236,40 +240,42 @@ class _Place:
         self.op = node.op
 
 
-def asset_files(rest: Any) -> Iterator[Any]:
+def asset_files(rest: MetaGraphDef) -> Iterator[AssetFileDef]:
     """The assets that a graph declares, in both of the places for it. Raises `DecodeError`."""
-    from edgeconv.scanning.graphs import asset_in
+    from edgeconv.source.saved_model_pb2 import AssetFileDef
 
-    yield from rest.assets
-    for entry in rest.collections:
+    yield from rest.asset_file_def
+    for entry in rest.collection_def:
         if entry.key == "saved_model_assets":
-            for packed in entry.value.any.value:
-                yield asset_in(packed.value)
-            for value in entry.value.bytes.value:
-                yield asset_in(value)
+            for packed in entry.value.any_list.value:
+                yield AssetFileDef.FromString(packed.value)
+            for value in entry.value.bytes_list.value:
+                yield AssetFileDef.FromString(value)
 
 
-def _asset_tensors(rest: Any) -> set[str]:
-    return {node_of(asset.tensor.name) for asset in asset_files(rest)}
+def _asset_tensors(rest: MetaGraphDef) -> set[str]:
+    return {node_of(asset.tensor_info.name) for asset in asset_files(rest)}
 
 
 def _is_piece(text: bytes) -> bool:
     return b".." not in text and _PIECE.fullmatch(text) is not None
 
 
-def _roots(rest: Any) -> Iterator[str]:
+def _roots(rest: MetaGraphDef) -> Iterator[str]:
     """The nodes that a loader or a signature runs."""
-    for entry in rest.signatures:
+    for entry in rest.signature_def:
         for output in entry.value.outputs:
             yield from map(node_of, _tensor_names(output.value))
-    for collection in rest.collections:
+    for collection in rest.collection_def:
         if collection.key in _MAIN_OPS:
-            yield from map(node_of, collection.value.nodes.value)
+            yield from map(node_of, collection.value.node_list.value)
 
 
-def _tensor_names(info: Any) -> Iterator[str]:
-    yield from (info.name, info.sparse.values, info.sparse.indices, info.sparse.shape)
-    for component in info.composite.components:
+def _tensor_names(info: TensorInfo) -> Iterator[str]:
+    sparse = info.coo_sparse
+    yield from (info.name, sparse.values_tensor_name, sparse.indices_tensor_name)
+    yield sparse.dense_shape_tensor_name
+    for component in info.composite_tensor.components:
         yield from _tensor_names(component)
 
 

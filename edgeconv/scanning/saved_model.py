@@ -66,7 +66,7 @@ def _scan_graphs(directory: Path, data: memoryview, findings: Findings) -> None:
     check = NodeCheck(findings)
     for graph in read_meta_graphs(data, check):
         check.finish(set(graph.bodies) - {""})
-        for node in graph.rest.objects.nodes:
+        for node in graph.rest.object_graph_def.nodes:
             for holder in (node.variable, node.resource):
                 if holder.device:
                     check.check_device("object graph", holder.device)

@@ -7,11 +7,9 @@ import itertools
 import os
 import shutil
 from collections import Counter
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.messages import message_class
 from edgeconv.source.foreign_kinds import FOREST_SAVED_MODEL
 from edgeconv.source.kinds import unreadable
 from edgeconv.source.variables import refuse_missing_variables
@@ -23,25 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from edgeconv.source.saved_model_pb2 import MetaGraphDef, TensorInfo
     from edgeconv.source.wire import Field
 
-# All of a graph but its nodes. See edgeconv.messages.
-_MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
-    "MetaGraph": {"info": (1, "Info"), "signatures": (5, "SignatureEntry*")},
-    "Info": {"tags": (4, "string*"), "tensorflow_version": (5, "string")},
-    "SignatureEntry": {"key": (1, "string"), "value": (2, "SignatureDef")},
-    "SignatureDef": {"inputs": (1, "TensorEntry*"), "outputs": (2, "TensorEntry*")},
-    "TensorEntry": {"key": (1, "string"), "value": (2, "TensorInfo")},
-    "TensorInfo": {
-        "dtype": (2, "int32"),
-        "shape": (3, "Shape"),
-        "sparse": (4, "Empty"),
-        "composite": (5, "Empty"),
-    },
-    "Empty": {},
-    "Shape": {"dims": (2, "Dim*"), "unknown_rank": (3, "bool")},
-    "Dim": {"size": (1, "int64")},
-}
 # The numbers of TensorFlow's .proto files, down to the name of a node's operator.
 _META_GRAPH, _INFO, _GRAPH, _SIGNATURES = 2, 1, 2, 5
 _NODES, _LIBRARY, _FUNCTIONS, _FUNCTION_NODES, _OPERATOR, _TAGS = 1, 2, 1, 3, 2, 4
@@ -89,7 +71,7 @@ def read_saved_model(directory: Path, tags: tuple[str, ...] = ()) -> Content:
     values of its variables, and for a decision forest, and `UsageError` for tags that no graph has.
     """
     with _opened(directory / _FILE) as graphs:
-        tag_sets = tuple(tuple(graph.message.info.tags) for graph in graphs)
+        tag_sets = tuple(tuple(graph.message.meta_info_def.tags) for graph in graphs)
         chosen = _chosen_graph(graphs, tags)
         if chosen is None and tags:
             raise UsageError(
@@ -130,7 +112,7 @@ def serving_copy(directory: Path, tags: tuple[str, ...], target: Path) -> bool:
     """
     with _opened(directory / _FILE) as graphs:
         chosen = _chosen_graph(graphs, tags)
-        if chosen is None or list(chosen.message.info.tags) == [_SERVING_TAG]:
+        if chosen is None or list(chosen.message.meta_info_def.tags) == [_SERVING_TAG]:
             return False
         try:
             target.mkdir(parents=True)
@@ -157,12 +139,14 @@ class _Graph:
     """One of a SavedModel's graphs, in the mapped file; `message` has what is not its nodes."""
 
     def __init__(self, data: memoryview, start: int, stop: int) -> None:
+        from edgeconv.source.saved_model_pb2 import MetaGraphDef
+
         self._data = data
         self._fields = list(fields(data, start, stop))
         kept = [self._bytes(f) for f in self._fields if f.number in (_INFO, _SIGNATURES)]
         if sum(map(len, kept)) > _MOST_SIGNATURE_BYTES:
             raise TooMuchWire(f"signatures of more than {_MOST_SIGNATURE_BYTES} bytes")
-        self.message = _message_class().FromString(b"".join(kept))
+        self.message = MetaGraphDef.FromString(b"".join(kept))
 
     def operators(self) -> tuple[OperatorCount, ...]:
         """How often each operator occurs, in the graph and in its functions."""
@@ -253,24 +237,21 @@ def garbled(path: Path, what: str) -> InputRefused:
     )
 
 
-@cache
-def _message_class() -> Any:
-    return message_class(_MESSAGES, "MetaGraph")
-
-
 def _chosen_graph(graphs: list[_Graph], tags: tuple[str, ...]) -> _Graph | None:
     """The graph with exactly these tags.
 
     Without tags, the one tagged "serve" and nothing else, else the first with that among its tags.
     """
     if tags:
-        return next((each for each in graphs if set(each.message.info.tags) == set(tags)), None)
-    serving = [each for each in graphs if _SERVING_TAG in each.message.info.tags]
-    return min(serving, key=lambda each: len(each.message.info.tags), default=None)
+        return next(
+            (each for each in graphs if set(each.message.meta_info_def.tags) == set(tags)), None
+        )
+    serving = [each for each in graphs if _SERVING_TAG in each.message.meta_info_def.tags]
+    return min(serving, key=lambda each: len(each.message.meta_info_def.tags), default=None)
 
 
-def _signatures(graph: Any) -> tuple[Signature, ...]:
-    by_key = {entry.key: entry.value for entry in graph.signatures}
+def _signatures(graph: MetaGraphDef) -> tuple[Signature, ...]:
+    by_key = {entry.key: entry.value for entry in graph.signature_def}
     return tuple(
         Signature(key=key, inputs=_specs(value.inputs), outputs=_specs(value.outputs))
         for key, value in sorted(by_key.items())
@@ -283,23 +264,23 @@ def _specs(entries: Any) -> tuple[TensorSpec, ...]:
     return tuple(
         TensorSpec(
             name=name,
-            shape=tuple(dim.size for dim in info.shape.dims),
+            shape=tuple(dim.size for dim in info.tensor_shape.dim),
             dtype=_dtype(info),
-            rank_known=not info.shape.unknown_rank,
+            rank_known=not info.tensor_shape.unknown_rank,
         )
         for name, info in sorted(by_name.items())
     )
 
 
-def _dtype(info: Any) -> str:
-    for encoding in ("sparse", "composite"):
+def _dtype(info: TensorInfo) -> str:
+    for encoding in ("coo_sparse", "composite_tensor"):
         if info.HasField(encoding):
-            return encoding
+            return encoding.replace("coo_", "").replace("_tensor", "")
     return _DTYPES.get(info.dtype % _FIRST_REFERENCE, f"unknown type {info.dtype}")
 
 
-def _notes(graph: Any) -> Iterator[str]:
-    if graph.info.tensorflow_version:
-        yield f"saved by TensorFlow {graph.info.tensorflow_version}"
-    if list(graph.info.tags) != [_SERVING_TAG]:
-        yield f"tagged {', '.join(graph.info.tags)}"
+def _notes(graph: MetaGraphDef) -> Iterator[str]:
+    if graph.meta_info_def.tensorflow_version:
+        yield f"saved by TensorFlow {graph.meta_info_def.tensorflow_version}"
+    if list(graph.meta_info_def.tags) != [_SERVING_TAG]:
+        yield f"tagged {', '.join(graph.meta_info_def.tags)}"

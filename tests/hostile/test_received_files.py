@@ -17,10 +17,10 @@ from edgeconv.embedding.request import RECORD
 from edgeconv.embedding.writing import JOURNAL
 from edgeconv.errors import EdgeconvError, InputRefused, OutputRefused, UsageError
 from edgeconv.measure.subjects import find_baseline, find_subjects
+from edgeconv.reporting.trackers import csv_file, tensorboard
+from edgeconv.reporting.trackers.runs import Run, now
 from edgeconv.store import locked, read_noun, sha256_file
 from edgeconv.store.converted import note_converted
-from edgeconv.trackers import csv_file, tensorboard
-from edgeconv.trackers.runs import Run, now
 from edgeconv.types import Artifact, CalibrationRecord, Checked, Execution
 
 __all__ = ["place", "watch"]

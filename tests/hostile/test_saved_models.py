@@ -15,6 +15,7 @@ from graph_files import (
     constant,
     function,
     function_name,
+    function_names,
     graph,
     initializer,
     kind,
@@ -116,8 +117,9 @@ def test_a_constant_that_is_a_handle_is_refused(dtype, tmp_path):
 @pytest.mark.parametrize("device", ["/job:worker/task:1", "/job:localhost/job:ps", "/JOB:x/job:w"])
 def test_a_device_of_another_machine_is_refused(device, tmp_path):
     assert device in refused(tmp_path, meta_graph(graph(node("x", "NoOp", device=device))))
-    resource = objects(block(10, block(1, device)))
-    assert device in refused(tmp_path / "2", meta_graph(graph(), resource))
+    resource, variable = block(10, block(1, device)), block(7, block(7, device))
+    for each in (resource, variable):
+        assert device in refused(tmp_path / each.hex(), meta_graph(graph(), objects(each)))
 
 
 def test_a_device_of_this_machine_is_not(tmp_path):
@@ -126,6 +128,13 @@ def test_a_device_of_this_machine_is_not(tmp_path):
         scanned(tmp_path, meta_graph(graph(local, node("y", "NoOp", device="/GPU:0")))).findings
         == ()
     )
+
+
+def test_a_list_of_functions_after_a_function_in_one_attribute_is_seen(tmp_path):
+    """The last is what TensorFlow takes."""
+    both = node("call", "PartitionedCall", f=function_name("inner") + function_names("absent"))
+    nodes = graph(constant("y", "x"), both, functions=(function("inner"),))
+    assert "function absent" in refused(tmp_path, meta_graph(nodes))
 
 
 def test_a_function_that_is_not_in_the_graph_is_refused(tmp_path):

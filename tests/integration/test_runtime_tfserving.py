@@ -23,7 +23,8 @@ from edgeconv.reporting.files import read_report
 from edgeconv.runtimes.interface import Choice, Model, Settings, Timing
 from edgeconv.runtimes.kinds.tfserving import open_runtime
 from edgeconv.runtimes.serving import parse_address
-from edgeconv.runtimes.serving_messages import MESSAGES, array_of, fill_tensor, message
+from edgeconv.runtimes.serving_grpc import array_of, tensor_of
+from edgeconv.runtimes.serving_pb2 import TensorProto
 from edgeconv.runtimes.warmup import write_warmup_requests
 from edgeconv.types import Allowance
 
@@ -43,7 +44,6 @@ class Server(NamedTuple):
     process: subprocess.Popen[str]
     directory: Path
     places: dict[str, str]
-    declared: dict[str, dict[str, list[object]]]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "rest": f"http://127.0.0.1:{said['rest']}/v1/models/two",
         "grpc": f"grpc://127.0.0.1:{said['grpc']}/two",
     }
-    yield Server(process, directory, places, said["declared"])
+    yield Server(process, directory, places)
     process.communicate(timeout=30)
 
 
@@ -200,26 +200,6 @@ def test_an_address_goes_to_text_and_back():
         assert str(parse_address(text)) == text
 
 
-def test_the_messages_are_those_of_tensorflow_serving(server):
-    """Each field declared here has the number, the type and the repetition of the real one."""
-    real = {
-        "TensorEntry": "tensorflow.serving.PredictRequest.InputsEntry",
-        "Dim": "tensorflow.TensorShapeProto.Dim",
-        "Int64Value": "google.protobuf.Int64Value",
-        "Status": "tensorflow.serving.StatusProto",
-        "TensorProto": "tensorflow.TensorProto",
-        "TensorShapeProto": "tensorflow.TensorShapeProto",
-    }
-    enumeration, int32 = 14, 5
-    for name, fields in MESSAGES.items():
-        theirs = server.declared[real.get(name, f"tensorflow.serving.{name}")]
-        for field in message(name).DESCRIPTOR.fields:
-            number, kind, repeated, _ = theirs[field.name]
-            ours = (field.number, field.type, field.is_repeated)
-            assert ours == (number, int32 if kind == enumeration else kind, repeated), field.name
-        assert fields.keys() <= theirs.keys()
-
-
 @pytest.mark.parametrize(
     "dtype",
     [
@@ -239,26 +219,24 @@ def test_the_messages_are_those_of_tensorflow_serving(server):
 )
 def test_an_array_goes_into_a_message_and_back(dtype):
     array = np.array([[0, 1, 3], [2, 5, 7]]).astype(dtype)
-    tensor = message("TensorProto")()
-    fill_tensor(tensor, array, "input 'x'")
-    back = array_of(tensor, "x")
+    back = array_of(tensor_of(array, "input 'x'"), "x")
     assert back.dtype == array.dtype
     np.testing.assert_array_equal(back, array)
 
 
 def test_values_that_a_message_leaves_out_are_as_the_last_one():
-    tensor = message("TensorProto")(dtype=1, float_val=[1.5, 2.5])
+    tensor = TensorProto(dtype=1, float_val=[1.5, 2.5])
     tensor.tensor_shape.dim.add(size=4)
     np.testing.assert_array_equal(array_of(tensor, "x"), [1.5, 2.5, 2.5, 2.5])
-    empty = message("TensorProto")(dtype=9)
+    empty = TensorProto(dtype=9)
     np.testing.assert_array_equal(array_of(empty, "x"), 0)
 
 
 def test_strings_are_neither_sent_nor_taken():
     with pytest.raises(InputRefused, match="input 'x' has the type <U1"):
-        fill_tensor(message("TensorProto")(), np.array(["a"]), "input 'x'")
+        tensor_of(np.array(["a"]), "input 'x'")
     with pytest.raises(ToolFailed, match="output 'y' is of TensorFlow's type 7"):
-        array_of(message("TensorProto")(dtype=7), "output 'y'")
+        array_of(TensorProto(dtype=7), "output 'y'")
 
 
 def test_tensorflow_reads_the_warm_up_requests_back(server):

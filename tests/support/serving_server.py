@@ -192,33 +192,6 @@ def warm_up_requests(file: Path) -> list[dict[str, object]]:
     return found
 
 
-def declared() -> dict[str, dict[str, list[object]]]:
-    """The number, type and repetition of every field of the real messages, by message."""
-    from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2
-    from tensorflow_serving.apis import get_model_status_pb2, predict_pb2, prediction_log_pb2
-
-    pending = [
-        predict_pb2.PredictRequest.DESCRIPTOR,
-        predict_pb2.PredictResponse.DESCRIPTOR,
-        get_model_status_pb2.GetModelStatusRequest.DESCRIPTOR,
-        get_model_status_pb2.GetModelStatusResponse.DESCRIPTOR,
-        prediction_log_pb2.PredictionLog.DESCRIPTOR,
-        tensor_pb2.TensorProto.DESCRIPTOR,
-        tensor_shape_pb2.TensorShapeProto.DESCRIPTOR,
-    ]
-    found: dict[str, dict[str, list[object]]] = {}
-    while pending:
-        one = pending.pop()
-        if one.full_name in found:
-            continue
-        found[one.full_name] = {
-            f.name: [f.number, f.type, f.is_repeated, f.message_type and f.message_type.full_name]
-            for f in one.fields
-        }
-        pending += [f.message_type for f in one.fields if f.message_type]
-    return found
-
-
 def main(directory: Path) -> None:
     import tensorflow as tf
 
@@ -227,7 +200,7 @@ def main(directory: Path) -> None:
     rest = ThreadingHTTPServer(("127.0.0.1", 0), handler(loaded))
     threading.Thread(target=rest.serve_forever, daemon=True).start()
     grpc_port, server = grpc_server(loaded)
-    said = {"rest": rest.server_address[1], "grpc": grpc_port, "declared": declared()}
+    said = {"rest": rest.server_address[1], "grpc": grpc_port}
     (directory / "part.json").write_text(json.dumps(said))
     (directory / "part.json").rename(directory / "ports.json")
     for line in sys.stdin:

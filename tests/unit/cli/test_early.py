@@ -19,7 +19,7 @@ from edgeconv.data.code import refuse_missing_module
 from edgeconv.errors import EdgeconvError, InputRefused, OutputRefused, UsageError
 from edgeconv.plugins import TRACKERS
 from edgeconv.processes import workers
-from edgeconv.trackers import mlflow
+from edgeconv.reporting.trackers import mlflow
 
 ONE_INPUT = sequential(given("image", (None, 8, 8)), layer("Dense", "d", units=2))
 NEVER_CALLED = sequential(layer("Flatten", "f"), layer("Dense", "d", units=2))

@@ -182,13 +182,10 @@ def test_parquet_has_strings_and_lists_of_them(dictionary: bool, tmp_path: Path)
 
 
 def record(**features: list[bytes]) -> bytes:
-    from edgeconv.data.examples import _message_class
+    from edgeconv.data.example_pb2 import BytesList, Example, Feature, Features
 
-    example = _message_class()()
-    for key, values in features.items():
-        entry = example.features.entries.add(key=key)
-        entry.value.bytes.value.extend(values)
-    return bytes(example.SerializeToString())
+    stored = {key: Feature(bytes_list=BytesList(value=v)) for key, v in features.items()}
+    return bytes(Example(features=Features(feature=stored)).SerializeToString())
 
 
 def test_tfrecords_have_strings(tmp_path: Path) -> None:

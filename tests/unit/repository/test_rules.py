@@ -28,12 +28,12 @@ LAYERS = (
     ("gate", "building", "tuning"),
     ("measure", "embedding"),
     ("conversion",),
-    ("training", "trackers"),
+    ("training",),
     ("scanning",),
     ("source", "tf", "quantize", "reporting", "runtimes", "config"),
     ("tflite", "data", "models"),
     ("processes",),
-    ("store", "messages", "statistics"),
+    ("store", "statistics"),
     ("types",),
     ("sandbox",),
     ("plugins",),
@@ -71,6 +71,9 @@ def sources() -> list[Source]:
     found = []
     for prefix, folder in folders.items():
         for path in sorted(folder.rglob("*.py")):
+            if path.name.endswith("_pb2.py"):
+                # Generated.
+                continue
             name = prefix + path.relative_to(folder).as_posix()
             parts = ["edgeconv", *Path(name).with_suffix("").parts]
             text = path.read_text(encoding="utf-8")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.reporting.spreadsheet import safe
+from edgeconv.reporting.trackers.runs import now, runs
 from edgeconv.store import (
     cache_directory,
     owned,
@@ -21,15 +22,14 @@ from edgeconv.store import (
     refuse_pointer,
     writable_directory,
 )
-from edgeconv.trackers.runs import now, runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edgeconv.trackers.runs import Run
+    from edgeconv.reporting.trackers.runs import Run
     from edgeconv.types import Checked, Report
 
-# See edgeconv.trackers.
+# See edgeconv.reporting.trackers.
 WRITES_FILES_ONLY = True
 _TEXTS = ("role", "recipe", "runtime", "sha256", "machine", "data", "metric")
 _NUMBERS = (

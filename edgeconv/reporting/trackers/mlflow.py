@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import OutputRefused, UsageError
 from edgeconv.reporting import units
+from edgeconv.reporting.trackers.runs import now, runs
 from edgeconv.reporting.verdicts import render
-from edgeconv.trackers.runs import now, runs
 from edgeconv.types import Checked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edgeconv.trackers.runs import Run
+    from edgeconv.reporting.trackers.runs import Run
     from edgeconv.types import Check, Report
 
 EXPERIMENT = "edgeconv"
