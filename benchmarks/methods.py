@@ -24,9 +24,8 @@ import numpy as np
 
 from benchmarks.measuring import write_result
 from edgeconv import convert
-from edgeconv.quantize.calibrate import Feed
-from edgeconv.quantize.graph import CalibratedGraph
-from edgeconv.quantize.making import Setting, make
+from edgeconv.quantize.calibrate import CalibratedGraph, Feed
+from edgeconv.quantize.quantize import Setting, make
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.worker import settle_process
 

@@ -326,7 +326,7 @@ def _scores(run: Run, file: Path, part: Part, samples: Path) -> NDArray[Any]:
         threads=run.execution.threads,
         allowance=run.execution.allowance,
     ) as running:
-        (scores,) = running.outputs(running.result()).values()
+        (scores,) = running.result().outputs.values()
     return scores
 
 

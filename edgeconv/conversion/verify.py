@@ -24,7 +24,7 @@ from edgeconv.quantize.candidate import (
     examine_graph,
 )
 from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes
-from edgeconv.runtimes.local import Running, Target, start_run
+from edgeconv.runtimes.local import Target, start_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from edgeconv.conversion.prepare import Part, Prepared
     from edgeconv.conversion.quantize import Made
     from edgeconv.conversion.run import Run
-    from edgeconv.runtimes.local import Run as RunOfModel
+    from edgeconv.runtimes.conversation import Run as RunOfModel
+    from edgeconv.runtimes.conversation import StoredRun as Running
     from edgeconv.types import LadderStep, Recipe
 
     # By signature, then by output.
@@ -189,7 +190,7 @@ def answers(running: Iterator[Running], prepared: Prepared) -> tuple[RunOfModel,
         one = next(running)
         try:
             done = one.result()
-            outputs[part.signature.key] = one.outputs(done)
+            outputs[part.signature.key] = done.outputs
         except EdgeconvError as error:
             failed = failed or error
     if failed is not None or done is None:

@@ -49,12 +49,22 @@ def write_samples(samples: Samples, directory: Path) -> None:
         ) from error
 
 
+def sample_files(directory: Path) -> dict[str, Path]:
+    """The .npy file of each input that `write_samples` wrote. Raises `InputRefused`."""
+    names = _index(directory).names
+    return {name: directory / f"{position}.npy" for position, name in enumerate(names)}
+
+
+def _index(directory: Path) -> SamplesFile:
+    return read_noun(directory / "samples.json", SamplesFile, what="list of samples")
+
+
 def read_samples(directory: Path) -> Samples:
     """The samples that `write_samples` wrote, mapped from the files and not read yet.
 
     Raises `InputRefused` where they are not all there.
     """
-    index = read_noun(directory / "samples.json", SamplesFile, what="list of samples")
+    index = _index(directory)
     arrays, labels = mapped_samples(directory, index.names, index.count)
     return Samples(arrays, labels, index.source)
 

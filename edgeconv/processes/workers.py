@@ -45,15 +45,14 @@ if TYPE_CHECKING:
     from edgeconv.sandbox import Access
 
 
-class HasChild(Protocol):
+class Closes(Protocol):
     """Anything that stands for a running child."""
 
-    @property
-    def child(self) -> Child:
-        """The process."""
+    def close(self) -> None:
+        """End the process."""
 
 
-Running = TypeVar("Running", bound=HasChild)
+Running = TypeVar("Running", bound=Closes)
 
 _POLL_S = 0.01
 _POLLS_PER_CHECK = 5
@@ -300,13 +299,13 @@ def in_turn(starts: Iterable[Callable[[], Running]], *, width: int = 2) -> Itera
             started.append(start_one())
             if len(started) == width:
                 yield started[0]
-                started.popleft().child.kill()
+                started.popleft().close()
         while started:
             yield started[0]
-            started.popleft().child.kill()
+            started.popleft().close()
     finally:
         for one in started:
-            one.child.kill()
+            one.close()
 
 
 def poll_until(is_over: Callable[[], bool], on_poll: Callable[[], None] = lambda: None) -> None:

@@ -10,15 +10,13 @@ import msgspec
 
 from edgeconv.errors import ToolFailed
 from edgeconv.processes.tasks import report_progress
-from edgeconv.quantize.calibrate import Feed
-from edgeconv.quantize.choosing import Chooser
-from edgeconv.quantize.graph import CalibratedGraph
-from edgeconv.quantize.making import Setting, make
-from edgeconv.quantize.outcome import answers, lowest_snr_db
+from edgeconv.quantize.calibrate import CalibratedGraph
+from edgeconv.quantize.choose import Chooser, answers, lowest_snr_db
+from edgeconv.quantize.quantize import Setting, make
 from edgeconv.quantize.rules import BLOCKS, ruled_layers, weight_bits
 from edgeconv.quantize.sensitivity import judging_feeds, sensitivities_of
 from edgeconv.quantize.verify import output_errors
-from edgeconv.quantize.worker import QuantizePart, settle_process
+from edgeconv.quantize.worker import QuantizePart, feeds_of, settle_process
 from edgeconv.tflite import float_layers, output_steps
 from edgeconv.types import (
     MAX_SNR_DB,
@@ -78,11 +76,7 @@ def dissect(job: DebugJob) -> Dissected:
     options that do not fit the graph or its samples.
     """
     settle_process()
-    from edgeconv.data import read_samples
-
-    assert job.part.samples is not None
-    samples = read_samples(Path(job.part.samples)).arrays
-    feeds = {job.part.signature: Feed(samples, job.part.batch)}
+    feeds = feeds_of((job.part,))
     model = Path(job.float_model).read_bytes()
     report_progress(f"quantizing to {job.recipe.name}")
     chooser = Chooser(model, feeds, threads=job.threads, dense_per_tensor=False)

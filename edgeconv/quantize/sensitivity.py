@@ -16,14 +16,13 @@ import numpy as np
 from edgeconv.errors import ToolFailed
 from edgeconv.processes.tasks import report_progress
 from edgeconv.progress import Counted
-from edgeconv.quantize.calibrate import Feed
-from edgeconv.quantize.engine import quantize_bytes
-from edgeconv.quantize.graph import CalibratedGraph
-from edgeconv.quantize.outcome import answers, lowest_snr_db
+from edgeconv.quantize.calibrate import CalibratedGraph, Feed
+from edgeconv.quantize.choose import answers, lowest_snr_db
+from edgeconv.quantize.quantize import quantize_bytes
 from edgeconv.quantize.refine.layers import from_rows, to_rows
 from edgeconv.quantize.refine.rounding import absmax_scales, nearest
 from edgeconv.quantize.rules import BLOCKS, RuledLayer
-from edgeconv.quantize.worker import QuantizePart
+from edgeconv.quantize.worker import QuantizePart, feeds_of
 from edgeconv.tflite import float_layers, is_quantized, summarise
 from edgeconv.tflite.blocks import BLOCK
 from edgeconv.tflite.constants import OwnConstants
@@ -68,15 +67,9 @@ class Sensitivities(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure_sensitivities(job: SensitivityJob) -> Sensitivities:
     """`sensitivities`, to be run in a child."""
-    from edgeconv.data import read_samples
-
     found = sensitivities(
         Path(job.float_model).read_bytes(),
-        {
-            part.signature: Feed(read_samples(Path(part.samples)).arrays, part.batch)
-            for part in job.parts
-            if part.samples is not None
-        },
+        feeds_of(job.parts),
         job.precisions,
         threads=job.threads,
         weights_only=job.weights_only,

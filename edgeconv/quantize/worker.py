@@ -13,13 +13,13 @@ import msgspec
 from edgeconv.errors import ToolFailed
 from edgeconv.processes.tasks import report_progress
 from edgeconv.progress import Counted
-from edgeconv.quantize.calibrate import Feed
 from edgeconv.types import PostTraining, Recipe, RecipeName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from edgeconv.quantize.choosing import Chooser
+    from edgeconv.quantize.calibrate import Feed
+    from edgeconv.quantize.choose import Chooser
 
 
 class QuantizePart(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,17 +73,11 @@ def quantize(job: QuantizeJob) -> Attempts:
     Raises `UsageError` for options that do not fit the graph or its samples.
     """
     settle_process()
-    from edgeconv.data import read_samples
-    from edgeconv.quantize.choosing import Chooser
+    from edgeconv.quantize.choose import Chooser
 
-    feeds = {
-        part.signature: Feed(read_samples(Path(part.samples)).arrays, part.batch)
-        for part in job.parts
-        if part.samples is not None
-    }
     chooser = Chooser(
         Path(job.float_model).read_bytes(),
-        feeds,
+        feeds_of(job.parts),
         threads=job.threads,
         dense_per_tensor=job.dense_per_tensor,
     )
@@ -108,6 +102,18 @@ def _attempt(chooser: Chooser, recipe: Recipe, job: QuantizeJob) -> Attempt:
         post_training=record,
         float_operators=made.float_operators,
     )
+
+
+def feeds_of(parts: Iterable[QuantizePart]) -> dict[str, Feed]:
+    """The samples of each signature that has some, mapped and not read yet."""
+    from edgeconv.data import read_samples
+    from edgeconv.quantize.calibrate import Feed
+
+    return {
+        part.signature: Feed(read_samples(Path(part.samples)).arrays, part.batch)
+        for part in parts
+        if part.samples is not None
+    }
 
 
 def settle_process() -> None:

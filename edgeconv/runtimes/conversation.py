@@ -9,10 +9,11 @@ import contextlib
 import re
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
+from edgeconv.data.files import sample_files
 from edgeconv.errors import Cause, ToolFailed
 from edgeconv.processes.talk import Talk
 from edgeconv.runtimes.interface import Accelerator, Timed
@@ -64,7 +65,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 class Runner(msgspec.Struct, frozen=True, kw_only=True):
     """How to start a serving runner.py, and what it is to run models with.
 
-    `command` ends in "runner.py", "serve". Files of models are named as they are called there.
+    `command` ends in "runner.py". Files of models are named as they are called there.
     `label` names the place in errors. One that `shares` memory runs on this machine, and gets
     its arrays through that where the system has it. `access` is what its process may touch beyond
     the model.
@@ -103,6 +104,19 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
             talk.ask(self._request("load", file, model))
             unless_loaded.pop_all()
         return RunnerSession(talk, self.package)
+
+    def start_stored(self, model: Model, samples: Path) -> StoredRun:
+        """Start running a model of this machine on all the samples stored in a directory.
+
+        `samples` is as `edgeconv.data.write_samples` has written it.
+        """
+        access = self.access.reading(model.file.absolute(), samples.absolute())
+        files = {name: str(file.absolute()) for name, file in sample_files(samples).items()}
+        return StoredRun(
+            self._open(self._running(model), access),
+            self._request("load", str(model.file.absolute()), model),
+            {"do": "run", "runtime": self.package, "files": files},
+        )
 
     def _running(self, model: Model) -> str:
         return f"running {model.file.name} in {self.label}"
@@ -152,6 +166,48 @@ def failed(what: str, error: str) -> ToolFailed:
     return ToolFailed(f"{what} failed: {error}", cause=cause)
 
 
+class Run(NamedTuple):
+    """What a runner said of a model, and every output by name, over all samples."""
+
+    runtime: str
+    version: str
+    load_us: float
+    outputs: dict[str, NDArray[np.generic]]
+
+
+class StoredRun:
+    """A runner at work on stored samples. A context manager: leaving it ends the process."""
+
+    def __init__(self, talk: Conversation, load: dict[str, Any], run: dict[str, Any]) -> None:
+        self._talk = talk
+        self._failure: ToolFailed | None = None
+        try:
+            talk.tell(load)
+            talk.tell(run)
+        except ToolFailed as error:
+            # It is `result` that is asked how it went.
+            self._failure = error
+
+    def __enter__(self) -> StoredRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def result(self) -> Run:
+        """Wait for the outputs. Raises `ToolFailed` where the model does not load or run."""
+        if self._failure is not None:
+            raise self._failure
+        loaded, _ = self._talk.hear()
+        _, outputs = self._talk.hear()
+        self.close()
+        return Run(loaded["runtime"], loaded["version"], loaded["load_us"], outputs)
+
+    def close(self) -> None:
+        """End the process."""
+        self._talk.close()
+
+
 class Conversation(Talk):
     """A serving runner.py at work, asked one thing after the other.
 
@@ -193,13 +249,22 @@ class Conversation(Talk):
 
         Raises `ToolFailed` where the runner says that it failed, or does not live to say so.
         """
+        self.tell(request, arrays)
+        return self.hear()
+
+    def hear(self) -> tuple[dict[str, Any], dict[str, NDArray[np.generic]]]:
+        """The answer to the oldest request that has none yet. Raises as `ask` does."""
         with self.waited_for():
-            self._send(request, arrays or {})
             said = msgspec.json.decode(self.line())
             given = {name: self._array(*what) for name, *what in said.get("arrays", ())}
         if error := said.get("error"):
             raise failed(f"{self.label} {said.get('version', '')}", error)
         return said, given
+
+    def tell(self, request: dict[str, Any], arrays: Arrays | None = None) -> None:
+        """Send a request. Raises `ToolFailed` where the runner does not live to take it."""
+        with self.waited_for():
+            self._send(request, arrays or {})
 
     def _send(self, request: dict[str, Any], arrays: Arrays) -> None:
         import numpy as np

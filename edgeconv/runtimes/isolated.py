@@ -266,7 +266,7 @@ def _probe(target: Target, scratch: Path, what: str) -> str:
             run = running.result()
         except ToolFailed as error:
             raise ToolFailed(f"{what} runs no model: {error.message}", hint=hint) from error
-        if not np.array_equal(running.outputs(run)["y"], [[0.0, 2.5]]):
+        if not np.array_equal(run.outputs["y"], [[0.0, 2.5]]):
             raise ToolFailed(f"{what} computes a RELU wrongly", hint=hint)
     return f"{run.runtime} {run.version}"
 

@@ -1,29 +1,29 @@
 """Run a .tflite: one file that needs nothing but the standard library, numpy, a runtime.
 
-    python runner.py JOB.json
-    python runner.py serve
+    python runner.py
 
 It is copied to wherever a model is to run, so it imports nothing of edgeconv and
 works with ai_edge_litert, tflite_runtime or tensorflow, whichever is asked for.
 
-A request is a JSON object. JOB.json has one, and "answer", the path that its answer is
-written to. `serve` reads requests from stdin and answers on stdout, until stdin closes:
+It answers requests that come on stdin on its stdout, one answer each in their order, until
+stdin closes:
 
     the first line of stdout     GREETING; what a login shell says before it is to be skipped
     a request, and an answer     a line of JSON, in which "arrays" is a list of [name, dtype
                                  as numpy's .str, shape], then the bytes of each array, in C
                                  order, without anything between or after them
 
-One answer follows each request, in order. What a runtime prints goes to stderr. Where "shared"
-is in a request, its arrays are not in the stream but in memory: "file" is the number of an open
-file that was inherited, of so many "bytes", and "at" has the place of each array.
+What a runtime prints goes to stderr. Where "shared" is in a request, its arrays are not in the
+stream but in memory: "file" is the number of an inherited open file of "bytes", and "at" has the
+place of each array. Where "files" is, it has the path of a .npy for each input that is not among
+the arrays; these are mapped and read as they are needed.
 
 Every request has
-  do         "facts", "outputs", "time", "load" or "run"
+  do         "facts", "load", "run" or "time"
   runtime    "ai_edge_litert", "tflite_runtime" or "tensorflow": the package to use
-and all but "facts" and "run"
+"load" and "time" also have
   model      path of the .tflite
-  accelerator  "interpreter" (also if absent), or "compiled": LiteRT's CompiledModel
+  accelerator  "interpreter", or "compiled": LiteRT's CompiledModel
   signature  the signature to run; null takes the only one, and in a model without any
              the tensors' own names
   threads    how many threads the interpreter may use
@@ -31,21 +31,18 @@ and all but "facts" and "run"
 An answer has "runtime" and "version" of the package, and "error" where it failed.
 
 facts    what the machine is: machine, cpu, cores, system, python, numpy
-outputs  run all the samples of "inputs", {input name: path of a .npy of shape
-         (n, *sample)}; each output goes into the directory "outputs", as 0.npy, 1.npy …;
-         the answer has their output_names, and load_us
-time     time the model on the samples of one invoke, the arrays of the request.
+load     load the model for "run"; the answer has load_us
+run      run the inputs, (n, *sample) by name; the arrays of the answer are the outputs,
+         (n, *shape) by name
+time     load the model, and time it on the arrays of the request, the samples of one invoke.
          warmup: invokes before timing at least, first one included; warmup_seconds: for so
          long at most, until the times are stable; repeats, seconds: timed invokes and
          seconds at most. The answer has load_us, first_us, warmup (how many invokes it
          took), samples_us (raw, one per timed invoke) and memory_bytes, the growth of the
          peak resident set from just before the model was loaded (null where the system
          cannot say)
-load     load the model for "run"; the answer has output_names and load_us
-run      run the arrays of the request, (n, *sample) by input; the arrays of the answer are
-         the outputs, (n, *shape) by name
 
-Float samples are quantised for an integer input and integer outputs dequantised, by
+Float samples are quantized for an integer input and integer outputs dequantized, by
 the model's own scale and zero point, outside of the timed part.
 
 Strings are in arrays of dtype S, and each has one byte more at its end, END, so that zeros
@@ -60,7 +57,7 @@ import os
 import platform
 import sys
 import time
-from typing import IO, Any, Callable, Dict, Iterator, List
+from typing import IO, Any, Callable, Dict, Iterator
 
 import numpy as np
 
@@ -77,18 +74,6 @@ END = b"\x01"
 FAILURES = (
     ImportError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, OSError, MemoryError
 )  # fmt: skip
-
-
-def main(argument: str) -> None:
-    """Do the job in the file `argument`, or serve."""
-    if argument == "serve":
-        serve()
-        return
-    with open(argument, encoding="utf-8") as file:
-        job = json.load(file)
-    said, _ = Work().answer(job, {})
-    with open(job["answer"], "w", encoding="utf-8") as file:
-        json.dump(said, file)
 
 
 def serve() -> None:
@@ -177,14 +162,6 @@ class Work:
             "numpy": np.__version__,
         }
 
-    def do_outputs(self, package: Any, request: dict[str, Any], *_: Any) -> dict[str, Any]:
-        """Run all stored samples, and store the outputs."""
-        said = self.do_load(package, request)
-        inputs = {name: np.load(file, mmap_mode="r") for name, file in request["inputs"].items()}
-        for index, array in enumerate(self.run(inputs).values()):
-            np.save(os.path.join(request["outputs"], "%d.npy" % index), array)
-        return said
-
     def do_time(
         self, package: Any, request: dict[str, Any], arrays: Batch, *_: Any
     ) -> dict[str, Any]:
@@ -202,21 +179,19 @@ class Work:
         """Load a model, to stay."""
         self.batch = request["batch"]
         self.model, load_us = timed(opener(package, request))
-        return {"load_us": load_us, "output_names": self.model.output_names}
+        return {"load_us": load_us}
 
-    def do_run(self, _: Any, __: Any, arrays: Batch, given: Batch) -> dict[str, Any]:
-        """Run the arrays in the loaded model."""
-        given.update(self.run(arrays))
+    def do_run(
+        self, _: Any, request: dict[str, Any], arrays: Batch, given: Batch
+    ) -> dict[str, Any]:
+        """Run all samples in the loaded model."""
+        for name, file in request.get("files", {}).items():
+            arrays[name] = np.load(file, mmap_mode="r")
+        runs = [self.model.run(batch) for batch in batches(arrays, self.batch)]
+        for name in self.model.outputs:
+            parts = [np.atleast_1d(run[name]) for run in runs]
+            given[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return {}
-
-    def run(self, inputs: Batch) -> Batch:
-        """The outputs of all samples by name, batches joined along the first axis."""
-        runs = [self.model.run(batch) for batch in batches(inputs, self.batch)]
-        columns = zip(*([np.atleast_1d(output) for output in run] for run in runs))
-        return {
-            name: parts[0] if len(parts) == 1 else np.concatenate(parts)
-            for name, parts in zip(self.model.output_names, columns)
-        }
 
 
 def timed(function: Callable[[], Any]) -> tuple[Any, float]:
@@ -249,40 +224,51 @@ def import_runtime(name: str) -> tuple[Any, str]:
 def opener(package: Any, request: dict[str, Any]) -> Callable[[], Any]:
     """What loads the model of a request."""
     path, threads, signature = request["model"], request["threads"], request["signature"]
-    if request.get("accelerator", "interpreter") == "interpreter":
-        return lambda: Model(package, path, signature, threads)
+
+    def plain() -> LoadedModel:
+        return LoadedModel(package.Interpreter(model_path=path, num_threads=threads), signature)
+
+    if request["accelerator"] == "interpreter":
+        return plain
     # CompiledModel does not tell the scales.
-    plain = Model(package, path, signature, threads)
-    details = plain.inputs, plain.outputs
-    return lambda: Compiled(path, signature, threads, *details)
+    details = plain()
+    return lambda: Compiled(path, signature, threads, details.inputs, details.outputs)
 
 
-class Model:
-    """A loaded model: `run` takes and gives arrays by name, as float where it is quantised."""
+class LoadedModel:
+    """A signature of a loaded model; arrays go in and come out by name.
 
-    def __init__(self, package: Any, path: str, signature: str | None, threads: int) -> None:
-        self.interpreter = package.Interpreter(model_path=path, num_threads=threads)
-        if self.interpreter.get_signature_list():
-            self.runner = self.interpreter.get_signature_runner(signature)
+    `inputs` and `outputs` are what the interpreter says of each, the outputs sorted.
+    """
+
+    def __init__(self, interpreter: Any, signature: str | None = None) -> None:
+        self.interpreter = interpreter
+        if interpreter.get_signature_list():
+            self.runner = interpreter.get_signature_runner(signature)
         else:
-            self.runner = Unsigned(self.interpreter)
+            self.runner = Unsigned(interpreter)
         self.inputs = self.runner.get_input_details()
-        self.outputs = self.runner.get_output_details()
-        self.output_names = sorted(self.outputs)
+        self.outputs = dict(sorted(self.runner.get_output_details().items()))
 
     def prepare(self, batch: Batch) -> Batch:
         """The samples in the dtypes of the model's inputs."""
-        return {name: quantize(value, self.inputs[name]) for name, value in batch.items()}
+        return {name: stored(value, self.inputs[name]) for name, value in batch.items()}
 
-    def run(self, batch: Batch) -> list[Any]:
-        """The outputs in the order of `output_names`.
+    def invoke(self, batch: Batch) -> Batch:
+        """The outputs in their own dtypes. A state that the model keeps is kept."""
+        raw: Batch = self.runner(**self.prepare(batch))
+        return raw
+
+    def run(self, batch: Batch) -> Batch:
+        """The outputs, as float where they are quantized.
 
         Fused recurrent operators keep their state after an invoke, which would make the
         answer to one sample depend on the samples before it.
         """
-        raw = self.runner(**self.prepare(batch))
+        raw = self.invoke(batch)
+        # Afterwards: before its first run a model has no place for them yet.
         self.interpreter.reset_all_variables()
-        return [dequantize(raw[name], self.outputs[name]) for name in self.output_names]
+        return {name: real(raw[name], details) for name, details in self.outputs.items()}
 
     def settle(self, batch: Batch) -> Callable[[], None]:
         """Give the inputs the shape of `batch`, set them, and return the bare invoke.
@@ -323,7 +309,7 @@ class Model:
 
 
 class Compiled:
-    """A model in LiteRT's CompiledModel on the processor; it has what `Model` has."""
+    """A model in LiteRT's CompiledModel on the processor; it has what `LoadedModel` has."""
 
     def __init__(
         self, path: str, signature: str | None, threads: int, inputs: Batch, outputs: Batch
@@ -339,15 +325,15 @@ class Compiled:
         cpu = CpuOptions(num_threads=threads)
         options = Options(hardware_accelerators=HardwareAccelerator.CPU, cpu_options=cpu)
         self.model = CompiledModel.from_file(path, options=options)
-        self.inputs, self.outputs, self.output_names = inputs, outputs, sorted(outputs)
+        self.inputs, self.outputs = inputs, outputs
         self.index = self.model.get_signature_index(signature) if signature else 0
         self.key = signature or next(iter(self.model.get_signature_list()))
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     def settle(self, batch: Batch) -> Callable[[], None]:
-        """`Model.settle`, after which other samples of the same shape may be set as well."""
+        """`LoadedModel.settle`, after which other samples of the same shape may be set as well."""
         names = self.model.get_signature_by_index(self.index)
-        prepared = {name: quantize(value, self.inputs[name]) for name, value in batch.items()}
+        prepared = {name: stored(value, self.inputs[name]) for name, value in batch.items()}
         for position, name in enumerate(names["inputs"]):
             if prepared[name].shape != tuple(self.inputs[name]["shape"]):
                 shape = prepared[name].shape
@@ -365,22 +351,22 @@ class Compiled:
         self.shapes = {name: value.shape for name, value in batch.items()}
         return invoke
 
-    def run(self, batch: Batch) -> List[Any]:
-        """The outputs in the order of `output_names`."""
+    def run(self, batch: Batch) -> Batch:
+        """`LoadedModel.run`."""
         if self.shapes == {name: value.shape for name, value in batch.items()}:
             for name, value in batch.items():
-                self.taken[name].write(quantize(value, self.inputs[name]))
+                self.taken[name].write(stored(value, self.inputs[name]))
         else:
             self.settle(batch)
         self.invoke()
-        return [self.read(name) for name in self.output_names]
+        return {name: self.read(name) for name in self.outputs}
 
     def read(self, name: str) -> Any:
         """One output after an invoke."""
         shape = self.given[name].get_tensor_details()["shape"]
         count = int(np.prod(shape, dtype=np.int64))
         raw = self.given[name].read(count, self.outputs[name]["dtype"]).reshape(shape)
-        return dequantize(raw, self.outputs[name])
+        return real(raw, self.outputs[name])
 
 
 class Unsigned:
@@ -410,40 +396,44 @@ class Unsigned:
         return {name: self.interpreter.get_tensor(outputs[name]["index"]) for name in outputs}
 
 
-def quantize(value: Any, details: dict[str, Any]) -> Any:
-    """`value` in the tensor's dtype: rounded half to even and clipped to its range."""
-    if value.dtype.kind == "S":
-        return plain_strings(value)
-    dtype = np.dtype(details["dtype"])
-    scale, zero_point = details["quantization"]
-    if value.dtype == dtype or not scale:
-        return np.ascontiguousarray(value)
-    limits = np.iinfo(dtype)
-    levels = np.rint(np.asarray(value, np.float64) / scale) + zero_point
-    return np.clip(levels, limits.min, limits.max).astype(dtype)
-
-
-def dequantize(value: Any, details: dict[str, Any]) -> Any:
-    """`value` as float32 where the tensor is quantised, else as it is."""
-    if np.dtype(details["dtype"]).kind in "SO":
-        return ended_strings(value)
-    scale, zero_point = details["quantization"]
-    if not scale or value.dtype.kind == "f":
-        return value
-    return ((value.astype(np.float64) - zero_point) * scale).astype(np.float32)
-
-
-def plain_strings(value: Any) -> Any:
-    """Strings as objects that are bytes, without END: what an interpreter takes."""
+def stored(value: Any, details: dict[str, Any]) -> Any:
+    """Samples as the interpreter takes them for an input: quantized, or bytes without END."""
+    if value.dtype.kind != "S":
+        return quantize(value, details["dtype"], *details["quantization"])
     flat = np.empty(value.size, object)
     flat[:] = [each[:-1] for each in value.ravel().tolist()]
     return flat.reshape(value.shape)
 
 
-def ended_strings(value: Any) -> Any:
-    """An interpreter's strings with END, as dtype S."""
+def real(value: Any, details: dict[str, Any]) -> Any:
+    """What the interpreter gives for an output: dequantized, or strings of dtype S with END."""
+    if np.dtype(details["dtype"]).kind not in "SO":
+        return dequantize(value, *details["quantization"])
     array = np.asarray(value, object)
     return np.array([each + END for each in array.ravel().tolist()], "S").reshape(array.shape)
+
+
+def quantize(value: Any, dtype: Any, scale: float, zero_point: int) -> Any:
+    """Numbers in a tensor's dtype, to the bit as LiteRT's QUANTIZE makes them.
+
+    Multiplied by the float32 next to 1 / scale, rounded half to even, clipped to the dtype. A
+    value is as it is where it has the dtype already, or the tensor no scale.
+    """
+    limits = None if value.dtype == dtype or not scale else np.iinfo(dtype)
+    if limits is None:
+        return np.ascontiguousarray(value)
+    with np.errstate(over="ignore"):
+        levels = np.rint(np.asarray(value, np.float32) * (np.float32(1) / np.float32(scale)))
+    # The sum in float64: a float32 does not hold the limits of every dtype.
+    levels = levels.astype(np.float64) + zero_point
+    return np.clip(levels, limits.min, limits.max).astype(dtype)
+
+
+def dequantize(value: Any, scale: float, zero_point: int) -> Any:
+    """What a tensor's integers stand for as float32; as they are where it has no scale."""
+    if not scale or value.dtype.kind == "f":
+        return value
+    return ((value.astype(np.float64) - zero_point) * scale).astype(np.float32)
 
 
 def batches(inputs: Batch, size: int) -> Iterator[Batch]:
@@ -532,4 +522,4 @@ def peak_bytes() -> int | None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    serve()

@@ -105,25 +105,23 @@ def raw(inputs: Arrays, specs: tuple[TensorSpec, ...]) -> dict[str, NDArray[np.g
 
 
 def quantized(value: NDArray[np.generic], spec: TensorSpec) -> NDArray[np.generic]:
-    """`value` in the tensor's dtype: rounded half to even and clipped to its range."""
+    """`value` in the tensor's dtype, to the bit as LiteRT's QUANTIZE makes it of floats."""
     import numpy as np
 
-    dtype = np.dtype(spec.dtype)
-    if value.dtype == dtype or not spec.scale:
-        return np.ascontiguousarray(value, dtype)
-    limits = np.iinfo(dtype)
-    levels = np.rint(value.astype(np.float64) / spec.scale[0]) + spec.zero_point[0]
-    return np.asarray(np.clip(levels, limits.min, limits.max), dtype)
+    from edgeconv.runtimes.runner import quantize
+
+    if not spec.scale:
+        return np.ascontiguousarray(value, spec.dtype)
+    return np.asarray(quantize(value, spec.dtype, spec.scale[0], spec.zero_point[0]))
 
 
 def dequantized(value: NDArray[np.generic], spec: TensorSpec) -> NDArray[np.generic]:
-    """`value` as float32 where the tensor is quantised, else as it is."""
+    """`value` as float32 where the tensor is quantized, else as it is."""
     import numpy as np
 
-    if not spec.scale or value.dtype.kind == "f":
-        return value
-    levels = value.astype(np.float64) - spec.zero_point[0]
-    return np.asarray(levels * spec.scale[0], np.float32)
+    from edgeconv.runtimes.runner import dequantize
+
+    return np.asarray(dequantize(value, spec.scale[0], spec.zero_point[0])) if spec.scale else value
 
 
 def batches(inputs: Arrays, size: int) -> Iterator[dict[str, NDArray[np.generic]]]:

@@ -76,7 +76,7 @@ def uniform(wanted: Wanted, calibration: int) -> tuple[Recipe, ...]:
 
     Ranges and methods are chosen on calibration samples; with less than that takes, none are.
     """
-    from edgeconv.quantize.choosing import MIN_SAMPLES_TO_CHOOSE
+    from edgeconv.quantize.choose import MIN_SAMPLES_TO_CHOOSE
 
     names: tuple[RecipeName, ...] = ORDERS[wanted.objective]
     if wanted.recipes:

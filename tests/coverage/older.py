@@ -100,7 +100,7 @@ def _outputs(
         target=target,
         allowance=_ALLOWANCE,
     ) as running:
-        return dict(running.outputs(running.result()))
+        return dict(running.result().outputs)
 
 
 def _store(directory: Path, arrays: Mapping[str, np.ndarray], *, count: int) -> None:

@@ -129,7 +129,7 @@ def agrees(model: Path, target: Target, scratch: Path) -> bool:
             model, samples, scratch=scratch, signature=signature.key or None, target=runtime
         ) as running:
             try:
-                outputs.append(running.outputs(running.result()))
+                outputs.append(running.result().outputs)
             except ToolFailed:
                 assert runtime is target, "LiteRT itself does not run it"
                 return False

@@ -113,7 +113,7 @@ def processes_in(directory: str) -> list[str]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
         line = process.info["cmdline"] or []
-        if len(line) == 3 and line[1].endswith(f"{directory}/runner.py"):
+        if len(line) == 2 and line[1].endswith(f"{directory}/runner.py"):
             found.append(" ".join(line))
     return found
 

@@ -95,7 +95,7 @@ def test_the_file_answers_there_as_in_tensorflow(made: Made, brought: Path, tmp_
         signature="serving_default",
         target=target,
     ) as running:
-        answers = running.outputs(running.result())["y"]
+        answers = running.result().outputs["y"]
     trained = np.load(brought / "inverse.answers.npz")["y"]
     np.testing.assert_allclose(answers, trained, rtol=1e-4, atol=1e-5)
 

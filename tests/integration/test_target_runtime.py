@@ -117,7 +117,7 @@ def test_the_published_file_really_runs_there(
             target=old_runtime,
         ) as running:
             done = running.result()
-            answers = running.outputs(done)["y"]
+            answers = done.outputs["y"]
         trained = np.load(brought / "dense.answers.npz")["y"]
         assert np.abs(answers - trained).max() < 0.05 * np.abs(trained).max(), recipe
 

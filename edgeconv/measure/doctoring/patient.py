@@ -158,7 +158,7 @@ def _run_tflite(clinic: Clinic, patient: Patient, stored: Path) -> tuple[dict[st
         allowance=clinic.execution.allowance,
     ) as running:
         run = running.result()
-        return running.outputs(run), f"{run.runtime} {run.version}"
+        return run.outputs, f"{run.runtime} {run.version}"
 
 
 def _run_tensorflow(

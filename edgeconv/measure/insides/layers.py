@@ -13,6 +13,8 @@ import numpy as np
 from edgeconv.data.strings import as_tensorflow_takes
 from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.processes.tasks import start_task
+from edgeconv.runtimes.loaded import opened
+from edgeconv.runtimes.runner import LoadedModel
 from edgeconv.runtimes.tensors import raw, signature_of
 from edgeconv.sandbox import Access
 from edgeconv.statistics.signal import Signal, snr_db
@@ -129,8 +131,8 @@ def _run(
     sums: Mapping[str, _Sums],
 ) -> int:
     """Add up the errors over all whole batches; returns how many samples they have."""
-    quantised = _Opened(job.quantised, common)
-    floating = _Opened(job.floating, {name: outside[name] for name in common})
+    quantised = _shown(job.quantised, common)
+    floating = _shown(job.floating, {name: outside[name] for name in common})
     given = {name: np.load(file, mmap_mode="r") for name, file in job.quantised_inputs.items()}
     wanted = {name: np.load(file, mmap_mode="r") for name, file in job.floating_inputs.items()}
     count = min(len(array) for array in given.values()) // job.batch * job.batch
@@ -139,8 +141,14 @@ def _run(
         have = quantised.run(as_tensorflow_takes({n: a[rows] for n, a in given.items()}))
         want = floating.run(as_tensorflow_takes({n: a[rows] for n, a in wanted.items()}))
         for name, layer in common.items():
-            sums[name].add(want[outside[name].tensor], have[layer.tensor])
+            sums[name].add(want[str(outside[name].tensor)], have[str(layer.tensor)])
     return count
+
+
+def _shown(path: str, layers: Mapping[str, Layer]) -> LoadedModel:
+    """A model with one signature, whose outputs are the tensors of its layers by number."""
+    tensors = sorted({layer.tensor for layer in layers.values()})
+    return LoadedModel(opened(with_outputs(Path(path).read_bytes(), tensors)))
 
 
 @dataclass
@@ -152,8 +160,9 @@ class _Sums:
     count: int = 0
     largest: float = 0.0
 
-    def add(self, want: NDArray[np.float64], have: NDArray[np.float64]) -> None:
-        """One batch, as the float model has it and as the quantised one does."""
+    def add(self, expected: Array, actual: Array) -> None:
+        """One batch, as the float model has it and as the quantized one does."""
+        want, have = np.asarray(expected, np.float64), np.asarray(actual, np.float64)
         self.signal.add(want)
         self.count += want.size
         # What is not finite makes the sums so, without a warning.
@@ -172,32 +181,6 @@ class _Sums:
             snr_db=snr_db(self.signal.variance, self.noise / max(self.count, 1)),
             max_error=self.largest if finite else float(np.finfo(np.float64).max),
         )
-
-
-class _Opened:
-    """A model with one signature, run so that the outputs of all its layers can be looked at."""
-
-    def __init__(self, path: str, layers: Mapping[str, Layer]) -> None:
-        from ai_edge_litert.interpreter import Interpreter
-
-        tensors = sorted({layer.tensor for layer in layers.values()})
-        self._interpreter = Interpreter(
-            model_content=with_outputs(Path(path).read_bytes(), tensors)
-        )
-        self._runner = self._interpreter.get_signature_runner()
-        self._details = self._runner.get_output_details()
-
-    def run(self, batch: Mapping[str, Array]) -> dict[int, NDArray[np.float64]]:
-        """Every tensor by index after a run from a fresh state, dequantised."""
-        found = {int(name): self._value(name, raw) for name, raw in self._runner(**batch).items()}
-        # Afterwards: before its first run a model has no place for them yet.
-        self._interpreter.reset_all_variables()
-        return found
-
-    def _value(self, name: str, raw: Array) -> NDArray[np.float64]:
-        values = np.asarray(raw, np.float64)
-        scale, zero_point = self._details[name]["quantization"]
-        return (values - zero_point) * scale if scale else values
 
 
 def layers_of(data: bytes) -> dict[str, Layer]:

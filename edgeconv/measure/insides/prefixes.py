@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgeconv.runtimes.loaded import opened
+from edgeconv.runtimes.runner import LoadedModel, timed
 from edgeconv.tflite.cut import prefixes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -33,16 +35,17 @@ def prefix_times(
     them at most, pairs at least. The model has one signature and no open dimensions. Raises
     `ValueError` or `RuntimeError` where it does not run.
     """
-    whole = _interpreter(path.read_bytes(), inputs, threads)
-    total_us = float(np.median([_elapsed_us(whole) for _ in range(limits[0] // 2)][_WARMUP:]))
+    whole = LoadedModel(opened(path.read_bytes(), threads=threads))
+    invoke = whole.settle(dict(inputs))
+    total_us = float(np.median([timed(invoke)[1] for _ in range(limits[0] // 2)][_WARMUP:]))
     ended = list(prefixes(path.read_bytes()))
     seconds = limits[1] / max(1, len(ended))
     before, times_us = None, []
     for data in ended:
-        after = _interpreter(data, inputs, threads)
+        after = LoadedModel(opened(data, threads=threads)).settle(dict(inputs))
         times_us.append(_difference_us(before, after, limits[0], seconds, limits[2]))
         before = after
-    return total_us, delegated(whole._get_ops_details(), len(ended)), times_us
+    return total_us, delegated(whole.interpreter._get_ops_details(), len(ended)), times_us
 
 
 def delegated(operators: Sequence[Mapping[str, Any]], count: int) -> frozenset[int]:
@@ -70,31 +73,18 @@ def delegated(operators: Sequence[Mapping[str, Any]], count: int) -> frozenset[i
     return frozenset(inside)
 
 
-def _interpreter(data: bytes, inputs: Arrays, threads: int) -> Any:
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(model_content=data, num_threads=threads)
-    interpreter.allocate_tensors()
-    runner = interpreter.get_signature_runner()
-    for name, details in runner.get_input_details().items():
-        interpreter.set_tensor(details["index"], inputs[name])
-    # Its use keeps the interpreter from being invoked by itself.
-    del runner
-    return interpreter
-
-
-def _difference_us(before: Any, after: Any, most: int, seconds: float, least: int) -> float:
+def _difference_us(
+    before: Callable[[], None] | None,
+    after: Callable[[], None],
+    most: int,
+    seconds: float,
+    least: int,
+) -> float:
     differences: list[float] = []
     for _ in range(_WARMUP):
-        _elapsed_us(after)
+        timed(after)[1]
     deadline = time.monotonic() + seconds
     while len(differences) < least or (len(differences) < most and time.monotonic() < deadline):
-        without_us = _elapsed_us(before) if before is not None else 0.0
-        differences.append(_elapsed_us(after) - without_us)
+        without_us = timed(before)[1] if before is not None else 0.0
+        differences.append(timed(after)[1] - without_us)
     return max(0.0, float(np.median(differences)))
-
-
-def _elapsed_us(interpreter: Any) -> float:
-    started = time.perf_counter_ns()
-    interpreter.invoke()
-    return (time.perf_counter_ns() - started) / 1e3

@@ -12,12 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from edgeconv.tflite.flatbuffer import operator_name, text
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ai_edge_litert.schema_py_generated import ModelT, SubGraphT
     from numpy.typing import NDArray
 
     from edgeconv.quantize.ranges.histograms import Histogram
@@ -35,12 +32,6 @@ _BITS_WITH_ROOM = 16
 # How far an end is moved at most: to 1/120 of where it was.
 _FRACTIONS = 0.92 ** np.arange(1, 58)
 _ROUNDS = 2
-
-# The outputs of these have a scale that the runtime fixes, whatever was measured.
-_FIXED_RANGE = frozenset({"SOFTMAX", "LOGISTIC", "TANH", "LOG_SOFTMAX", "L2_NORMALIZATION"})
-# What is decided by comparing the outputs of these is decided by the largest of their inputs.
-_RANKS = frozenset({"SOFTMAX", "LOGISTIC", "LOG_SOFTMAX"})
-_SAME_VALUES = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE"})
 
 
 def clipped(
@@ -223,29 +214,3 @@ def _candidates(histogram: Histogram, end: float) -> list[float]:
     at = np.searchsorted(side, abs(end) * _FRACTIONS, side="right") - 1
     nearer = side[np.unique(at[at >= 0])[::-1]]
     return [end, *(float(value) for value in np.copysign(nearer, end))]
-
-
-def kept(model: ModelT) -> frozenset[str]:
-    """The names of tensors whose ranges no method should narrow.
-
-    - Inputs: what is fed is known, and its largest values (white, loud) are no accidents.
-    - Outputs: users read them, and compare the largest.
-    - Inputs of a softmax, and those of a sigmoid that makes an output: the largest
-      decides, however rare it is, which no measure of mean error sees.
-    - Outputs of softmax, sigmoid and tanh: the runtime fixes their scales.
-
-    What such a tensor is only a reshape of shares its range and is kept too.
-    """
-    return frozenset().union(*(_kept_in(model, graph) for graph in model.subgraphs))
-
-
-def _kept_in(model: ModelT, graph: SubGraphT) -> set[str]:
-    operators = [(operator_name(model, operator), operator) for operator in graph.operators]
-    fixed = {i for name, o in operators if name in _FIXED_RANGE for i in o.outputs}
-    decisive = set(graph.outputs)
-    decisive |= {i for name, o in operators if name == "SOFTMAX" for i in o.outputs}
-    for name, operator in reversed(operators):
-        if name in _RANKS | _SAME_VALUES and decisive & set(operator.outputs):
-            decisive.add(operator.inputs[0])
-    indices = decisive | fixed | set(graph.inputs)
-    return {text(graph.tensors[i].name) for i in indices if i != -1}

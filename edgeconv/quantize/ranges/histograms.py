@@ -8,19 +8,19 @@ a large tensor each batch gives some blocks only, other ones from batch to batch
 from __future__ import annotations
 
 import math
-import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from edgeconv.quantize.ranges.clipping import kept
-from edgeconv.tflite.flatbuffer import is_constant, parse, text, type_names
+from edgeconv.runtimes.loaded import opened
+from edgeconv.runtimes.runner import LoadedModel
+from edgeconv.tflite.flatbuffer import is_constant, operator_name, parse, text, type_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ai_edge_litert.interpreter import Interpreter
-    from ai_edge_litert.schema_py_generated import ModelT
+    from ai_edge_litert.schema_py_generated import ModelT, SubGraphT
     from numpy.typing import NDArray
 
     from edgeconv.quantize.calibrate import Feed
@@ -35,6 +35,11 @@ _BLOCK = 16
 _TIE = 1e-3
 # Below it a bin's width has no float32 reciprocal.
 _LEAST_RANGE = 1e-30
+# The outputs of these have a scale that the runtime fixes, whatever was measured.
+_FIXED_RANGE = frozenset({"SOFTMAX", "LOGISTIC", "TANH", "LOG_SOFTMAX", "L2_NORMALIZATION"})
+# What is decided by comparing the outputs of these is decided by the largest of their inputs.
+_RANKS = frozenset({"SOFTMAX", "LOGISTIC", "LOG_SOFTMAX"})
+_SAME_VALUES = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE"})
 
 
 class Histogram(NamedTuple):
@@ -117,7 +122,7 @@ def histograms(
     """
     model = parse(float_model, where="the model")
     found = _empty(_float_tensors(model) - kept(model), ranges)
-    interpreter = _all_tensors_kept(float_model, threads)
+    interpreter = opened(float_model, threads=threads, every_tensor=True)
     for signature in model.signatureDefs or ():
         key, graph = text(signature.signatureKey), int(signature.subgraphIndex)
         watched = [
@@ -161,21 +166,6 @@ def _activations(model: ModelT, graph: int) -> list[tuple[int, str]]:
     ]
 
 
-def _all_tensors_kept(model: bytes, threads: int) -> Interpreter:
-    from ai_edge_litert.interpreter import Interpreter
-
-    with warnings.catch_warnings():
-        # It warns that keeping all tensors is for debugging.
-        warnings.simplefilter("ignore")
-        return Interpreter(
-            model_content=model,
-            num_threads=threads,
-            experimental_preserve_all_tensors=True,
-            # As in the first pass: a tensor between two fused operators is never made.
-            experimental_disable_delegate_node_fusion=True,
-        )
-
-
 def _count_all(
     interpreter: Interpreter,
     key: str,
@@ -184,9 +174,9 @@ def _count_all(
     watched: list[tuple[int, Histogram]],
     most_elements: int,
 ) -> None:
-    runner = interpreter.get_signature_runner(key)
+    model = LoadedModel(interpreter, key)
     for number, batch in enumerate(feed):
-        runner(**batch)
+        model.invoke(batch)
         for index, histogram in watched:
             # Only of the first graph can the runtime's own memory be read, without a copy.
             values = interpreter.get_tensor(index, graph) if graph else interpreter.tensor(index)()
@@ -212,3 +202,29 @@ def sampled(values: NDArray[np.float32], number: int, most_elements: int) -> NDA
         distance += 1
     blocks = values[: count * _BLOCK].reshape(count, _BLOCK)
     return blocks[number % distance :: distance].ravel()
+
+
+def kept(model: ModelT) -> frozenset[str]:
+    """The names of tensors whose ranges no method should narrow.
+
+    - Inputs: what is fed is known, and its largest values (white, loud) are no accidents.
+    - Outputs: users read them, and compare the largest.
+    - Inputs of a softmax, and those of a sigmoid that makes an output: the largest
+      decides, however rare it is, which no measure of mean error sees.
+    - Outputs of softmax, sigmoid and tanh: the runtime fixes their scales.
+
+    What such a tensor is only a reshape of shares its range and is kept too.
+    """
+    return frozenset().union(*(_kept_in(model, graph) for graph in model.subgraphs))
+
+
+def _kept_in(model: ModelT, graph: SubGraphT) -> set[str]:
+    operators = [(operator_name(model, operator), operator) for operator in graph.operators]
+    fixed = {i for name, o in operators if name in _FIXED_RANGE for i in o.outputs}
+    decisive = set(graph.outputs)
+    decisive |= {i for name, o in operators if name == "SOFTMAX" for i in o.outputs}
+    for name, operator in reversed(operators):
+        if name in _RANKS | _SAME_VALUES and decisive & set(operator.outputs):
+            decisive.add(operator.inputs[0])
+    indices = decisive | fixed | set(graph.inputs)
+    return {text(graph.tensors[i].name) for i in indices if i != -1}

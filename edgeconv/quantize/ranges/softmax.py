@@ -13,6 +13,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from edgeconv.runtimes.loaded import opened
+from edgeconv.runtimes.runner import LoadedModel
 from edgeconv.tflite import with_softmax_inputs
 
 if TYPE_CHECKING:
@@ -44,7 +48,6 @@ def softmax_floors(
     float_model: bytes, feeds: Mapping[str, Feed], ranges: Mapping[str, Any], *, threads: int
 ) -> list[Floor]:
     """The floor of every softmax input with a wide range, over the calibration samples."""
-    import numpy as np
 
     def is_wide(name: str) -> bool:
         limits = ranges.get(name)
@@ -60,14 +63,12 @@ def softmax_floors(
 def _lowest_peaks(
     model: bytes, inputs: tuple[SoftmaxInput, ...], feeds: Mapping[str, Feed], *, threads: int
 ) -> dict[SoftmaxInput, float]:
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(model_content=model, num_threads=threads)
+    interpreter = opened(model, threads=threads)
     lowest = dict.fromkeys(inputs, math.inf)
     for key in {one.signature for one in inputs}:
-        runner = interpreter.get_signature_runner(key)
+        signature = LoadedModel(interpreter, key)
         for batch in feeds[key]:
-            answers = runner(**batch)
+            answers = signature.invoke(batch)
             for one in (one for one in inputs if one.signature == key):
                 peaks = answers[one.output].max(axis=-1)
                 lowest[one] = min(lowest[one], float(peaks.min()))
@@ -78,8 +79,6 @@ def above_floors(
     ranges: Mapping[str, Any], floors: list[Floor], *, bits: int
 ) -> tuple[dict[str, Any], list[str]]:
     """`ranges` with those of softmax inputs cut off at their floors, and which were cut."""
-    import numpy as np
-
     cut, names = dict(ranges), []
     for floor in floors:
         for name in floor.tensors:

@@ -8,15 +8,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from edgeconv.quantize.refine import patching
 from edgeconv.quantize.refine.layers import Layer, float_values, geometry, to_rows
-from edgeconv.quantize.refine.patches import moments, outputs
+from edgeconv.quantize.refine.moments import moments, outputs
 from edgeconv.quantize.refine.rounding import (
     Rounded,
     absmax_scales,
     damped,
     nearest,
     rounded,
+)
+from edgeconv.quantize.refine.weights import (
+    LARGEST_BIAS,
+    largest_unit,
+    read_bias,
+    read_weights,
+    takes_int4,
+    write_bias,
+    write_weights,
 )
 from edgeconv.tflite.blocks import is_in_blocks
 from edgeconv.tflite.uses import scales_of, shape_of, type_of
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, TensorT
     from numpy.typing import NDArray
 
-    from edgeconv.quantize.refine.patches import Geometry, Moments, Outputs, Quantity
+    from edgeconv.quantize.refine.moments import Geometry, Moments, Outputs, Quantity
 
     Floats = NDArray[np.float64]
 
@@ -89,7 +97,7 @@ class Correction:
         first = self._error(before, self._stored_bias)
         bias = self._float_bias + (after.lacking.reshape(-1) if self.wish.bias else 0.0)
         layer = self._write(weights, bias)
-        stored = patching.read_bias(self.inside, layer, len(bias))
+        stored = read_bias(self.inside, layer, len(bias))
         return self._outcome(changed=True, before=first, after=self._error(after, stored))
 
     def _rounded(self, seen: Moments, start: Rounded) -> Rounded:
@@ -120,11 +128,11 @@ class Correction:
     def _write(self, weights: Rounded | None, bias: Floats) -> Layer:
         scales = np.ones(len(bias), np.float32)
         if weights is not None:
-            patching.write_weights(self.inside, self.layer, weights, self._bits)
+            write_weights(self.inside, self.layer, weights, self._bits)
             scales = weights.scales.reshape(-1)
         if self.layer.quantised.bias == -1 and not np.any(bias):
             return self.layer
-        return patching.write_bias(self.inside, self.layer, bias, scales)
+        return write_bias(self.inside, self.layer, bias, scales)
 
     def _outcome(
         self, *, changed: bool, before: float | None = None, after: float | None = None
@@ -164,7 +172,7 @@ class Correction:
             return ""
         if self._stored_bits == 32:
             return "its weights are floats, and stay so"
-        takes = self.wish.bits == 8 or patching.takes_int4(self.inside, self.layer)
+        takes = self.wish.bits == 8 or takes_int4(self.inside, self.layer)
         return "" if takes else _NO_INT4
 
     @cached_property
@@ -191,15 +199,15 @@ class Correction:
 
     @cached_property
     def _stored_bias(self) -> Floats:
-        return patching.read_bias(self.inside, self.layer, len(self._float_bias))
+        return read_bias(self.inside, self.layer, len(self._float_bias))
 
     @cached_property
     def _least_scales(self) -> Floats | None:
         """The scales below which the bias would leave an int32."""
-        unit = patching.largest_unit(self.inside, self.layer)
+        unit = largest_unit(self.inside, self.layer)
         if not unit:
             return None
-        least = np.abs(self._float_bias) / (unit * patching.LARGEST_BIAS)
+        least = np.abs(self._float_bias) / (unit * LARGEST_BIAS)
         return least.reshape(*self._weights.shape[:2], 1)
 
     @cached_property
@@ -208,7 +216,7 @@ class Correction:
         if self._stored_bits == 32:
             return None
         if self._bits == self._stored_bits:
-            return patching.read_weights(self.inside, self.layer, self._geometry.groups)
+            return read_weights(self.inside, self.layer, self._geometry.groups)
         scales = absmax_scales(self._weights, self._bits, least=self._least_scales)
         return nearest(self._weights, scales, self._bits)
 

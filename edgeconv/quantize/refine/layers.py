@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from edgeconv.errors import InputRefused
-from edgeconv.quantize.refine.patches import Geometry, Window
+from edgeconv.quantize.refine.moments import Geometry, Window
 from edgeconv.tflite.blocks import is_in_blocks
 from edgeconv.tflite.flatbuffer import is_constant, operator_name, text
 from edgeconv.tflite.uses import shape_of, type_of

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeconv.errors import ToolFailed
-from edgeconv.quantize.refine.patches import Quantity
+from edgeconv.quantize.refine.moments import Quantity
+from edgeconv.runtimes.loaded import opened
+from edgeconv.runtimes.runner import quantize
 from edgeconv.tflite.cut import with_fixed_shapes
 from edgeconv.tflite.flatbuffer import text
 from edgeconv.tflite.segments import Pieces
@@ -82,14 +84,8 @@ def tensor_bytes(data: bytes, shapes: Mapping[str, tuple[int, ...]]) -> dict[int
 
     `shapes` are by signature input. Raises `ToolFailed` where the model does not run.
     """
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
     try:
-        interpreter = Interpreter(
-            model_content=with_fixed_shapes(data, None, shapes),
-            # Of tensors inside a delegate the interpreter knows no sizes.
-            experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
-        )
+        interpreter = opened(with_fixed_shapes(data, None, shapes), delegates=False)
         interpreter.allocate_tensors()
         details = interpreter.get_tensor_details()
     except (RuntimeError, ValueError) as error:
@@ -114,11 +110,7 @@ def _as_stored(tensor: TensorT, values: Array) -> Array:
     scales = scales_of(tensor)
     if values.dtype != np.float32 or kind not in ("int8", "uint8", "int16") or not scales:
         return values
-    limits = np.iinfo(kind)
-    numbers = np.rint(values.astype(np.float32) / np.float32(scales[0])) + int(
-        tensor.quantization.zeroPoint[0]
-    )
-    stored: Array = np.clip(numbers, limits.min, limits.max).astype(kind)
+    stored: Array = quantize(values, kind, scales[0], int(tensor.quantization.zeroPoint[0]))
     return stored
 
 
@@ -138,9 +130,7 @@ def _run(data: bytes, inputs: Sequence[Array], *, threads: int) -> list[Array]:
 
 
 def _run_part(data: bytes, inputs: Sequence[Array]) -> list[Array]:
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(model_content=data, num_threads=1)
+    interpreter = opened(data)
     interpreter.allocate_tensors()
     places = [detail["index"] for detail in interpreter.get_input_details()]
     ends = [detail["index"] for detail in interpreter.get_output_details()]

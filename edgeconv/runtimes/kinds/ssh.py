@@ -131,7 +131,7 @@ def _runner(
 ) -> Runner:
     quoted = shlex.quote(directory)
     # The shell becomes the Python, and so its number is that of the process.
-    script = f"echo $$ >> {quoted}/processes && exec {shlex.quote(python)} {quoted}/runner.py serve"
+    script = f"echo $$ >> {quoted}/processes && exec {shlex.quote(python)} {quoted}/runner.py"
     return Runner(
         command=machine.command(script),
         package=package,

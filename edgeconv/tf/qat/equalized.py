@@ -4,8 +4,7 @@ One scale serves all the channels between two layers, and all the columns of a D
 a few are a hundred times larger, the others are left with two or three integers, from which no
 training finds back. What comes out of a channel can be divided by a number, and what the next
 layer makes of it multiplied by it, and the model computes the same as long as what lies between
-commutes with a positive factor, as a ReLU does: cross-layer equalisation, M. Nagel et al.,
-"Data-Free Quantization Through Weight Equalization and Bias Correction" (2019), section 4.1.
+commutes with a positive factor, as a ReLU does: cross-layer equalization.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from edgeconv.statistics.balance import balancing_logarithms
 from edgeconv.tf.qat.graph import walk
 from edgeconv.tf.qat.kinds import activation_of, class_name, is_channelwise_norm
 from edgeconv.tf.qat.uses import Uses
@@ -117,25 +117,22 @@ def _commutes(layer: Any) -> bool:
 def _factors(pair: Pair) -> Array:
     """What each channel between the two layers is to be divided by, one for those at rest.
 
-    With it both kernels have the same range in each channel (equation 11 of the paper); their
-    geometric mean is one, so that only the balance between channels changes.
+    With it both kernels have the same range in each channel; their geometric mean is one,
+    so that only the balance between channels changes.
     """
-    gives, takes = _given_ranges(pair), _taken_ranges(pair.second, _channels(pair))
+    gives = _given_ranges(pair)
+    takes = np.abs(_by_channel(pair.second, len(gives))).max(axis=(0, 2))
     alive = (gives > 0) & (takes > 0)
     if not alive.any():
         return np.ones_like(gives)
-    logarithms = np.log(np.where(alive, gives, 1) / np.where(alive, takes, 1)) / 2
-    logarithms -= logarithms[alive].mean()
-    factors: Array = np.where(alive, np.exp(logarithms), 1.0)
+    with np.errstate(divide="ignore"):
+        logarithms = balancing_logarithms(np.log(gives), np.log(takes))
+    factors: Array = np.where(alive, np.exp(logarithms - logarithms[alive].mean()), 1.0)
     return factors
 
 
 def _spread(factors: Array) -> float:
     return float(factors.max() / factors.min())
-
-
-def _channels(pair: Pair) -> int:
-    return len(_given_ranges(pair))
 
 
 def _given_ranges(pair: Pair) -> Array:
@@ -146,11 +143,6 @@ def _given_ranges(pair: Pair) -> Array:
     if pair.norm is not None:
         gamma, _, _, variance = pair.norm.get_weights()
         ranges = ranges * np.abs(gamma) / np.sqrt(variance + pair.norm.epsilon)
-    return ranges
-
-
-def _taken_ranges(layer: Any, channels: int) -> Array:
-    ranges: Array = np.abs(_by_channel(layer, channels)).max(axis=(0, 2))
     return ranges
 
 

@@ -49,8 +49,9 @@ def words(samples: Samples, name: str = "user") -> list[Any]:
 def test_any_bytes_come_back_and_the_runner_writes_them_alike(values: list[bytes]) -> None:
     stored = ended_list(values, "x")
     assert plain(stored).tolist() == values
-    assert runner.plain_strings(stored).tolist() == values
-    again = runner.ended_strings(np.array([*values, None], object)[:-1])
+    details = {"dtype": np.bytes_, "quantization": (0.0, 0)}
+    assert runner.stored(stored, details).tolist() == values
+    again = runner.real(np.array([*values, None], object)[:-1], details)
     assert plain(again).tolist() == values
 
 

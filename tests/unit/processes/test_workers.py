@@ -475,6 +475,9 @@ class Started:
         self._events = events
         events.append(f"start {number}")
 
+    def close(self) -> None:
+        self.child.kill()
+
 
 @pytest.fixture
 def events() -> list[str]:

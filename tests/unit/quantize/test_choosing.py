@@ -12,8 +12,7 @@ from two_dense import two_dense
 
 from edgeconv.errors import UsageError
 from edgeconv.quantize.calibrate import Feed
-from edgeconv.quantize.choosing import MIN_SAMPLES_TO_CHOOSE, Chooser
-from edgeconv.quantize.outcome import answers, lowest_snr_db
+from edgeconv.quantize.choose import MIN_SAMPLES_TO_CHOOSE, Chooser, answers, lowest_snr_db
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.tflite import ensure_signature, summarise
 

@@ -13,12 +13,11 @@ from edgeconv.quantize.ranges.clipping import (
     MIN_SAMPLES,
     clipped,
     divergence,
-    kept,
     narrowed,
     percentile_ends,
     squared_error,
 )
-from edgeconv.quantize.ranges.histograms import BINS, Histogram
+from edgeconv.quantize.ranges.histograms import BINS, Histogram, kept
 from edgeconv.tflite.flatbuffer import parse
 
 METHODS = ("percentile", "mse", "kl")

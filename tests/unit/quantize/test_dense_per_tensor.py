@@ -10,7 +10,7 @@ from tiny_tflite import float_model, packed
 
 from edgeconv.data import Samples, write_samples
 from edgeconv.processes.tasks import start_task
-from edgeconv.quantize.configuration import quantizer_recipe
+from edgeconv.quantize.quantize import quantizer_recipe
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.worker import QuantizeJob, QuantizePart, quantize
 from edgeconv.sandbox import Access

@@ -13,10 +13,9 @@ from tiny_tflite import Graph, packed
 
 from edgeconv.errors import InputRefused
 from edgeconv.quantize.calibrate import Feed
-from edgeconv.quantize.equalisation.absorb import absorbed
-from edgeconv.quantize.equalisation.equalise import MAX_FACTOR, Equalised, equalised
-from edgeconv.quantize.equalisation.pairs import find_pairs
-from edgeconv.quantize.equalisation.same import same_outputs
+from edgeconv.quantize.equalization.absorb import absorbed
+from edgeconv.quantize.equalization.equalize import MAX_FACTOR, Equalized, equalized, same_outputs
+from edgeconv.quantize.equalization.pairs import find_pairs
 from edgeconv.tflite import ensure_signature
 from edgeconv.tflite.flatbuffer import parse, serialise
 
@@ -178,9 +177,9 @@ def constants(data: bytes, subgraph: int = 0) -> list[list[np.ndarray]]:
     return found
 
 
-def equalise(data: bytes, given: dict[str, Feed] | None = None) -> Equalised:
+def equalise(data: bytes, given: dict[str, Feed] | None = None) -> Equalized:
     shape = parse(data, where="the test").subgraphs[0].tensors[0].shape[1:]
-    return equalised(data, feeds(*shape) if given is None else given, threads=1)
+    return equalized(data, feeds(*shape) if given is None else given, threads=1)
 
 
 def two_dense(seed: int = 1, *, act: str = "RELU", hidden: int = 8) -> Net:
@@ -509,7 +508,7 @@ def test_a_model_that_only_rounding_decides_is_not_changed():
 
 def test_bytes_that_are_no_model_are_refused():
     with pytest.raises(InputRefused, match=r"no \.tflite"):
-        equalised(b"12345678", {}, threads=1)
+        equalized(b"12345678", {}, threads=1)
 
 
 # What several operators share
@@ -554,7 +553,7 @@ def two_graphs(*, own: bool, called: bool = False) -> bytes:
     return packed(model)
 
 
-def test_every_graph_with_a_signature_is_equalised():
+def test_every_graph_with_a_signature_is_equalized():
     data = two_graphs(own=True)
     samples = feeds(5)[KEY]
     done = equalise(data, {KEY: samples, "other": samples})
@@ -775,9 +774,9 @@ def test_a_trained_classifier_answers_the_same_and_again_changes_nothing(name):
     rows = np.loadtxt(GESTURES / f"{name}.csv", np.float32, delimiter=",", max_rows=400)
     samples = Feed({signature.inputs[0].name.decode(): rows[:, 1:]}, 1)
     given = {signature.signatureKey.decode(): samples}
-    done = equalised(data, given, threads=1)
+    done = equalized(data, given, threads=1)
     assert len(done.pairs) == 2
     for (before, _), (after, _) in zip(constants(data), constants(done.model), strict=True):
         assert abs(after - before).max() > 0.01 * abs(before).max()
     assert_same(data, done.model, given)
-    assert equalised(done.model, given, threads=1).model is done.model
+    assert equalized(done.model, given, threads=1).model is done.model

@@ -11,9 +11,8 @@ from tiny_tflite import Graph, packed
 from two_dense import FIRST, SECOND, THIRD, two_dense
 
 from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.quantize.calibrate import Feed
-from edgeconv.quantize.graph import CalibratedGraph
-from edgeconv.quantize.making import Setting, make
+from edgeconv.quantize.calibrate import CalibratedGraph, Feed
+from edgeconv.quantize.quantize import Setting, make
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.rules import parse_rule, ruled_layers, weight_bits
 from edgeconv.tflite import float_layers, summarise

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeconv.errors import UsageError
-from edgeconv.quantize.configuration import quantizer_recipe
+from edgeconv.quantize.quantize import quantizer_recipe
 from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes, recipe_names
 from edgeconv.types import RECIPE_NAMES, LayerRule, Recipe
 

@@ -17,9 +17,9 @@ from tiny_tflite import Graph, packed
 from edgeconv.errors import InputRefused
 from edgeconv.quantize.calibrate import Feed
 from edgeconv.quantize.refine.layers import pairs
-from edgeconv.quantize.refine.patching import packed as packed_halves
-from edgeconv.quantize.refine.patching import read_bias, unpacked
 from edgeconv.quantize.refine.refining import MIN_SAMPLES, refined
+from edgeconv.quantize.refine.weights import packed as packed_halves
+from edgeconv.quantize.refine.weights import read_bias, unpacked
 from edgeconv.tflite.flatbuffer import operator_name, parse, text
 from edgeconv.tflite.uses import scales_of, type_of
 

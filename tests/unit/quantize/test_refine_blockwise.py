@@ -13,9 +13,8 @@ from refine_models import outputs
 from tiny_tflite import Graph, packed
 
 from edgeconv.errors import UsageError
-from edgeconv.quantize.calibrate import Feed
-from edgeconv.quantize.graph import CalibratedGraph
-from edgeconv.quantize.making import Made, Setting, make
+from edgeconv.quantize.calibrate import CalibratedGraph, Feed
+from edgeconv.quantize.quantize import QuantizedModel, Setting, make
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.refine.refining import refined
 from edgeconv.quantize.refine.rounding import (
@@ -84,7 +83,7 @@ def recipe(*rules: str, name="dynamic"):
     return found
 
 
-def made(float_model: bytes, *rules: str, methods=(), width=64) -> Made:
+def made(float_model: bytes, *rules: str, methods=(), width=64) -> QuantizedModel:
     graph = CalibratedGraph(float_model, feeds(width=width), threads=1)
     return make(graph, recipe(*(rules or (RULE,))), Setting("minmax", methods))
 

@@ -10,7 +10,7 @@ from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import Graph, packed, run
 
 from edgeconv.quantize.refine.layers import from_rows, to_rows
-from edgeconv.quantize.refine.patches import Geometry, Quantity, Window, moments, outputs
+from edgeconv.quantize.refine.moments import Geometry, Quantity, Window, moments, outputs
 
 IMAGE = (7, 10)
 

@@ -82,9 +82,9 @@ def test_the_layer_with_outliers_is_the_worst_and_more_bits_cost_less():
 
 
 def test_the_errors_of_the_layers_alone_add_up_to_that_of_all_of_them():
-    from edgeconv.quantize.engine import quantize_bytes
-    from edgeconv.quantize.graph import CalibratedGraph
-    from edgeconv.quantize.outcome import answers, lowest_snr_db
+    from edgeconv.quantize.calibrate import CalibratedGraph
+    from edgeconv.quantize.choose import answers, lowest_snr_db
+    from edgeconv.quantize.quantize import quantize_bytes
     from edgeconv.types import Recipe
 
     graph = CalibratedGraph(two_dense(), feeds(), threads=1)

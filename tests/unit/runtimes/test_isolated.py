@@ -200,4 +200,4 @@ def test_the_model_it_tries_a_runtime_with_is_a_relu():
 
 def test_the_runner_is_python_3_9():
     tree = ast.parse(RUNNER.read_text(encoding="utf-8"), feature_version=(3, 9))
-    assert {"main", "serve"} <= {node.name for node in tree.body if hasattr(node, "name")}
+    assert {"serve", "quantize"} <= {node.name for node in tree.body if hasattr(node, "name")}

@@ -22,8 +22,9 @@ from edgeconv.data import Samples, write_samples
 from edgeconv.errors import ToolFailed, WorkerCrashed, WorkerTimedOut
 from edgeconv.runtimes.conversation import Conversation, Runner
 from edgeconv.runtimes.interface import Model, Timing
+from edgeconv.runtimes.loaded import opened
 from edgeconv.runtimes.local import RUNNER, Target, start_run
-from edgeconv.runtimes.runner import dequantize, is_stable, quantize, warm_up
+from edgeconv.runtimes.runner import LoadedModel, dequantize, is_stable, quantize, warm_up
 from edgeconv.sandbox import Access
 from edgeconv.tflite import with_uint8_io
 from edgeconv.types import Allowance
@@ -55,13 +56,13 @@ def execute(
     options = {"scratch": place, "signature": None} | options
     with start_run(file, samples, **options) as running:
         run = running.result()
-        return run, running.outputs(run)
+        return run, run.outputs
 
 
 def runner(place: Path, **options: Any) -> Runner:
     """A runner that serves, in this Python."""
     settings = {"package": "ai_edge_litert", "label": "LiteRT", "scratch": place} | options
-    command = (sys.executable, str(RUNNER), "serve")
+    command = (sys.executable, str(RUNNER))
     return Runner(command=command, access=Access(), **settings)
 
 
@@ -90,7 +91,7 @@ def on_grid(value: np.ndarray, scale: float, zero_point: int, dtype: str) -> np.
 
 def test_a_float_model_gives_what_it_computes(place):
     run, outputs = execute(place, float_model(signature=SERVING), {"x": X[2:]})
-    assert (run.runtime, run.error, run.output_names) == ("ai_edge_litert", "", ("y",))
+    assert (run.runtime, list(run.outputs)) == ("ai_edge_litert", ["y"])
     assert run.version
     assert run.load_us > 0
     assert outputs["y"].dtype == np.float32
@@ -120,16 +121,46 @@ def test_samples_that_are_integers_already_are_not_scaled_again(place):
     np.testing.assert_array_equal(outputs["y"], same["y"])
 
 
+def quantized_by_litert(value: np.ndarray, dtype: str, scale: float, zero_point: int) -> np.ndarray:
+    """What LiteRT's own QUANTIZE makes of it."""
+    graph = Graph()
+    x = graph.tensor("x", value.shape, "float32")
+    y = graph.tensor("y", value.shape, dtype, scale=scale, zero_point=zero_point)
+    graph.operator("QUANTIZE", [x], [y])
+    return LoadedModel(opened(packed(graph.model([x], [y], signature=SERVING)))).invoke(
+        {"x": value}
+    )["y"]
+
+
+@given(
+    levels=arrays(np.int32, 64, elements=st.integers(-70_000, 70_000)),
+    near=arrays(np.int8, 64, elements=st.integers(-3, 3)),
+    scale=st.floats(2.0**-20, 2.0**10, width=32),
+    dtype=st.sampled_from(["int8", "uint8", "int16"]),
+    zero_point=st.integers(-128, 255),
+)
+def test_floats_are_quantized_to_the_bit_as_litert_does_it(levels, near, scale, dtype, zero_point):
+    """Ties, and the floats around them, are where other ways of rounding differ."""
+    limits = np.iinfo(dtype)
+    zero_point = 0 if dtype == "int16" else min(max(zero_point, limits.min), limits.max)
+    values = ((levels + 0.5) * np.float64(scale)).astype(np.float32)
+    for step in range(1, 4):
+        up, down = near >= step, near <= -step
+        values[up] = np.nextafter(values[up], np.float32(np.inf))
+        values[down] = np.nextafter(values[down], np.float32(-np.inf))
+    expected = quantized_by_litert(values, dtype, scale, zero_point)
+    np.testing.assert_array_equal(quantize(values, dtype, scale, zero_point), expected)
+
+
 @given(
     value=arrays(np.float32, 5, elements=st.floats(-1e9, 1e9, width=32)),
     scale=st.floats(1e-3, 1e3),
     zero_point=st.integers(-128, 127),
 )
 def test_what_is_quantised_and_back_is_the_nearest_value_of_the_grid(value, scale, zero_point):
-    details = {"dtype": np.int8, "quantization": (scale, zero_point)}
-    levels = quantize(value, details)
+    levels = quantize(value, np.int8, scale, zero_point)
     assert levels.dtype == np.int8
-    back = dequantize(levels, details).astype(np.float64)
+    back = dequantize(levels, scale, zero_point).astype(np.float64)
     expected = on_grid(value.astype(np.float64), scale, zero_point, "int8")
     np.testing.assert_allclose(back, expected, rtol=1e-6)
     low, high = ((end - zero_point) * scale for end in (-128, 127))
@@ -138,10 +169,9 @@ def test_what_is_quantised_and_back_is_the_nearest_value_of_the_grid(value, scal
 
 
 def test_a_tensor_without_a_scale_is_left_as_it_is():
-    details = {"dtype": np.int32, "quantization": (0.0, 0)}
     value = np.array([7, -7], np.int32)
-    assert quantize(value, details).tolist() == [7, -7]
-    assert dequantize(value, details) is value
+    assert quantize(value, np.int32, 0.0, 0).tolist() == [7, -7]
+    assert dequantize(value, 0.0, 0) is value
 
 
 def difference_model(*, batch: int = 1, dynamic: bool = False) -> schema.ModelT:
@@ -170,7 +200,7 @@ def test_several_inputs_and_outputs_go_by_name_in_batches_and_come_back_in_order
     """A batch of 4 out of 6 samples leaves a last one of 2, which a dynamic model takes."""
     model = difference_model(**shape)
     run, outputs = execute(place, model, {"second": B, "first": A}, signature="go", batch=batch)
-    assert run.output_names == ("total", "twice")
+    assert list(run.outputs) == ["total", "twice"]
     np.testing.assert_array_equal(outputs["total"], A + B)
     np.testing.assert_array_equal(outputs["twice"], 2 * A)
 
@@ -181,7 +211,7 @@ def test_a_model_without_a_signature_is_run_by_the_names_of_its_tensors(shape, b
     model.signatureDefs = None
     inputs = {"tensor_b": B, "tensor_a": A}
     run, outputs = execute(place, model, inputs, batch=batch)
-    assert run.output_names == ("tensor_t", "tensor_w")
+    assert list(run.outputs) == ["tensor_t", "tensor_w"]
     assert len(timed(place, model, inputs, Timing(repeats=3), batch=batch).samples_us) == 3
     np.testing.assert_array_equal(outputs["tensor_t"], A + B)
     np.testing.assert_array_equal(outputs["tensor_w"], 2 * A)
@@ -246,7 +276,7 @@ def test_a_runtime_of_another_name_is_refused(place):
 def test_a_runner_that_dies_without_an_answer_has_crashed(place):
     """As a runtime does that calls exit() where it should not."""
     python = place / "python"
-    python.write_text("#!/bin/sh\necho last words\nexit 0\n")
+    python.write_text("#!/bin/sh\necho last words >&2\nexit 0\n")
     python.chmod(0o755)
     with pytest.raises(WorkerCrashed, match=r"ended without an answer\n  \| last words"):
         execute(place, float_model(signature=SERVING), {"x": X}, target=Target(python=str(python)))
@@ -364,7 +394,7 @@ def test_what_is_printed_beside_the_answers_does_not_reach_them(place):
     shell = place / "shell"
     shell.write_text(
         "#!/bin/sh\necho Welcome, user\nexec " + sys.executable + ' -c "'
-        "import os, runpy, sys; sys.argv = ['runner.py', 'serve'];"
+        "import os, runpy;"
         "import numpy; was = numpy.frombuffer;"
         "numpy.frombuffer = lambda *a: (os.write(1, b'noise'), was(*a))[1];"
         f"runpy.run_path('{RUNNER}', run_name='__main__')\"\n"
@@ -441,18 +471,18 @@ def test_the_runner_works_as_a_plain_script_where_edgeconv_is_not(tmp_path):
     shutil.copy(RUNNER, place / "runner.py")
     (place / "model.tflite").write_bytes(packed(float_model(signature=SERVING)))
     np.save(place / "x.npy", X[2:])
-    job = {
-        "do": "outputs",
-        "model": "model.tflite",
-        "runtime": "ai_edge_litert",
-        "signature": None,
-        "inputs": {"x": "x.npy"},
-        "batch": 1,
-        "outputs": ".",
-        "threads": 1,
-        "answer": "answer.json",
-    }
-    (place / "job.json").write_text(json.dumps(job))
+    requests = [
+        {
+            "do": "load",
+            "runtime": "ai_edge_litert",
+            "model": "model.tflite",
+            "accelerator": "interpreter",
+            "signature": None,
+            "batch": 1,
+            "threads": 1,
+        },
+        {"do": "run", "runtime": "ai_edge_litert", "files": {"x": "x.npy"}},
+    ]
     # A finder that refuses edgeconv stands for an environment without it.
     code = (
         "import runpy, sys\n"
@@ -460,12 +490,45 @@ def test_the_runner_works_as_a_plain_script_where_edgeconv_is_not(tmp_path):
         "    def find_spec(self, name, *_):\n"
         "        assert name.split('.')[0] != 'edgeconv', name\n"
         "sys.meta_path.insert(0, No())\n"
-        "sys.argv = ['runner.py', 'job.json']\n"
         "runpy.run_path('runner.py', run_name='__main__')\n"
     )
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    subprocess.run([sys.executable, "-I", "-c", code], cwd=place, env=environment, check=True)
-    answer = json.loads((place / "answer.json").read_text())
-    assert "error" not in answer
-    assert answer["output_names"] == ["y"]
-    np.testing.assert_allclose(np.load(place / "0.npy"), by_hand(X[2:]), rtol=1e-5, atol=1e-4)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code],
+        cwd=place,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        input="".join(f"{json.dumps(request)}\n" for request in requests).encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    greeting, loaded, answer, data = done.stdout.split(b"\n", 3)
+    assert greeting == b"edgeconv runner 1"
+    assert json.loads(loaded)["load_us"] > 0
+    assert json.loads(answer)["arrays"] == [["y", "<f4", [4, 3]]]
+    y = np.frombuffer(data, "<f4").reshape(4, 3)
+    np.testing.assert_allclose(y, by_hand(X[2:]), rtol=1e-5, atol=1e-4)
+
+
+def test_stored_samples_are_read_by_the_runner_and_never_sent_to_it(place, monkeypatch):
+    """They are mapped there, a batch at a time, however many there are."""
+    sent = []
+    tell = Conversation.tell
+    monkeypatch.setattr(Conversation, "tell", lambda *args: (sent.append(args[1:]), tell(*args))[1])
+    _, outputs = execute(place, float_model(signature=SERVING), {"x": X[2:]})
+    assert [request[0]["do"] for request in sent] == ["load", "run"]
+    assert not any(request[1:] for request in sent)
+    np.testing.assert_allclose(outputs["y"], by_hand(X[2:]), rtol=1e-5, atol=1e-4)
+
+
+def test_runs_on_stored_samples_are_at_work_before_they_are_waited_for(place):
+    """So that a conversion has two processes busy, and not one of two."""
+    file, samples = place / "model.tflite", place / "samples"
+    file.write_bytes(packed(float_model(signature=SERVING)))
+    write_samples(Samples({"x": X[2:]}, None, "made here"), samples)
+    with start_run(file, samples, scratch=place, signature=None) as running:
+        log = running._talk._child.log
+        deadline = time.monotonic() + 30
+        # The interpreter says in its log that it was loaded; nobody has asked for an answer.
+        while not log.read_bytes() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert b"XNNPACK" in log.read_bytes()
+        assert running.result().outputs["y"].shape == (4, 3)

@@ -13,18 +13,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from edgeconv.runtimes.loaded import opened
+from edgeconv.runtimes.runner import LoadedModel
 from edgeconv.tflite.constants import OwnConstants
 from edgeconv.tflite.flatbuffer import parse, serialise, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
     from ai_edge_litert.schema_py_generated import ModelT
     from numpy.typing import NDArray
 
     from edgeconv.quantize.calibrate import Feed
-    from edgeconv.quantize.equalisation.pairs import Layer, Pair
+    from edgeconv.quantize.equalization.pairs import Layer, Pair
 
 # Other samples go a little lower: this fraction of a channel's own spread is left to it.
 _MARGIN = 0.1
@@ -71,8 +74,6 @@ def _offsets(seen: _Seen) -> NDArray[np.float32]:
 
     What is worth it is measured by the range that is left, so that nothing is left to take off.
     """
-    import numpy as np
-
     able = seen.low - _MARGIN * (seen.high - seen.low)
     taken, before = np.zeros_like(able), None
     while before is None or not np.array_equal(taken, before):
@@ -85,8 +86,6 @@ def _made_of(
     model: ModelT, constants: OwnConstants, pair: Pair, offsets: NDArray[np.float32]
 ) -> NDArray[np.float64]:
     """What the second layer makes of the offsets, for each of its outputs."""
-    import numpy as np
-
     layer = pair.second
     graph, operator = layer.place(model)
     weights = constants.read(graph, operator.inputs[1]).astype(np.float64)
@@ -98,8 +97,6 @@ def _made_of(
 def _add_to_bias(
     model: ModelT, constants: OwnConstants, layer: Layer, values: NDArray[np.floating]
 ) -> None:
-    import numpy as np
-
     graph, operator = layer.place(model)
     bias = np.zeros(layer.outputs)
     if len(operator.inputs) > 2 and operator.inputs[2] != -1:
@@ -115,19 +112,16 @@ def _seen(
     Pairs of a graph that has a signature without samples are left out, as are those with a
     value that is not finite.
     """
-    import numpy as np
-    from ai_edge_litert.interpreter import Interpreter
-
     exposed, keys = _exposed(floating, pairs)
     shown = {pair: keys[pair] for pair in pairs if _are_fed(keys[pair], feeds)}
     seen: dict[Pair, _Seen] = {}
     if not shown:
         return seen
-    interpreter = Interpreter(model_content=exposed, num_threads=threads)
+    interpreter = opened(exposed, threads=threads)
     for key in sorted({key for needed in shown.values() for key in needed}):
-        runner = interpreter.get_signature_runner(key)
+        signature = LoadedModel(interpreter, key)
         for batch in feeds[key]:
-            answers = runner(**batch)
+            answers = signature.invoke(batch)
             for pair in (pair for pair in shown if key in shown[pair]):
                 rows = answers[_output(pair)].reshape(-1, pair.first.outputs)
                 seen[pair] = _wider(seen.get(pair), rows)
@@ -139,8 +133,6 @@ def _are_fed(keys: Sequence[str], feeds: Mapping[str, Feed]) -> bool:
 
 
 def _wider(seen: _Seen | None, rows: NDArray[np.float32]) -> _Seen:
-    import numpy as np
-
     low, high = rows.min(axis=0), rows.max(axis=0)
     if seen is None:
         return _Seen(low, high)

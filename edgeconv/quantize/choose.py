@@ -8,20 +8,28 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.processes.tasks import report_progress
-from edgeconv.quantize.graph import CalibratedGraph
-from edgeconv.quantize.making import Made, Setting, make
-from edgeconv.quantize.outcome import answers, lowest_agreement, lowest_snr_db
+from edgeconv.quantize.calibrate import CalibratedGraph
+from edgeconv.quantize.quantize import ENGINE_ERRORS, QuantizedModel, Setting, make, reason
 from edgeconv.quantize.refine.refining import MIN_SAMPLES
-from edgeconv.types import MethodTrial, PostTraining
+from edgeconv.runtimes.loaded import opened
+from edgeconv.runtimes.runner import LoadedModel
+from edgeconv.statistics.signal import snr_db
+from edgeconv.types import MAX_SNR_DB, MethodTrial, PostTraining
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from numpy.typing import NDArray
+
     from edgeconv.quantize.calibrate import Feed
-    from edgeconv.quantize.outcome import Answers
     from edgeconv.types import CalibrationRange, PostTrainingMethod, Recipe
+
+    # By signature and output, (n, …).
+    Answers = dict[tuple[str, str], NDArray[np.float64]]
 
 # A fifth judges, within these bounds: fewer say little, and more would not say more.
 _HELD_BACK_SHARE = 5
@@ -39,13 +47,13 @@ _METHODS: tuple[PostTrainingMethod, ...] = ("equalisation", "bias-correction", "
 class Chosen(NamedTuple):
     """A made file, and how it came to be what it is; None where nothing was chosen or done."""
 
-    made: Made
+    made: QuantizedModel
     record: PostTraining | None
 
 
 class _Tried(NamedTuple):
     setting: Setting
-    made: Made
+    made: QuantizedModel
     snr_db: float
     agreement: float | None
 
@@ -127,7 +135,7 @@ class Chooser:
 
     def _is_worth_trying(self, step: PostTrainingMethod, recipe: Recipe, best: _Tried) -> bool:
         if step == "equalisation":
-            return self._fitting.equalised[0] is not self._fitting
+            return self._fitting.equalized[0] is not self._fitting
         if self._fitting_samples < MIN_SAMPLES[step]:
             return False
         # Weights of 8 bits are seldom what is wrong where the cheaper methods did nothing.
@@ -146,7 +154,7 @@ class Chooser:
             lowest_agreement(self._expected, actual),
         )
 
-    def _make(self, graph: CalibratedGraph, recipe: Recipe, setting: Setting) -> Made:
+    def _make(self, graph: CalibratedGraph, recipe: Recipe, setting: Setting) -> QuantizedModel:
         return make(graph, recipe, setting, dense_per_tensor=self._dense_per_tensor)
 
     @cached_property
@@ -213,9 +221,55 @@ def _best(tried: list[_Tried]) -> _Tried:
     return best
 
 
-def _record(setting: Setting, made: Made) -> PostTraining:
+def _record(setting: Setting, made: QuantizedModel) -> PostTraining:
     return PostTraining(
         calibration_range=setting.calibration_range,
         methods=setting.methods,
         four_bit=made.four_bit,
     )
+
+
+def answers(model: bytes, feeds: Mapping[str, Feed], *, threads: int) -> Answers:
+    """What the model gives for all samples, as the real numbers that its integers stand for.
+
+    Outputs of strings are left out: they are no numbers that could be nearer or farther.
+    Raises `ToolFailed` where it does not run.
+    """
+    found: Answers = {}
+    try:
+        interpreter = opened(model, threads=threads)
+        for key, feed in feeds.items():
+            one = LoadedModel(interpreter, key)
+            parts = [one.run(batch) for batch in feed]
+            for name in one.outputs:
+                values = np.concatenate([part[name] for part in parts])
+                if values.dtype.kind != "S":
+                    found[key, name] = values.astype(np.float64)
+    except ENGINE_ERRORS as error:
+        raise ToolFailed(f"the model made does not run: {reason(error)}") from error
+    return found
+
+
+def lowest_snr_db(expected: Answers, actual: Answers) -> float:
+    """The signal-to-noise ratio of the output that has the lowest, in decibels."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return min(
+            (
+                snr_db(float(np.var(want)), float(np.mean((actual[output] - want) ** 2)))
+                for output, want in expected.items()
+            ),
+            default=MAX_SNR_DB,
+        )
+
+
+def lowest_agreement(expected: Answers, actual: Answers) -> float | None:
+    """The share of rows with the same largest value, of the output that has the lowest.
+
+    None where no output has rows of several values.
+    """
+    shares = [
+        float(np.mean(want.argmax(axis=-1) == actual[output].argmax(axis=-1)))
+        for output, want in expected.items()
+        if want.ndim > 1 and want.shape[-1] > 1
+    ]
+    return min(shares, default=None)

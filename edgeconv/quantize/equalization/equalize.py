@@ -1,4 +1,4 @@
-"""Cross-layer equalisation: a float graph with the ranges of its weights made alike.
+"""Cross-layer equalization: a float graph with the ranges of its weights made alike.
 
 A channel whose weights are small beside its neighbours' is lost when all are rounded to the
 steps of the largest. Between two layers it can be made larger in one and smaller in the other,
@@ -14,23 +14,26 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgeconv.quantize.equalisation.absorb import absorbed
-from edgeconv.quantize.equalisation.pairs import find_pairs
-from edgeconv.quantize.equalisation.same import same_outputs
+import numpy as np
+
+from edgeconv.quantize.equalization.absorb import absorbed
+from edgeconv.quantize.equalization.pairs import find_pairs
+from edgeconv.runtimes.loaded import opened
+from edgeconv.runtimes.runner import LoadedModel
+from edgeconv.statistics.balance import balancing_logarithms
 from edgeconv.tflite.constants import OwnConstants
 from edgeconv.tflite.flatbuffer import parse, serialise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
     from ai_edge_litert.schema_py_generated import ModelT
     from numpy.typing import NDArray
 
     from edgeconv.quantize.calibrate import Feed
-    from edgeconv.quantize.equalisation.pairs import Layer, Pair
+    from edgeconv.quantize.equalization.pairs import Layer, Pair
 
 # A channel is made at most so much larger or smaller. One that needs more gives nothing that
 # counts, and stays as it is.
@@ -40,11 +43,13 @@ _ALIKE = 0.01
 _BALANCED = 0.001
 _MAX_TURNS = 200
 _MAX_LOGARITHM = math.log(MAX_FACTOR)
+# Of an output's largest magnitude; float32 resolves a thousandth of that.
+TOLERANCE = 1e-4
 _WHERE = "the model"
 
 
-class Equalised(NamedTuple):
-    """A float model after equalisation, the same bytes object where nothing applied.
+class Equalized(NamedTuple):
+    """A float model after equalization, the same bytes object where nothing applied.
 
     `pairs` has "first layer -> second layer" for each pair that exchanged factors, `absorbed`
     the layers whose bias partly went into the next, by the names of their output tensors;
@@ -57,8 +62,8 @@ class Equalised(NamedTuple):
     notes: tuple[str, ...]
 
 
-def equalised(floating: bytes, feeds: Mapping[str, Feed], *, threads: int) -> Equalised:
-    """The float model with equalised weights, and biases absorbed where that is exact.
+def equalized(floating: bytes, feeds: Mapping[str, Feed], *, threads: int) -> Equalized:
+    """The float model with equalized weights, and biases absorbed where that is exact.
 
     `feeds` has the samples by signature: biases are absorbed by what they show, and the
     outputs for the first batch of each must stay what they were, or nothing is changed. A
@@ -68,16 +73,16 @@ def equalised(floating: bytes, feeds: Mapping[str, Feed], *, threads: int) -> Eq
     """
     found = find_pairs(parse(floating, where=_WHERE))
     if not found.pairs:
-        return Equalised(floating, (), (), (_why_not(found.reasons),))
+        return Equalized(floating, (), (), (_why_not(found.reasons),))
     scaled, names = _scaled(floating, found.pairs)
     if names and not same_outputs(floating, scaled, feeds, threads=threads):
-        return Equalised(floating, (), (), ("equalisation would change the outputs",))
+        return Equalized(floating, (), (), ("equalisation would change the outputs",))
     shifted, layers = absorbed(scaled, found.pairs, feeds, threads=threads)
     if layers and not same_outputs(floating, shifted, feeds, threads=threads):
         shifted, layers = scaled, ()
     if names or layers:
-        return Equalised(shifted, names, layers, ())
-    return Equalised(
+        return Equalized(shifted, names, layers, ())
+    return Equalized(
         floating, (), (), ("equalisation changes nothing: the weights are alike already",)
     )
 
@@ -90,9 +95,7 @@ def _why_not(reasons: Sequence[str]) -> str:
 
 
 def _scaled(floating: bytes, pairs: Sequence[Pair]) -> tuple[bytes, tuple[str, ...]]:
-    """The model with its pairs equalised, and the names of those that changed."""
-    import numpy as np
-
+    """The model with its pairs equalized, and the names of those that changed."""
     model = parse(floating, where=_WHERE)
     constants = OwnConstants(model)
     factors = balancing_factors(model, pairs)
@@ -111,8 +114,6 @@ def balancing_factors(model: ModelT, pairs: Sequence[Pair]) -> dict[Pair, NDArra
     pairs, so they are balanced in turns until none changes. Each turn lowers the larger range
     of a channel and raises none to what that was, so that they settle.
     """
-    import numpy as np
-
     logarithms = _logarithms(model, pairs)
     balances = [_Balance(logarithms[pair.first], logarithms[pair.second]) for pair in pairs]
     for _ in range(_MAX_TURNS):
@@ -130,8 +131,6 @@ class _Balance:
     """
 
     def __init__(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> None:
-        import numpy as np
-
         self._first = first
         self._second = second
         self.total = np.zeros(len(first))
@@ -140,8 +139,6 @@ class _Balance:
 
     def turn(self) -> float:
         """Balance the pair for what it is now; the largest change to a factor's logarithm."""
-        import numpy as np
-
         wanted = self.total + self._imbalance()
         step = np.clip(wanted, -_MAX_LOGARITHM, _MAX_LOGARITHM) - self.total
         self._first -= step[:, None]
@@ -151,12 +148,8 @@ class _Balance:
 
     def _imbalance(self) -> NDArray[np.float64]:
         """Half the logarithm of the ratio of each channel's ranges; 0 for dead channels."""
-        import numpy as np
-
-        first, second = self._first.max(axis=1), self._second.max(axis=0)
-        alive = np.isfinite(first) & np.isfinite(second) & ~self._is_dead
-        ratios = np.subtract(first, second, out=np.zeros_like(first), where=alive)
-        return np.asarray(ratios / 2)
+        logarithms = balancing_logarithms(self._first.max(axis=1), self._second.max(axis=0))
+        return np.where(self._is_dead, 0.0, logarithms)
 
 
 def _logarithms(model: ModelT, pairs: Sequence[Pair]) -> dict[Layer, NDArray[np.float64]]:
@@ -164,8 +157,6 @@ def _logarithms(model: ModelT, pairs: Sequence[Pair]) -> dict[Layer, NDArray[np.
 
     (outputs, channels), one channel where the input is not of a pair.
     """
-    import numpy as np
-
     channels = {pair.first: 1 for pair in pairs}
     channels |= {pair.second: pair.first.outputs for pair in pairs}
     constants = OwnConstants(model)
@@ -205,3 +196,28 @@ def _multiply(
     channels = layer.by_channel(weights, len(factors))
     channels *= factors[:, None]
     constants.write(graph, operator, 1, weights)
+
+
+def same_outputs(before: bytes, after: bytes, feeds: Mapping[str, Feed], *, threads: int) -> bool:
+    """Whether both models give the same for the first batch of each signature.
+
+    Every output must be within `TOLERANCE` of its largest magnitude, and not finite in the
+    same places.
+    """
+    interpreters = [opened(model, threads=threads) for model in (before, after)]
+    for key, feed in feeds.items():
+        batch = next(iter(feed), None)
+        if batch is not None:
+            old, new = (LoadedModel(one, key).invoke(batch) for one in interpreters)
+            if not all(_are_close(old[name], new[name]) for name in old):
+                return False
+    return True
+
+
+def _are_close(old: NDArray[Any], new: NDArray[Any]) -> bool:
+    finite = np.isfinite(old)
+    if old.shape != new.shape or not np.array_equal(finite, np.isfinite(new)):
+        return False
+    expected = np.where(finite, old, 0).astype(np.float64)
+    error = np.abs(np.where(finite, new, 0) - expected)
+    return bool(error.max(initial=0.0) <= TOLERANCE * np.abs(expected).max(initial=0.0))

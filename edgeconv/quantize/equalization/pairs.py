@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgeconv.quantize.equalisation.homogeneous import (
+from edgeconv.quantize.equalization.homogeneous import (
     last_dimension,
     rectifies,
     shifts,

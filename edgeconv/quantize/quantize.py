@@ -1,0 +1,300 @@
+"""One quantized file from a float graph: methods on the graph, the quantizer, methods on layers.
+
+The quantizer is ai-edge-quantizer; what it is told follows from a `Recipe` and its rules.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
+from edgeconv.quantize.refine.refining import MIN_SAMPLES, refined
+from edgeconv.quantize.rules import BLOCKS, rule_notes, ruled_layers, weight_bits
+from edgeconv.tflite import with_sound_blocks, with_uint8_io, without_shape_bridges
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from edgeconv.quantize.calibrate import CalibratedGraph
+    from edgeconv.quantize.refine.refining import Refined
+    from edgeconv.quantize.rules import RuledLayer
+    from edgeconv.tflite import FloatLayer
+    from edgeconv.types import CalibrationRange, PostTrainingMethod, Precision, Recipe
+
+# All that the quantiser and the runtime that it calibrates with were seen to raise.
+ENGINE_ERRORS = (ValueError, RuntimeError, TypeError, KeyError, IndexError, AttributeError)
+_EVERYTHING = ".*"
+# The same written otherwise: what the quantiser finds under a text that it has already is not
+# moved behind what came since, and the last that fits wins.
+_ENDS = "^.*"
+_FLOAT16_OPERATORS = (
+    "FULLY_CONNECTED",
+    "CONV_2D",
+    "DEPTHWISE_CONV_2D",
+    "CONV_2D_TRANSPOSE",
+    "EMBEDDING_LOOKUP",
+)
+
+
+class Setting(NamedTuple):
+    """The ranges and the methods of one file."""
+
+    calibration_range: CalibrationRange
+    methods: tuple[PostTrainingMethod, ...]
+
+
+class QuantizedModel(NamedTuple):
+    """A quantised file, what a user ought to know of it, and what is in float by a rule.
+
+    `four_bit` names the layers whose weights have 4 bits, `float_operators` the operators of
+    the layers that a rule leaves in float.
+    """
+
+    model: bytes
+    notes: tuple[str, ...] = ()
+    four_bit: tuple[str, ...] = ()
+    float_operators: tuple[str, ...] = ()
+
+
+def make(
+    graph: CalibratedGraph, recipe: Recipe, setting: Setting, *, dense_per_tensor: bool = False
+) -> QuantizedModel:
+    """The file that `recipe` gives with this setting.
+
+    Raises `ToolFailed` with the quantiser's reason, `UsageError` for rules that do not fit the
+    graph and for fewer samples than a method needs.
+    """
+    _refuse_few_samples(graph, recipe, setting)
+    notes: tuple[str, ...] = ()
+    if "equalisation" in setting.methods:
+        graph, notes = graph.equalized
+    ruled = ruled_layers(graph.model, recipe)
+    notes += rule_notes(graph.model, recipe)
+    ranges = None
+    if recipe.has_ranges:
+        bits = 16 if recipe.name == "int16x8" else 8
+        ranges, more = graph.fitted(setting.calibration_range, bits=bits)
+        notes += more
+    model = quantize_bytes(
+        graph.model, recipe, ranges, ruled.values(), dense_per_tensor=dense_per_tensor
+    )
+    layerwise = frozenset(method for method in setting.methods if method != "equalisation")
+    bits_by_layer = weight_bits(graph.model, recipe, ruled)
+    four_bit = tuple(name for name, one in ruled.items() if one.precision == BLOCKS)
+    if layerwise or bits_by_layer:
+        done = refined(
+            model,
+            graph.model,
+            graph.feeds,
+            methods=layerwise,
+            weight_bits=bits_by_layer,
+            threads=graph.threads,
+        )
+        model, notes = done.model, notes + done.notes
+        if done.layers:
+            four_bit = tuple(layer.name for layer in done.layers if layer.bits == 4)
+        _refuse_nothing_done(recipe, layerwise, bits_by_layer, done)
+    return QuantizedModel(
+        model=_with_io(model, recipe),
+        notes=notes,
+        four_bit=four_bit,
+        float_operators=tuple(sorted({r.layer.operator for r in ruled.values() if r.is_float})),
+    )
+
+
+def _refuse_nothing_done(
+    recipe: Recipe, methods: Iterable[str], bits: Mapping[str, int], done: Refined
+) -> None:
+    """A file that is not what was asked for is none, however good it may be."""
+    why = "; ".join(done.notes)
+    if bits and not any(layer.bits == 4 for layer in done.layers):
+        raise ToolFailed(
+            f"{recipe.name}: no weights of 4 bits could be made: {why or 'no layer took them'}"
+        )
+    if not done.layers and why:
+        raise ToolFailed(
+            f"{recipe.name} with {', '.join(sorted(methods))}: {why}",
+            hint="leave these methods out",
+        )
+
+
+def _with_io(model: bytes, recipe: Recipe) -> bytes:
+    uint8 = {"inputs": recipe.input_type == "uint8", "outputs": recipe.output_type == "uint8"}
+    return with_uint8_io(model, **uint8) if any(uint8.values()) else model
+
+
+def _refuse_few_samples(graph: CalibratedGraph, recipe: Recipe, setting: Setting) -> None:
+    wanted: dict[str, int] = {
+        method: MIN_SAMPLES[method] for method in setting.methods if method != "equalisation"
+    }
+    if recipe.has_ranges:
+        wanted |= {m: n for m, n in RANGE_SAMPLES.items() if m == setting.calibration_range}
+    for name, count in wanted.items():
+        for key, feed in graph.feeds.items():
+            if feed.samples < count:
+                raise UsageError(
+                    f"{name} needs at least {count} calibration samples, and there are "
+                    f"{feed.samples} for signature {key!r}",
+                    hint="give more with --calibration and --samples, or leave it out",
+                )
+
+
+def quantize_bytes(
+    float_model: bytes,
+    recipe: Recipe,
+    ranges: dict[str, Any] | None,
+    ruled: Collection[RuledLayer] = (),
+    *,
+    dense_per_tensor: bool = False,
+) -> bytes:
+    """The quantised model, with weights of 8 bits, and inputs and outputs that are not uint8.
+
+    `ranges` (of `activation_ranges`) are for recipes that have them, `ruled` the layers of
+    another precision. Raises `ToolFailed` with the quantiser's reason.
+    """
+    import numpy as np
+    from ai_edge_quantizer import quantizer
+
+    try:
+        engine = quantizer.Quantizer(float_model)
+        engine.load_quantization_recipe(
+            quantizer_recipe(recipe, ruled, dense_per_tensor=dense_per_tensor)
+        )
+        # Of a block of zeros it divides 0 by 0.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            made = engine.quantize(
+                ranges if engine.need_calibration else None,
+                enable_progress_bar=False,
+                enable_progress_report=False,
+            ).quantized_model
+    except ENGINE_ERRORS as error:
+        raise ToolFailed(f"ai-edge-quantizer: {reason(error)}") from error
+    if any(each.precision == BLOCKS for each in ruled):
+        return with_sound_blocks(bytes(made))
+    return without_shape_bridges(bytes(made)) if recipe.full_integer else bytes(made)
+
+
+def reason(error: Exception) -> str:
+    """The first line of what an error of the engine says."""
+    said = str(error).strip().splitlines() or [type(error).__name__]
+    return said[0][:400]
+
+
+def quantizer_recipe(
+    recipe: Recipe,
+    ruled: Iterable[RuledLayer] = (),
+    *,
+    dense_per_tensor: bool = False,
+) -> list[dict[str, Any]]:
+    """The configuration that makes ai-edge-quantizer follow `recipe`, 8 bits instead of 4.
+
+    `ruled` are the layers of another precision. A full-integer recipe keeps the boundary
+    integer where an integer type is asked for; uint8 is made from int8 afterwards, since the
+    quantiser does not know it, and so are weights of 4 bits, since it knows them for some
+    operators only; those in blocks it makes itself. `dense_per_tensor` gives the weights of
+    FULLY_CONNECTED one scale instead of one a channel, which older runtimes do not have; a
+    float16 recipe has no scales.
+    """
+    from ai_edge_quantizer import qtyping, recipe_manager
+
+    manager = recipe_manager.RecipeManager()
+    bits = 16 if recipe.name == "int16x8" else 8
+    if recipe.name == "float16":
+        _add_float16(manager, _EVERYTHING)
+    else:
+        _add_integers(manager, recipe, _EVERYTHING, activation_bits=bits)
+    if dense_per_tensor and recipe.name != "float16":
+        # What is added later holds for the operators that it names.
+        _add_integers(
+            manager, recipe, _EVERYTHING, "FULLY_CONNECTED", "TENSORWISE", activation_bits=bits
+        )
+    _add_rules(manager, recipe, ruled)
+    if recipe.full_integer:
+        for operation, io_type in (("INPUT", recipe.input_type), ("OUTPUT", recipe.output_type)):
+            if io_type == "float32":
+                _add_floats(manager, _ENDS, qtyping.TFLOperationName[operation])
+    entries: list[dict[str, Any]] = manager.get_quantization_recipe()
+    return entries
+
+
+def _add_rules(manager: Any, recipe: Recipe, ruled: Iterable[RuledLayer]) -> None:
+    by: dict[Precision, list[str]] = {}
+    for one in ruled:
+        by.setdefault(one.precision, []).append(_scope(one.layer))
+    for precision, scopes in sorted(by.items()):
+        scope = "|".join(scopes)
+        if precision in ("float32", "float16"):
+            _add_floats(manager, scope)
+        if precision == "float16":
+            _add_float16(manager, scope)
+        if precision == "int16x8":
+            _add_integers(manager, recipe, scope, activation_bits=16)
+        if precision in ("int8", "int4"):
+            _add_integers(manager, recipe, scope, activation_bits=8)
+        if precision == "int4-block32":
+            _add_blocks(manager, scope)
+
+
+def _scope(layer: FloatLayer) -> str:
+    """What ai-edge-quantizer finds the layer by: all its outputs, each with a semicolon."""
+    return f"^{re.escape(''.join(f'{name};' for name in layer.outputs))}$"
+
+
+def _add_floats(manager: Any, scope: str, operation: Any = None) -> None:
+    from ai_edge_quantizer import algorithm_manager, qtyping
+
+    manager.add_quantization_config(
+        scope,
+        operation or qtyping.TFLOperationName.ALL_SUPPORTED,
+        algorithm_key=algorithm_manager.AlgorithmName.NO_QUANTIZE,
+    )
+
+
+def _add_integers(
+    manager: Any,
+    recipe: Recipe,
+    scope: str,
+    operation: str = "ALL_SUPPORTED",
+    granularity: str = "CHANNELWISE",
+    *,
+    activation_bits: int,
+) -> None:
+    """Weights of 8 bits, and activations as the recipe has them: integers, dynamic or floats."""
+    from ai_edge_quantizer import qtyping
+
+    name = qtyping.TFLOperationName[operation]
+    scales = qtyping.QuantGranularity[granularity]
+    if recipe.full_integer:
+        manager.add_static_config(
+            scope,
+            name,
+            activation_num_bits=activation_bits,
+            weight_num_bits=8,
+            weight_granularity=scales,
+        )
+    elif recipe.name == "dynamic":
+        manager.add_dynamic_config(scope, name, 8, granularity=scales)
+    else:
+        manager.add_weight_only_config(scope, name, 8, granularity=scales)
+
+
+def _add_blocks(manager: Any, scope: str) -> None:
+    from ai_edge_quantizer import qtyping
+
+    name = qtyping.TFLOperationName.FULLY_CONNECTED
+    manager.add_dynamic_config(scope, name, 4, granularity=qtyping.QuantGranularity.BLOCKWISE_32)
+
+
+def _add_float16(manager: Any, scope: str) -> None:
+    from ai_edge_quantizer import algorithm_manager, qtyping
+
+    for name in _FLOAT16_OPERATORS:
+        manager.add_weight_only_config(
+            scope,
+            qtyping.TFLOperationName[name],
+            16,
+            granularity=qtyping.QuantGranularity.TENSORWISE,
+            algorithm_key=algorithm_manager.AlgorithmName.FLOAT_CASTING,
+        )
