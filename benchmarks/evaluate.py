@@ -33,13 +33,13 @@ from edgeconv import bench, data
 from edgeconv.measure.conditions import Watch
 from edgeconv.measure.entrants import Entrant
 from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.measuring import Bench, Measuring
+from edgeconv.measure.measuring import Bench
 from edgeconv.measure.sampled import Sampled
 from edgeconv.measure.subjects import find_subjects
 from edgeconv.runtimes.choosing import open_runtime, parse_choice
-from edgeconv.runtimes.interface import Model, Settings, Timing
+from edgeconv.runtimes.interface import Model, Settings
 from edgeconv.runtimes.local import usable_cores
-from edgeconv.types import Execution
+from edgeconv.types import Execution, Measuring, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,9 +24,10 @@ import numpy as np
 
 from benchmarks.measuring import write_result
 from edgeconv.measure.conditions import Watch
-from edgeconv.runtimes.interface import Accelerator, Choice, Model, Settings, Timing
+from edgeconv.runtimes.interface import Choice, Model, Settings
 from edgeconv.runtimes.kinds.litert import open_runtime
 from edgeconv.runtimes.tensors import signature_of
+from edgeconv.types import Accelerator, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

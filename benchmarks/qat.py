@@ -26,12 +26,10 @@ import msgspec
 from benchmarks.measuring import RESULTS, recorded, write_result
 from benchmarks.qat_tasks import tasks
 from edgeconv import bench, convert
-from edgeconv.measure.measuring import Measuring
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.runtimes.interface import Timing
 from edgeconv.statistics.paired import paired_difference
 from edgeconv.tflite.kernels import most_distinct, zero_share
-from edgeconv.types import Artifact, Qat
+from edgeconv.types import Artifact, Measuring, Qat, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

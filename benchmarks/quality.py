@@ -29,10 +29,8 @@ from benchmarks.quality_models import CALIBRATION_SAMPLES, run
 from benchmarks.quality_summary import BOTH_PEERS, FLOAT, summary
 from edgeconv import bench, convert
 from edgeconv.measure.beside import drop_of
-from edgeconv.measure.measuring import Measuring
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.runtimes.interface import Timing
-from edgeconv.types import CALIBRATED
+from edgeconv.types import CALIBRATED, Measuring, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.quality_models import run
 from edgeconv import convert
-from edgeconv.measure.measuring import Measuring
 from edgeconv.measure.subjects import find_subjects, float_inputs
 from edgeconv.tuning.asked import Limits, Wanted, uniform
 from edgeconv.tuning.flow import tune
 from edgeconv.tuning.judge import opened_judges
 from edgeconv.tuning.samples import samples_of
-from edgeconv.types import Execution
+from edgeconv.types import Execution, Measuring
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

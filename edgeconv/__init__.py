@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgeconv.conversion.convert import convert, qat
+    from edgeconv.conversion.in_memory import qat
     from edgeconv.evidence import verify
     from edgeconv.gate.judge import check
     from edgeconv.measure.bench import bench
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from edgeconv.source import inspect_model, load
     from edgeconv.training.baseline import train
     from edgeconv.tuning.flow import tune
+    from edgeconv.types import Conversion
+    from edgeconv.verbs import Verb
+
+    convert: Verb[Conversion]
 
 __version__ = "0.1.0"
 __all__ = [
@@ -43,12 +47,11 @@ _VERBS = {
     "bench": "edgeconv.measure.bench",
     "check": "edgeconv.gate.judge",
     "compare": "edgeconv.measure.compare",
-    "convert": "edgeconv.conversion.convert",
     "debug": "edgeconv.measure.insides.debug",
     "doctor": "edgeconv.measure.doctoring.doctor",
     "inspect_model": "edgeconv.source",
     "load": "edgeconv.source",
-    "qat": "edgeconv.conversion.convert",
+    "qat": "edgeconv.conversion.in_memory",
     "scan": "edgeconv.scanning",
     "train": "edgeconv.training.baseline",
     "tune": "edgeconv.tuning.flow",
@@ -57,10 +60,14 @@ _VERBS = {
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_VERBS])
+    return sorted([*globals(), *__all__])
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("convert",):
+        from edgeconv.verbs import Verb
+
+        return globals().setdefault(name, Verb(name))
     if name not in _VERBS:
         raise AttributeError(f"module 'edgeconv' has no attribute {name!r}")
     return getattr(import_module(_VERBS[name]), name)

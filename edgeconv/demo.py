@@ -10,11 +10,11 @@ from edgeconv.config import FILE_NAME, limited, load_config
 from edgeconv.conversion.convert import convert
 from edgeconv.gate.judge import check
 from edgeconv.measure.bench import bench
-from edgeconv.measure.measuring import Measuring
 from edgeconv.reporting.files import write_report
+from edgeconv.requests.convert import ConvertRequest
 from edgeconv.store import publish_bytes, writable_directory
 from edgeconv.training.baseline import train
-from edgeconv.types import RECIPE_NAMES, Conversion, Execution, Report
+from edgeconv.types import RECIPE_NAMES, Conversion, Execution, Measuring, Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,12 +61,14 @@ def demonstrate(
     assert record is not None, "no member of a cluster"
     train_set, test_set = _store_data(directory)
     conversion = convert(
-        record.saved_model,
-        directory / "tflites",
-        RECIPE_NAMES,
-        calibration=train_set,
-        samples=200,
-        execution=execution,
+        ConvertRequest(
+            model=record.saved_model,
+            directory=str(directory / "tflites"),
+            to=RECIPE_NAMES,
+            calibration={"": train_set},
+            samples=200,
+            execution=execution,
+        ),
         on_progress=on_progress,
     )
     report = bench(

@@ -171,8 +171,7 @@ def bench_of(
     Without `is_timed` there are no times and no memory in it.
     """
     from edgeconv.measure.bench import bench
-    from edgeconv.measure.measuring import Measuring
-    from edgeconv.runtimes.interface import Timing
+    from edgeconv.types import Measuring, Timing
 
     options = ctx.params
     training = options["training"]

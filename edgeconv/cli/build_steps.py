@@ -12,13 +12,13 @@ from edgeconv.building.steps import Step
 from edgeconv.cli.chosen import Chosen, explained
 from edgeconv.cli.config_values import options_of
 from edgeconv.cli.configured import origin_of, read_config
-from edgeconv.cli.convert import by_signature
 from edgeconv.cli.jobs import settings
 from edgeconv.cli.options import allowance
 from edgeconv.cli.values import KEYED_SOURCE, PLACE, SOURCE, STEPS, TREE, text_of
-from edgeconv.config.sources import place_within
 from edgeconv.data.custom import custom_files
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
+from edgeconv.requests.convert import by_signature
+from edgeconv.requests.places import place_within
 from edgeconv.store import cache_directory
 
 if TYPE_CHECKING:
@@ -210,7 +210,9 @@ def _inputs(source: str, *contexts: click.Context) -> Inputs:
         for name in _reading(context):
             value = context.params[name]
             if types[name] is KEYED_SOURCE:
-                sources += by_signature(value, context.params["signatures"]).values()
+                sources += by_signature(
+                    value, {("signature",): context.params["signatures"]}
+                ).values()
             elif types[name] is SOURCE:
                 sources += [value] if value else []
             elif value and (types[name] is not STEPS or value.endswith(".toml")):

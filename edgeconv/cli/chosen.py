@@ -13,8 +13,9 @@ from edgeconv.cli import command_named
 from edgeconv.cli.config_values import key_of
 from edgeconv.cli.configured import context_of, origin_of
 from edgeconv.config.file import MODEL_KEYS
-from edgeconv.config.reach import NotAllowed, Reach, refusal
+from edgeconv.config.reach import NotAllowed, refusal
 from edgeconv.errors import UsageError, unknown_name
+from edgeconv.requests.places import Reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

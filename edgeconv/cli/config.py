@@ -14,7 +14,8 @@ from edgeconv.cli.config_values import default_map, options_of, refused_values
 from edgeconv.cli.configured import CONFIGURABLE, OptionNames, read_config
 from edgeconv.cli.options import echo_json
 from edgeconv.cli.printing import echo, echo_text
-from edgeconv.config.reach import NOTHING_GRANTED, Reach, refusal
+from edgeconv.config.reach import NOTHING_GRANTED, refusal
+from edgeconv.requests.places import Reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

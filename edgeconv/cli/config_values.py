@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from edgeconv.config import Config
     from edgeconv.config.lines import Key
-    from edgeconv.config.reach import Granted, Reach, Refusal
+    from edgeconv.config.reach import Granted, Refusal
     from edgeconv.errors import UsageError
+    from edgeconv.requests.places import Reach
 
 
 def default_map(

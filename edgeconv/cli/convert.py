@@ -21,14 +21,12 @@ from edgeconv.cli.printing import echo_failed, echo_page
 from edgeconv.cli.progress import progress
 from edgeconv.cli.qat import qat, qat_options
 from edgeconv.cli.values import KEYED_SOURCE, NAMES, PLACE, SOURCE, STEPS, TEXT, one_of
-from edgeconv.types import EVERY_RECIPE, Engine, IoType
+from edgeconv.types import EVERY_RECIPE, Engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edgeconv.types import Conversion
-
-_SIDES = ("input", "output")
 
 
 @click.command("convert", cls=Configured)
@@ -157,90 +155,38 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 def convert_of(ctx: click.Context, on_progress: Callable[[str], None]) -> Conversion:
     """The conversion that a context of the command asks for. Raises an `EdgeconvError`."""
     from edgeconv.conversion.convert import convert
-    from edgeconv.quantize.recipes import make_recipes
+    from edgeconv.data import parse_preprocessing
+    from edgeconv.requests.convert import ConvertRequest, by_signature, io_pair, named_shapes
+    from edgeconv.runtimes.targets import parse_target_runtime
+    from edgeconv.types import Steps
 
     options = ctx.params
     input_type, output_type = io_pair(options["io_types"])
-    recipes = make_recipes(
-        comma_list(options["to"]),
+    keys = options["signatures"]
+    asked = ConvertRequest(
+        model=options["model"],
+        directory=options["directory"],
+        to=tuple(comma_list(options["to"])),
         engine=options["engine"],
         input_type=input_type,
         output_type=output_type,
-        allow_float=comma_list(options["allow_float"]),
+        allow_float=tuple(comma_list(options["allow_float"])),
         min_snr_db=options["min_snr_db"],
         **post_training(options),
         qat=qat(ctx),
-    )
-    return convert(
-        options["model"],
-        options["directory"],
-        recipes,
-        calibration=by_signature(options["calibrations"], options["signatures"]),
+        calibration=by_signature(options["calibrations"], {("signature",): keys}),
         samples=options["samples"],
-        preprocess=options["preprocess"],
+        preprocess=Steps(by_input=parse_preprocessing(options["preprocess"])),
         training=options["training"],
-        signature=options["signatures"],
+        signature=keys,
         batch=options["batch"],
-        shapes=dict(map(named_shape, options["shapes"])),
+        shapes=named_shapes(options["shapes"]),
         select_ops=options["allow_select_ops"],
-        target_runtime=options["target_runtime"],
+        target_runtime=parse_target_runtime(options["target_runtime"]),
         opening=opening(options),
         execution=execution(options),
-        on_progress=on_progress,
     )
-
-
-def io_pair(texts: tuple[str, ...]) -> tuple[IoType, IoType]:
-    """The input and output type that `--io` asks for. Raises `UsageError`."""
-    from edgeconv.errors import UsageError, unknown_name
-
-    chosen: dict[str, Any] = {}
-    for text in texts:
-        side, equals, io_type = text.rpartition("=")
-        if io_type not in get_args(IoType):
-            raise unknown_name("--io type", io_type, get_args(IoType))
-        if equals and side not in _SIDES:
-            raise unknown_name("--io side", side, _SIDES)
-        for name in [side] if equals else _SIDES:
-            if chosen.get(name, io_type) != io_type:
-                raise UsageError(f"--io gives the {name} two types: {chosen[name]} and {io_type}")
-            chosen[name] = io_type
-    return chosen.get("input", "float32"), chosen.get("output", "float32")
-
-
-def by_signature(texts: tuple[str, ...], keys: tuple[str, ...]) -> dict[str, str]:
-    """The SOURCE of each signature, "" for all that are not named. Raises `UsageError`.
-
-    What stands before a = is a signature only where several were asked for, and it is a
-    plain name: a path may have a = in it.
-    """
-    from edgeconv.errors import UsageError
-
-    sources: dict[str, str] = {}
-    for text in texts:
-        key, equals, source = text.partition("=")
-        named = bool(equals) and key.isidentifier() and (key in keys or "all" in keys)
-        name = key if named else ""
-        if name in sources:
-            what = f"signature {name!r}" if name else "every signature"
-            raise UsageError(
-                f"--calibration gives {what} two sources", hint="--calibration KEY=SOURCE for each"
-            )
-        sources[name] = source if named else text
-    return sources
-
-
-def named_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """An input and its shape from `image=1x224x224x3`, -1 for a ?. Raises `UsageError`."""
-    from edgeconv.errors import UsageError
-
-    name, _, sizes = text.rpartition("=")
-    parts = sizes.split("x")
-    if not name or not all(part == "?" or (part.isdecimal() and int(part)) for part in parts):
-        raise UsageError(
-            f"--shape {text}: not of the form INPUT=AxBxC", hint="as in --shape image=1x224x224x3"
-        )
-    return name, tuple(-1 if part == "?" else int(part) for part in parts)
+    return convert(asked, on_progress=on_progress)
 
 
 def _show(conversion: Any, *, as_json: bool) -> None:

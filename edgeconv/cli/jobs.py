@@ -203,7 +203,8 @@ def _opening_words(converting: click.Context) -> list[str]:
 
 
 def _calibration(context: click.Context) -> tuple[str, ...]:
-    from edgeconv.cli.convert import by_signature
+    from edgeconv.requests.convert import by_signature
 
-    sources = by_signature(context.params["calibrations"], context.params["signatures"])
+    keys: Any = {("signature",): context.params["signatures"]}
+    sources = by_signature(context.params["calibrations"], keys)
     return tuple(text for _, text in sorted(sources.items()))

@@ -58,6 +58,6 @@ def post_training(options: Mapping[str, Any]) -> dict[str, Any]:
 
     return {
         "calibration_range": options["calibration_range"],
-        "methods": None if options["methods"] is None else comma_list(options["methods"]),
-        "layers": [parse_rule(text) for text in options["layers"]],
+        "methods": None if options["methods"] is None else tuple(comma_list(options["methods"])),
+        "layers": tuple(parse_rule(text) for text in options["layers"]),
     }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-    from edgeconv.config.reach import Reach
+    from edgeconv.requests.places import Reach
 
 
 class Text(StringParamType):
@@ -62,12 +62,12 @@ class _Place(Text):
     form = "A path, from the folder of this file."
 
     def within(self, text: str, folder: Path) -> str:
-        from edgeconv.config.sources import place_within
+        from edgeconv.requests.places import place_within
 
         return place_within(text, folder)
 
     def reaches(self, text: str) -> Iterable[Reach]:
-        from edgeconv.config.sources import place_reach
+        from edgeconv.requests.places import place_reach
 
         return place_reach(text)
 
@@ -76,7 +76,7 @@ class _Tree(_Place):
     """A path that counts with the links in it: what is read or written there goes into folders."""
 
     def reaches(self, text: str) -> Iterable[Reach]:
-        from edgeconv.config.sources import place_reach
+        from edgeconv.requests.places import place_reach
 
         return place_reach(text, "tree")
 
@@ -86,14 +86,14 @@ class _NamedPlace(Text):
 
     def within(self, text: str, folder: Path) -> str:
         from edgeconv.cli.outputs import parse_outputs
-        from edgeconv.config.sources import place_within
+        from edgeconv.requests.places import place_within
 
         parse_outputs([text])
         name, mark, place = text.partition("=")
         return f"{name}{mark}{place_within(place, folder)}"
 
     def reaches(self, text: str) -> Iterable[Reach]:
-        from edgeconv.config.sources import place_reach
+        from edgeconv.requests.places import place_reach
 
         return place_reach(text.partition("=")[2])
 
@@ -103,16 +103,15 @@ class _Tracker(Text):
 
     def within(self, text: str, folder: Path) -> str:
         from edgeconv.cli.outputs import parse_trackers
-        from edgeconv.config.sources import place_within
+        from edgeconv.requests.places import place_within
 
         parse_trackers([text])
         kind, mark, place = text.partition(":")
         return f"{kind}{mark}{place_within(place, folder)}"
 
     def reaches(self, text: str) -> Iterable[Reach]:
-        from edgeconv.config.reach import Reach
-        from edgeconv.config.sources import place_reach
         from edgeconv.plugins import tracker
+        from edgeconv.requests.places import Reach, place_reach
 
         kind, _, place = text.partition(":")
         # Others than those of files talk to what the place names, or do what is stored there.
@@ -126,12 +125,12 @@ class _Source(Text):
     may_run_code = True
 
     def within(self, text: str, folder: Path) -> str:
-        from edgeconv.config.sources import source_within
+        from edgeconv.requests.places import source_within
 
         return source_within(text, folder)
 
     def reaches(self, text: str) -> Iterable[Reach]:
-        from edgeconv.config.sources import source_reach
+        from edgeconv.requests.places import source_reach
 
         return source_reach(text)
 
@@ -147,7 +146,7 @@ class _KeyedSource(_Source):
         key, equals, source = text.partition("=")
         if not (equals and key.isidentifier()):
             return super().reaches(text)
-        from edgeconv.config.sources import place_reach
+        from edgeconv.requests.places import place_reach
 
         # Whether what is called so is meant is known only with the signatures.
         whole = text.partition("?")[0]
@@ -160,12 +159,12 @@ class _Steps(Text):
     form = "Steps, or a .toml file from the folder of this file."
 
     def within(self, text: str, folder: Path) -> str:
-        from edgeconv.config.sources import steps_within
+        from edgeconv.requests.places import steps_within
 
         return steps_within(text, folder)
 
     def reaches(self, text: str) -> Iterable[Reach]:
-        from edgeconv.config.sources import place_reach
+        from edgeconv.requests.places import place_reach
 
         return place_reach(text) if text.endswith(".toml") else ()
 
@@ -174,7 +173,7 @@ class _Metric(Text):
     may_run_code = True
 
     def reaches(self, text: str) -> Iterable[Reach]:
-        from edgeconv.config.reach import Reach
+        from edgeconv.requests.places import Reach
 
         return (Reach("code", text),) if ":" in text else ()
 
@@ -184,13 +183,13 @@ class _CustomObjects(Text):
     may_run_code = True
 
     def within(self, text: str, folder: Path) -> str:
-        from edgeconv.config.sources import place_within
         from edgeconv.data.custom import is_path
+        from edgeconv.requests.places import place_within
 
         return place_within(text, folder) if is_path(text) else text
 
     def reaches(self, text: str) -> Iterable[Reach]:
-        from edgeconv.config.reach import Reach
+        from edgeconv.requests.places import Reach
 
         return (Reach("code", text),) if text else ()
 
@@ -201,7 +200,7 @@ class _Program(Text):
     may_run_code = True
 
     def reaches(self, text: str) -> Iterable[Reach]:
-        from edgeconv.config.reach import Reach
+        from edgeconv.requests.places import Reach
 
         return (Reach("program", text),) if text else ()
 
@@ -210,7 +209,7 @@ class _Runtime(Text):
     form = "One that is not this machine's own has to be allowed; see docs/security.md."
 
     def reaches(self, text: str) -> Iterable[Reach]:
-        from edgeconv.config.reach import Reach
+        from edgeconv.requests.places import Reach
         from edgeconv.runtimes.choosing import files_named, runs_here_alone
 
         if runs_here_alone(text):
@@ -222,7 +221,7 @@ class _Address(Text):
     form = "It has to be allowed; see docs/security.md."
 
     def reaches(self, text: str) -> Iterable[Reach]:
-        from edgeconv.config.reach import Reach
+        from edgeconv.requests.places import Reach
 
         return (Reach("address", text),) if text else ()
 

@@ -12,7 +12,7 @@ import os
 import shlex
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -27,21 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edgeconv.config.user import Kind
-
-Sort = Literal["path", "tree", "address", "code", "program", "file", "runtime", "tracker"]
-
-
-class Reach(NamedTuple):
-    """One thing that a value names, as it is from the current directory.
-
-    `path`: read or written. `tree`: a path, a pattern, or a directory with all that is in it.
-    `address`: another machine, or a URL. `code`: a module. `program`: one that is started. `file`:
-    one that a program or runtime reads what to do from, and that is allowed with it unless it is
-    inside the project. `runtime` and `tracker`: such a text as a whole.
-    """
-
-    sort: Sort
-    text: str
+    from edgeconv.requests.places import Reach, Sort
 
 
 class Granted(msgspec.Struct, frozen=True):

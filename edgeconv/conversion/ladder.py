@@ -145,11 +145,11 @@ def known_of_failure(run: Run, cause: Cause) -> Known:
     from edgeconv.source.saved_model import read_saved_model
 
     content = read_saved_model(Path(cause.graph))
-    keys = run.plan.asked.signatures
+    keys = run.plan.asked.signature
     chosen = [one for one in content.signatures if not keys or one.key in keys]
     within = [one for one in chosen if any(-1 in spec.shape[1:] for spec in one.inputs)]
     parts = []
-    if within and run.plan.asked.calibration:
+    if within and run.plan.asked.sources:
         from edgeconv.conversion.prepare import Part
 
         parts = [Part(signature=one, split=split_samples(run, one)) for one in within]

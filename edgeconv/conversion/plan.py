@@ -7,6 +7,7 @@ here loads numpy or TensorFlow, so an unchanged conversion answers at once.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,18 +15,15 @@ import msgspec
 
 from edgeconv import data, source
 from edgeconv.errors import InputRefused, UsageError
+from edgeconv.requests.convert import ConvertRequest
 from edgeconv.scanning import refuse_findings
 from edgeconv.store import hash_of, read_checked, sha256_file, tool_versions
 from edgeconv.types import (
-    Allowance,
     Artifact,
-    Opening,
-    Preprocessing,
     Recipe,
     RecipeName,
     Signature,
     SourceModel,
-    TargetRuntime,
 )
 
 if TYPE_CHECKING:
@@ -35,30 +33,6 @@ SERVING = "serving_default"
 # Raised where the same sources come to give other files, or other names in them.
 REVISION = 2
 ALL_SIGNATURES = "all"
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user asks of a conversion besides the model, the place and the recipes.
-
-    `signatures`: the keys to convert, none for the only one, `("all",)` for every one; more
-    than one go into one file. `batch` and `shapes` fix dynamic dimensions: the first one of
-    every input, or by input name a whole shape in which -1 leaves a dimension as it is.
-    `calibration` is a SOURCE by signature key, "" for every signature not named; `samples`
-    of it calibrate, None for all but the held-back ones. `preprocessing` is by input name, ""
-    for every input not named. `training` is the SOURCE of labelled samples that the recipe qat
-    trains on, "" where it is not asked for. `select_ops` allows operators that only TensorFlow has.
-    `target` is a runtime to prove the artifacts on besides the one installed here.
-    """
-
-    signatures: tuple[str, ...] = ()
-    batch: int | None = None
-    shapes: dict[str, tuple[int, ...]] = {}
-    calibration: dict[str, str] = {}
-    samples: int | None = None
-    preprocessing: dict[str, Preprocessing] = {}
-    training: str = ""
-    select_ops: bool = False
-    target: TargetRuntime = TargetRuntime()
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +46,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     model: SourceModel
     directory: Path
     recipes: tuple[Recipe, ...]
-    asked: Asked
+    asked: ConvertRequest
     calibration_identity: dict[str, str]
     training_identity: str = ""
 
@@ -84,7 +58,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             "float",
             REVISION,
             self.model.sha256,
-            asked.signatures,
+            asked.signature,
             asked.batch,
             asked.shapes,
             asked.select_ops,
@@ -96,54 +70,42 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def data_key(self) -> str:
         """The key of the samples that calibrate, and of those that are held back."""
         asked = self.asked
-        return hash_of(
-            self.calibration_identity, asked.calibration, asked.samples, asked.preprocessing
-        )
+        return hash_of(self.calibration_identity, asked.samples, asked.preprocess.by_input)
 
     def key(self, recipe: Recipe) -> str:
         """The key of one artifact."""
-        trained_on = (self.training_identity, self.asked.training) if recipe.qat else ()
-        return hash_of(self.float_key, recipe, self.data_key, self.asked.target, trained_on)
+        trained_on = (self.training_identity,) if recipe.qat else ()
+        return hash_of(self.float_key, recipe, self.data_key, self.asked.target_runtime, trained_on)
 
     def target(self, recipe: RecipeName) -> Path:
         """Where the .tflite of a recipe goes; its manifest is beside it, as .json."""
         return self.directory / f"{self.model.name}.{recipe}.tflite"
 
 
-def make_plan(
-    model: str | Path,
-    directory: str | Path | None,
-    recipes: Sequence[Recipe],
-    asked: Asked,
-    *,
-    opening: Opening = Opening(),
-    allow_code: bool = False,
-    allowance: Allowance = Allowance(),
-) -> Plan:
+def make_plan(asked: ConvertRequest) -> Plan:
     """The plan, once the model and the data are known to be there.
 
-    A function that the data names runs within `allowance`.
+    A function that the data names runs within the allowance.
 
     Raises `InputRefused` for a model or data that cannot be taken, `UsageError` for
     options that do not go together.
     """
-    identified = source.identify(model, opening, allow_code=allow_code)
+    recipes, execution = asked.recipes, asked.execution
+    identified = source.identify(asked.model, asked.opening, allow_code=execution.allow_code)
     _refuse_options(recipes, asked)
     _refuse_recipes(recipes)
-    target = Path(directory or f"{identified.name}.tflites").absolute()
+    target = Path(asked.directory or f"{identified.name}.tflites").absolute()
     _refuse_inside(target, Path(identified.path))
+    identity = functools.partial(
+        data.identity, allow_code=execution.allow_code, allowance=execution.allowance
+    )
     return Plan(
         model=identified,
         directory=target,
-        recipes=tuple(recipes),
+        recipes=recipes,
         asked=asked,
-        calibration_identity={
-            key: data.identity(text, allow_code=allow_code, allowance=allowance)
-            for key, text in asked.calibration.items()
-        },
-        training_identity=data.identity(asked.training, allow_code=allow_code, allowance=allowance)
-        if asked.training
-        else "",
+        calibration_identity={key: identity(text) for key, text in asked.sources.items()},
+        training_identity=identity(asked.training) if asked.training else "",
     )
 
 
@@ -164,12 +126,12 @@ def resolve(plan: Plan, trusted: Collection[str] = ()) -> tuple[Signature, ...]:
         _refuse_tflite_options(plan)
     if model.kind in ("saved_model", "tflite"):
         return _chosen(model, asked)
-    if set(asked.signatures) - {SERVING, ALL_SIGNATURES}:
+    if set(asked.signature) - {SERVING, ALL_SIGNATURES}:
         raise UsageError(
-            f"--signature {' '.join(asked.signatures)}: a Keras file has one signature, {SERVING}",
+            f"--signature {' '.join(asked.signature)}: a Keras file has one signature, {SERVING}",
             hint="leave --signature away",
         )
-    _refuse_unknown_keys(asked.calibration, [SERVING])
+    _refuse_unknown_keys(asked.sources, [SERVING])
     if asked.shapes and (known := declared(plan)):
         _refuse_unknown_inputs(asked.shapes, known)
     return ()
@@ -184,12 +146,12 @@ def declared(plan: Plan) -> tuple[Signature, ...]:
     return (signature,) if signature else ()
 
 
-def _chosen(model: SourceModel, asked: Asked) -> tuple[Signature, ...]:
-    keys: Sequence[str | None] = asked.signatures or (None,)
+def _chosen(model: SourceModel, asked: ConvertRequest) -> tuple[Signature, ...]:
+    keys: Sequence[str | None] = asked.signature or (None,)
     if ALL_SIGNATURES in keys and not any(s.key == ALL_SIGNATURES for s in model.signatures):
         keys = [signature.key for signature in source.distinct_signatures(model)]
     chosen = {one.key: one for one in (source.chosen_signature(model, key) for key in keys)}
-    _refuse_unknown_keys(asked.calibration, list(chosen))
+    _refuse_unknown_keys(asked.sources, list(chosen))
     _refuse_unknown_inputs(asked.shapes, chosen.values())
     return tuple(chosen.values())
 
@@ -226,17 +188,20 @@ def _refuse_tflite_options(plan: Plan) -> None:
         )
 
 
-def _refuse_options(recipes: Sequence[Recipe], asked: Asked) -> None:
+def _refuse_options(recipes: Sequence[Recipe], asked: ConvertRequest) -> None:
     integer = [recipe.name for recipe in recipes if recipe.calibrates]
-    if integer and not asked.calibration:
+    if integer and not asked.sources:
         raise UsageError(
             f"{' and '.join(integer)} need calibration samples",
             hint="--calibration samples.npz, with one array per input of the model"
             + _without_methods(recipes),
         )
     _refuse_training(recipes, asked)
-    for option, value in (("--samples", asked.samples), ("--preprocess", asked.preprocessing)):
-        if value and not asked.calibration:
+    for option, value in (
+        ("--samples", asked.samples),
+        ("--preprocess", asked.preprocess.by_input),
+    ):
+        if value and not asked.sources:
             raise UsageError(f"{option} without --calibration", hint="give --calibration SOURCE")
     if asked.samples is not None and asked.samples < 1:
         raise UsageError(f"--samples {asked.samples}: at least one sample is needed")
@@ -255,7 +220,7 @@ def _without_methods(recipes: Sequence[Recipe]) -> str:
     return "; or --methods none" if only_for_methods else ""
 
 
-def _refuse_training(recipes: Sequence[Recipe], asked: Asked) -> None:
+def _refuse_training(recipes: Sequence[Recipe], asked: ConvertRequest) -> None:
     trains = any(recipe.qat for recipe in recipes)
     if trains and not asked.training:
         raise UsageError(
@@ -265,7 +230,7 @@ def _refuse_training(recipes: Sequence[Recipe], asked: Asked) -> None:
         raise UsageError("--training is for the recipe qat", hint="add qat to --to")
     if trains and asked.shapes:
         raise UsageError("--shape with qat: it fixes the batch only", hint="--batch 1")
-    if trains and len(asked.signatures) > 1:
+    if trains and len(asked.signature) > 1:
         raise UsageError("qat trains a Keras model, which has one signature")
 
 

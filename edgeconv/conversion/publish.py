@@ -78,8 +78,17 @@ def _promised(run: Run, recipe: Recipe, key: str) -> Ready | None:
 
 def _here(run: Run, recipe: Recipe, artifact: Artifact) -> Artifact:
     """The same content may have stood elsewhere, under another name, when it was converted."""
+    asked = run.plan.asked
+    records = tuple(
+        msgspec.structs.replace(
+            record, source=asked.sources.get(record.signature, asked.sources.get("", ""))
+        )
+        for record in artifact.calibration
+    )
     return msgspec.structs.replace(
         artifact,
+        calibration=records,
+        qat=artifact.qat and msgspec.structs.replace(artifact.qat, source=asked.training),
         name=run.plan.model.name,
         file=run.plan.target(recipe.name).name,
         source_path=run.plan.model.path,
@@ -124,7 +133,7 @@ def _manifest(plan: Plan, prepared: Prepared, examined: Examined) -> Artifact:
         float_operators=summary.float_operators,
         verification=examined.verification,
         calibration=tuple(s.record for s in splits if s.record) if recipe.calibrates else (),
-        preprocessing=dict(plan.asked.preprocessing),
+        preprocessing=dict(plan.asked.preprocess.by_input),
         oldest_runtime=oldest_runtime(candidate.file.read_bytes(), recipe.name),
         target=examined.target,
         post_training=candidate.post_training,

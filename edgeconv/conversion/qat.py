@@ -106,7 +106,7 @@ def _stored(run: Run, signature: Signature, settings: Qat) -> _Samples:
     with data.opened_samples(
         asked.training,
         signature.inputs,
-        preprocessing=asked.preprocessing,
+        preprocessing=asked.preprocess.by_input,
         allow_code=run.execution.allow_code,
         allowance=run.execution.allowance,
     ) as source:

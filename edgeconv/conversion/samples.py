@@ -51,8 +51,8 @@ def split_samples(run: Run, signature: Signature, words: Sequence[Sequence[bytes
     plan, inputs = run.plan, signature.inputs
     asked = plan.asked
     batch = asked.batch or data.batch_size(inputs)
-    named = signature.key if signature.key in asked.calibration else ""
-    source = asked.calibration.get(named)
+    named = signature.key if signature.key in asked.sources else ""
+    source = asked.sources.get(named)
     if source is None:
         _refuse_without_samples(plan, signature)
         count = _SYNTHETIC_SAMPLES * batch
@@ -62,7 +62,7 @@ def split_samples(run: Run, signature: Signature, words: Sequence[Sequence[bytes
     with data.opened_samples(
         source,
         inputs,
-        preprocessing=asked.preprocessing,
+        preprocessing=asked.preprocess.by_input,
         allow_code=run.execution.allow_code,
         allowance=run.execution.allowance,
     ) as opened:
@@ -99,13 +99,13 @@ def check_samples(run: Run, signature: Signature) -> None:
     runs code is not looked at: it may take long, and is run again.
     """
     asked = run.plan.asked
-    named = signature.key if signature.key in asked.calibration else ""
-    source = asked.calibration.get(named)
+    named = signature.key if signature.key in asked.sources else ""
+    source = asked.sources.get(named)
     if source and not data.runs_code(source):
         with data.opened_samples(
             source,
             signature.inputs,
-            preprocessing=asked.preprocessing,
+            preprocessing=asked.preprocess.by_input,
             allowance=run.execution.allowance,
         ):
             pass

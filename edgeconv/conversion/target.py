@@ -47,7 +47,7 @@ def verifying_runtime(run: Run, select_ops: tuple[str, ...]) -> Target:
 
 def is_asked(run: Run) -> bool:
     """Whether artifacts are to be proven on another runtime than the one that verifies."""
-    return run.plan.asked.target != TargetRuntime()
+    return run.plan.asked.target_runtime != TargetRuntime()
 
 
 def prove(
@@ -57,8 +57,8 @@ def prove(
 
     `expected` are the float32 model's answers. An error says why none does.
     """
-    runtime = runtime_text(run.plan.asked.target)
-    target = isolated_target(run.plan.asked.target, run.on_progress)
+    runtime = runtime_text(run.plan.asked.target_runtime)
+    target = isolated_target(run.plan.asked.target_runtime, run.on_progress)
     recipe = examined.candidate.recipe
     run.on_progress(f"running {recipe.name} on {runtime}")
     first = _proven(run, prepared, examined, expected, target, cost="")

@@ -14,7 +14,7 @@ from edgeconv.measure.beside import beside, compared
 from edgeconv.measure.conditions import Watch, remarks
 from edgeconv.measure.doubts import doubts
 from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.measuring import Bench, Measuring
+from edgeconv.measure.measuring import Bench
 from edgeconv.measure.metrics.accuracy import chosen_name
 from edgeconv.measure.metrics.scoring import Scorer, named_metrics, wants_labels
 from edgeconv.measure.names import Names
@@ -32,7 +32,7 @@ from edgeconv.measure.subjects import (
 from edgeconv.measure.trained import measure_trained
 from edgeconv.runtimes.warmup import write_warmup_requests
 from edgeconv.store import scratch_directory
-from edgeconv.types import DataIdentity, Execution, Opening, Report, TrainingRecord
+from edgeconv.types import DataIdentity, Execution, Measuring, Opening, Report, TrainingRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

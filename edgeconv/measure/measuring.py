@@ -1,49 +1,18 @@
-"""How to measure, and one measuring at work."""
+"""One measuring at work."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from edgeconv.runtimes.interface import Accelerator, Settings, Timing
+from edgeconv.runtimes.interface import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from edgeconv.measure.sampled import Sampled
-    from edgeconv.types import Execution
-
-
-class Measuring(msgspec.Struct, frozen=True, kw_only=True):
-    """How to measure: `rounds` processes per model in turn, each timed as `timing` says.
-
-    `runtimes`: where, as `--runtime` names them; without one that runs .tflite files, LiteRT
-    does. `accelerator`, `python` and `binary` are for the runtimes that know them. `threads` is
-    the interpreter's. `metrics`: names, or functions as module:function; none takes top1, where
-    there are labels. `output`: the one that labels are for, None for the only one. `profile`
-    and `layers`: the time of each operator, and the error of each layer, too. `serving_warmup`: so
-    many of the samples are written into the trained SavedModel as requests that TensorFlow
-    Serving warms up with. Without `is_timed` every model is run only to see that it does, in one
-    round, and there are no times and no memory.
-    """
-
-    rounds: int = 3
-    timing: Timing = Timing()
-    is_timed: bool = True
-    runtimes: tuple[str, ...] = ()
-    accelerator: Accelerator = "interpreter"
-    python: str = ""
-    binary: str = ""
-    threads: int = 1
-    metrics: tuple[str, ...] = ()
-    output: str | None = None
-    profile: bool = False
-    layers: bool = False
-    serving_warmup: int = 0
-    title: str = ""
+    from edgeconv.types import Execution, Measuring
 
 
 @dataclass(frozen=True)

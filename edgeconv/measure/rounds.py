@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import ToolFailed
 from edgeconv.progress import Counted
-from edgeconv.runtimes.interface import Timing
+from edgeconv.types import Timing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

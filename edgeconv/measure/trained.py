@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from edgeconv.data import Samples
     from edgeconv.measure.measuring import Bench
-    from edgeconv.runtimes.interface import Timing
-    from edgeconv.types import Allowance, Latency, SourceModel
+    from edgeconv.types import Allowance, Latency, SourceModel, Timing
 
     Outputs = dict[str, np.ndarray[Any, Any]]
 

@@ -16,10 +16,10 @@ import msgspec
 from edgeconv.data.files import sample_files
 from edgeconv.errors import Cause, ToolFailed
 from edgeconv.processes.talk import Talk
-from edgeconv.runtimes.interface import Accelerator, Timed
+from edgeconv.runtimes.interface import Timed
 from edgeconv.runtimes.memory import SharedMemory
 from edgeconv.sandbox import Access
-from edgeconv.types import Allowance
+from edgeconv.types import Accelerator, Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.runtimes.interface import Arrays, Model, Timing
-    from edgeconv.types import Environment
+    from edgeconv.runtimes.interface import Arrays, Model
+    from edgeconv.types import Environment, Timing
 
 Package = Literal["ai_edge_litert", "tflite_runtime", "tensorflow"]
 

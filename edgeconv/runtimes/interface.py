@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from edgeconv.types import Allowance
+from edgeconv.types import Accelerator, Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.types import Environment
+    from edgeconv.types import Environment, Timing
 
     Arrays = Mapping[str, NDArray[np.generic]]
-
-Accelerator = Literal["interpreter", "compiled"]
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,18 +54,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     binary: str = ""
     allowance: Allowance = Allowance()
     on_progress: Callable[[str], None] = lambda _: None
-
-
-class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """How to time a model: invokes before it at least, timed invokes and seconds at most.
-
-    The warm-up goes on, for `warmup_seconds` at most, until the times are stable.
-    """
-
-    warmup: int = 10
-    warmup_seconds: float = 2.0
-    repeats: int = 200
-    seconds: float = 1.0
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,8 +19,8 @@ from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from edgeconv.runtimes.conversation import RunnerSession, StoredRun
-    from edgeconv.runtimes.interface import Arrays, Timed, Timing
-    from edgeconv.types import Environment
+    from edgeconv.runtimes.interface import Arrays, Timed
+    from edgeconv.types import Environment, Timing
 
 RUNNER = Path(__file__).with_name("runner.py")
 

@@ -14,8 +14,8 @@ from edgeconv import data, source
 from edgeconv.conversion.convert import convert
 from edgeconv.data.preprocessing import describe, parse_preprocessing
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.measure.measuring import Measuring
 from edgeconv.measure.subjects import float_inputs
+from edgeconv.requests.convert import ConvertRequest
 from edgeconv.store import (
     locked,
     publish_all,
@@ -35,7 +35,7 @@ from edgeconv.tuning.recipe_file import recipe_text
 from edgeconv.tuning.samples import Samples, samples_of
 from edgeconv.tuning.search import pareto
 from edgeconv.tuning.workshop import Made, Workshop
-from edgeconv.types import DataIdentity, Execution, Opening, Tuning, TuningTrial
+from edgeconv.types import DataIdentity, Execution, Measuring, Opening, Steps, Tuning, TuningTrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,13 +180,15 @@ def _tuned(run: Question) -> Tuning:
 def _float_model(run: Question, place: Path) -> Artifact:
     """The float32 .tflite that all trials are made of, verified against the trained model."""
     conversion = convert(
-        run.model.path,
-        place,
-        ["float32"],
-        signature=run.wanted.signature or None,
-        batch=run.wanted.batch,
-        opening=run.model.opening,
-        execution=run.execution,
+        ConvertRequest(
+            model=run.model.path,
+            directory=str(place),
+            to=("float32",),
+            signature=(run.wanted.signature,) if run.wanted.signature else (),
+            batch=run.wanted.batch,
+            opening=run.model.opening,
+            execution=run.execution,
+        ),
         on_progress=run.on_progress,
     )
     for failure in conversion.failures:
@@ -246,15 +248,17 @@ def _recommended(run: Question, tuning: Tuning, trial: TuningTrial, samples: Sam
     """Publish the artifact as `convert` does, and the recipe that gives it."""
     run.on_progress(f"publishing {trial.name}")
     conversion = convert(
-        run.model.path,
-        run.directory,
-        [trial.recipe],
-        calibration=samples.calibration,
-        preprocess=run.wanted.preprocess,
-        signature=run.wanted.signature or None,
-        batch=run.wanted.batch,
-        opening=run.model.opening,
-        execution=run.execution,
+        ConvertRequest(
+            model=run.model.path,
+            directory=str(run.directory),
+            to=(trial.recipe,),
+            calibration={"": samples.calibration},
+            preprocess=Steps(by_input=parse_preprocessing(run.wanted.preprocess)),
+            signature=(run.wanted.signature,) if run.wanted.signature else (),
+            batch=run.wanted.batch,
+            opening=run.model.opening,
+            execution=run.execution,
+        ),
         on_progress=run.on_progress,
     )
     for failure in conversion.failures:

@@ -14,7 +14,7 @@ import numpy as np
 from edgeconv.errors import InputRefused
 from edgeconv.measure.entrants import Entrant
 from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.measuring import Bench, Measuring
+from edgeconv.measure.measuring import Bench
 from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
 from edgeconv.measure.metrics.scores import Likeness, Scored, blocks
 from edgeconv.measure.metrics.scoring import Scorer, named_metrics, wants_labels
@@ -22,9 +22,10 @@ from edgeconv.measure.places import opened_places
 from edgeconv.measure.rounds import time_in_rounds
 from edgeconv.measure.sampled import Sampled
 from edgeconv.measure.timing import latency_of
-from edgeconv.runtimes.interface import Model, Timing
+from edgeconv.runtimes.interface import Model
 from edgeconv.store import scratch_directory
 from edgeconv.tuning.chances import loss_of
+from edgeconv.types import Measuring, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeconv import data
-from edgeconv.config.sources import source_within
 from edgeconv.data.preprocessing import describe, parse_preprocessing
+from edgeconv.requests.places import source_within
 from edgeconv.store import publish_all
 from edgeconv.tuning.parts import Parts, archive_of, parted, refuse_shared
 from edgeconv.types import DataIdentity

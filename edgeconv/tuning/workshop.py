@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.conversion.convert import convert
+from edgeconv.data import parse_preprocessing
 from edgeconv.errors import InputRefused, ToolFailed, UsageError, WorkerTimedOut
 from edgeconv.processes.tasks import start_task
 from edgeconv.quantize.sensitivity import SensitivityJob, measure_sensitivities
 from edgeconv.quantize.worker import QuantizePart
+from edgeconv.requests.convert import ConvertRequest
 from edgeconv.sandbox import Access
 from edgeconv.store import hash_of, publish_bytes, read_noun, sha256_file
 from edgeconv.tuning.chances import LIKELY, chance_within
-from edgeconv.types import Sensitivity, TuningTrial
+from edgeconv.types import Sensitivity, Steps, TuningTrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,13 +155,15 @@ class Workshop:
 
     def _converted(self, recipe: Recipe) -> Artifact:
         conversion = convert(
-            self.source.floating,
-            self._file(recipe).parent,
-            [recipe],
-            calibration=self.source.calibration,
-            preprocess=self.source.preprocess,
-            signature=self.source.signature,
-            execution=self._execution(),
+            ConvertRequest(
+                model=str(self.source.floating),
+                directory=str(self._file(recipe).parent),
+                to=(recipe,),
+                calibration={"": self.source.calibration},
+                preprocess=Steps(by_input=parse_preprocessing(self.source.preprocess)),
+                signature=(self.source.signature,),
+                execution=self._execution(),
+            ),
             on_progress=lambda line: self.on_progress(f"{name_of(recipe)}: {line}"),
         )
         for failure in conversion.failures:

@@ -95,6 +95,7 @@ from edgeconv.types.measurement import (
     Profile,
     Report,
 )
+from edgeconv.types.measuring import Accelerator, Measuring, Timing
 from edgeconv.types.model import (
     GraphSummary,
     Inspection,
@@ -112,6 +113,7 @@ from edgeconv.types.model import (
 from edgeconv.types.samples import (
     DataIdentity,
     Preprocessing,
+    Steps,
 )
 from edgeconv.types.scanning import Scan, ScanFinding
 from edgeconv.types.sensitivity import Debugged, DebuggedLayer, Remedy, Sensitivity
@@ -137,6 +139,9 @@ from edgeconv.types.training import (
 from edgeconv.types.tuning import Confirmation, Loss, Objective, Tuning, TuningTrial
 
 __all__ = [
+    "Accelerator",
+    "Measuring",
+    "Timing",
     "Allowance",
     "DEFAULT_TIMEOUT_S",
     "Execution",
@@ -252,6 +257,7 @@ __all__ = [
     "StageName",
     "StageState",
     "Stamp",
+    "Steps",
     "StrategyName",
     "TargetCheck",
     "TargetRuntime",

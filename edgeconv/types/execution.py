@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 DEFAULT_TIMEOUT_S = 3600.0
@@ -14,14 +16,18 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int = 0
 
 
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
-    """How to run, which changes no result: threads, what a child may use, the cache.
+    """How to run, which changes no result: threads (one a core), limits of children, the cache.
 
     `allow_code`: a SOURCE may name a function of the user's, which runs in a child. `trusted` are
     the content hashes of models that are loaded although the scan refuses them.
     """
 
-    threads: int = 2
+    threads: int = msgspec.field(default_factory=_cores)
     allowance: Allowance = Allowance()
     use_cache: bool = True
     allow_code: bool = False

@@ -52,6 +52,13 @@ class Preprocessing(Noun, kw_only=True, frozen=True, rename="kebab", omit_defaul
     dtype: str | None = None
 
 
+class Steps(Noun, kw_only=True, frozen=True):
+    """Preprocessing by input name, "" for every input not named; and the file that said it."""
+
+    by_input: dict[str, Preprocessing] = {}
+    file: str = ""
+
+
 class DataIdentity(Noun, kw_only=True, frozen=True):
     """Which samples were used: where from, how many, and the hash of them and their labels.
 

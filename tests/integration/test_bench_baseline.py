@@ -11,8 +11,7 @@ import pytest
 
 from edgeconv import bench, convert
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.measure.measuring import Measuring
-from edgeconv.runtimes.interface import Timing
+from edgeconv.types import Measuring, Timing
 
 RNG = np.random.default_rng(9)
 X = RNG.normal(size=(300, 6)).astype(np.float32)

@@ -15,10 +15,8 @@ from places import SHARED, SUPPORT
 
 from edgeconv import bench, convert, doctor
 from edgeconv.errors import InputRefused
-from edgeconv.measure.measuring import Measuring
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.runtimes.interface import Timing
-from edgeconv.types import Diagnosis
+from edgeconv.types import Diagnosis, Measuring, Timing
 
 PHOTOS = SHARED / "cifar10_jpeg_dev/cifar10_jpeg_dev.npz"
 ZOO = SUPPORT / "doctor_zoo.py"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeconv.conversion.convert import convert
+from edgeconv import convert
 from edgeconv.embedding.embedding import make_embedding
 from edgeconv.embedding.request import make_request
 

@@ -11,10 +11,8 @@ import pytest
 from places import SHARED, SUPPORT
 
 from edgeconv import bench, check, convert
-from edgeconv.measure.measuring import Measuring
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.runtimes.interface import Timing
-from edgeconv.types import RECIPE_NAMES, Budget, Limits, Report
+from edgeconv.types import RECIPE_NAMES, Budget, Limits, Measuring, Report, Timing
 
 GESTURES = SHARED / "hand_gesture"
 QUICK = Measuring(rounds=1, timing=Timing(repeats=20, seconds=0.1))

@@ -12,9 +12,10 @@ from ssh_server import free_port, start_server, stop_server
 from tiny_tflite import BIASES, WEIGHTS, float_model, int8_model, packed
 
 from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.runtimes.interface import Choice, Model, Settings, Timing
+from edgeconv.runtimes.interface import Choice, Model, Settings
 from edgeconv.runtimes.kinds.ssh import open_runtime
 from edgeconv.runtimes.remote import Address, parse_address
+from edgeconv.types import Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,9 +14,10 @@ from places import SHARED
 from tiny_tflite import Graph, float_model, int8_model, packed, run
 
 from edgeconv.errors import InputRefused, OutputRefused, ToolFailed, UsageError
-from edgeconv.runtimes.interface import Choice, Model, Settings, Timing
+from edgeconv.runtimes.interface import Choice, Model, Settings
 from edgeconv.runtimes.kinds.web import open_runtime
 from edgeconv.runtimes.web_package import litertjs
+from edgeconv.types import Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,7 @@ from edge_models import Made, schema, to_float, to_type
 from edgeconv import bench, convert
 from edgeconv.cli import run
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.measure.measuring import Measuring
-from edgeconv.runtimes.interface import Timing
+from edgeconv.types import Measuring, Timing
 
 KEYS = ("encode", "decode")
 RECIPES = ("float32", "dynamic", "int8")

@@ -14,10 +14,9 @@ from table_zoo import NUMBERS, WORDS
 
 from edgeconv import bench, convert, debug
 from edgeconv.errors import UnsupportedOperators
-from edgeconv.measure.measuring import Measuring
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.runtimes.interface import Timing
 from edgeconv.tflite import vocabularies
+from edgeconv.types import Measuring, Timing
 
 RECIPES = ("float32", "float16", "dynamic", "int8")
 

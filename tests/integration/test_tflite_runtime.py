@@ -11,8 +11,7 @@ from tiny_tflite import float_model, int8_model, packed
 
 from edgeconv import bench
 from edgeconv.errors import ToolFailed
-from edgeconv.measure.measuring import Measuring
-from edgeconv.runtimes.interface import Timing
+from edgeconv.types import Measuring, Timing
 
 if TYPE_CHECKING:
     from edgeconv.runtimes.local import Target

@@ -10,7 +10,7 @@ import msgspec
 
 from edgeconv import data
 from edgeconv.conversion.climb import make_all
-from edgeconv.conversion.plan import ALL_SIGNATURES, Asked, make_plan
+from edgeconv.conversion.plan import ALL_SIGNATURES, make_plan
 from edgeconv.conversion.run import Run
 from edgeconv.data import parse_preprocessing
 from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
@@ -18,10 +18,11 @@ from edgeconv.measure.insides.layers import layer_errors
 from edgeconv.quantize.debugging import DebugJob, dissect, worst_first
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.worker import QuantizePart
+from edgeconv.requests.convert import ConvertRequest
 from edgeconv.runtimes.interface import Model
 from edgeconv.sandbox import Access
 from edgeconv.store import Cache, cache_directory, scratch_directory, tool_versions
-from edgeconv.types import QAT, Debugged, Execution, Opening, Recipe
+from edgeconv.types import QAT, Debugged, Execution, Opening, Recipe, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -60,23 +61,21 @@ def debug(
     recipe = _refuse_recipe(make_recipes([to])[0] if isinstance(to, str) else to)
     if signature == ALL_SIGNATURES:
         raise UsageError("debug looks into one signature", hint="name it with --signature")
-    asked = Asked(
-        signatures=(signature,) if signature else (),
-        calibration={"": calibration},
-        samples=samples,
-        preprocessing=(
-            parse_preprocessing(preprocess) if isinstance(preprocess, str) else dict(preprocess)
-        ),
-    )
+    steps = parse_preprocessing(preprocess) if isinstance(preprocess, str) else dict(preprocess)
     (floating,) = make_recipes([_FLOAT32])
     with scratch_directory() as scratch:
         plan = make_plan(
-            model,
-            scratch / "files",
-            [floating, recipe],
-            asked,
-            opening=opening,
-            allow_code=execution.allow_code,
+            ConvertRequest(
+                model=str(model),
+                directory=str(scratch / "files"),
+                to=(floating, recipe),
+                signature=(signature,) if signature else (),
+                calibration={"": calibration},
+                samples=samples,
+                preprocess=Steps(by_input=steps),
+                opening=opening,
+                execution=execution,
+            )
         )
         cache = Cache(cache_directory() if execution.use_cache else None, on_progress)
         run = Run(plan, cache, execution, scratch, on_progress)

@@ -33,7 +33,8 @@ from edgeconv.types import Allowance, Environment
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.runtimes.interface import Arrays, Choice, Settings, Timing
+    from edgeconv.runtimes.interface import Arrays, Choice, Settings
+    from edgeconv.types import Timing
 
 _PARENT = "/data/local/tmp"
 _SAMPLES = 20

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timing
-    from edgeconv.types import Signature, TensorSpec
+    from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings
+    from edgeconv.types import Signature, TensorSpec, Timing
 
 # See edgeconv.runtimes.interface.
 RUNS_HERE_ALONE = True

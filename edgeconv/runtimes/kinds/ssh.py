@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.conversation import RunnerSession
-    from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timed, Timing
+    from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timed
+    from edgeconv.types import Timing
 
 PACKAGES: tuple[Package, ...] = ("ai_edge_litert", "tflite_runtime", "tensorflow")
 _OPTIONS = ("config", "identity")

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timing
+    from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings
     from edgeconv.runtimes.serving import Address, Client
+    from edgeconv.types import Timing
 
 # A socket takes no more than some weeks.
 _LONGEST_TIMEOUT_S = 1e6

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timing
-    from edgeconv.types import Signature
+    from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings
+    from edgeconv.types import Signature, Timing
 
 _BROWSERS = (
     *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"),

@@ -24,15 +24,15 @@ from edgeconv.cli.configured import (
 )
 from edgeconv.cli.qat import qat
 from edgeconv.cli.values import UserOption
-from edgeconv.config.sources import (
+from edgeconv.data import runs_code
+from edgeconv.errors import UsageError
+from edgeconv.requests.places import (
     NAMED_KINDS,
     PATH_OPTIONS,
     place_within,
     source_within,
     steps_within,
 )
-from edgeconv.data import runs_code
-from edgeconv.errors import UsageError
 
 if TYPE_CHECKING:
     import click

@@ -9,8 +9,8 @@ import pytest
 from build_project import calibrate, write_project
 from tiny_tflite import float_model, packed
 
+from edgeconv import convert
 from edgeconv.conversion import samples
-from edgeconv.conversion.convert import convert
 from edgeconv.errors import InputRefused
 
 

@@ -13,12 +13,13 @@ from tiny_saved_model import write_plain
 
 from edgeconv.cli.build_steps import _inputs as inputs_of
 from edgeconv.cli.convert import command as convert
-from edgeconv.conversion.plan import Asked, make_plan, refuse_changed_model
+from edgeconv.conversion.plan import make_plan, refuse_changed_model
 from edgeconv.data.custom import custom_hash, find_custom
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.quantize.recipes import make_recipes
+from edgeconv.requests.convert import ConvertRequest
 from edgeconv.source import identify, inspect_model, load_to_run, opening_key
-from edgeconv.types import Opening
+from edgeconv.types import Execution, Opening
 
 
 def built_in(name: str, **config: Any) -> dict[str, Any]:
@@ -208,7 +209,15 @@ def test_the_name_in_the_module_is_part_of_the_hash(here, module):
 def plan(file: Path, *custom: str, allow_code: bool = True) -> Any:
     opening = Opening(custom_objects=custom)
     recipes = make_recipes(["float32"])
-    return make_plan(file, "out", recipes, Asked(), opening=opening, allow_code=allow_code)
+    return make_plan(
+        ConvertRequest(
+            model=str(file),
+            directory="out",
+            to=recipes,
+            opening=opening,
+            execution=Execution(allow_code=allow_code),
+        )
+    )
 
 
 def test_an_edited_layer_is_converted_anew(here, module):

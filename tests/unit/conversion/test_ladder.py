@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tiny_saved_model import FLOAT, meta_graph, signature, tensor, write_saved_model
 from tiny_tflite import Graph, float_model, packed
 
-from edgeconv.cli.convert import by_signature, named_shape
 from edgeconv.conversion.ladder import (
     Known,
     dynamic_notes,
@@ -22,7 +21,7 @@ from edgeconv.conversion.ladder import (
     known_of,
     next_rung,
 )
-from edgeconv.conversion.plan import REVISION, Asked, Plan, make_plan, resolve
+from edgeconv.conversion.plan import REVISION, Plan, make_plan, resolve
 from edgeconv.conversion.prepare import Part, Prepared
 from edgeconv.conversion.samples import Split
 from edgeconv.data import Samples, write_samples
@@ -41,6 +40,7 @@ from edgeconv.errors import (
     WorkerTimedOut,
 )
 from edgeconv.quantize.recipes import make_recipes
+from edgeconv.requests.convert import ConvertRequest, by_signature, named_shapes
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types import Signature, TensorSpec
 
@@ -52,7 +52,11 @@ def plan(tmp_path: Path):
     def make(**asked: object) -> Plan:
         ends = signature({"x": tensor(OPEN, FLOAT)}, {"y": tensor(OPEN, FLOAT)})
         model = write_saved_model(tmp_path / "model", meta_graph({"serving_default": ends}))
-        return make_plan(model, tmp_path / "out", make_recipes(["float32"]), Asked(**asked))
+        return make_plan(
+            ConvertRequest(
+                model=str(model), directory=str(tmp_path / "out"), to=("float32",), **asked
+            )
+        )
 
     return make
 
@@ -225,7 +229,9 @@ def test_what_the_user_fixes_stays_fixed_so_on_every_rung(plan):
 def test_a_tflite_source_has_one_rung(tmp_path):
     file = tmp_path / "model.tflite"
     file.write_bytes(packed(float_model()))
-    one = make_plan(file, tmp_path / "out", make_recipes(["float32"]), Asked())
+    one = make_plan(
+        ConvertRequest(model=str(file), directory=str(tmp_path / "out"), to=("float32",))
+    )
     assert rungs(one, FAILED) == ["as it is"]
 
 
@@ -297,7 +303,7 @@ def test_samples_for_an_unknown_signature_are_refused(plan, tmp_path):
     [
         {"batch": 2},
         {"shapes": {"x": (1, 4)}},
-        {"signatures": ("serving_default",)},
+        {"signature": ("serving_default",)},
         {"select_ops": True},
     ],
     ids=lambda changed: next(iter(changed)),
@@ -319,37 +325,37 @@ def test_what_the_code_makes_otherwise_is_made_again(plan, monkeypatch):
 
 
 def test_a_source_without_a_key_is_for_every_signature():
-    assert by_signature(("a.npz",), ()) == {"": "a.npz"}
-    assert by_signature(("a.npz",), ("encode", "decode")) == {"": "a.npz"}
+    assert by_signature(("a.npz",), {("signature",): ()}) == {"": "a.npz"}
+    assert by_signature(("a.npz",), {("signature",): ("encode", "decode")}) == {"": "a.npz"}
 
 
 def test_a_key_before_the_equals_sign_names_a_signature_that_is_asked_for():
     texts = ("encode=a.npz", "decode=npz:b.npz?x=images", "rest.npz")
-    assert by_signature(texts, ("encode", "decode")) == {
+    assert by_signature(texts, {("signature",): ("encode", "decode")}) == {
         "encode": "a.npz",
         "decode": "npz:b.npz?x=images",
         "": "rest.npz",
     }
-    assert by_signature(texts[:1], ("all",)) == {"encode": "a.npz"}
+    assert by_signature(texts[:1], {("signature",): ("all",)}) == {"encode": "a.npz"}
 
 
 @pytest.mark.parametrize(
     "path", ["x=1.npz", "runs/lr=0.1/a.npz", "npz:a.npz?x=images", "=a.npz", "a.npz?x=y"]
 )
 def test_an_equals_sign_in_a_path_is_part_of_it(path):
-    assert by_signature((path,), ("encode", "decode")) == {"": path}
+    assert by_signature((path,), {("signature",): ("encode", "decode")}) == {"": path}
 
 
 def test_two_sources_for_one_signature_are_refused():
     with pytest.raises(UsageError, match="signature 'encode' two sources"):
-        by_signature(("encode=a.npz", "encode=b.npz"), ("encode",))
+        by_signature(("encode=a.npz", "encode=b.npz"), {("signature",): ("encode",)})
     with pytest.raises(UsageError, match="every signature two sources"):
-        by_signature(("a.npz", "b.npz"), ("encode",))
+        by_signature(("a.npz", "b.npz"), {("signature",): ("encode",)})
 
 
 def test_a_shape_is_read_with_its_input_and_open_places():
-    assert named_shape("image=1x224x?x3") == ("image", (1, 224, -1, 3))
-    assert named_shape("a=b=7") == ("a=b", (7,))
+    assert named_shapes(["image=1x224x?x3"]) == {"image": (1, 224, -1, 3)}
+    assert named_shapes(["a=b=7"]) == {"a=b": (7,)}
 
 
 @pytest.mark.parametrize(
@@ -358,11 +364,11 @@ def test_a_shape_is_read_with_its_input_and_open_places():
 )
 def test_what_is_no_shape_is_refused(text):
     with pytest.raises(UsageError, match="not of the form INPUT=AxBxC"):
-        named_shape(text)
+        named_shapes([text])
 
 
 @given(st.lists(st.none() | st.integers(1, 10**6), min_size=1, max_size=6))
 def test_every_shape_that_is_written_is_read_back(sizes):
     text = "x".join("?" if size is None else str(size) for size in sizes)
     shape = tuple(-1 if size is None else size for size in sizes)
-    assert named_shape(f"in={text}") == ("in", shape)
+    assert named_shapes([f"in={text}"]) == {"in": shape}

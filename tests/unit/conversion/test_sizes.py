@@ -10,11 +10,9 @@ from tiny_tflite import Graph, packed
 
 from edgeconv import bench, convert
 from edgeconv.conversion.sizes import size_warning
-from edgeconv.measure.measuring import Measuring
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.reporting.text import conversion_table
-from edgeconv.runtimes.interface import Timing
-from edgeconv.types import Execution
+from edgeconv.types import Execution, Measuring, Timing
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,13 +12,12 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv import bench, plugins
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.measure.measuring import Measuring
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.text import report_table
 from edgeconv.runtimes.choosing import choice_text, parse_choice
-from edgeconv.runtimes.interface import Choice, Timing
+from edgeconv.runtimes.interface import Choice
 from edgeconv.runtimes.kinds.fake import Fake
-from edgeconv.types import Execution
+from edgeconv.types import Execution, Measuring, Timing
 
 if TYPE_CHECKING:
     from edgeconv.types import Measurement, Report

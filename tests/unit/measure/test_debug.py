@@ -285,7 +285,7 @@ def test_json_has_every_layer_and_its_own_error_in_the_file(model: Path, source:
 
 
 def test_a_file_that_convert_would_refuse_is_debugged(tmp_path: Path, source: str):
-    from edgeconv.conversion.convert import convert
+    from edgeconv import convert
 
     file = tmp_path / "net.tflite"
     file.write_bytes(two_dense())

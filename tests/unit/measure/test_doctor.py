@@ -19,12 +19,10 @@ from edgeconv import bench, doctor
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.doctoring.doctor import likeliest_first
 from edgeconv.measure.doctoring.judging import judged, kind_of_scores
-from edgeconv.measure.measuring import Measuring
 from edgeconv.measure.metrics.accuracy import top1
-from edgeconv.runtimes.interface import Timing
 from edgeconv.statistics.chance import chance_of, is_better, wilson_interval
 from edgeconv.store import sha256_file
-from edgeconv.types import Accuracy, Preprocessing, Trial
+from edgeconv.types import Accuracy, Measuring, Preprocessing, Timing, Trial
 
 IMAGENET = "scale=1/255&mean=0.485,0.456,0.406&std=0.229,0.224,0.225"
 CAFFE = "channels=bgr&mean=103.939,116.779,123.68"

@@ -15,11 +15,11 @@ from edgeconv.errors import ToolFailed
 from edgeconv.measure.batching import widened
 from edgeconv.measure.entrants import Entrant
 from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.measuring import Bench, Measuring
+from edgeconv.measure.measuring import Bench
 from edgeconv.measure.sampled import Sampled
 from edgeconv.runtimes.choosing import open_runtime, parse_choice
 from edgeconv.runtimes.interface import Model, Settings
-from edgeconv.types import Execution
+from edgeconv.types import Execution, Measuring
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,14 +17,12 @@ from edgeconv import bench
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.beside import beside, compared
 from edgeconv.measure.doubts import accuracy_doubts, fairness_doubts
-from edgeconv.measure.measuring import Measuring
 from edgeconv.measure.metrics.accuracy import flips, top1
 from edgeconv.measure.subjects import find_baseline, find_subjects, record_beside
 from edgeconv.measure.timing import make_latency
-from edgeconv.runtimes.interface import Timing
 from edgeconv.statistics.paired import paired_difference
 from edgeconv.store import sha256_file
-from edgeconv.types import Artifact, Measurement, RecipeName, Report, SourceModel
+from edgeconv.types import Artifact, Measurement, Measuring, RecipeName, Report, SourceModel, Timing
 
 QUICK = Measuring(rounds=2, timing=Timing(warmup=1, repeats=5, seconds=1.0))
 SIGNATURE = ("serving_default", ["x"], ["y"])

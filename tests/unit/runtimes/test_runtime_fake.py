@@ -7,8 +7,9 @@ import pytest
 from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.runtimes.interface import Choice, Model, Settings, Timing
+from edgeconv.runtimes.interface import Choice, Model, Settings
 from edgeconv.runtimes.kinds.fake import open_runtime
+from edgeconv.types import Timing
 
 if TYPE_CHECKING:
     from pathlib import Path

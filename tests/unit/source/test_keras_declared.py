@@ -19,9 +19,9 @@ from keras_files import (
 )
 
 from edgeconv.cli import cli
-from edgeconv.conversion.plan import Asked, make_plan, resolve
+from edgeconv.conversion.plan import make_plan, resolve
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.quantize.recipes import make_recipes
+from edgeconv.requests.convert import ConvertRequest
 from edgeconv.source import inspect_model, load
 from edgeconv.source.keras_ends import declared_signature
 from edgeconv.types import Inspection, TensorSpec
@@ -198,8 +198,14 @@ def test_inspect_shows_the_declared_signature_and_the_parameters(tmp_path):
 
 def test_a_shape_for_an_input_that_a_keras_file_has_not_is_refused_with_a_suggestion(tmp_path):
     path = write_keras(tmp_path / "net.keras", IMAGE_AND_META)
-    asked = Asked(shapes={"imge": (1, 8, 8, 3)})
-    plan = make_plan(path, tmp_path / "out", make_recipes(["float32"]), asked)
+    plan = make_plan(
+        ConvertRequest(
+            model=str(path),
+            directory=str(tmp_path / "out"),
+            to=("float32",),
+            shapes={"imge": (1, 8, 8, 3)},
+        )
+    )
     with pytest.raises(UsageError) as caught:
         resolve(plan)
     assert "did you mean 'image'" in caught.value.hint

@@ -15,12 +15,10 @@ from tiny_tflite import WEIGHTS, Graph, float_model, int8_model, packed
 from edgeconv import bench, convert
 from edgeconv.embedding import embed
 from edgeconv.errors import InputRefused
-from edgeconv.measure.measuring import Measuring
-from edgeconv.runtimes.interface import Timing
 from edgeconv.source import ready_made
 from edgeconv.store import sha256_file
 from edgeconv.tflite.precision import looks_like
-from edgeconv.types import Checked
+from edgeconv.types import Checked, Measuring, Timing
 
 if TYPE_CHECKING:
     from ai_edge_litert import schema_py_generated as schema

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -21,6 +22,9 @@ from edgeconv.tuning.asked import Limits, Wanted, refuse, uniform
 from edgeconv.tuning.parts import archive_of, parted, refuse_shared
 from edgeconv.tuning.recipe_file import recipe_text
 from edgeconv.types import LayerRule, Loss, Opening, SourceModel, TensorSpec, TuningTrial
+
+if TYPE_CHECKING:
+    from edgeconv.requests.convert import ConvertRequest
 
 X = TensorSpec(name="x", shape=(-1, 3), dtype="float32")
 
@@ -173,17 +177,17 @@ def test_the_recipe_file_says_the_same_recipe(tmp_path_factory, names, to):
     file = tmp_path_factory.mktemp("recipe") / "m.recipe.toml"
     file.write_text(text, encoding="utf-8")
     context = context_of(read_config(file), "convert", ["model.tflite"])
-    asked: dict = {}
-
-    def convert(*args: object, **options: object) -> None:
-        asked.update(options, recipes=args[2])
-
+    asked: list[ConvertRequest] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edgeconv.conversion.convert.convert", convert)
+        patch.setattr(
+            "edgeconv.conversion.convert.convert",
+            lambda request, **_: asked.append(request),
+        )
         convert_of(context, lambda _: None)
-    assert asked["recipes"] == (recipe,)
-    assert asked["calibration"] == {"": str(file.parent / "c.npz")}
-    assert (asked["preprocess"], asked["batch"]) == ("scale=1/255", 1)
+    (request,) = asked
+    assert request.recipes == (recipe,)
+    assert request.calibration == {"": str(file.parent / "c.npz")}
+    assert (request.preprocess.by_input, request.batch) == (parse_preprocessing("scale=1/255"), 1)
 
 
 def lost(name: str, drop: float) -> TuningTrial:

@@ -5,14 +5,26 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal, NamedTuple
 
-from edgeconv.config.reach import Reach
 from edgeconv.data.location import PATH_OPTIONS, parse_location
 from edgeconv.errors import UsageError
 
-if TYPE_CHECKING:
-    from edgeconv.config.reach import Sort
+Sort = Literal["path", "tree", "address", "code", "program", "file", "runtime", "tracker"]
+
+
+class Reach(NamedTuple):
+    """One thing that a value names, as it is from the current directory.
+
+    `path`: read or written. `tree`: a path, a pattern, or a directory with all that is in it.
+    `address`: another machine, or a URL. `code`: a module. `program`: one that is started. `file`:
+    one that a program or runtime reads what to do from, and that is allowed with it unless it is
+    inside the project. `runtime` and `tracker`: such a text as a whole.
+    """
+
+    sort: Sort
+    text: str
+
 
 # As in gs://bucket/models, which is no path of this machine.
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")

@@ -1,0 +1,160 @@
+"""What every request is: a frozen noun that says what it reads, and what decides its result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from edgeconv.errors import UsageError, unknown_name
+from edgeconv.requests.option import (
+    NOTHING,
+    Leaf,
+    MissingOption,
+    default_of,
+    leaves_of,
+    noun_of,
+    value_at,
+)
+from edgeconv.requests.texts import Reads
+from edgeconv.store.hashes import hash_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Asked = TypeVar("Asked", bound=msgspec.Struct)
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a verb is asked."""
+
+    def inputs(self) -> Reads:
+        """What is read: the paths and the SOURCEs of all options."""
+        found = [each for leaf, value in self._values() for each in _read(leaf, value)]
+        return Reads(
+            places=tuple(place for each in found for place in each.places),
+            sources=tuple(source for each in found for source in each.sources),
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the result and is not the default, as texts and numbers by option.
+
+        Places are not in it, since what is there counts by its content.
+        """
+        return {
+            leaf.key: leaf.said(value)
+            for leaf, value in self._values()
+            if leaf.decides and value != leaf.default
+        }
+
+    def key(self) -> str:
+        """The hash of what decides the result, but for the content of what is read."""
+        return hash_of(type(self).__name__, self.settings())
+
+    def words(self) -> tuple[str, ...]:
+        """The words of a command line that asks the same, after the command's name."""
+        arguments: list[str] = []
+        options: list[str] = []
+        for leaf, value in self._values():
+            said = leaf.said(value) if value is not None else None
+            if leaf.option.is_argument:
+                arguments += [said] if isinstance(said, str) else said or ()
+            elif value != leaf.default:
+                options += _words(leaf, said)
+        dashed = ["--"] if any(word.startswith("-") for word in arguments) else []
+        return (*options, *dashed, *arguments) if dashed else (*arguments, *options)
+
+    def _values(self) -> Iterator[tuple[Leaf, Any]]:
+        for leaf in leaves_of(type(self)):
+            value = value_at(self, leaf.path)
+            if leaf.option.also:
+                noun = value_at(self, leaf.path[:-1])
+                value = leaf.default if noun is None else (value, getattr(noun, leaf.option.also))
+            # Of a noun that is not there, nothing was said.
+            is_absent = len(leaf.path) > 1 and value_at(self, leaf.path[:-1]) is None
+            yield leaf, leaf.default if is_absent else value
+
+
+def _words(leaf: Leaf, said: Any) -> list[str]:
+    if leaf.takes == "flag":
+        return [leaf.shown] if said else []
+    each = said if leaf.several else (said,)
+    return [word for item in each for word in (leaf.shown, str(item))]
+
+
+def _read(leaf: Leaf, value: Any) -> Iterator[Reads]:
+    if leaf.option.is_written or value is None:
+        return
+    yield from (leaf.text.reads(each) for each in (value if isinstance(value, tuple) else (value,)))
+
+
+def request_of(kind: type[Asked], raw: Mapping[str, Any], *, runs_code: bool = False) -> Asked:
+    """The request of what is typed or written, by the options' keys.
+
+    With `runs_code` what it names may run: it was typed, or is allowed. Raises `MissingOption`
+    where an option is missing, and what is wrong with a value.
+    """
+    values: dict[tuple[str, ...], Any] = {}
+    for leaf in leaves_of(kind):
+        if leaf.key in raw:
+            value = leaf.value(raw[leaf.key], values)
+            values |= spread(leaf, value)
+        elif leaf.is_required:
+            raise MissingOption(leaf)
+    if runs_code and "execution" in kind.__struct_fields__:
+        values["execution", "allow_code"] = True
+    return put(kind, values)
+
+
+def called(kind: type[Asked], positional: tuple[Any, ...], keywords: Mapping[str, Any]) -> Asked:
+    """The request of a call in Python: its fields in their order, or by name.
+
+    A text is taken for what it says on a command line. Raises `UsageError` for what cannot be.
+    """
+    names = kind.__struct_fields__
+    if len(positional) > len(names) or set(names[: len(positional)]) & keywords.keys():
+        raise UsageError(f"{kind.__name__} was given more than its fields", hint=", ".join(names))
+    given = {**dict(zip(names, positional, strict=False)), **keywords}
+    for name in given:
+        if name not in names:
+            raise unknown_name(f"field of {kind.__name__}", name, names)
+    # None is said for what is not: the default.
+    given = {name: value for name, value in given.items() if value is not None}
+    leaves = {leaf.path: leaf for leaf in leaves_of(kind)}
+    values: dict[tuple[str, ...], Any] = {}
+    for path in sorted(((name,) for name in given), key=lambda path: names.index(path[0])):
+        value, leaf = given[path[0]], leaves.get(path)
+        try:
+            values[path] = leaf.given(value, values) if leaf else value
+        except UsageError as error:
+            raise error.saying(f"{path[0]} {error.message}") from error
+    for leaf in leaves.values():
+        if leaf.is_required and leaf.path[0] not in given:
+            raise MissingOption(leaf)
+    try:
+        return msgspec.convert({path[0]: value for path, value in values.items()}, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{kind.__name__}: {error}") from error
+
+
+def spread(leaf: Leaf, value: Any) -> dict[tuple[str, ...], Any]:
+    """The value of a leaf by field; a pair goes into two."""
+    if not leaf.option.also:
+        return {leaf.path: value}
+    first, second = value
+    return {leaf.path: first, (*leaf.path[:-1], leaf.option.also): second}
+
+
+def put(kind: type[Asked], values: Mapping[tuple[str, ...], Any], base: Any = None) -> Asked:
+    """A noun with these values, and those of `base`, or its defaults, for all the others."""
+    changes: dict[str, Any] = {}
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    for name in dict.fromkeys(path[0] for path in values):
+        own = {path[1:]: value for path, value in values.items() if path[0] == name}
+        if () in own:
+            changes[name] = own[()]
+            continue
+        before = default_of(fields[name]) if base is None else getattr(base, name)
+        nothing = before is None or before is NOTHING
+        changes[name] = put(noun_of(fields[name].type), own, None if nothing else before)
+    return kind(**changes) if base is None else msgspec.structs.replace(base, **changes)

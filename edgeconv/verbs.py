@@ -1,0 +1,64 @@
+"""The verbs, callable: `edgeconv.NAME`, and what the command of that name calls."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from edgeconv.requests.request import called
+from edgeconv.requests.table import VERBS, named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edgeconv.sandbox import Mode
+
+Result = TypeVar("Result")
+
+
+class Verb(Generic[Result]):
+    """A verb. Its arguments are the fields of its request, in their order or by name.
+
+    A text says what it says on a command line, and None is the default. One argument may be the
+    request itself. `on_progress` is told what is being done.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+        self._entry = VERBS[name]
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        return f"{named(self._entry.function).__doc__}\n\n{self._entry.kind.__doc__}"
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        fields = self._entry.kind.__struct_fields__
+        told = inspect.Parameter("on_progress", inspect.Parameter.KEYWORD_ONLY)
+        return inspect.Signature([*(inspect.Parameter(each, either) for each in fields), told])
+
+    def __repr__(self) -> str:
+        return f"edgeconv.{self.__name__}"
+
+    def __call__(
+        self, *fields: Any, on_progress: Callable[[str], None] = lambda _: None, **by_name: Any
+    ) -> Result:
+        """Do what is asked. Raises an `EdgeconvError`."""
+        kind = self._entry.kind
+        is_request = len(fields) == 1 and not by_name and isinstance(fields[0], kind)
+        request: Any = fields[0] if is_request else called(kind, fields, by_name)
+        with sandboxed(getattr(request, "sandbox", None)):
+            done: Result = named(self._entry.function)(request, on_progress=on_progress)
+        return done
+
+
+def sandboxed(mode: Mode | None) -> AbstractContextManager[None]:
+    """For the block, what the children are held to; None is what the user's own file says."""
+    from edgeconv.config.user import read_user_config
+    from edgeconv.sandbox import using
+
+    if mode is None and (mode := read_user_config().sandbox) == "auto":
+        return nullcontext()
+    return using(mode)
