@@ -69,8 +69,9 @@ def sign(
     added = SignedEvidence(artifacts=tuple(_artifacts(path, pieces)))
     _refuse_changed(path, manifest, added)
     payload.statement.pb.predicate.update({FIELD: json.loads(msgspec.json.encode(added))})
-    with _reported(signer.key), scratch_directory() as scratch:
-        signs.sign(payload).write(scratch / "signature")
+    with scratch_directory() as scratch:
+        with _reported(signer.key):
+            signs.sign(payload).write(scratch / "signature")
         publish_bytes((scratch / "signature").read_bytes(), target)
     return target
 
@@ -134,12 +135,12 @@ def _signer_of(signing: ModuleType, signer: Signer, passphrase: Callable[[], str
             "certificate",
             hint="sign with the key alone, or with a key that is protected otherwise",
         )
+    for one in certificates:
+        _content(str(one))
+    secret = passphrase().encode() if encrypted else None
     with _reported(signer.key):
         if certificates:
-            for one in certificates:
-                _content(str(one))
             return signing.certificate.Signer(Path(signer.key), certificates[0], certificates[1:])
-        secret = passphrase().encode() if encrypted else None
         return signing.ec_key.Signer(Path(signer.key), secret)
 
 

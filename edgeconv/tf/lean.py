@@ -80,10 +80,10 @@ def convert_saved_model(
     from tensorflow.compiler.mlir.lite.python import _pywrap_converter_api
     from tensorflow.compiler.mlir.quantization.tensorflow.python import pywrap_function_lib
 
+    flags = _model_flags(directory, signatures, tags), _converter_flags(select_ops=select_ops)
     with ConverterErrors():
         converted: bytes = _pywrap_converter_api.Convert(
-            _model_flags(directory, signatures, tags),
-            _converter_flags(select_ops=select_ops),
+            *flags,
             None,
             False,
             None,

@@ -6,6 +6,7 @@ because variables are gathered from all of them, and throw theirs away.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,7 +18,7 @@ from edgeconv.tf.training.strategies import is_lost_member
 from edgeconv.types import Epoch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _KEPT = 2
 # TensorFlow's reader raises the first for a file that is too short.
@@ -126,17 +127,13 @@ class Checkpoints:
             self._refuse_missing()
             return None
         refuse_elsewhere(last, self._directory)
-        try:
-            # How far it had come is read first: only then is it known to be of this model.
-            probe = _state()
+        # How far it had come is read first: only then is it known to be of this model.
+        probe = _state()
+        with _taken_up(last):
             tf.train.Checkpoint(progress=probe).restore(last).expect_partial()
-            _refuse_other(last, probe.progress, identity)
+        _refuse_other(last, probe.progress, identity)
+        with _taken_up(last):
             self._tracked.restore(last).assert_existing_objects_matched()
-        except (ValueError, AssertionError, *_UNREADABLE, tf.errors.OpError) as error:
-            raise InputRefused(
-                f"the checkpoint {last} cannot be taken up: {_first_line(error)}",
-                hint=_NEXT,
-            ) from error
         restored: Progress = self._state.progress
         return restored
 
@@ -218,6 +215,18 @@ def _state() -> Any:
             self.progress = msgspec.json.decode(string_value, type=Progress)
 
     return State()
+
+
+@contextlib.contextmanager
+def _taken_up(last: str) -> Iterator[None]:
+    import tensorflow as tf
+
+    try:
+        yield
+    except (ValueError, AssertionError, *_UNREADABLE, tf.errors.OpError) as error:
+        raise InputRefused(
+            f"the checkpoint {last} cannot be taken up: {_first_line(error)}", hint=_NEXT
+        ) from error
 
 
 def _refuse_other(where: str, progress: Progress | None, identity: dict[str, str]) -> None:
