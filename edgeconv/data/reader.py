@@ -26,6 +26,7 @@ from edgeconv.data.samples import Samples
 from edgeconv.data.tfds_layout import data_directory
 from edgeconv.errors import InputRefused, ToolFailed, WorkerCrashed, WorkerKilled
 from edgeconv.processes.talk import Talk
+from edgeconv.processes.workers import Child
 from edgeconv.sandbox import Access
 from edgeconv.store import scratch_directory
 from edgeconv.types import Allowance
@@ -110,15 +111,16 @@ class Reader(Talk):
         self._directory = Path(tempfile.mkdtemp(prefix="reading-", dir=scratch))
         self._waiting: deque[Waiting] = deque()
         self._passes = 0
-        super().__init__(
+        child = Child(
             [sys.executable, "-m", "edgeconv.data.reading"],
-            greeting=reading.GREETING,
             label=f"reading {source}",
             cwd=self._directory,
             access=access,
             allowance=allowance,
             environment={"TFDS_DATA_DIR": str(data_directory(None))},
+            talks=True,
         )
+        super().__init__(child, greeting=reading.GREETING)
 
     def ask(self, question: reading.Question) -> Waiting:
         """Send a question: the child works at it meanwhile."""

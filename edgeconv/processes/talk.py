@@ -13,15 +13,11 @@ import select
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import ToolFailed, WorkerCrashed
-from edgeconv.processes.workers import start
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
     from typing import Self
 
-    from edgeconv.sandbox import Access
-    from edgeconv.types import Allowance
+    from edgeconv.processes.workers import Child
 
 # How often a silent process is looked after.
 _LOOK_MS = 50
@@ -41,30 +37,11 @@ class Talk:
     each time; its memory counts always.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        greeting: bytes,
-        label: str,
-        cwd: Path,
-        access: Access,
-        allowance: Allowance,
-        environment: Mapping[str, str] | None = None,
-        shares: tuple[int, ...] = (),
-    ) -> None:
-        self.label = label
+    def __init__(self, child: Child, *, greeting: bytes) -> None:
+        """Talk with a child that was started to; `greeting` is the line that it begins with."""
+        self.label = child.label
         self._greeting = greeting
-        self._child = start(
-            command,
-            label=label,
-            cwd=cwd,
-            access=access,
-            allowance=allowance,
-            environment=environment,
-            talks=True,
-            shares=shares,
-        )
+        self._child = child
         self._child.rest()
         self.waited_for = self._child.waited_for
         self._to, self._from = self._child.pipes

@@ -9,10 +9,8 @@ from __future__ import annotations
 import inspect
 import os
 import resource
-import signal
 import sys
 import tempfile
-import threading
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
@@ -149,14 +147,6 @@ def report_progress(line: str) -> None:
             file.write(whole.encode("utf-8", "replace"))
 
 
-def _die_with_parent() -> None:
-    def watch() -> None:
-        os.read(0, 1)
-        os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def _peak_bytes() -> int:
     """The peak of this process's resident memory.
 
@@ -170,7 +160,6 @@ def _peak_bytes() -> int:
 
 def _main(name: str, directory: str) -> None:
     global _child_directory
-    _die_with_parent()
     _child_directory = Path(directory)
     tell_faults()
     module_name, function_name = name.split(":")

@@ -1,13 +1,14 @@
 """Supervised child processes: timeout, memory limit, crash turned into a typed error.
 
 TensorFlow, the quantiser and every runtime run in a child, because each can abort
-the process it is in. `start` runs any command under supervision; `edgeconv.processes.tasks` runs
-functions of this package so.
+the process it is in. `Child` runs any command under supervision; `edgeconv.processes.tasks` runs
+functions of this package so, and `edgeconv.processes.talk` talks with one.
 
 No child outlives its parent. Each is a session of its own, so that it goes with all
 that it started; the parent ends it on any exception, Ctrl-C included; and should the
-parent be killed, pipes to the child close, at which the kernel (on Linux) ends the
-session.
+parent be killed, a pipe to the child closes, at which the kernel (on Linux) ends the
+session. prctl's PR_SET_PDEATHSIG was tried instead: of a parent that was killed it left the
+grandchildren, and it killed a child at once whose starting thread had ended.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ _KILLED = (
     "run the same command again; if the system killed it for want of memory, free some first "
     "or give fewer samples"
 )
-# A program does nothing before it is tied to its parent, of which this line tells it.
+# A program does nothing before it is tied to its parent, of which this line tells it: else a
+# parent that is killed in between would leave it.
 _WAIT_FOR_A_LINE = ("/bin/sh", "-c", 'ulimit -c 0; read -r _ && exec "$@"', "sh")
 
 
@@ -71,7 +73,7 @@ _interrupted = False
 
 
 class Child:
-    """A running child process. `wait` returns once it ended well, or raises why not.
+    """A command that runs under supervision. `wait` returns once it ended well, or raises why not.
 
     A context manager: leaving it ends the process, with all that it started.
     """
@@ -83,18 +85,23 @@ class Child:
         label: str,
         cwd: Path,
         access: Access,
-        allowance: Allowance,
-        environment: Mapping[str, str],
+        allowance: Allowance = Allowance(),
+        environment: Mapping[str, str] | None = None,
         talks: bool = False,
         shares: tuple[int, ...] = (),
     ) -> None:
+        """Start it in `cwd`, its own scratch directory, where its log is kept as log.txt.
+
+        `access` says what else it may touch. One that `talks` has its stdout in a pipe, which is
+        not in the log; see `pipes`. It `shares` these open files, by their numbers.
+        """
         self.label = label
         self.log = cwd / "log.txt"
         self._allowance = allowance
         self._started_s = time.monotonic()
         self._unseen_polls = 0
         self._stopped_for: EdgeconvError | None = None
-        self._entry = entry(command, cwd=cwd, access=access, environment=environment)
+        self._entry = entry(command, cwd=cwd, access=access, environment=environment or {})
         theirs, ours = os.pipe()
         self._tether = os.fdopen(ours, "wb")
         try:
@@ -256,34 +263,7 @@ class Child:
             )
 
 
-def start(
-    command: Sequence[str],
-    *,
-    label: str,
-    cwd: Path,
-    access: Access,
-    allowance: Allowance = Allowance(),
-    environment: Mapping[str, str] | None = None,
-    talks: bool = False,
-    shares: tuple[int, ...] = (),
-) -> Child:
-    """Run `command` under supervision in `cwd`, where its log is kept as log.txt.
-
-    `cwd` is its own scratch directory; `access` says what else it may touch.
-
-    One that `talks` has its stdout in a pipe, which is not in the log; see `Child.pipes`. It
-    `shares` these open files, by their numbers.
-    """
-    return Child(
-        command,
-        label=label,
-        cwd=cwd,
-        access=access,
-        allowance=allowance,
-        environment=environment or {},
-        talks=talks,
-        shares=shares,
-    )
+start = Child
 
 
 def in_turn(starts: Iterable[Callable[[], Running]], *, width: int = 2) -> Iterator[Running]:

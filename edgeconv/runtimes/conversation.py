@@ -16,6 +16,7 @@ import msgspec
 from edgeconv.data.files import sample_files
 from edgeconv.errors import Cause, ToolFailed
 from edgeconv.processes.talk import Talk
+from edgeconv.processes.workers import Child
 from edgeconv.runtimes.interface import Timed
 from edgeconv.runtimes.memory import SharedMemory
 from edgeconv.sandbox import Access
@@ -225,15 +226,16 @@ class Conversation(Talk):
         shares: bool = False,
     ) -> None:
         self._memory = SharedMemory() if shares and SharedMemory.is_known() else None
-        super().__init__(
+        child = Child(
             command,
-            greeting=_GREETING,
             label=label,
             cwd=Path(tempfile.mkdtemp(prefix="talk-", dir=scratch)),
             access=access,
             allowance=allowance,
+            talks=True,
             shares=(self._memory.file,) if self._memory else (),
         )
+        super().__init__(child, greeting=_GREETING)
 
     def close(self) -> None:
         """End the process."""

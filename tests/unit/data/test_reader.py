@@ -28,6 +28,7 @@ from edgeconv.data.reading import Answer
 from edgeconv.errors import (
     EdgeconvError,
     InputRefused,
+    InternalError,
     ToolFailed,
     UsageError,
     WorkerKilled,
@@ -35,7 +36,7 @@ from edgeconv.errors import (
     WorkerTimedOut,
 )
 from edgeconv.processes.talk import Talk
-from edgeconv.processes.workers import poll_until
+from edgeconv.processes.workers import Child, poll_until
 from edgeconv.sandbox import Access
 from edgeconv.types import Allowance, TensorSpec
 
@@ -376,21 +377,38 @@ def test_a_link_among_the_files_of_a_child_is_not_followed(place: Path) -> None:
 
 def test_an_answer_without_end_is_given_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgeconv.processes.talk._LONGEST_LINE_BYTES", MIB)
-    script = place / "endless.py"
-    script.write_text("print('hi', flush=True)\nwhile True: print('x', end='')")
-    command = [sys.executable, str(script)]
     with (
-        Talk(
-            command,
-            greeting=b"hi\n",
-            label="endless",
-            cwd=place,
-            access=Access(),
-            allowance=Allowance(timeout_s=30),
-        ) as talk,
-        pytest.raises(ToolFailed, match="endless answered more than"),
+        _talk(place, "print('hi', flush=True)\nwhile True: print('x', end='')") as talk,
+        pytest.raises(ToolFailed, match="the script answered more than"),
     ):
         talk.line()
+
+
+def _talk(place: Path, code: str) -> Talk:
+    script = place / "script.py"
+    script.write_text(code)
+    child = Child(
+        [sys.executable, str(script)],
+        label="the script",
+        cwd=place,
+        access=Access(),
+        allowance=Allowance(timeout_s=30),
+        talks=True,
+    )
+    return Talk(child, greeting=b"hi\n")
+
+
+def test_a_bug_of_ours_in_a_child_that_talks_is_an_internal_error(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And never data that cannot be read."""
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
+    code = "from edgeconv.processes.failures import tell_faults; tell_faults(); {}['a key']"
+    with _talk(place, code) as talk, pytest.raises(InternalError) as caught:
+        talk.line()
+    message, _, log = caught.value.message.partition("; the traceback is in ")
+    assert message == "internal error: KeyError: 'a key'"
+    assert "script.py" in Path(log).read_text()
 
 
 def test_no_decoder_is_loaded_by_the_caller(place: Path) -> None:
