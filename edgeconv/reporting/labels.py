@@ -1,4 +1,7 @@
-"""Labels beside the points of a plot, so placed that none lies on another or on a point."""
+"""Labels beside the points of a plot, so placed that none lies on another or on a point.
+
+Vega has labels of its own, but they need a canvas, and vl-convert has none.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 _CELL = 7.4  # The width of a character at the size that labels have, on the wide side.
 _HEIGHT = 15.0
@@ -28,53 +31,49 @@ _PLACES = (
 
 
 @dataclass(frozen=True)
-class Box:
-    """A rectangle in the coordinates of a plot, y downwards."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    def meets(self, other: Box) -> bool:
-        """Whether the two have more than an edge in common."""
-        return (
-            self.left < other.right
-            and other.left < self.right
-            and self.top < other.bottom
-            and other.top < self.bottom
-        )
-
-    def within(self, other: Box) -> bool:
-        """Whether no part of this box is outside the other."""
-        return (
-            other.left <= self.left
-            and self.right <= other.right
-            and other.top <= self.top
-            and self.bottom <= other.bottom
-        )
-
-
-@dataclass(frozen=True)
 class Label:
-    """The text of a point and where it stands; `far` ones need a line to their point."""
+    """A text around its middle, in the coordinates of a plot, y downwards.
+
+    One that is far from its point needs a line to it.
+    """
 
     text: str
-    box: Box
-    far: bool
+    x: float
+    y: float
+    is_far: bool = False
+
+    @property
+    def half(self) -> tuple[float, float]:
+        """How far it reaches to each side, and up and down; without a text it is a point's mark."""
+        return (cell_len(self.text) * _CELL / 2, _HEIGHT / 2) if self.text else (_MARK, _MARK)
+
+    def meets(self, other: Label) -> bool:
+        """Whether the two have more than an edge in common."""
+        (width, height), (its_width, its_height) = self.half, other.half
+        return (
+            abs(self.x - other.x) < width + its_width
+            and abs(self.y - other.y) < height + its_height
+        )
+
+    def within(self, width: float, height: float) -> bool:
+        """Whether no part of it is outside a plot of this size."""
+        across, up = self.half
+        return across <= self.x <= width - across and up <= self.y <= height - up
 
 
 def place(
-    points: Sequence[tuple[float, float]], texts: Sequence[str], area: Box
+    points: Sequence[tuple[float, float]], texts: Sequence[str], width: float, height: float
 ) -> list[Label | None]:
     """A label for every point, in order; None where there is no room left for one."""
-    taken = [Box(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in points]
+    taken = [Label("", x, y) for x, y in points]
     labels: list[Label | None] = []
     for point, text in zip(points, texts, strict=True):
-        label = _first_free(point, shortened(text), area, taken)
-        if label:
-            taken.append(label.box)
+        places = (_beside(point, shortened(text), ring, angle) for ring, angle in _PLACES)
+        inside = (label for label in places if label.within(width, height))
+        free = (label for label in inside if not any(map(label.meets, taken)))
+        label = next(free, None)
         labels.append(label)
+        taken += [label] if label else []
     return labels
 
 
@@ -85,16 +84,8 @@ def shortened(text: str, most_cells: int = _MOST_CELLS) -> str:
     return set_cell_size(text, most_cells - 1).rstrip() + "…"
 
 
-def _first_free(point: tuple[float, float], text: str, area: Box, taken: list[Box]) -> Label | None:
-    for ring, box in _candidates(point, cell_len(text) * _CELL):
-        if box.within(area) and not any(box.meets(other) for other in taken):
-            return Label(text, box, far=ring in _FAR)
-    return None
-
-
-def _candidates(point: tuple[float, float], width: float) -> Iterator[tuple[int, Box]]:
-    for ring, degrees in _PLACES:
-        # The middle of the label is as far away as lets its edge touch the ring.
-        x = point[0] + math.cos(math.radians(degrees)) * (ring - _MARK / 2 + width / 2)
-        y = point[1] + math.sin(math.radians(degrees)) * ring
-        yield ring, Box(x - width / 2, y - _HEIGHT / 2, x + width / 2, y + _HEIGHT / 2)
+def _beside(point: tuple[float, float], text: str, ring: int, degrees: int) -> Label:
+    # The middle is as far away as lets the edge of the label touch the ring.
+    x = point[0] + math.cos(math.radians(degrees)) * (ring - _MARK / 2 + Label(text, 0, 0).half[0])
+    y = point[1] + math.sin(math.radians(degrees)) * ring
+    return Label(text, round(x, 1), round(y, 1), is_far=ring in _FAR)

@@ -1,33 +1,25 @@
-"""The pictures of a report, as SVG made here: no script, no font, nothing from elsewhere.
-
-They are drawn 460 units wide, so that their text can be read on a phone, and take their
-colours from the page's style sheet by class.
-"""
+"""What accuracy costs: models by their accuracy, or another metric, against size or latency."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from markupsafe import Markup
-
 from edgeconv.reporting import units
-from edgeconv.reporting.axes import Axis, drawable, linear_axis, log_axis
-from edgeconv.reporting.labels import Box, Label, place
+from edgeconv.reporting.drawing import Fields, Plot, drawable
+from edgeconv.reporting.labels import place
 from edgeconv.reporting.region import Region
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-WIDTH = 460
-_HEIGHT = 320
-_AREA = Box(60, 14, WIDTH - 12, _HEIGHT - 44)
-_ACROSS = (_AREA.left, _AREA.right)
+# As the chart has it.
+_WIDTH, _HEIGHT = 330, 220
 _MOST_WORTH = 1e12
 # Differences of a hundredth of a point would look like much on an axis that shows only them.
 _LEAST_SHARES = 0.02
+_LEAST_RATIO = 2.0
 _NO_LIMIT = Region()
 
 
@@ -63,179 +55,127 @@ class Worth:
         return 0 <= value <= 1 if self.is_share else abs(value) < _MOST_WORTH
 
 
+@dataclass(frozen=True)
+class _Axis:
+    """What an axis shows, from `low` at its start to `high` at its end."""
+
+    low: float
+    high: float
+    bent: Callable[[float], float] = float
+
+    def share(self, value: float) -> float:
+        """How far along the axis the value is, from 0 to 1."""
+        low, high, at = self.bent(self.low), self.bent(self.high), self.bent(value)
+        return (at - low) / (high - low)
+
+    def bounded(self, value: float | None, otherwise: float) -> float:
+        """The value, or the end that it is beyond; `otherwise` without a value."""
+        return otherwise if value is None else min(max(value, self.low), self.high)
+
+
 _ACCURACY = Worth()
 
 
 def accuracy_plot(
     points: Sequence[Point],
     *,
-    key: str,
-    heading: str,
-    form: Callable[[float, int], str],
+    cost: str,
+    unit: str,
     worth: Worth = _ACCURACY,
     region: Region = _NO_LIMIT,
-) -> Markup | None:
-    """Accuracy against a cost on a logarithmic axis; None where there is nothing to show.
+) -> Plot | None:
+    """Accuracy against a cost, in bytes or microseconds; None where there is nothing to show.
 
-    `key` makes the ids in the picture its own; `form` writes a cost at so many digits. What
-    `region` allows is shaded. Better is always upwards.
+    What `region` allows is shaded. Better is always upwards.
     """
-    shown = [p for p in points if drawable(p.cost) and worth.drawable(p.accuracy)]
+    # What is drawn last is on top.
+    shown = sorted(
+        (p for p in points if drawable(p.cost) and worth.drawable(p.accuracy)),
+        key=lambda p: p.is_best,
+    )
     if not shown:
         return None
-    across = log_axis(_with_limit([p.cost for p in shown], region.most_cost), *_ACROSS)
-    up = _up_axis([p.accuracy for p in shown], worth, region.least_value)
-    best = [p for p in shown if p.is_best]
-    parts = [
-        _allowed(region, across, up),
-        _grid(across, up, form, heading, worth),
-        _baseline_line(shown, up),
-        _front(best, across, up),
-        *_marks(shown, best, across, up, form, worth),
-        *_labels(shown, across, up),
-    ]
-    said = "; ".join(f"{p.label}: {form(p.cost, 3)}, {worth.written(p.accuracy)}" for p in shown)
-    title = f"{worth.name} against {heading}"
-    return picture(Markup().join(parts), _HEIGHT, key, title, said)
+    across = _cost_axis([p.cost for p in shown], region.most_cost)
+    up = _worth_axis([p.accuracy for p in shown], worth, region.least_value)
+    form = {"bytes": units.size, "microseconds": units.duration}[unit]
+    marks = [_mark(p, f"{p.label}: {form(p.cost)}, {worth.written(p.accuracy)}") for p in shown]
+    is_reversed = not worth.higher_is_better
+    return Plot(
+        chart="accuracy",
+        title=f"{worth.name} against {cost}",
+        description="; ".join(mark["tip"] for mark in marks),
+        data={
+            **_corner(region, across, up),
+            "baselines": [{"worth": p.accuracy} for p in shown if p.is_baseline],
+            "front": [mark for mark, p in zip(marks, shown, strict=True) if p.is_best],
+            "labels": _labels(shown, across, up, is_reversed=is_reversed),
+            "models": marks,
+        },
+        axes={
+            "x": {
+                "title": f"{cost} →",
+                "axis": {"style": unit},
+                "scale": {"type": "log", "domain": [across.low, across.high]},
+            },
+            "y": {
+                "title": f"↑ {worth.name}{' (less is better)' * is_reversed}",
+                "axis": {"style": "share"} if worth.is_share else {},
+                "scale": {"domain": [up.low, up.high], "reverse": is_reversed},
+            },
+        },
+        rows=tuple(p.number for p in shown),
+    )
 
 
-def _up_axis(values: Sequence[float], worth: Worth, limit: float | None) -> Axis:
-    """Upwards is better. A limit just off the values is taken in, so that it can be seen."""
+def _cost_axis(costs: list[float], limit: float | None) -> _Axis:
+    """With room around the costs, and around a limit that is not far beyond them."""
+    if limit is not None and drawable(limit) and min(costs) / 2 < limit < max(costs) * 2:
+        costs = [*costs, limit]
+    low, high = min(costs) / 1.15, max(costs) * 1.15
+    short = max(1.0, math.sqrt(_LEAST_RATIO / (high / low)))
+    return _Axis(low / short, high * short, math.log)
+
+
+def _worth_axis(values: list[float], worth: Worth, limit: float | None) -> _Axis:
+    """With room around the values, and around a limit that is just off them."""
     spread = max(max(values) - min(values), 1e-3)
-    near = limit is not None and min(values) - spread <= limit <= max(values) + spread
-    given = [*values, limit] if limit is not None and near else [*values]
+    if limit is not None and min(values) - spread <= limit <= max(values) + spread:
+        values = [*values, limit]
+    low, high = min(values), max(values)
+    room = 0.15 * max(high - low, 1e-3)
     if worth.is_share:
-        room = max(_LEAST_SHARES - (max(given) - min(given)), 0.0) / 2
-        low, high = max(min(given) - room, 0.0), min(max(given) + room, 1.0)
-        given += [low, high]
-    least, most = (0.0, 1.0) if worth.is_share else (-math.inf, math.inf)
-    ends = (_AREA.bottom, _AREA.top) if worth.higher_is_better else (_AREA.top, _AREA.bottom)
-    return linear_axis(given, *ends, least=least, most=most)
+        room = max(room, 0.65 * _LEAST_SHARES - (high - low) / 2)
+        return _Axis(max(low - room, 0.0), min(high + room, 1.0))
+    return _Axis(low - room, high + room)
 
 
-def _with_limit(costs: list[float], limit: float | None) -> list[float]:
-    """The costs, and a limit among them or not far beyond."""
-    is_near = limit is not None and drawable(limit) and min(costs) / 2 < limit < max(costs) * 2
-    return [*costs, limit] if is_near and limit is not None else costs
-
-
-def _allowed(region: Region, across: Axis, up: Axis) -> Markup:
-    """The part of the plot that the budget allows, shaded, with a line at each limit."""
+def _corner(region: Region, across: _Axis, up: _Axis) -> dict[str, list[Fields]]:
+    """The part of the plot that the budget allows, and a line at each limit within the plot."""
     limits = [v for v in (region.most_cost, region.least_value) if v is not None]
     if not limits or any(math.isnan(limit) for limit in limits):
-        return Markup()
-    right = _AREA.right if region.most_cost is None else across.at(region.most_cost)
-    low = _AREA.bottom if region.least_value is None else up.at(region.least_value)
-    shade = '<rect class="allowed" x="{:g}" y="{:g}" width="{:g}" height="{:g}"/>'
-    parts = [
-        Markup(shade).format(
-            _AREA.left, _AREA.top, max(right - _AREA.left, 0), max(low - _AREA.top, 0)
-        )
+        return {"allowed": [], "limits": []}
+    cost = across.bounded(region.most_cost, across.high)
+    worth = up.bounded(region.least_value, up.low)
+    corner = {"cost": across.low, "to_cost": cost, "worth": worth, "to_worth": up.high}
+    upright = [{**corner, "cost": cost}] if cost < across.high else []
+    level = [{**corner, "to_worth": worth}] if worth > up.low else []
+    return {"allowed": [corner], "limits": upright + level}
+
+
+def _mark(point: Point, tip: str) -> Fields:
+    kind = "baseline" if point.is_baseline else "best" if point.is_best else "other"
+    return {"cost": point.cost, "worth": point.accuracy, "kind": kind, "tip": tip}
+
+
+def _labels(
+    points: Sequence[Point], across: _Axis, up: _Axis, *, is_reversed: bool
+) -> list[Fields]:
+    """Names beside their points; those that are far from theirs have a line to it."""
+    shares = [(across.share(p.cost), up.share(p.accuracy)) for p in points]
+    places = [(x * _WIDTH, (y if is_reversed else 1 - y) * _HEIGHT) for x, y in shares]
+    labels = place(places, [p.label for p in points], _WIDTH, _HEIGHT)
+    return [
+        {**vars(label), "from_x": x, "from_y": y}
+        for (x, y), label in zip(places, labels, strict=True)
+        if label
     ]
-    if region.most_cost is not None and right < _AREA.right:
-        parts.append(line(right, _AREA.top, right, low, "limit"))
-    if region.least_value is not None and low < _AREA.bottom:
-        parts.append(line(_AREA.left, low, right, low, "limit"))
-    return Markup().join(parts)
-
-
-def picture(body: Markup, height: float, key: str, title: str, description: str) -> Markup:
-    """A whole SVG element, named and described for those who do not see it."""
-    return Markup(
-        '<svg viewBox="0 0 {w} {h}" role="img" aria-labelledby="{k}-title {k}-desc">'
-        '<title id="{k}-title">{t}</title><desc id="{k}-desc">{d}</desc>{body}</svg>'
-    ).format(w=WIDTH, h=height, k=key, t=title, d=description, body=body)
-
-
-def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
-    """A straight line of a class of the style sheet."""
-    return Markup('<line class="{}" x1="{:g}" y1="{:g}" x2="{:g}" y2="{:g}"/>').format(
-        kind, x1, y1, x2, y2
-    )
-
-
-def words(x: float, y: float, text: str, kind: str = "tick", anchor: str = "middle") -> Markup:
-    """A line of text with its baseline at `y`."""
-    return Markup('<text class="{}" x="{:g}" y="{:g}" text-anchor="{}">{}</text>').format(
-        kind, x, y, anchor, text
-    )
-
-
-def verticals(across: Axis, top: float, bottom: float, form: Callable[[float, int], str]) -> Markup:
-    """The grid lines and tick labels of an axis that goes across."""
-    parts = []
-    for tick in across.ticks:
-        digits = 1 if float(f"{tick:.0e}") == float(f"{tick:.6e}") else 2
-        parts.append(line(across.at(tick), top, across.at(tick), bottom, "grid"))
-        parts.append(words(across.at(tick), bottom + 16, form(tick, digits)))
-    return Markup().join(parts)
-
-
-def _grid(
-    across: Axis, up: Axis, form: Callable[[float, int], str], heading: str, worth: Worth
-) -> Markup:
-    parts = [verticals(across, _AREA.top, _AREA.bottom, form)]
-    decimals = _decimals(up.ticks)
-    for tick in up.ticks:
-        parts.append(line(_AREA.left, up.at(tick), _AREA.right, up.at(tick), "grid"))
-        label = f"{tick * 100:.{decimals}f} %" if worth.is_share else f"{tick:g}"
-        parts.append(words(_AREA.left - 7, up.at(tick) + 4, label, anchor="end"))
-    middle = (_AREA.left + _AREA.right) / 2
-    parts.append(words(middle, _HEIGHT - 6, f"{heading} →", "axis"))
-    return Markup().join(parts)
-
-
-def _decimals(ticks: Sequence[float]) -> int:
-    step = min((b - a for a, b in pairwise(ticks)), default=0.01) * 100
-    return max(0, -math.floor(math.log10(step) + 1e-9))
-
-
-def _baseline_line(points: Sequence[Point], up: Axis) -> Markup:
-    found = (up.at(p.accuracy) for p in points if p.is_baseline)
-    return Markup().join(line(_AREA.left, y, _AREA.right, y, "reference") for y in found)
-
-
-def _front(best: Sequence[Point], across: Axis, up: Axis) -> Markup:
-    if len(best) < 2:
-        return Markup()
-    steps: list[str] = []
-    for point in sorted(best, key=lambda p: (p.cost, p.accuracy)):
-        x, y = across.at(point.cost), up.at(point.accuracy)
-        steps.append(f"H{x:g}V{y:g}" if steps else f"M{x:g} {y:g}")
-    return Markup('<path class="front" d="{}"/>').format("".join(steps))
-
-
-def _marks(
-    points: Sequence[Point],
-    best: Sequence[Point],
-    across: Axis,
-    up: Axis,
-    form: Callable[[float, int], str],
-    worth: Worth,
-) -> list[Markup]:
-    marks = []
-    for p in sorted(points, key=lambda p: p in best):
-        x, y = across.at(p.cost), up.at(p.accuracy)
-        kind = "baseline" if p.is_baseline else "best" if p in best else "other"
-        title = f"{p.label}: {form(p.cost, 3)}, {worth.written(p.accuracy)}"
-        shape = Markup('<circle class="{}" data-row="{}" cx="{:g}" cy="{:g}" r="5">{}</circle>')
-        if p.is_baseline:
-            shape = Markup(
-                '<path class="{}" data-row="{}" d="M{:g} {:g}m0-6.5l6.5 6.5l-6.5 6.5l-6.5-6.5z">'
-                "{}</path>"
-            )
-        marks.append(shape.format(kind, p.number, x, y, Markup("<title>{}</title>").format(title)))
-    return marks
-
-
-def _labels(points: Sequence[Point], across: Axis, up: Axis) -> list[Markup]:
-    places = [(across.at(p.cost), up.at(p.accuracy)) for p in points]
-    labels = place(places, [p.label for p in points], _AREA)
-    pairs = zip(places, labels, strict=True)
-    return [_label(at, label) for at, label in pairs if label is not None]
-
-
-def _label(at: tuple[float, float], label: Label) -> Markup:
-    x, y = (label.box.left + label.box.right) / 2, (label.box.top + label.box.bottom) / 2
-    leader = line(*at, x, y, "leader") if label.far else Markup()
-    return leader + words(round(x, 1), round(y + 4, 1), label.text, "label")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import pictured
-from edgeconv.reporting.curves import metric_pictures
+from edgeconv.reporting.curves import layer_plot, metric_plots
 from edgeconv.reporting.differences import difference_lines
+from edgeconv.reporting.drawing import Plot, drawn
 from edgeconv.reporting.facts import (
     agreement_table,
     batched_line,
@@ -19,7 +20,6 @@ from edgeconv.reporting.facts import (
     version_facts,
 )
 from edgeconv.reporting.flips import flip_tables
-from edgeconv.reporting.forest import drop_picture, start_picture
 from edgeconv.reporting.highlights import highlights, unbeaten_by_latency, unbeaten_by_size
 from edgeconv.reporting.layers import layer_tables, layered, profile_tables
 from edgeconv.reporting.limits import closing_line, word_of_verdict
@@ -27,14 +27,11 @@ from edgeconv.reporting.models_table import all_models, models_table
 from edgeconv.reporting.plots import Point, Worth, accuracy_plot
 from edgeconv.reporting.region import latency_region, size_region
 from edgeconv.reporting.rows import model_rows
-from edgeconv.reporting.strips import DOTS_A_ROW, latency_picture, snr_picture
-from edgeconv.reporting.traces import layer_picture
+from edgeconv.reporting.strips import DOTS_A_ROW, drop_plot, latency_plot, snr_plot, start_plot
 from edgeconv.reporting.values import is_share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from markupsafe import Markup
 
     from edgeconv.types import Measurement, Report
 
@@ -42,10 +39,19 @@ if TYPE_CHECKING:
 def sections(report: Report, prefix: str) -> dict[str, Any]:
     """All that the template of a report needs; `prefix` makes its ids its own on the page."""
     rows = model_rows(report)
-    pictures = _pictures(report, prefix)
+    pictures = {name: drawn(plot, f"{prefix}plot-{name}") for name, plot in _plots(report).items()}
     layers = [
-        (name, said, table, layer_picture(model.layer_errors, f"{prefix}trace-{table.name}", name))
+        (
+            name,
+            said,
+            table,
+            drawn(layer_plot(model.layer_errors, name), f"{prefix}trace-{table.name}"),
+        )
         for (name, said, table), model in zip(layer_tables(report), layered(report), strict=True)
+    ]
+    curves = [
+        (name, drawn(plot, f"{prefix}metric-{number}"))
+        for number, (name, plot) in enumerate(metric_plots(report.training))
     ]
     found = {
         "report": report,
@@ -64,7 +70,7 @@ def sections(report: Report, prefix: str) -> dict[str, Any]:
         "pictured_against": pictured(report, _labelled(report))[1],
         "layers": layers,
         "profiles": profile_tables(report),
-        "curves": metric_pictures(report.training, f"{prefix}metric") if report.training else [],
+        "curves": curves,
         "machine": machine_facts(report),
         "versions": version_facts(report),
         "command": command_line(report),
@@ -103,7 +109,7 @@ def _contents(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [names for names, is_there in there.items() if is_there]
 
 
-def _pictures(report: Report, prefix: str) -> dict[str, Markup | None]:
+def _plots(report: Report) -> dict[str, Plot | None]:
     models = _labelled(report)
     timed = [(name, model.latency) for name, model in models if model.latency]
     small, fast = unbeaten_by_size(report), unbeaten_by_latency(report)
@@ -117,25 +123,19 @@ def _pictures(report: Report, prefix: str) -> dict[str, Markup | None]:
     closeness, _ = pictured(report, models)
     return {
         "size": accuracy_plot(
-            sizes,
-            key=f"{prefix}by-size",
-            heading="size on disk",
-            form=units.size,
-            worth=worth,
-            region=size_region(report),
+            sizes, cost="size on disk", unit="bytes", worth=worth, region=size_region(report)
         ),
         "latency": accuracy_plot(
             times,
-            key=f"{prefix}by-latency",
-            heading="latency p50",
-            form=units.duration,
+            cost="latency p50",
+            unit="microseconds",
             worth=worth,
             region=latency_region(report),
         ),
-        "drops": drop_picture(models, f"{prefix}drops"),
-        "samples": latency_picture(timed, f"{prefix}samples"),
-        "starts": start_picture(timed, f"{prefix}starts"),
-        "snr": snr_picture(closeness, f"{prefix}snr"),
+        "drops": drop_plot(models),
+        "samples": latency_plot(timed),
+        "starts": start_plot(timed),
+        "snr": snr_plot(closeness),
     }
 
 

@@ -1,4 +1,4 @@
-"""Pictures of one row a model: latency samples, and how close outputs are to float."""
+"""Plots of one row a model: drops, closeness, latency samples, and what comes before them."""
 
 from __future__ import annotations
 
@@ -7,112 +7,146 @@ from itertools import chain
 from statistics import quantiles
 from typing import TYPE_CHECKING
 
-from markupsafe import Markup
-
 from edgeconv.reporting import units
-from edgeconv.reporting.axes import Axis, drawable, linear_axis, log_axis
-from edgeconv.reporting.labels import shortened
-from edgeconv.reporting.plots import WIDTH, line, picture, verticals, words
+from edgeconv.reporting.drawing import Fields, Plot, drawable
+from edgeconv.reporting.values import drop_value, interval_value, is_share
 from edgeconv.types import MAX_SNR_DB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from edgeconv.types import Latency
+    from edgeconv.types import Latency, Measurement
 
 DOTS_A_ROW = 150
-LEFT = 132
-RIGHT = WIDTH - 14
-ROW = 36
-TOP = 8
 _MOST_DB = 200
+_MOST_DROP = 1e12
 
 
-def latency_picture(rows: Sequence[tuple[str, Latency]], key: str) -> Markup | None:
+def latency_plot(models: Sequence[tuple[str, Latency]]) -> Plot | None:
     """Every model's invoke times: dots a process, the middle half, 5 to 95 %, and the median.
 
     None where there are no samples that can be drawn.
     """
-    kept = [(label, _drawable_rounds(latency)) for label, latency in rows]
-    shown = [(label, rounds, list(chain(*rounds))) for label, rounds in kept if any(rounds)]
-    if not shown:
-        return None
-    axis = log_axis([s for _, _, samples in shown for s in samples], LEFT, RIGHT)
-    bottom = TOP + ROW * len(shown)
-    parts = [verticals(axis, TOP, bottom, units.duration)]
-    parts.append(words((LEFT + RIGHT) / 2, bottom + 36, "time of one invoke →", "axis"))
-    for i, (label, rounds, samples) in enumerate(shown):
-        middle = TOP + ROW * i + ROW / 2
-        parts += [row_label(label, middle), _dots(rounds, axis, middle)]
-        parts.append(_box(samples, axis, middle))
-    said = "; ".join(f"{label}: median {units.duration(_five(s)[2])}" for label, _, s in shown)
-    return picture(Markup().join(parts), bottom + 42, key, "Latency distributions", said)
+    kept = [(name, [_drawable(times) for times in latency.rounds_us]) for name, latency in models]
+    shown = [(name, rounds) for name, rounds in kept if any(rounds)]
+    rows = [_times(name, [*chain(*rounds)]) for name, rounds in shown]
+    samples = [dot for row, (_, rounds) in enumerate(shown) for dot in _dots(row, rounds)]
+    return _plot("latency", "Latency distributions", rows, samples=samples)
 
 
-def snr_picture(rows: Sequence[tuple[str, float | None]], key: str) -> Markup | None:
+def start_plot(models: Sequence[tuple[str, Latency]]) -> Plot | None:
+    """Load and first invoke of every process, one above the other; None of nothing."""
+    shown = [
+        (name, starts)
+        for name, latency in models
+        if any(starts := [_drawable(latency.load_us), _drawable(latency.first_us)])
+    ]
+    rows = [
+        {"label": name, "tip": f"{name}: load {_written(loads)}, first invoke {_written(firsts)}"}
+        for name, (loads, firsts) in shown
+    ]
+    dots = [
+        {"row": row, "kind": kind, "time": time, "tip": f"{name}: {kind} {units.duration(time)}"}
+        for row, (name, starts) in enumerate(shown)
+        for kind, times in zip(("load", "first invoke"), starts, strict=True)
+        for time in times
+    ]
+    return _plot("starts", "Load and first invoke", rows, starts=dots)
+
+
+def drop_plot(models: Sequence[tuple[str, Measurement]]) -> Plot | None:
+    """How much worse every model is than the baseline, with its 95 % interval; None of nothing."""
+    shown = [(name, model, ends) for name, model in models if (ends := _ends(model))]
+    shares = bool(shown) and is_share(shown[0][1].accuracy)
+    scale = 100 if shares else 1
+    rows = [
+        {
+            "label": name,
+            "tip": f"{name}: {_drop(model)}",
+            **dict(zip(("drop", "low", "high"), (end * scale for end in ends), strict=False)),
+            # Beyond chance is filled; what chance may explain is hollow.
+            "kind": "beyond" if len(ends) > 1 and not ends[1] <= 0 <= ends[2] else "within",
+        }
+        for name, model, ends in shown
+    ]
+    unit = "percentage points" if shares else "in the metric's unit"
+    return _plot("drops", "Drop beside the baseline", rows, {"title": f"worse by, {unit} →"})
+
+
+def snr_plot(models: Sequence[tuple[str, float | None]]) -> Plot | None:
     """The worst output's signal-to-noise ratio of every artifact; None where there is none."""
+    finite = [v for _, v in models if v is not None and abs(v) < MAX_SNR_DB]
+    least, most = max(min([0, *finite]), -_MOST_DB), min(max([60, *finite]), _MOST_DB)
+    rows = [
+        {"label": name, "tip": f"{name}: {units.decibels(value)}", **_bar(value, least, most)}
+        for name, value in models
+    ]
+    return _plot(
+        "closeness", "Closeness of the outputs", rows, {"scale": {"domain": [least, most]}}
+    )
+
+
+def _plot(
+    chart: str, title: str, rows: list[Fields], x: Fields | None = None, **data: list[Fields]
+) -> Plot | None:
+    """The chart of labelled rows, which say their tips; None without any."""
     if not rows:
         return None
-    finite = [v for _, v in rows if v is not None and abs(v) < MAX_SNR_DB]
-    least, most = max(min([0, *finite]), -_MOST_DB), min(max([60, *finite]), _MOST_DB)
-    axis = linear_axis([least, most], LEFT, RIGHT - 56, least=least, most=most)
-    bottom = TOP + ROW * len(rows)
-    parts = [verticals(axis, TOP, bottom, lambda tick, _: f"{tick:g}")]
-    for i, (label, value) in enumerate(rows):
-        middle = TOP + ROW * i + ROW / 2
-        parts += [row_label(label, middle), _bar(value, axis, middle)]
-    parts.append(words((LEFT + RIGHT) / 2, bottom + 36, "signal to noise, dB →", "axis"))
-    said = "; ".join(f"{label}: {units.decibels(value)}" for label, value in rows)
-    return picture(Markup().join(parts), bottom + 42, key, "Closeness of the outputs", said)
-
-
-def _drawable_rounds(latency: Latency) -> list[list[float]]:
-    return [[s for s in samples if drawable(s)] for samples in latency.rounds_us]
-
-
-def row_label(label: str, middle: float) -> Markup:
-    """The name of a row, to its left; shortened, with the whole of it for who asks."""
-    text = words(LEFT - 8, middle + 4, shortened(label, 16), "label", "end")
-    return Markup("<g><title>{}</title>{}</g>").format(label, text)
-
-
-def _dots(rounds: Sequence[Sequence[float]], axis: Axis, middle: float) -> Markup:
-    every = max(1, math.ceil(sum(map(len, rounds)) / DOTS_A_ROW))
-    spread = (ROW - 12) / max(len(rounds) - 1, 1)
-    steps = []
-    for r, samples in enumerate(rounds):
-        y = middle - (ROW - 12) / 2 + r * spread if len(rounds) > 1 else middle
-        steps += [f"M{axis.at(sample):g} {y:g}h0" for sample in samples[::every]]
-    return Markup('<path class="dots" d="{}"/>').format("".join(steps))
-
-
-def _box(samples: Sequence[float], axis: Axis, middle: float) -> Markup:
-    low, first, median, third, high = (axis.at(value) for value in _five(samples))
-    box = Markup('<rect class="box" x="{:g}" y="{:g}" width="{:g}" height="14" rx="2"/>').format(
-        first, middle - 7, max(third - first, 0.5)
-    )
-    return (
-        line(low, middle, high, middle, "whisker")
-        + box
-        + line(median, middle - 9, median, middle + 9, "median")
+    return Plot(
+        chart=chart,
+        title=title,
+        description="; ".join(row["tip"] for row in rows),
+        data={"rows": [{"row": number, **row} for number, row in enumerate(rows)], **data},
+        axes={"x": x or {}},
     )
 
 
-def _five(samples: Sequence[float]) -> tuple[float, float, float, float, float]:
+def _times(name: str, samples: Sequence[float]) -> Fields:
     """The 5, 25, 50, 75 and 95 % quantiles."""
-    if len(samples) < 2:
-        return (samples[0],) * 5
-    cuts = quantiles(samples, n=20, method="inclusive")
-    return cuts[0], cuts[4], cuts[9], cuts[14], cuts[18]
+    cuts = quantiles(samples, n=20, method="inclusive") if len(samples) > 1 else [*samples] * 19
+    p5, p25, p50, p75, p95 = (cuts[at] for at in (0, 4, 9, 14, 18))
+    tip = f"{name}: median {units.duration(p50)}"
+    return {"label": name, "tip": tip, "p5": p5, "p25": p25, "p50": p50, "p75": p75, "p95": p95}
 
 
-def _bar(value: float | None, axis: Axis, middle: float) -> Markup:
-    text = units.decibels(value)
-    if value is None or math.isnan(value):
-        return words(LEFT + 6, middle + 4, text, "label", "start")
-    zero, end = axis.at(0), axis.at(value)
-    kind = "bar exact" if value >= MAX_SNR_DB else "bar" if value >= 0 else "bar negative"
-    bar = Markup('<rect class="{}" x="{:g}" y="{:g}" width="{:g}" height="14" rx="2"/>').format(
-        kind, min(zero, end), middle - 7, abs(end - zero)
-    )
-    return bar + words(max(zero, end) + 6, middle + 4, text, "label", "start")
+def _dots(row: int, rounds: Sequence[Sequence[float]]) -> Iterator[Fields]:
+    """The samples, thinned, one line of them for each process.
+
+    They are points of a line with a gap after each, so that one element of the page has them all.
+    """
+    every = max(1, math.ceil(sum(map(len, rounds)) / DOTS_A_ROW))
+    for number, samples in enumerate(rounds):
+        process = number / (len(rounds) - 1) if len(rounds) > 1 else 0.5
+        for time in samples[::every]:
+            yield {"row": row, "process": process, "time": time}
+            yield {"row": row, "process": process, "time": None}
+
+
+def _bar(value: float | None, least: float, most: float) -> Fields:
+    """A bar from 0, and the text at its end; no bar of what is unknown."""
+    end = None if value is None or math.isnan(value) else min(max(value, least), most)
+    kind = "exact" if value == MAX_SNR_DB else "negative" if (end or 0) < 0 else "noisy"
+    written = units.decibels(value)
+    return {"snr": end, "kind": kind, "end": max(end or 0, 0), "written": written}
+
+
+def _ends(model: Measurement) -> tuple[float, ...]:
+    """The drop and the ends of its interval, where all of them can be drawn."""
+    if model.accuracy_drop is None or model.role == "baseline":
+        return ()
+    ends = (model.accuracy_drop, *(model.accuracy_drop_interval or ()))
+    return ends if all(abs(end) < _MOST_DROP for end in ends) else ()
+
+
+def _drop(model: Measurement) -> str:
+    drop = drop_value(model.accuracy_drop, model.accuracy)
+    interval = interval_value(model.accuracy_drop_interval, model.accuracy)
+    return drop if interval == units.ABSENT else f"{drop} {interval}"
+
+
+def _drawable(times: Sequence[float]) -> list[float]:
+    return [time for time in times if drawable(time)]
+
+
+def _written(times: Sequence[float]) -> str:
+    return ", ".join(map(units.duration, times)) or units.ABSENT

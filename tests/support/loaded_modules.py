@@ -21,6 +21,7 @@ HEAVY = {
     "pyarrow",
     "PIL",
     "scipy",
+    "vl_convert",
 }
 
 

@@ -14,6 +14,7 @@ import report_example as example
 from edgeconv.reporting.html import render_html
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -37,9 +38,10 @@ WRAPPER = """<!doctype html><meta charset="utf-8"><body>
 <script>
 onload = () => {{
   const page = document.getElementById("frame").contentDocument;
-  const names = [...page.querySelectorAll("svg text")].filter(t => {{
-    const box = t.getBBox(), area = t.ownerSVGElement.viewBox.baseVal;
-    return box.x < -1 || box.x + box.width > area.width + 1 || box.y + box.height > area.height + 1;
+  const names = [...page.querySelectorAll("figure svg text")].filter(t => {{
+    const box = t.getBoundingClientRect(), area = t.ownerSVGElement.getBoundingClientRect();
+    return box.width && (box.left < area.left - 1 || box.right > area.right + 1 ||
+      box.top < area.top - 1 || box.bottom > area.bottom + 1);
   }}).map(t => t.textContent);
   const root = page.documentElement;
   const scrolling = [...page.querySelectorAll("body *")].filter(e =>
@@ -49,6 +51,20 @@ onload = () => {{
     page.querySelectorAll("svg:not([aria-hidden])").length,
     getComputedStyle(page.body).fontFamily.includes("system-ui"), names.join("|"),
     scrolling.join("|")];
+  const loaded = page.defaultView.performance.getEntriesByType("resource").length;
+  const marks = [...page.querySelectorAll("svg [data-tip]")].map(mark => {{
+    mark.dispatchEvent(new Event("pointerenter"));
+    const tip = page.querySelector(".tip"), box = tip.getBoundingClientRect();
+    const style = getComputedStyle(mark);
+    return [mark.dataset.tip, tip.hidden ? "" : tip.textContent,
+      box.left >= 0 && box.right <= root.clientWidth, style.fill, style.stroke,
+      parseFloat(getComputedStyle(mark.ownerSVGElement.querySelector("text")).fontSize) *
+        mark.ownerSVGElement.getBoundingClientRect().width /
+        mark.ownerSVGElement.viewBox.baseVal.width];
+  }});
+  document.body.dataset.drawn = JSON.stringify({{ loaded, marks,
+    text: getComputedStyle(page.querySelector("figure svg text")).fill }});
+  page.querySelector(".tip").hidden = true;
   document.body.dataset.measured = said.join(";");
   const table = page.querySelector(".models table");
   const order = () => [...table.tBodies[0].rows].map(r => r.cells[0].firstChild.textContent.trim());
@@ -59,7 +75,7 @@ onload = () => {{
   button.click();
   const down = [heading.getAttribute("aria-sort"), ...order()];
   const tip = page.querySelector(".tip");
-  const point = page.querySelector("circle[data-row]");
+  const point = page.querySelector("svg [data-row]");
   const was = tip.hidden;
   point.dispatchEvent(new Event("focus"));
   const shown = [was, tip.hidden, tip.textContent, point.getAttribute("tabindex"),
@@ -68,6 +84,20 @@ onload = () => {{
   document.body.dataset.used = JSON.stringify({{ up, down, shown, escaped: tip.hidden }});
 }};
 </script>"""
+
+# As Chromium numbers what a page may prefer.
+SCHEMES = {"dark": 0, "light": 1}
+# A mark of each chart, with what the tables of the page say of it.
+EVERY_CHART = [
+    "int8: 46.9 kB, 97.22 %",
+    "int8: 30.5 µs, 97.22 %",
+    "int16x8: 3.06 pp [1.10, 5.60]",
+    "int8: 27.3 dB",
+    "int8: median 30.5 µs",
+    "int8: first invoke 89.4 µs",
+    "5: digits_cnn/dense/Relu (FULLY_CONNECTED), 7.0 dB",
+    "epoch 3: validation 0.9722",
+]
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium on PATH")
 
@@ -121,6 +151,32 @@ def test_a_point_says_what_it_is_to_the_keyboard_and_marks_its_row(tmp_path: Pat
     assert used["escaped"] is True
 
 
+@pytest.mark.parametrize(
+    ("scheme", "accent", "muted"),
+    [("light", (13, 101, 128), (87, 98, 115)), ("dark", (99, 197, 222), (155, 167, 182))],
+)
+def test_every_mark_says_what_it_is_and_has_the_colors_of_the_scheme(
+    scheme: str, accent: tuple[int, ...], muted: tuple[int, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "report.html").write_text(render_html(example.report()), encoding="utf-8")
+    dom, log = framed(
+        tmp_path, 390, flags=[f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}"]
+    )
+    found = re.search('data-drawn="([^"]*)"', dom)
+    assert found, log
+    drawn = json.loads(unescape(found[1]))
+    assert drawn["loaded"] == 0
+    assert drawn["text"] == f"rgb{muted}"
+    marks = drawn["marks"]
+    tips = [tip for tip, *_ in marks]
+    for shown in EVERY_CHART:
+        assert shown in tips
+    assert all(tip == said and inside for tip, said, inside, *_ in marks)
+    assert all(pixels > 10 for *_, pixels in marks)
+    assert f"rgb{accent}" in {color for *_, fill, stroke, _ in marks for color in (fill, stroke)}
+    assert "CONSOLE" not in log
+
+
 def test_reports_side_by_side_fit_too(tmp_path: Path) -> None:
     page = render_html(example.report(), msgspec.structs.replace(example.report(), title="two"))
     (tmp_path / "report.html").write_text(page, encoding="utf-8")
@@ -145,11 +201,13 @@ def test_the_security_policy_of_the_page_lets_no_other_script_run(tmp_path: Path
     assert "CONSOLE" in log
 
 
-def framed(folder: Path, width: int, column: str = "Size") -> tuple[str, str]:
+def framed(
+    folder: Path, width: int, column: str = "Size", flags: Sequence[str] = ()
+) -> tuple[str, str]:
     """What the page in `folder` became in a frame so wide, and the browser's log."""
     wrapper = WRAPPER.format(width=width, column=column)
     (folder / "wrapper.html").write_text(wrapper, encoding="utf-8")
-    return dumped(folder / "wrapper.html", folder)
+    return dumped(folder / "wrapper.html", folder, flags)
 
 
 def used_page(folder: Path, column: str) -> Any:
@@ -161,12 +219,12 @@ def used_page(folder: Path, column: str) -> Any:
     return json.loads(unescape(found[1]))
 
 
-def dumped(page: Path, scratch: Path) -> tuple[str, str]:
+def dumped(page: Path, scratch: Path, flags: Sequence[str] = ()) -> tuple[str, str]:
     """What the page became in the browser, and the browser's log."""
     assert BROWSER is not None
     profile = f"--user-data-dir={scratch / 'profile'}"
     done = subprocess.run(
-        [BROWSER, *FLAGS, profile, "--window-size=1400,1000", "--dump-dom", page.as_uri()],
+        [BROWSER, *FLAGS, *flags, profile, "--window-size=1400,1000", "--dump-dom", page.as_uri()],
         capture_output=True,
         encoding="utf-8",
         timeout=120,

@@ -15,6 +15,7 @@ import report_example as example
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from loaded_modules import RUN, loaded_by
 from places import ROOT
 
 from edgeconv.cli.report import command
@@ -275,6 +276,13 @@ def test_every_format_can_be_printed(name: Format, tmp_path: Path) -> None:
     done = run(file, "--format", name)
     assert done.exit_code == 0
     assert done.stdout == render((read_report(Path(file)),), name)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_only_the_page_loads_what_draws_plots(name: Format, tmp_path: Path) -> None:
+    write_formats((example.report(),), tmp_path, ("json",))
+    loaded = loaded_by(RUN, "report", str(tmp_path / "report.json"), "--format", name)
+    assert ("vl_convert" in loaded) == (name == "html")
 
 
 def test_a_budget_gives_the_verdict_and_the_marks(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_the_front_counts_what_is_within_noise_as_equal() -> None:
     )
     assert [one.name for one in unbeaten_by_size(report)] == ["int8"]
     assert {one.name for one in unbeaten_by_latency(report)} == {"float32", "int8"}
-    plots = re.findall('<circle class="best" data-row="(\\d)"', render_html(report))
+    plots = re.findall('data-row="(\\d)" [^>]* fill="var\\(--accent\\)"', render_html(report))
     assert sorted(plots) == ["0", "1", "1"]
 
 

@@ -12,7 +12,8 @@ import report_example as example
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeconv.reporting import units
+from edgeconv.reporting.curves import layer_plot
+from edgeconv.reporting.drawing import Plot, drawn
 from edgeconv.reporting.facts import (
     agreement_table,
     batched_line,
@@ -21,15 +22,14 @@ from edgeconv.reporting.facts import (
     latency_table,
 )
 from edgeconv.reporting.flips import class_name, flip_tables, flips_of
-from edgeconv.reporting.forest import drop_picture, start_picture
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.layers import layer_name, layer_tables, profile_tables, worst_first
 from edgeconv.reporting.models_table import models_table
 from edgeconv.reporting.plots import Point, Worth, accuracy_plot
 from edgeconv.reporting.region import Region, latency_region, size_region
 from edgeconv.reporting.rows import accuracy_heading, model_rows
+from edgeconv.reporting.strips import drop_plot, start_plot
 from edgeconv.reporting.text import report_table
-from edgeconv.reporting.traces import layer_picture
 from edgeconv.reporting.values import drop_value, duration_interval, metric_value
 from edgeconv.types import Accuracy, Finding, LayerError, Measurement, Profile, Report, Verdict
 
@@ -125,10 +125,14 @@ def test_joined_names_of_a_layer_are_shown_by_the_first() -> None:
 
 
 @given(st.lists(NUMBER, max_size=200))
-def test_any_errors_along_a_graph_can_be_drawn(values: list[float]) -> None:
-    svg = layer_picture([error(f"l{i}", v) for i, v in enumerate(values)], "k", "m")
-    assert (svg is None) == all(math.isnan(v) for v in values)
-    assert not re.search("nan|inf", (svg or "").split("</desc>")[-1].replace("NaN", ""))
+def test_any_errors_along_a_graph_can_be_drawn_and_nan_leaves_a_gap(values: list[float]) -> None:
+    plot = layer_plot([error(f"l{i}", v) for i, v in enumerate(values)], "m")
+    assert (plot is None) == all(math.isnan(v) for v in values)
+    if plot:
+        drawn = [layer["snr"] for layer in plot.data["layers"]]
+        assert drawn == [None if math.isnan(v) else min(max(v, -100), 100) for v in values]
+        known = [layer["place"] for layer in plot.data["layers"] if layer["snr"] is not None]
+        assert [knot["place"] for knot in plot.data["knots"]] == known * (len(known) <= 120)
 
 
 def test_a_profile_is_told_by_operator_with_its_residual_and_what_is_not_delegated() -> None:
@@ -188,21 +192,32 @@ def test_ratios_are_of_the_baseline_and_of_float32() -> None:
     assert not size_region(changed(verdict=None)).is_limited
 
 
+def by_size(region: Region, *points: Point, worth: Worth = Worth()) -> Plot:  # noqa: B008
+    plot = accuracy_plot(points, cost="s", unit="bytes", worth=worth, region=region)
+    assert plot is not None
+    return plot
+
+
 def test_the_corner_is_drawn_where_it_is_limited() -> None:
     points = [Point("int8", 5e4, 0.97, False), Point("big", 2e5, 0.98, False)]
-    region = Region(most_cost=1e5, least_value=0.975)
-    svg = accuracy_plot(points, key="k", heading="s", form=units.size, region=region) or ""
-    assert svg.count('class="allowed"') == 1
-    assert svg.count('class="limit"') == 2
-    assert "allowed" not in (accuracy_plot(points, key="k", heading="s", form=units.size) or "")
+    plot = by_size(Region(most_cost=1e5, least_value=0.975), *points)
+    (low, _), (_, top) = (plot.axes[axis]["scale"]["domain"] for axis in ("x", "y"))
+    corner = {"cost": low, "to_cost": 1e5, "worth": 0.975, "to_worth": top}
+    assert plot.data["allowed"] == [corner]
+    assert plot.data["limits"] == [{**corner, "cost": 1e5}, {**corner, "to_worth": 0.975}]
+    free = by_size(Region(), *points)
+    assert free.data["allowed"] == free.data["limits"] == []
 
 
 @given(NUMBER, NUMBER)
 def test_any_limit_can_be_drawn(most_cost: float, least_value: float) -> None:
-    region = Region(most_cost=most_cost, least_value=least_value)
     points = [Point("a", 5e4, 0.97, False), Point("b", 6e4, 0.9, True)]
-    svg = accuracy_plot(points, key="k", heading="s", form=units.size, region=region) or ""
-    assert not re.search(r'"-|nan|inf', svg.split("</desc>")[1])
+    plot = by_size(Region(most_cost=most_cost, least_value=least_value), *points)
+    (left, right), (bottom, top) = (plot.axes[axis]["scale"]["domain"] for axis in ("x", "y"))
+    for corner in (*plot.data["allowed"], *plot.data["limits"]):
+        assert left <= corner["cost"] <= corner["to_cost"] <= right
+        assert bottom <= corner["worth"] <= corner["to_worth"] <= top
+    assert bool(plot.data["allowed"]) == (not math.isnan(most_cost + least_value))
 
 
 # Metrics that are no shares
@@ -214,11 +229,19 @@ def test_a_metric_where_less_is_better_is_drawn_with_the_best_on_top() -> None:
         Point("good", 10.0, 1.5, False, is_best=True),
         Point("bad", 20.0, 12.0, False),
     ]
-    svg = accuracy_plot(points, key="k", heading="s", form=units.size, worth=worth) or ""
-    heights = {name: float(y) for y, name in re.findall(r'cy="([\d.]+)" r="5"><title>(\w+):', svg)}
+    plot = by_size(Region(), *points, worth=worth)
+    assert plot.axes["y"]["scale"]["reverse"]
+    assert plot.axes["y"]["title"] == "↑ mae (less is better)"
+    heights = {label["text"]: label["from_y"] for label in plot.data["labels"]}
     assert heights["good"] < heights["bad"]
-    assert re.findall(r'class="(best|other)"', svg) == ["other", "best"]
-    assert "good: 10 B, 1.500" in svg
+    centers = re.findall(
+        r"<path [^>]*translate\([\d.]+,([\d.]+)\)[^>]*><title>(\w+):", str(drawn(plot, "k"))
+    )
+    assert {name: round(float(y), 6) for y, name in centers} == {
+        name: round(y, 6) for name, y in heights.items()
+    }
+    assert [model["kind"] for model in plot.data["models"]] == ["other", "best"]
+    assert "good: 10 B, 1.500" in plot.description
 
 
 def test_an_error_is_no_percentage_anywhere() -> None:
@@ -232,7 +255,8 @@ def test_an_error_is_no_percentage_anywhere() -> None:
     assert accuracy_heading(report) == "mae ↓"
     made = model_rows(report)[1]
     assert (made.accuracy, made.drop, made.drop_interval) == ("1.250", "0.500", "[0.250, 0.750]")
-    for text in (report_table(report).split("drop:")[0], render_html(report)):
+    page = re.sub("<[^>]*>", "", render_html(report))
+    for text in (report_table(report).split("drop:")[0], page):
         assert "mae ↓" in text.lower()
         assert "125" not in text
     assert metric_value(None) == drop_value(None, mae) == "–"
@@ -310,24 +334,35 @@ def test_columns_that_no_model_has_are_left_out_and_an_error_takes_the_rest() ->
 
 
 def test_a_drop_beyond_chance_is_filled_and_the_others_are_hollow() -> None:
-    rows = [(r, example.measurement(r)) for r in ("int8", "int16x8")]
-    svg = drop_picture(rows, "k") or ""  # type: ignore[arg-type]
-    assert re.findall('<circle class="(best|other)"', svg) == ["other", "best"]
-    assert "int16x8: 3.06 pp [1.10, 5.60]" in svg
-    assert drop_picture([("baseline", example.baseline())], "k") is None
+    rows: list[tuple[str, Measurement]] = [(r, example.measurement(r)) for r in ("int8", "int16x8")]
+    plot = drop_plot(rows)
+    assert plot is not None
+    assert [row["kind"] for row in plot.data["rows"]] == ["within", "beyond"]
+    assert plot.data["rows"][1]["tip"] == "int16x8: 3.06 pp [1.10, 5.60]"
+    for row, (_, model) in zip(plot.data["rows"], rows, strict=True):
+        interval = model.accuracy_drop_interval
+        assert model.accuracy_drop is not None
+        assert interval is not None
+        assert (row["drop"], row["low"], row["high"]) == pytest.approx(
+            (model.accuracy_drop * 100, *(end * 100 for end in interval))
+        )
+    assert plot.axes["x"]["title"] == "worse by, percentage points →"
+    assert drop_plot([("baseline", example.baseline())]) is None
 
 
 @given(NUMBER, NUMBER, NUMBER)
 def test_any_drop_can_be_drawn(drop: float, low: float, high: float) -> None:
-    one = row(accuracy_drop=drop, accuracy_drop_interval=(low, high))
-    svg = drop_picture([("a", one)], "k") or ""
-    assert not re.search("nan|inf", svg.split("</desc>")[-1].replace("−∞", "").replace("NaN", ""))
+    plot = drop_plot([("a", row(accuracy_drop=drop, accuracy_drop_interval=(low, high)))])
+    assert (plot is None) == (not all(abs(end) < 1e12 for end in (drop, low, high)))
+    assert plot is None or all(math.isfinite(plot.data["rows"][0][e]) for e in ("low", "high"))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -1.0])
 def test_starts_that_cannot_be_drawn_leave_no_picture(bad: float) -> None:
     latency = msgspec.structs.replace(example.latency(5), load_us=(bad,), first_us=())
-    assert start_picture([("a", latency)], "k") is None
-    drawn = start_picture([("a", msgspec.structs.replace(latency, first_us=(3.0,)))], "k") or ""
-    assert drawn.count("<circle") == 1
-    assert "a: first invoke 3.00 µs" in drawn
+    assert start_plot([("a", latency)]) is None
+    plot = start_plot([("a", msgspec.structs.replace(latency, first_us=(3.0,)))])
+    assert plot is not None
+    (start,) = plot.data["starts"]
+    assert (start["kind"], start["tip"]) == ("first invoke", "a: first invoke 3.00 µs")
+    assert "a: load –, first invoke 3.00 µs" in plot.description

@@ -1,0 +1,113 @@
+"""Plots as static SVG, drawn by vl-convert from the Vega-Lite specifications in charts/.
+
+Nothing of Vega is in the page: no script, no font, nothing from elsewhere. Plots are 400 units
+wide, so that their text can be read on a phone, and take their colors from the page's style sheet.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import vl_convert
+from markupsafe import Markup
+
+from edgeconv.errors import ToolFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# A row of a data set, or a part of a specification.
+Fields = dict[str, Any]
+
+_CHARTS = Path(__file__).with_name("charts")
+_MARK = re.compile(
+    r'<(\w+) aria-label="([^"]*)" role="[^"]*" aria-roledescription="[^"]*"(.*?)(/?)>'
+)
+_LEAST, _MOST = 1e-6, 1e15
+# What the engine in vl-convert reserves, of which it uses little; without it, it aborts.
+_ADDRESS_SPACE_BYTES = 72 * 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """A chart, the data it shows, and what is said to those who do not see it.
+
+    `chart` names a specification in charts/, whose encodings get what `axes` has for them. Text of
+    models is only ever data or a title, never part of an expression. `rows`: which rows of the
+    table of the models the marks with a tooltip are about, in order.
+    """
+
+    chart: str
+    title: str
+    description: str
+    data: Mapping[str, list[Fields]]
+    axes: Mapping[str, Fields] = field(default_factory=dict)
+    rows: tuple[int, ...] = ()
+
+    @property
+    def spec(self) -> Fields:
+        """The whole specification."""
+        spec: Fields = {**_read(self.chart), "config": _read("theme"), "datasets": self.data}
+        for channel, changes in self.axes.items():
+            spec["encoding"][channel] |= changes
+        return spec
+
+
+def drawable(value: float) -> bool:
+    """Whether a size, time or the like can stand on a logarithmic axis."""
+    return _LEAST < value < _MOST
+
+
+def drawn(plot: Plot | None, key: str) -> Markup | None:
+    """A whole SVG element, None of nothing; `key` makes the ids in it its own.
+
+    A mark that the chart describes has the description as its tooltip. Raises `ToolFailed` where
+    the process may not have the address space that drawing takes.
+    """
+    if plot is None:
+        return None
+    view, body = _svg(msgspec.json.encode(plot.spec).decode())
+    rows = iter(plot.rows)
+    return Markup(
+        '<svg viewBox="{view}" role="img" aria-labelledby="{key}-title {key}-desc">'
+        '<title id="{key}-title">{title}</title><desc id="{key}-desc">{description}</desc>{body}'
+    ).format(
+        view=view,
+        key=key,
+        title=plot.title,
+        description=plot.description,
+        body=Markup(_MARK.sub(lambda mark: _with_tooltip(mark, rows), body)),
+    )
+
+
+@lru_cache(maxsize=64)
+def _svg(spec: str) -> tuple[str, str]:
+    """The view box and what is in the element. The same report may be written more than once."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < _ADDRESS_SPACE_BYTES:
+        raise ToolFailed(
+            f"the plots of the HTML report need {_ADDRESS_SPACE_BYTES >> 30} GiB of address space, "
+            f"and this process is limited to {limit >> 30} GiB",
+            hint="lift the limit (ulimit -v unlimited), or write the report as text or Markdown",
+        )
+    svg = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
+    _, view, body = re.split(r'viewBox="([^"]*)">', svg, maxsplit=1)
+    return view, body
+
+
+def _with_tooltip(mark: re.Match[str], rows: Iterator[int]) -> str:
+    name, tooltip, attributes, is_empty = mark.groups()
+    row = next(rows, None)
+    linked = "" if row is None else f' data-row="{row}"'
+    end = f"</{name}>" if is_empty else ""
+    return f"<{name}{linked}{attributes}><title>{tooltip}</title>{end}"
+
+
+def _read(chart: str) -> Fields:
+    return msgspec.json.decode((_CHARTS / f"{chart}.json").read_bytes(), type=Fields)
