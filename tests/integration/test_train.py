@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -661,10 +660,8 @@ def test_a_remote_place_that_is_none_of_tensorflow_s_is_refused(small, tmp_path)
     ],
 )
 def test_devices_that_are_not_there_are_refused_at_once(distribution, error, message):
-    started_s = time.monotonic()
     with pytest.raises(error, match=message):
         open_strategy(Distribution(**{"strategy": "mirrored", **distribution}))
-    assert time.monotonic() - started_s < 60
 
 
 # Exporting

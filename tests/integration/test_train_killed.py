@@ -383,11 +383,9 @@ def test_a_worker_that_never_answers_is_named_when_the_time_is_up(small, tmp_pat
     options = ("--strategy", "multiworker", "--loop", "custom", "--connect-timeout-s", "5")
     mine, _ = hand_made()
     address = json.loads(mine)["cluster"]["worker"][1]
-    started_s = time.monotonic()
     with Command(tmp_path, small, "-o", "out", *options, TF_CONFIG=mine) as command:
         assert command.wait() == 4
         assert f"no answer within 5 s from worker 1 ({address})" in command.printed
-    assert time.monotonic() - started_s < 60
     assert not (tmp_path / "out").exists()
 
 

@@ -105,8 +105,10 @@ def _needed_bytes(place: str, path: Path, needed: list[str]) -> int:
     from edgeconv.data import table
 
     with _parquet_file(path) as file:
+        # It is made anew each time that it is looked at.
+        schema = file.schema_arrow
         for name in needed:
-            table.refuse_kind(f"{place}, column {name!r}", file.schema_arrow.field(name).type)
+            table.refuse_kind(f"{place}, column {name!r}", schema.field(name).type)
         metadata = file.metadata
         paths = {leaf.path for leaf in _leaves(metadata, needed)}
         values, declared = metadata.num_rows * len(needed), 0
@@ -132,7 +134,8 @@ def _columns(place: str, path: Path, needed: list[str]) -> pa.Table:
     from edgeconv.data import table
 
     with _parquet_file(path) as file:
-        kinds = [file.schema_arrow.field(name).type for name in needed]
+        schema = file.schema_arrow
+        kinds = [schema.field(name).type for name in needed]
         leaves = _leaves(file.metadata, needed)
         text = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
     # Equal strings are read once, so that their size is known before they are written out.

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from example_records import example, write_records
+from processor_time import at_most
 
 from edgeconv.data import room
 from edgeconv.data.load import open_samples
@@ -178,7 +179,7 @@ def test_a_wide_table_is_read_in_time_that_grows_with_it(tmp_path: Path) -> None
 def test_parquet_is_bounded(table: Callable[[], Any], message: str, tmp_path: Path) -> None:
     pq.write_table(pa.table(table()), tmp_path / "a.parquet", compression="zstd")
     assert (tmp_path / "a.parquet").stat().st_size < 16 * MIB
-    with pytest.raises(InputRefused, match=message):
+    with at_most(seconds=20), pytest.raises(InputRefused, match=message):
         open_samples(str(tmp_path / "a.parquet"), (X,))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from loaded_modules import loaded_by
 from tiny_tflite import BIASES, WEIGHTS, float_model, packed
 
 from edgeconv import pytest_plugin
@@ -283,14 +284,9 @@ def test_its_options_are_in_the_help(pytester):
     assert "--edgeconv-allow-code" in text
 
 
-def test_it_is_loaded_in_milliseconds():
-    code = (
-        "import pytest, time\nbefore = time.perf_counter()\nimport edgeconv.pytest_plugin\n"
-        "print(time.perf_counter() - before)"
-    )
-    command = [sys.executable, "-c", code]
-    times = [float(subprocess.check_output(command, text=True)) for _ in range(3)]
-    assert min(times) < 0.1
+def test_it_loads_nothing_heavy():
+    """It is loaded wherever pytest runs."""
+    assert loaded_by("import edgeconv.pytest_plugin") == set()
 
 
 def test_every_assertion_is_a_limit_of_a_budget():

@@ -224,12 +224,10 @@ def test_a_child_that_leaves_without_an_answer_has_crashed(function, tmp_path):
         task(function, tmp_path).result()
 
 
-def test_a_child_that_takes_too_long_is_stopped_in_about_that_time(tmp_path):
-    started_s = time.monotonic()
+def test_a_child_that_takes_too_long_is_stopped(tmp_path):
     running = task(worker_tasks.sleep, tmp_path, Allowance(timeout_s=1.0), number=600)
     with pytest.raises(WorkerTimedOut, match="the task did not end within 1 s") as caught:
         running.result()
-    assert 1.0 <= time.monotonic() - started_s < 3.0
     assert "| going to sleep" in str(caught.value)
     assert "--timeout-s" in caught.value.hint
     assert not alive(running.child._process.pid)

@@ -69,12 +69,6 @@ def of_member(lines: list[str], name: str) -> list[str]:
     return [line.removeprefix(f"{name} | ") for line in lines if line.startswith(f"{name} | ")]
 
 
-def seconds_of(call: Callable[[], object]) -> float:
-    started_s = time.monotonic()
-    call()
-    return time.monotonic() - started_s
-
-
 # What comes back, and what is passed on
 
 
@@ -299,24 +293,18 @@ def test_a_member_that_aborts_for_want_of_another_is_not_the_cause(run, tmp_path
 def test_after_a_failure_it_is_a_moment_until_all_is_over(run):
     parts = parts_of(
         (worker_tasks.fail_after, {"text": "a fault"}),
-        (worker_tasks.fail_after, {"text": "SIGKILL", "number": 1000}),
+        (worker_tasks.fail_after, {"text": "SIGKILL", "number": 5000}),
     )
-
-    def go() -> None:
-        with pytest.raises(ToolFailed, match=r"^worker 0: a fault"):
-            run(parts)
-
-    assert seconds_of(go) < 5
+    # Were the other one waited for, its end would be the likelier cause.
+    with pytest.raises(ToolFailed, match=r"^worker 0: a fault"):
+        run(parts)
 
 
 def test_a_member_that_hangs_is_stopped_when_its_time_is_up_and_named(run):
     parts = parts_of((worker_tasks.add_one, {}), (worker_tasks.sleep, {"number": 600}))
 
-    def go() -> None:
-        with pytest.raises(WorkerTimedOut, match=r"^worker 1 did not end within 2 s"):
-            run(parts, allowance=Allowance(timeout_s=2))
-
-    assert seconds_of(go) < 6
+    with pytest.raises(WorkerTimedOut, match=r"^worker 1 did not end within 2 s"):
+        run(parts, allowance=Allowance(timeout_s=2))
 
 
 def test_a_member_that_takes_too_much_memory_is_stopped_and_named(run):
@@ -454,12 +442,10 @@ def silent() -> Iterator[str]:
             one.close()
 
 
-def look_until_raised(peers: Peers, took_s: list[float] | None = None) -> None:
-    """Look until that raises; `took_s` gets how long each look took."""
-    took_s = [] if took_s is None else took_s
+def look_until_raised(peers: Peers) -> None:
     try:
         for _ in range(int(DEADLINE_S / 0.02)):
-            took_s.append(seconds_of(peers.look))
+            peers.look()
             time.sleep(0.02)
     finally:
         peers.close()
@@ -476,16 +462,13 @@ def test_members_that_never_answer_are_named_after_the_time_is_up(tmp_path, sile
             "worker 3": "no-such-host.invalid:2222",
         }
 
-        def go() -> None:
-            with pytest.raises(ToolFailed) as caught:
-                look_until_raised(Peers(addresses, 2.0, scratch=tmp_path))
-            assert caught.value.message == (
-                f"no answer within 2 s from worker 1 ({refused}), worker 2 ({silent}), "
-                "worker 3 (no-such-host.invalid:2222)"
-            )
-            assert "--connect-timeout-s" in caught.value.hint
-
-        assert 2.0 <= seconds_of(go) < 6
+        with pytest.raises(ToolFailed) as caught:
+            look_until_raised(Peers(addresses, 2.0, scratch=tmp_path))
+        assert caught.value.message == (
+            f"no answer within 2 s from worker 1 ({refused}), worker 2 ({silent}), "
+            "worker 3 (no-such-host.invalid:2222)"
+        )
+        assert "--connect-timeout-s" in caught.value.hint
 
 
 def test_one_that_begins_to_answer_late_is_found(tmp_path):
@@ -501,18 +484,21 @@ def test_one_that_begins_to_answer_late_is_found(tmp_path):
         peers.close()
 
 
-def test_a_look_never_waits_however_many_do_not_answer(tmp_path, silent):
+def test_a_look_never_waits_however_many_do_not_answer(tmp_path, silent, monkeypatch):
     """Of 61 members most are silent, and some have names that nobody knows."""
     host, port = silent.split(":")
     addresses = {f"worker {number}": f"no-such-host-{number}.invalid:1" for number in range(20)}
     addresses |= {f"ps {number}": f"127.0.{number}.1:{closed_port()}" for number in range(40)}
     addresses["chief"] = f"{host}:{port}"
     peers = Peers(addresses, 1.5, scratch=tmp_path)
-    took: list[float] = []
+
+    def waits(*_: object, **__: object) -> None:
+        raise AssertionError("the look itself asks, and not its child")
+
+    for name in ("create_connection", "getaddrinfo", "socket"):
+        monkeypatch.setattr(socket, name, waits)
     with pytest.raises(ToolFailed, match=r"worker 0 .* and 53 more\n"):
-        look_until_raised(peers, took)
-    assert len(took) > 20
-    assert max(took) < 0.5
+        look_until_raised(peers)
 
 
 def test_where_all_answer_and_do_not_come_together_that_is_said(tmp_path):

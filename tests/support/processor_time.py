@@ -1,0 +1,24 @@
+"""How much a test may compute, on a machine however busy: processor time and not the clock."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def processor_s() -> float:
+    """The seconds of processor time of this process, and of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Fails where more processor time than that is used meanwhile."""
+    before_s = processor_s()
+    yield
+    assert processor_s() - before_s < seconds

@@ -1,0 +1,34 @@
+"""Which processes this one starts, as Python's audit events tell."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_EVENTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.exec", "os.system")
+_watching: list[list[str]] = []
+
+
+def _note(event: str, arguments: tuple[Any, ...]) -> None:
+    if _watching and event in _EVENTS:
+        for started in _watching:
+            started.append(f"{event} {arguments}")
+
+
+# A hook stays for as long as the process does.
+sys.addaudithook(_note)
+
+
+@contextmanager
+def starts() -> Iterator[list[str]]:
+    """What is started meanwhile: the event, and its arguments, as one text for each."""
+    started: list[str] = []
+    _watching.append(started)
+    try:
+        yield started
+    finally:
+        _watching.remove(started)
