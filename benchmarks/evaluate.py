@@ -36,7 +36,7 @@ from edgeconv.measure.evaluate import evaluate
 from edgeconv.measure.measuring import Bench
 from edgeconv.measure.sampled import Sampled
 from edgeconv.measure.subjects import find_subjects
-from edgeconv.runtimes.choosing import open_runtime, parse_choice
+from edgeconv.runtimes.choice import open_runtime, parse_choice
 from edgeconv.runtimes.interface import Model, Settings
 from edgeconv.runtimes.local import usable_cores
 from edgeconv.types import Execution, Measuring, Timing

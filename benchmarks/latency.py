@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.measuring import write_result
 from edgeconv.measure.conditions import Watch
 from edgeconv.runtimes.interface import Choice, Model, Settings
-from edgeconv.runtimes.kinds.litert import open_runtime
+from edgeconv.runtimes.kinds.python import open_runtime
 from edgeconv.runtimes.tensors import signature_of
 from edgeconv.types import Accelerator, Timing
 

@@ -37,10 +37,10 @@ BASELINE_MODELS = {
 RUNTIMES = {
     "adb": "edgeconv.runtimes.kinds.adb",
     "fake": "edgeconv.runtimes.kinds.fake",
-    "litert": "edgeconv.runtimes.kinds.litert",
+    "litert": "edgeconv.runtimes.kinds.python",
     "ssh": "edgeconv.runtimes.kinds.ssh",
-    "tensorflow": "edgeconv.runtimes.kinds.tensorflow",
-    "tflite-runtime": "edgeconv.runtimes.kinds.tflite_runtime",
+    "tensorflow": "edgeconv.runtimes.kinds.python",
+    "tflite-runtime": "edgeconv.runtimes.kinds.python",
     "tfserving": "edgeconv.runtimes.kinds.tfserving",
     "web": "edgeconv.runtimes.kinds.web",
 }

@@ -157,7 +157,7 @@ def convert_of(ctx: click.Context, on_progress: Callable[[str], None]) -> Conver
     from edgeconv.conversion.convert import convert
     from edgeconv.data import parse_preprocessing
     from edgeconv.requests.convert import ConvertRequest, by_signature, io_pair, named_shapes
-    from edgeconv.runtimes.targets import parse_target_runtime
+    from edgeconv.runtimes.choice import parse_target_runtime
     from edgeconv.types import Steps
 
     options = ctx.params

@@ -210,7 +210,7 @@ class _Runtime(Text):
 
     def reaches(self, text: str) -> Iterable[Reach]:
         from edgeconv.requests.places import Reach
-        from edgeconv.runtimes.choosing import files_named, runs_here_alone
+        from edgeconv.runtimes.choice import files_named, runs_here_alone
 
         if runs_here_alone(text):
             return ()

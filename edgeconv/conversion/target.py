@@ -18,9 +18,9 @@ from edgeconv.processes.workers import in_turn
 from edgeconv.quantize.candidate import Compared, compare
 from edgeconv.reporting.closeness import worst_snr
 from edgeconv.reporting.units import decibels
+from edgeconv.runtimes.choice import runtime_text
 from edgeconv.runtimes.isolated import installed, isolated_target
 from edgeconv.runtimes.local import Target
-from edgeconv.runtimes.targets import runtime_text
 from edgeconv.types import LadderStep, TargetCheck, TargetRuntime
 
 if TYPE_CHECKING:

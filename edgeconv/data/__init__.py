@@ -30,7 +30,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgeconv.data.files import read_samples, write_samples
+    from edgeconv.data.handover import read_samples, write_samples
     from edgeconv.data.location import identity, runs_code
     from edgeconv.data.preprocessing import parse_preprocessing
     from edgeconv.data.reader import opened_samples
@@ -71,14 +71,14 @@ _MODULES = {
     "opened_samples": "reader",
     "describe": "preprocessing",
     "parse_preprocessing": "preprocessing",
-    "read_samples": "files",
+    "read_samples": "handover",
     "runs_code": "location",
     "chosen_indices": "split",
     "seeded_choice": "split",
     "sha256_samples": "samples",
     "split_calibration": "split",
     "synthetic_samples": "synthetic",
-    "write_samples": "files",
+    "write_samples": "handover",
 }
 
 

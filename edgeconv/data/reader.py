@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from edgeconv.data import reading
-from edgeconv.data.files import mapped, mapped_samples
+from edgeconv.data.handover import mapped, mapped_samples
 from edgeconv.data.location import kind_module, parse_location, readable_of
 from edgeconv.data.samples import Samples
 from edgeconv.data.tfds_layout import data_directory

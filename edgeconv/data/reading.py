@@ -191,7 +191,7 @@ class _Reading:
         return Answer(part=part.name)
 
     def _written(self, samples: Samples) -> Answer:
-        from edgeconv.data.files import write_samples
+        from edgeconv.data.handover import write_samples
 
         part = self._new_part()
         write_samples(samples, part)

@@ -15,7 +15,7 @@ from edgeconv.embedding.accessors import LIMITS
 from edgeconv.embedding.interface import Golden, Tolerance, Vector
 from edgeconv.errors import InputRefused
 from edgeconv.runtimes.interface import Choice, Model, Settings
-from edgeconv.runtimes.kinds.litert import open_runtime
+from edgeconv.runtimes.kinds.python import open_runtime
 from edgeconv.runtimes.tensors import quantized, raw
 from edgeconv.store import scratch_directory
 from edgeconv.tflite.summary import output_steps

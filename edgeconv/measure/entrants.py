@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from edgeconv.data.spool import RowsFile
+from edgeconv.data.rows import RowsFile
 from edgeconv.errors import InputRefused, ToolFailed
 
 if TYPE_CHECKING:

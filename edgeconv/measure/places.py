@@ -12,7 +12,7 @@ import msgspec
 from edgeconv.errors import UsageError
 from edgeconv.measure.entrants import Entrant
 from edgeconv.measure.trained import NAME
-from edgeconv.runtimes.choosing import choice_text, open_runtime, parse_choice
+from edgeconv.runtimes.choice import choice_text, open_runtime, parse_choice
 from edgeconv.runtimes.interface import Choice, Model
 
 if TYPE_CHECKING:

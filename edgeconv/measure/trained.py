@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from edgeconv import source
-from edgeconv.data.spool import put_part, waiting_parts
+from edgeconv.data.handover import put_part, waiting_parts
 from edgeconv.errors import InputRefused
 from edgeconv.measure.timing import make_latency
 from edgeconv.processes.tasks import start_task

@@ -263,7 +263,7 @@ class _Runtime(Text):
     form = "One that is not this machine's own has to be allowed; see docs/security.md."
 
     def reaches(self, text: str) -> Iterable[Reach]:
-        from edgeconv.runtimes.choosing import files_named, runs_here_alone
+        from edgeconv.runtimes.choice import files_named, runs_here_alone
 
         if runs_here_alone(text):
             return ()
@@ -303,12 +303,12 @@ class _Sha256(Text):
 
 class _TargetRuntime(Text):
     def value(self, text: str) -> Any:
-        from edgeconv.runtimes.targets import parse_target_runtime
+        from edgeconv.runtimes.choice import parse_target_runtime
 
         return parse_target_runtime(text)
 
     def said(self, value: Any) -> str:
-        from edgeconv.runtimes.targets import runtime_text
+        from edgeconv.runtimes.choice import runtime_text
 
         return runtime_text(value)
 

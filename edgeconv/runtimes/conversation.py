@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from edgeconv.data.files import sample_files
 from edgeconv.errors import Cause, ToolFailed
 from edgeconv.processes.talk import Talk
 from edgeconv.processes.workers import Child
@@ -111,6 +110,8 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
 
         `samples` is as `edgeconv.data.write_samples` has written it.
         """
+        from edgeconv.data.handover import sample_files
+
         access = self.access.reading(model.file.absolute(), samples.absolute())
         files = {name: str(file.absolute()) for name, file in sample_files(samples).items()}
         return StoredRun(
@@ -269,18 +270,14 @@ class Conversation(Talk):
             self._send(request, arrays or {})
 
     def _send(self, request: dict[str, Any], arrays: Arrays) -> None:
-        import numpy as np
+        from edgeconv.runtimes.runner import pieces
 
-        # `ascontiguousarray` gives an array without dimensions one.
-        ready = {n: np.ascontiguousarray(a).reshape(np.shape(a)) for n, a in arrays.items()}
-        listed = [[name, a.dtype.str, list(a.shape)] for name, a in ready.items()]
-        said = {**request, "arrays": listed}
-        if self._memory is not None and ready:
-            said["shared"] = self._memory.put(ready)
-            ready = {}
-        self.write(msgspec.json.encode(said) + b"\n")
-        for array in ready.values():
-            self.write(array.reshape(-1).view(np.uint8).data)
+        if self._memory is not None and arrays:
+            request = {**request, "shared": self._memory.put(arrays)}
+            self.write(next(pieces(request, dict(arrays))))
+            return
+        for piece in pieces(request, dict(arrays)):
+            self.write(piece)
 
     def _array(self, dtype: str, shape: list[int]) -> NDArray[np.generic]:
         import numpy as np

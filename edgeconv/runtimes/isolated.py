@@ -20,9 +20,9 @@ import msgspec
 
 from edgeconv.errors import OutputRefused, PackageMissing, ToolFailed, UsageError
 from edgeconv.processes.workers import start
+from edgeconv.runtimes.choice import runtime_text
 from edgeconv.runtimes.interpreters import Version, interpreters, preferred
 from edgeconv.runtimes.local import Target, start_run
-from edgeconv.runtimes.targets import runtime_text
 from edgeconv.sandbox import Access
 from edgeconv.store import cache_directory, locked, seal_directory, sealed_directory
 from edgeconv.types import Allowance

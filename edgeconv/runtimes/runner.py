@@ -5,36 +5,28 @@
 It is copied to wherever a model is to run, so it imports nothing of edgeconv and
 works with ai_edge_litert, tflite_runtime or tensorflow, whichever is asked for.
 
-It answers requests that come on stdin on its stdout, one answer each in their order, until
-stdin closes:
+It answers requests that come on stdin on its stdout, in their order, until stdin closes:
 
     the first line of stdout     GREETING; what a login shell says before it is to be skipped
     a request, and an answer     a line of JSON, in which "arrays" is a list of [name, dtype
                                  as numpy's .str, shape], then the bytes of each array, in C
                                  order, without anything between or after them
 
-What a runtime prints goes to stderr. Where "shared" is in a request, its arrays are not in the
-stream but in memory: "file" is the number of an inherited open file of "bytes", and "at" has the
-place of each array. Where "files" is, it has the path of a .npy for each input that is not among
-the arrays; these are mapped and read as they are needed.
+What a runtime prints goes to stderr. With "shared" in a request, its arrays are in memory and not
+in the stream: "file" is the number of an inherited open file of "bytes", "at" has the place of
+each. "files" has the paths of .npy files of more inputs, which are mapped.
 
-Every request has
-  do         "facts", "load", "run" or "time"
-  runtime    "ai_edge_litert", "tflite_runtime" or "tensorflow": the package to use
-"load" and "time" also have
-  model      path of the .tflite
-  accelerator  "interpreter", or "compiled": LiteRT's CompiledModel
-  signature  the signature to run; null takes the only one, and in a model without any
-             the tensors' own names
-  threads    how many threads the interpreter may use
-  batch      how many samples make one invoke (the model's leading dimension)
-An answer has "runtime" and "version" of the package, and "error" where it failed.
+Every request has "do", and "runtime": the package "ai_edge_litert", "tflite_runtime" or
+"tensorflow"; an answer has "runtime", its "version", and "error" where it failed.
 
 facts    what the machine is: machine, cpu, cores, system, python, numpy
-load     load the model for "run"; the answer has load_us
+load     load the model for "run": path "model", with "threads", "signature" (null takes the
+         only one, and in a model without any the tensors' own names), "batch", the samples of
+         one invoke, and "accelerator": "interpreter", or "compiled", LiteRT's CompiledModel.
+         The answer has load_us
 run      run the inputs, (n, *sample) by name; the arrays of the answer are the outputs,
          (n, *shape) by name
-time     load the model, and time it on the arrays of the request, the samples of one invoke.
+time     load the model, as load does, and time it on the arrays, the samples of one invoke.
          warmup: invokes before timing at least, first one included; warmup_seconds: for so
          long at most, until the times are stable; repeats, seconds: timed invokes and
          seconds at most. The answer has load_us, first_us, warmup (how many invokes it
@@ -42,15 +34,15 @@ time     load the model, and time it on the arrays of the request, the samples o
          peak resident set from just before the model was loaded (null where the system
          cannot say)
 
-Float samples are quantized for an integer input and integer outputs dequantized, by
-the model's own scale and zero point, outside of the timed part.
-
-Strings are in arrays of dtype S, and each has one byte more at its end, END, so that zeros
-there are not lost; edgeconv/data/strings.py says the same.
+Float samples are quantized for an integer input and integer outputs dequantized, by the model's
+own scale and zero point, outside of the timed part. Strings are in arrays of dtype S, and each
+has one byte more at its end, END, so that zeros there are not lost; edgeconv/data/strings.py says
+the same.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import mmap
 import os
@@ -89,7 +81,9 @@ def serve() -> None:
     for line in iter(source.readline, b""):
         request = json.loads(line.decode("utf-8"))
         arrays = work.shared(request) if "shared" in request else received(source, request)
-        send(sink, *work.answer(request, arrays))
+        for piece in pieces(*work.answer(request, arrays)):
+            sink.write(piece)
+        sink.flush()
 
 
 def received(source: IO[bytes], request: dict[str, Any]) -> Batch:
@@ -102,15 +96,14 @@ def received(source: IO[bytes], request: dict[str, Any]) -> Batch:
     return arrays
 
 
-def send(sink: IO[bytes], said: dict[str, Any], arrays: Batch) -> None:
-    """Write a request or an answer, with its arrays."""
+def pieces(said: dict[str, Any], arrays: Batch) -> Iterator[Any]:
+    """The bytes of a request or an answer: its line, and then each of its arrays."""
     # Not by `np.ascontiguousarray` alone, which gives an array without dimensions one.
     ready = {name: np.ascontiguousarray(a).reshape(np.shape(a)) for name, a in arrays.items()}
     said = dict(said, arrays=[[name, a.dtype.str, list(a.shape)] for name, a in ready.items()])
-    sink.write(json.dumps(said).encode("utf-8") + b"\n")
+    yield json.dumps(said).encode("utf-8") + b"\n"
     for array in ready.values():
-        sink.write(array.reshape(-1).view(np.uint8).data)
-    sink.flush()
+        yield array.reshape(-1).view(np.uint8).data
 
 
 class Work:
@@ -120,7 +113,6 @@ class Work:
         self.model: Any = None
         self.batch = 1
         self.memory: Any = None
-        self.packages: dict[str, tuple[Any, str]] = {}
 
     def answer(self, request: dict[str, Any], arrays: Batch) -> tuple[dict[str, Any], Batch]:
         """The answer to a request, and its arrays."""
@@ -128,7 +120,7 @@ class Work:
         given: Batch = {}
         do = getattr(self, "do_" + request["do"])
         try:
-            package, said["version"] = self.package(request["runtime"])
+            package, said["version"] = import_runtime(request["runtime"])
             said.update(do(package, request, arrays, given))
         except FAILURES as error:
             said["error"] = "%s: %s" % (type(error).__name__, error)
@@ -144,12 +136,6 @@ class Work:
             count = int(np.prod(shape, dtype=np.int64))
             arrays[name] = np.frombuffer(self.memory, dtype, count, place).reshape(shape)
         return arrays
-
-    def package(self, name: str) -> tuple[Any, str]:
-        """The runtime and its version; to find the latter takes a while."""
-        if name not in self.packages:
-            self.packages[name] = import_runtime(name)
-        return self.packages[name]
 
     def do_facts(self, *_: Any) -> dict[str, Any]:
         """What the machine is."""
@@ -201,8 +187,9 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
     return result, (time.perf_counter_ns() - started) / 1e3
 
 
+@functools.lru_cache(maxsize=None)
 def import_runtime(name: str) -> tuple[Any, str]:
-    """The module with `Interpreter`, and its version."""
+    """The module with `Interpreter`, and its version, which it takes a while to find."""
     if name == "ai_edge_litert":
         from importlib.metadata import version
 
@@ -243,12 +230,15 @@ class LoadedModel:
 
     def __init__(self, interpreter: Any, signature: str | None = None) -> None:
         self.interpreter = interpreter
+        self.runner: Any = None
         if interpreter.get_signature_list():
             self.runner = interpreter.get_signature_runner(signature)
+            self.inputs = self.runner.get_input_details()
+            outputs = self.runner.get_output_details()
         else:
-            self.runner = Unsigned(interpreter)
-        self.inputs = self.runner.get_input_details()
-        self.outputs = dict(sorted(self.runner.get_output_details().items()))
+            self.inputs = {each["name"]: each for each in interpreter.get_input_details()}
+            outputs = {each["name"]: each for each in interpreter.get_output_details()}
+        self.outputs = dict(sorted(outputs.items()))
 
     def prepare(self, batch: Batch) -> Batch:
         """The samples in the dtypes of the model's inputs."""
@@ -256,6 +246,10 @@ class LoadedModel:
 
     def invoke(self, batch: Batch) -> Batch:
         """The outputs in their own dtypes. A state that the model keeps is kept."""
+        if self.runner is None:
+            self.settle(batch)()
+            places = {name: details["index"] for name, details in self.outputs.items()}
+            return {name: self.interpreter.get_tensor(place) for name, place in places.items()}
         raw: Batch = self.runner(**self.prepare(batch))
         return raw
 
@@ -271,41 +265,37 @@ class LoadedModel:
         return {name: real(raw[name], details) for name, details in self.outputs.items()}
 
     def settle(self, batch: Batch) -> Callable[[], None]:
-        """Give the inputs the shape of `batch`, set them, and return the bare invoke.
-
-        The model cannot be `run` any more: an interpreter whose signature is in use
-        refuses to be invoked by itself.
-        """
-        if getattr(self.runner, "_subgraph_index", 0):
-            return self.settle_subgraph(batch)
-        del self.runner
-        for name, value in self.prepare(batch).items():
-            index = self.inputs[name]["index"]
-            self.interpreter.resize_tensor_input(index, value.shape, strict=False)
-        self.interpreter.allocate_tensors()
-        for name, value in self.prepare(batch).items():
-            self.interpreter.set_tensor(self.inputs[name]["index"], value)
-        invoke: Callable[[], None] = self.interpreter.invoke
+        """Give the inputs the shape of `batch`, set them, and return the bare invoke."""
+        prepared, graph = self.prepare(batch), getattr(self.runner, "_subgraph_index", 0)
+        resize, allocate, put, invoke = self.inner_methods(graph) if graph else self.methods()
+        for name, value in prepared.items():
+            resize(self.inputs[name]["index"], value.shape)
+        allocate()
+        for name, value in prepared.items():
+            put(self.inputs[name]["index"], value)
         return invoke
 
-    def settle_subgraph(self, batch: Batch) -> Callable[[], None]:
-        """`settle` for a signature whose graph is not the model's first.
+    def methods(self) -> tuple[Callable[..., Any], ...]:
+        """What resizes an input, allocates, sets an input, and invokes the model's first graph.
 
-        The interpreter's own methods reach only the first; those that the runner of a
-        signature uses take the graph as an argument.
+        An interpreter whose signature is in use refuses to be invoked by itself.
         """
-        wrapper, graph = self.runner._interpreter_wrapper, self.runner._subgraph_index
-        for name, value in self.prepare(batch).items():
-            shape = np.array(value.shape, dtype=np.int32)
-            wrapper.ResizeInputTensor(self.inputs[name]["index"], shape, False, graph)
-        wrapper.AllocateTensors(graph)
-        for name, value in self.prepare(batch).items():
-            wrapper.SetTensor(self.inputs[name]["index"], value, graph)
+        self.runner = None
+        plain = self.interpreter
+        resize = functools.partial(plain.resize_tensor_input, strict=False)
+        return resize, plain.allocate_tensors, plain.set_tensor, plain.invoke
 
-        def invoke() -> None:
-            wrapper.Invoke(graph)
-
-        return invoke
+    def inner_methods(self, graph: int) -> tuple[Callable[..., Any], ...]:
+        """The same of another graph: methods that a signature's runner uses reach it."""
+        wrapper = self.runner._interpreter_wrapper
+        return (
+            lambda index, shape: wrapper.ResizeInputTensor(
+                index, np.array(shape, np.int32), False, graph
+            ),
+            lambda: wrapper.AllocateTensors(graph),
+            lambda index, value: wrapper.SetTensor(index, value, graph),
+            lambda: wrapper.Invoke(graph),
+        )
 
 
 class Compiled:
@@ -367,33 +357,6 @@ class Compiled:
         count = int(np.prod(shape, dtype=np.int64))
         raw = self.given[name].read(count, self.outputs[name]["dtype"]).reshape(shape)
         return real(raw, self.outputs[name])
-
-
-class Unsigned:
-    """What a signature's runner is, for a model without signatures."""
-
-    def __init__(self, interpreter: Any) -> None:
-        self.interpreter = interpreter
-
-    def get_input_details(self) -> dict[str, Any]:
-        """The inputs by tensor name."""
-        return {details["name"]: details for details in self.interpreter.get_input_details()}
-
-    def get_output_details(self) -> dict[str, Any]:
-        """The outputs by tensor name."""
-        return {details["name"]: details for details in self.interpreter.get_output_details()}
-
-    def __call__(self, **batch: Any) -> Batch:
-        """The outputs by name."""
-        inputs = self.get_input_details()
-        for name, value in batch.items():
-            self.interpreter.resize_tensor_input(inputs[name]["index"], value.shape, strict=False)
-        self.interpreter.allocate_tensors()
-        for name, value in batch.items():
-            self.interpreter.set_tensor(inputs[name]["index"], value)
-        self.interpreter.invoke()
-        outputs = self.get_output_details()
-        return {name: self.interpreter.get_tensor(outputs[name]["index"]) for name in outputs}
 
 
 def stored(value: Any, details: dict[str, Any]) -> Any:

@@ -34,7 +34,7 @@ class BaselineJob(msgspec.Struct, frozen=True, kw_only=True):
 
     `path` is a SavedModel directory or a Keras file, `opening` how that is loaded. `signature` is
     None for a Keras file, which has only one. `inputs` is a directory that
-    `edgeconv.data.spool` hands `samples` samples over in, in parts that are whole batches but for
+    `edgeconv.data.handover` hands `samples` samples over in, in parts of whole batches but for
     the last. `batch` is for the evaluation; a model with a fixed batch keeps that one.
     """
 
@@ -187,7 +187,7 @@ def _refuse_unstorable(name: str, dtype: Any) -> None:
 
 def _parts(opened: Opened, job: BaselineJob) -> Iterator[Arrays]:
     """The samples part by part, by input, held against what the model takes."""
-    from edgeconv.data.spool import take_parts
+    from edgeconv.data.handover import take_parts
 
     if all(spec.shape[0] != -1 for spec in opened.inputs):
         batch_sizes(opened.inputs, job.batch, job.samples)
@@ -275,7 +275,7 @@ def _evaluate(
     opened: Opened, parts: Iterable[Arrays], batch: int, job: BaselineJob
 ) -> tuple[str, ...]:
     """Write the outputs of all samples, each to a file of its own; their names."""
-    from edgeconv.data.spool import RowsFile
+    from edgeconv.data.rows import RowsFile
 
     directory = Path(job.outputs)
     files: dict[str, RowsFile] = {}

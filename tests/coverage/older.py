@@ -13,9 +13,9 @@ import numpy as np
 
 from edgeconv.errors import EdgeconvError, VerificationFailed
 from edgeconv.quantize.verify import judge_outputs, output_errors
+from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
 from edgeconv.runtimes.local import Target, start_run
-from edgeconv.runtimes.targets import parse_target_runtime
 from edgeconv.tflite import output_steps
 from edgeconv.types import Allowance, Artifact
 

@@ -13,8 +13,8 @@ from places import SUPPORT
 
 from edgeconv.data import Samples, split_calibration
 from edgeconv.errors import UsageError
+from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
-from edgeconv.runtimes.targets import parse_target_runtime
 
 if TYPE_CHECKING:
     from edgeconv.runtimes.local import Target

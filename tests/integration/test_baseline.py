@@ -8,7 +8,7 @@ import pytest
 from places import SHARED
 
 from edgeconv.data import Samples
-from edgeconv.data.spool import put_part, waiting_parts
+from edgeconv.data.handover import put_part, waiting_parts
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.processes.tasks import start_task
 from edgeconv.sandbox import Access

@@ -20,9 +20,9 @@ from edgeconv.processes.tasks import start_task
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.verify import output_errors
 from edgeconv.quantize.worker import QuantizeJob, QuantizePart, quantize
+from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import installed, isolated_target
 from edgeconv.runtimes.local import Target, start_run
-from edgeconv.runtimes.targets import parse_target_runtime
 from edgeconv.sandbox import Access
 from edgeconv.tflite import oldest_runtime, summarise
 from edgeconv.tflite.releases import Release, parse_release, releases

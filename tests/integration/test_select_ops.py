@@ -13,9 +13,9 @@ from edge_models import Made, operators
 
 from edgeconv import convert
 from edgeconv.errors import UnsupportedOperators
+from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
 from edgeconv.runtimes.local import start_run
-from edgeconv.runtimes.targets import parse_target_runtime
 
 pytestmark = pytest.mark.slow
 

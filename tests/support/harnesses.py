@@ -282,7 +282,7 @@ def _foreign(directory: Path) -> Target:
 
 def _noun_types() -> dict[str, Any]:
     from edgeconv import types as nouns
-    from edgeconv.data.files import SamplesFile
+    from edgeconv.data.handover import SamplesFile
     from edgeconv.embedding.writing import Journal
 
     names = [
@@ -549,7 +549,7 @@ def _npy_seeds() -> list[bytes]:
 
 def _npy(directory: Path) -> Target:
     from edgeconv.data.arrays import StoredRows, read_array
-    from edgeconv.data.files import read_samples
+    from edgeconv.data.handover import read_samples
 
     (directory / "samples.json").write_text(
         json.dumps({"names": ["x"], "count": 2, "source": "s"}), encoding="utf-8"

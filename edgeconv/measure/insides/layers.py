@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
+from edgeconv.data import Samples, read_samples, write_samples
 from edgeconv.data.strings import as_tensorflow_takes
 from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.processes.tasks import start_task
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 # What only changes the type of a tensor, and is no layer.
 _BRIDGES = ("QUANTIZE", "DEQUANTIZE")
+_MODEL = "model.tflite"
 _NUMBERS = ("float32", "float16", "int8", "uint8", "int16")
 
 
@@ -54,12 +56,10 @@ class LayerErrors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LayersJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What the child is to do: both models, and for each its inputs' files by name."""
+    """What the child is to do: the directories of both models, each with the model and samples."""
 
     quantised: str
     floating: str
-    quantised_inputs: dict[str, str]
-    floating_inputs: dict[str, str]
     batch: int
 
 
@@ -77,15 +77,9 @@ def layer_errors(
     where one of the models does not run, or they have no layer in common.
     """
     directory = Path(tempfile.mkdtemp(prefix="layers-", dir=scratch))
-    models = [
-        _stored(model, inputs, directory / name)
-        for model, name in ((quantised, "quantised"), (floating, "floating"))
-    ]
     job = LayersJob(
-        quantised=models[0][0],
-        floating=models[1][0],
-        quantised_inputs=models[0][1],
-        floating_inputs=models[1][1],
+        quantised=_stored(quantised, inputs, directory / "quantised"),
+        floating=_stored(floating, inputs, directory / "floating"),
         batch=quantised.batch,
     )
     label = f"comparing the layers of {quantised.file.name}"
@@ -104,8 +98,8 @@ def layer_errors(
 
 def compare_layers(job: LayersJob) -> LayerErrors:
     """Run both models on all samples; runs in a child. Raises `ToolFailed`."""
-    inside = layers_of(Path(job.quantised).read_bytes())
-    outside = layers_of(Path(job.floating).read_bytes())
+    inside = layers_of(_model(job.quantised))
+    outside = layers_of(_model(job.floating))
     common = {
         name: layer
         for name, layer in inside.items()
@@ -133,8 +127,8 @@ def _run(
     """Add up the errors over all whole batches; returns how many samples they have."""
     quantised = _shown(job.quantised, common)
     floating = _shown(job.floating, {name: outside[name] for name in common})
-    given = {name: np.load(file, mmap_mode="r") for name, file in job.quantised_inputs.items()}
-    wanted = {name: np.load(file, mmap_mode="r") for name, file in job.floating_inputs.items()}
+    given = read_samples(Path(job.quantised)).arrays
+    wanted = read_samples(Path(job.floating)).arrays
     count = min(len(array) for array in given.values()) // job.batch * job.batch
     for start in range(0, count, job.batch):
         rows = slice(start, start + job.batch)
@@ -145,10 +139,14 @@ def _run(
     return count
 
 
-def _shown(path: str, layers: Mapping[str, Layer]) -> LoadedModel:
+def _model(directory: str) -> bytes:
+    return (Path(directory) / _MODEL).read_bytes()
+
+
+def _shown(directory: str, layers: Mapping[str, Layer]) -> LoadedModel:
     """A model with one signature, whose outputs are the tensors of its layers by number."""
     tensors = sorted({layer.tensor for layer in layers.values()})
-    return LoadedModel(opened(with_outputs(Path(path).read_bytes(), tensors)))
+    return LoadedModel(opened(with_outputs(_model(directory), tensors)))
 
 
 @dataclass
@@ -200,17 +198,13 @@ def layers_of(data: bytes) -> dict[str, Layer]:
     return layers
 
 
-def _stored(model: Model, inputs: Arrays, directory: Path) -> tuple[str, dict[str, str]]:
-    """The model with the shapes of one batch, and its inputs in its own dtypes, as files."""
-    directory.mkdir()
+def _stored(model: Model, inputs: Arrays, directory: Path) -> str:
+    """A directory with the model, of the shapes of one batch, and its inputs in its own dtypes."""
     values = raw(inputs, signature_of(model).inputs)
     if min(len(value) for value in values.values()) < model.batch:
         raise InputRefused(f"there are fewer samples than the {model.batch} of one invoke")
     shapes = {name: (model.batch, *value.shape[1:]) for name, value in values.items()}
-    file = directory / "model.tflite"
+    write_samples(Samples(values, None, "the samples"), directory)
+    file = directory / _MODEL
     file.write_bytes(with_fixed_shapes(model.file.read_bytes(), model.signature, shapes))
-    files = {}
-    for number, (name, value) in enumerate(values.items()):
-        files[name] = str(directory / f"{number}.npy")
-        np.save(files[name], value)
-    return str(file), files
+    return str(directory)

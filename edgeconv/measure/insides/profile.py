@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 
+from edgeconv.data import Samples, read_samples, write_samples
 from edgeconv.data.strings import as_tensorflow_takes
 from edgeconv.errors import ToolFailed, WorkerOutOfMemory, WorkerTimedOut
 from edgeconv.measure.insides.layering import Operator, operators_of
@@ -39,10 +40,9 @@ _XNNPACK = "XNNPACK"
 
 
 class ProfileJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What the child is to do: the model's file, and those of its inputs by name."""
+    """What the child is to do: the model's file; the samples of one invoke are stored beside it."""
 
     model: str
-    inputs: dict[str, str]
     threads: int
 
 
@@ -207,16 +207,12 @@ def _prepared(
     data = with_fixed_shapes(model.file.read_bytes(), model.signature, shapes)
     directory = Path(tempfile.mkdtemp(prefix="profile-", dir=scratch))
     (directory / "model.tflite").write_bytes(data)
-    files = {}
-    for number, (name, value) in enumerate(batch.items()):
-        files[name] = str(directory / f"{number}.npy")
-        np.save(files[name], value)
-    job = ProfileJob(model=str(directory / "model.tflite"), inputs=files, threads=threads)
-    return job, _graph(data)
+    write_samples(Samples(batch, None, "the samples"), directory)
+    return ProfileJob(model=str(directory / "model.tflite"), threads=threads), _graph(data)
 
 
 def _loaded(job: ProfileJob) -> dict[str, NDArray[np.generic]]:
-    return as_tensorflow_takes({name: np.load(file) for name, file in job.inputs.items()})
+    return as_tensorflow_takes(read_samples(Path(job.model).parent).arrays)
 
 
 def _graph(data: bytes) -> list[Operator]:

@@ -23,9 +23,9 @@ from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.runtimes.android import Device
 from edgeconv.runtimes.benchmark_log import parse_log
 from edgeconv.runtimes.benchmark_program import Program, ProgramSession, input_flags, runnable
+from edgeconv.runtimes.choice import refuse_version
 from edgeconv.runtimes.interface import Model, Timed
 from edgeconv.runtimes.isolated import relu_model
-from edgeconv.runtimes.places import refuse_version
 from edgeconv.runtimes.tensors import batches, raw
 from edgeconv.store import sha256_file
 from edgeconv.types import Allowance, Environment

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.runtimes.choice import refuse_version, split_place
 from edgeconv.runtimes.interface import Timed
-from edgeconv.runtimes.places import refuse_version, split_place
 from edgeconv.runtimes.tensors import batches, joined, raw, signature_of
 from edgeconv.types import Environment
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.runtimes.choice import refuse_version, split_place
 from edgeconv.runtimes.conversation import Conversation, Facts, Package, Runner
 from edgeconv.runtimes.isolated import relu_model
 from edgeconv.runtimes.local import RUNNER
-from edgeconv.runtimes.places import refuse_version, split_place
 from edgeconv.runtimes.remote import Machine, parse_address
 from edgeconv.sandbox import Access
 from edgeconv.store import sha256_file

@@ -15,8 +15,8 @@ import time
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.runtimes.choice import refuse_version
 from edgeconv.runtimes.interface import Timed
-from edgeconv.runtimes.places import refuse_version
 from edgeconv.runtimes.serving import DEFAULT_SIGNATURE, parse_address
 from edgeconv.runtimes.serving_grpc import GrpcClient
 from edgeconv.runtimes.serving_rest import RestClient

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from edgeconv.data import Samples, SamplesHash, parse_preprocessing, sha256_samples
+from edgeconv.data.handover import put_part, take_parts, waiting_parts
 from edgeconv.data.load import open_samples
-from edgeconv.data.spool import RowsFile, put_part, take_parts, waiting_parts
+from edgeconv.data.rows import RowsFile
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.types import TensorSpec
 

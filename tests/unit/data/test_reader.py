@@ -21,7 +21,7 @@ from example_records import encoded, example, write_records
 from scipy.io import wavfile
 
 from edgeconv.data import SamplesHash, opened_samples, parse_preprocessing
-from edgeconv.data.files import mapped
+from edgeconv.data.handover import mapped
 from edgeconv.data.load import open_samples
 from edgeconv.data.location import parse_location, readable_of
 from edgeconv.data.reading import Answer

@@ -21,8 +21,8 @@ from edgeconv.data import (
     write_samples,
 )
 from edgeconv.data.load import load_samples, open_samples
+from edgeconv.data.rows import RowsFile
 from edgeconv.data.samples import Samples
-from edgeconv.data.spool import RowsFile
 from edgeconv.data.strings import LONGEST_BYTES, ended, ended_list, plain
 from edgeconv.errors import InputRefused, VerificationFailed
 from edgeconv.measure.metrics.accuracy import chosen_output

@@ -14,7 +14,7 @@ from edgeconv import bench, plugins
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.text import report_table
-from edgeconv.runtimes.choosing import choice_text, parse_choice
+from edgeconv.runtimes.choice import choice_text, parse_choice
 from edgeconv.runtimes.interface import Choice
 from edgeconv.runtimes.kinds.fake import Fake
 from edgeconv.types import Execution, Measuring, Timing

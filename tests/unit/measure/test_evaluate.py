@@ -17,7 +17,7 @@ from edgeconv.measure.entrants import Entrant
 from edgeconv.measure.evaluate import evaluate
 from edgeconv.measure.measuring import Bench
 from edgeconv.measure.sampled import Sampled
-from edgeconv.runtimes.choosing import open_runtime, parse_choice
+from edgeconv.runtimes.choice import open_runtime, parse_choice
 from edgeconv.runtimes.interface import Model, Settings
 from edgeconv.types import Execution, Measuring
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from places import SHARED
 from tiny_tflite import Graph, float_model, int8_model, packed
 
+from edgeconv.data import Samples, write_samples
 from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.measure.insides.layering import Operator, operators_of
 from edgeconv.measure.insides.prefixes import delegated
@@ -81,10 +82,10 @@ def test_a_model_without_signatures_and_one_of_integers_are_profiled(tmp_path: P
 
 
 def test_models_that_end_early_say_the_same_of_the_operators(tmp_path: Path) -> None:
-    model, x = tmp_path / "m.tflite", tmp_path / "x.npy"
+    model = tmp_path / "m.tflite"
     model.write_bytes(with_fixed_shapes(mixed_model(), None, {"x": (1, 1024)}))
-    np.save(x, np.ones((1, 1024), np.float32))
-    job = ProfileJob(model=str(model), inputs={"x": str(x)}, threads=1)
+    write_samples(Samples({"x": np.ones((1, 1024), np.float32)}, None, "made here"), tmp_path)
+    job = ProfileJob(model=str(model), threads=1)
     with start_task(
         by_prefixes,
         job,

@@ -14,10 +14,10 @@ from tiny_tflite import run
 
 from edgeconv.errors import OutputRefused, ToolFailed, UsageError
 from edgeconv.runtimes import isolated
+from edgeconv.runtimes.choice import parse_target_runtime, runtime_text
 from edgeconv.runtimes.interpreters import interpreters
 from edgeconv.runtimes.isolated import installed, isolated_target, relu_model
 from edgeconv.runtimes.local import RUNNER, Target
-from edgeconv.runtimes.targets import parse_target_runtime, runtime_text
 from edgeconv.store import cache_directory, seal_directory
 from edgeconv.types import TargetRuntime
 
@@ -136,7 +136,7 @@ def test_a_process_that_is_killed_while_it_makes_one_leaves_nothing_that_would_b
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     code = (
         "from edgeconv.runtimes.isolated import isolated_target as make\n"
-        "from edgeconv.runtimes.targets import parse_target_runtime as parse\n"
+        "from edgeconv.runtimes.choice import parse_target_runtime as parse\n"
         "make(parse('tflite-runtime'))\n"
     )
     directory = cache_directory() / "runtimes" / "tflite-runtime-2.14.0-py{}{}".format(*PRESENT)

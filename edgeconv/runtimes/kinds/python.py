@@ -1,42 +1,66 @@
-"""Which Python has a runtime of this machine: the present one, one that was named, or its own."""
+"""The runtimes `litert`, `tflite-runtime` and `tensorflow`, in a Python of this machine.
+
+Without a version it is the one in this Python, or in that of `--python`; `NAME==VERSION` gets an
+environment of its own. `litert` has its CompiledModel too; `tflite-runtime` is what older devices
+have, up to its last release 2.14; `tensorflow` without a version is what the trained model runs
+in, and is measured beside the .tflite files anyway.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
 from edgeconv.runtimes.local import LocalRuntime, Target
-from edgeconv.runtimes.targets import parse_target_runtime
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from edgeconv.runtimes.conversation import Package
     from edgeconv.runtimes.interface import Choice, Settings
 
+# See edgeconv.runtimes.interface.
+RUNS_HERE_ALONE = True
+# Of all runtimes but `litert`.
+_PACKAGES: dict[str, Package] = {"tensorflow": "tensorflow", "tflite-runtime": "tflite_runtime"}
 
-def opened_locally(package: Package, choice: Choice, settings: Settings) -> LocalRuntime:
+
+@contextlib.contextmanager
+def open_runtime(choice: Choice, settings: Settings) -> Iterator[LocalRuntime]:
     """The runtime that `choice` names, in the Python that has it.
 
     Raises `UsageError` for what a runtime of this machine cannot be told, `ToolFailed` where
     it is not to be had.
     """
+    package = _PACKAGES.get(choice.name, "ai_edge_litert")
     _check(package, choice, settings)
     if choice.version:
         asked = parse_target_runtime(f"{choice.name}=={choice.version}")
-        return LocalRuntime(isolated_target(asked, settings.on_progress), settings)
-    target = Target(package=package, python=settings.python or sys.executable)
+        yield LocalRuntime(isolated_target(asked, settings.on_progress), settings)
+        return
     try:
-        return LocalRuntime(target, settings)
+        runtime = LocalRuntime(
+            Target(package=package, python=settings.python or sys.executable), settings
+        )
     except ToolFailed as error:
         raise ToolFailed(
             error.message,
             hint=f"name a version, as in {choice.name}==2.14.0, which gets an environment of its "
             "own, or with --python the Python that has it",
         ) from error
+    yield runtime
 
 
 def _check(package: Package, choice: Choice, settings: Settings) -> None:
+    if package == "tensorflow" and not choice.version and not settings.python:
+        raise UsageError(
+            "tensorflow without a version runs the trained model, not .tflite files",
+            hint="tensorflow==2.15.1, or another version, runs them in its interpreter",
+        )
     if choice.place:
         raise UsageError(
             f"{choice.name} runs on this machine, and {choice.place!r} is no version",

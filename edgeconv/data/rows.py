@@ -1,56 +1,20 @@
-"""Samples handed to a child process part by part, and rows of arrays written as they come.
-
-A part is a directory that `write_samples` wrote, called by its number; whoever takes it removes
-it. So neither side has more than a few parts in memory, or on the disk.
-"""
+"""Rows of an array written to a file as they come."""
 
 from __future__ import annotations
 
 import math
 import os
-import shutil
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.data.files import read_samples, write_samples
 from edgeconv.data.strings import holds_strings
 from edgeconv.errors import InputRefused, OutputRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from edgeconv.data.samples import Array, Samples
-
-_POLL_S = 0.005
-
-
-def put_part(samples: Samples, directory: Path, number: int) -> None:
-    """Hand over part `number`, counted from 0. Raises `OutputRefused`."""
-    unfinished = directory / f"{number}.part"
-    write_samples(samples, unfinished)
-    unfinished.rename(directory / str(number))
-
-
-def waiting_parts(directory: Path) -> int:
-    """How many parts have been handed over and not been taken."""
-    return sum(entry.suffix != ".part" for entry in directory.iterdir())
-
-
-def take_parts(directory: Path, count: int) -> Iterator[Samples]:
-    """Every part in turn, waited for, until `count` samples have come; each is gone afterwards."""
-    taken, number = 0, 0
-    while taken < count:
-        part = directory / str(number)
-        while not part.exists():
-            time.sleep(_POLL_S)
-        samples = read_samples(part)
-        yield samples
-        taken += samples.count
-        number += 1
-        shutil.rmtree(part)
+    from edgeconv.data.samples import Array
 
 
 class RowsFile:

@@ -1,9 +1,16 @@
-"""Samples as files, for the child processes that use them."""
+"""Samples handed over to another process: as files, whole or part by part.
+
+They are written once, mapped by whoever uses them, and read as they are needed, so that neither
+side has all of them in memory. A part is a directory, called by its number, that is removed by
+whoever takes it, so that no more than a few are on the disk.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import time
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -15,8 +22,11 @@ from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.store.files import read_noun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+
+_POLL_S = 0.005
 
 
 class SamplesFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,3 +118,29 @@ def mapped(path: Path, count: int | None = None) -> Array:
 def _without_links(path: str, flags: int) -> int:
     # And without waiting, as for the other end of a pipe.
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def put_part(samples: Samples, directory: Path, number: int) -> None:
+    """Hand over part `number`, counted from 0. Raises `OutputRefused`."""
+    unfinished = directory / f"{number}.part"
+    write_samples(samples, unfinished)
+    unfinished.rename(directory / str(number))
+
+
+def waiting_parts(directory: Path) -> int:
+    """How many parts have been handed over and not been taken."""
+    return sum(entry.suffix != ".part" for entry in directory.iterdir())
+
+
+def take_parts(directory: Path, count: int) -> Iterator[Samples]:
+    """Every part in turn, waited for, until `count` samples have come; each is gone afterwards."""
+    taken, number = 0, 0
+    while taken < count:
+        part = directory / str(number)
+        while not part.exists():
+            time.sleep(_POLL_S)
+        samples = read_samples(part)
+        yield samples
+        taken += samples.count
+        number += 1
+        shutil.rmtree(part)
