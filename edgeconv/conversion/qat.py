@@ -19,6 +19,7 @@ from edgeconv.conversion.plan import refuse_changed_model, refuse_changed_sample
 from edgeconv.conversion.prepare import prepare
 from edgeconv.conversion.target import is_asked, prove
 from edgeconv.conversion.verify import answers, judge_float, starts
+from edgeconv.data.handover import mapped_arrays
 from edgeconv.errors import EdgeconvError, InputRefused, VerificationFailed
 from edgeconv.processes.workers import in_turn
 from edgeconv.quantize.candidate import Candidate, Compared, Examined, examine, examine_graph
@@ -260,9 +261,7 @@ def _job(
 def _expected(run: Run, prepared: Prepared, done: QatDone) -> Outputs:
     """What the trained model answers in TensorFlow to the held-back samples."""
     (part,) = prepared.parts
-    place = run.scratch / _OUTPUTS
-    arrays = {name: np.load(place / f"{i}.npy") for i, name in enumerate(done.outputs)}
-    return {part.signature.key: arrays}
+    return {part.signature.key: mapped_arrays(run.scratch / _OUTPUTS, done.outputs)}
 
 
 def _examined(run: Run, prepared: Prepared, candidate: Candidate, done: QatDone) -> Examined:

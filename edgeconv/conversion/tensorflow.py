@@ -61,10 +61,10 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
 
     def arrays(self, key: str) -> dict[str, Any]:
         """The outputs of the signature `key` by name."""
-        import numpy as np
+        from edgeconv.data.handover import mapped_arrays
 
         place = self.directory / str(list(self.outputs).index(key))
-        return {name: np.load(place / f"{i}.npy") for i, name in enumerate(self.outputs[key])}
+        return dict(mapped_arrays(place, self.outputs[key]))
 
 
 class _FloatIndex(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Samples handed over to another process: as files, whole or part by part.
+"""Arrays handed over to another process: as files, samples whole or part by part.
 
 They are written once, mapped by whoever uses them, and read as they are needed, so that neither
 side has all of them in memory. A part is a directory, called by its number, that is removed by
@@ -22,7 +22,7 @@ from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.store.files import read_noun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 
@@ -45,8 +45,7 @@ def write_samples(samples: Samples, directory: Path) -> None:
     index = SamplesFile(names=tuple(samples.arrays), source=samples.source, count=samples.count)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for position, array in enumerate(samples.arrays.values()):
-            np.save(directory / f"{position}.npy", array, allow_pickle=False)
+        write_arrays(samples.arrays.values(), directory)
         if samples.labels is None:
             (directory / "labels.npy").unlink(missing_ok=True)
         else:
@@ -57,6 +56,17 @@ def write_samples(samples: Samples, directory: Path) -> None:
             f"cannot write samples to {directory}: {error.strerror or error}",
             hint="free some space, or choose another temporary directory with TMPDIR",
         ) from error
+
+
+def write_arrays(arrays: Iterable[Array], directory: Path) -> None:
+    """Write 0.npy, 1.npy … into a directory that is there. Raises `OSError`."""
+    for position, array in enumerate(arrays):
+        np.save(directory / f"{position}.npy", array, allow_pickle=False)
+
+
+def mapped_arrays(directory: Path, names: Sequence[str]) -> dict[str, Array]:
+    """What `write_arrays` wrote, by these names, mapped. Raises `InputRefused` as `mapped`."""
+    return {name: mapped(directory / f"{index}.npy") for index, name in enumerate(names)}
 
 
 def sample_files(directory: Path) -> dict[str, Path]:

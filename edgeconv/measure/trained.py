@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from edgeconv import source
-from edgeconv.data.handover import put_part, waiting_parts
+from edgeconv.data.handover import mapped_arrays, put_part, waiting_parts
 from edgeconv.errors import InputRefused
 from edgeconv.measure.timing import make_latency
 from edgeconv.processes.tasks import start_task
@@ -22,6 +21,8 @@ from edgeconv.types import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    import numpy as np
 
     from edgeconv.data import Samples
     from edgeconv.measure.measuring import Bench
@@ -135,8 +136,4 @@ def run_trained(
             task.child.renew()
             put_part(part, inputs, number)
         done = task.result(on_progress)
-        arrays = {
-            name: np.load(outputs / f"{index}.npy", mmap_mode="r")
-            for index, name in enumerate(done.names)
-        }
-        return done, arrays, task.peak_memory_bytes
+        return done, mapped_arrays(outputs, done.names), task.peak_memory_bytes

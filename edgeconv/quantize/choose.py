@@ -86,7 +86,7 @@ class Chooser:
     def __init__(
         self, model: bytes, feeds: Mapping[str, Feed], *, threads: int, dense_per_tensor: bool
     ) -> None:
-        self._graph = CalibratedGraph(model, feeds, threads=threads)
+        self.graph = CalibratedGraph(model, feeds, threads=threads)
         self._dense_per_tensor = dense_per_tensor
 
     def file(self, recipe: Recipe) -> Chosen:
@@ -97,7 +97,7 @@ class Chooser:
         """
         if not _is_open(recipe):
             setting = Setting(recipe.calibration_range, _named(recipe))
-            made = self._make(self._graph, recipe, setting)
+            made = self._make(self.graph, recipe, setting)
             return Chosen(made, _record(setting, made) if setting.methods else None)
         self._refuse_few(recipe)
         tried = list(self._trials(recipe))
@@ -146,7 +146,7 @@ class Chooser:
         chosen = ", ".join((setting.calibration_range, *setting.methods))
         report_progress(f"quantizing to {recipe.name}: trying {chosen}")
         made = self._make(self._fitting, recipe, setting)
-        actual = answers(made.model, self._judging, threads=self._graph.threads)
+        actual = answers(made.model, self._judging, threads=self.graph.threads)
         return _Tried(
             setting,
             made,
@@ -160,7 +160,7 @@ class Chooser:
     @cached_property
     def _parts(self) -> tuple[dict[str, Feed], dict[str, Feed]]:
         parts = {}
-        for key, feed in self._graph.feeds.items():
+        for key, feed in self.graph.feeds.items():
             held_back = min(max(_FEWEST, feed.samples // _HELD_BACK_SHARE), _MOST)
             parts[key] = feed.parted(held_back)
         return (
@@ -170,7 +170,7 @@ class Chooser:
 
     @cached_property
     def _fitting(self) -> CalibratedGraph:
-        return CalibratedGraph(self._graph.model, self._parts[0], threads=self._graph.threads)
+        return CalibratedGraph(self.graph.model, self._parts[0], threads=self.graph.threads)
 
     @property
     def _judging(self) -> dict[str, Feed]:
@@ -182,10 +182,10 @@ class Chooser:
 
     @cached_property
     def _expected(self) -> Answers:
-        return answers(self._graph.model, self._judging, threads=self._graph.threads)
+        return answers(self.graph.model, self._judging, threads=self.graph.threads)
 
     def _refuse_few(self, recipe: Recipe) -> None:
-        for key, feed in self._graph.feeds.items():
+        for key, feed in self.graph.feeds.items():
             if feed.samples < MIN_SAMPLES_TO_CHOOSE:
                 raise UsageError(
                     f"{recipe.name}: auto chooses by held-back calibration samples, and needs at "

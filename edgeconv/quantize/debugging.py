@@ -10,7 +10,6 @@ import msgspec
 
 from edgeconv.errors import ToolFailed
 from edgeconv.processes.tasks import report_progress
-from edgeconv.quantize.calibrate import CalibratedGraph
 from edgeconv.quantize.choose import Chooser, answers, lowest_snr_db
 from edgeconv.quantize.quantize import Setting, make
 from edgeconv.quantize.rules import BLOCKS, ruled_layers, weight_bits
@@ -32,6 +31,7 @@ from edgeconv.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from edgeconv.quantize.calibrate import CalibratedGraph
     from edgeconv.tflite import FloatLayer
 
 _BITS: dict[Precision, float] = {
@@ -76,13 +76,16 @@ def dissect(job: DebugJob) -> Dissected:
     options that do not fit the graph or its samples.
     """
     settle_process()
-    feeds = feeds_of((job.part,))
-    model = Path(job.float_model).read_bytes()
     report_progress(f"quantizing to {job.recipe.name}")
-    chooser = Chooser(model, feeds, threads=job.threads, dense_per_tensor=False)
+    chooser = Chooser(
+        Path(job.float_model).read_bytes(),
+        feeds_of((job.part,)),
+        threads=job.threads,
+        dense_per_tensor=False,
+    )
     made, record = chooser.file(job.recipe)
     Path(job.file).write_bytes(made.model)
-    trials = _Trials(CalibratedGraph(model, feeds, threads=job.threads), job.recipe, record)
+    trials = _Trials(chooser.graph, job.recipe, record)
     outputs = trials.outputs(made.model)
     snr_db = min((error.snr_db for error in outputs), default=MAX_SNR_DB)
     layers = debugged_layers(trials.graph, job.recipe)

@@ -70,7 +70,7 @@ def _outputs(running: Any, loaded: Any, part: ReferencePart) -> tuple[str, ...]:
     """Write the outputs of one signature; returns their names."""
     import numpy as np
 
-    from edgeconv.data import read_samples
+    from edgeconv.data.handover import read_samples, write_arrays
     from edgeconv.data.strings import as_tensorflow_gives, as_tensorflow_takes
 
     arrays = as_tensorflow_takes(read_samples(Path(part.samples)).arrays)
@@ -83,7 +83,11 @@ def _outputs(running: Any, loaded: Any, part: ReferencePart) -> tuple[str, ...]:
             for name, value in arrays.items()
         }
         runs.append(running.run(fetches, feed))
-    for index, name in enumerate(fetches):
-        values = np.concatenate([np.atleast_1d(as_tensorflow_gives(run[name])) for run in runs])
-        np.save(Path(part.directory) / f"{index}.npy", values, allow_pickle=False)
+    write_arrays(
+        (
+            np.concatenate([np.atleast_1d(as_tensorflow_gives(run[name])) for run in runs])
+            for name in fetches
+        ),
+        Path(part.directory),
+    )
     return tuple(fetches)

@@ -291,15 +291,13 @@ def _goal(job: QatJob, model: Any) -> tuple[Goal, Samples, Samples | None]:
 
 def _answers(model: Any, job: QatJob) -> tuple[str, ...]:
     """Write what the trained model answers to the held-back samples; the outputs' names."""
-    import numpy as np
     import tensorflow as tf
 
-    from edgeconv.data import read_samples
+    from edgeconv.data.handover import read_samples, write_arrays
     from edgeconv.tf.qat.plain import plain_copy
 
     plain, held_back = plain_copy(model), read_samples(Path(job.held_back)).arrays
     inputs = {name: tf.constant(array) for name, array in held_back.items()}
     outputs = tf.nest.flatten(plain(arranged(plain, inputs), training=False))
-    for index, output in enumerate(outputs):
-        np.save(Path(job.outputs) / f"{index}.npy", output.numpy(), allow_pickle=False)
+    write_arrays((output.numpy() for output in outputs), Path(job.outputs))
     return tuple(model.output_names)

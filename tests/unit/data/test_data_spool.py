@@ -1,4 +1,4 @@
-"""Samples handed over in parts, and rows that are written as they come."""
+"""Arrays handed over to another process, and rows that are written as they come."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgeconv.conversion.tensorflow import Reference
 from edgeconv.data import Samples, SamplesHash, parse_preprocessing, sha256_samples
-from edgeconv.data.handover import put_part, take_parts, waiting_parts
+from edgeconv.data.handover import put_part, take_parts, waiting_parts, write_arrays
 from edgeconv.data.load import open_samples
 from edgeconv.data.rows import RowsFile
 from edgeconv.errors import InputRefused, OutputRefused
@@ -29,6 +30,18 @@ def test_parts_are_taken_in_order_and_waited_for(tmp_path: Path) -> None:
     thread.join()
     np.testing.assert_array_equal(np.concatenate(taken), X)
     assert waiting_parts(tmp_path) == 0
+
+
+def test_what_a_child_answered_is_read_by_name_and_never_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "0").mkdir()
+    write_arrays([X, X[:, 0]], tmp_path / "0")
+    answers = Reference(directory=tmp_path, outputs={"serve": ("scores", "boxes")})
+    np.testing.assert_array_equal(answers.arrays("serve")["scores"], X)
+    np.testing.assert_array_equal(answers.arrays("serve")["boxes"], X[:, 0])
+    (tmp_path / "0" / "1.npy").rename(tmp_path / "elsewhere.npy")
+    (tmp_path / "0" / "1.npy").symlink_to(tmp_path / "elsewhere.npy")
+    with pytest.raises(InputRefused, match=r"1\.npy cannot be read"):
+        answers.arrays("serve")
 
 
 def test_rows_may_be_written_in_any_order(tmp_path: Path) -> None:
