@@ -17,11 +17,11 @@ from report_example import report as example_report
 
 from edgeconv import __version__, cli
 from edgeconv.cli import run
-from edgeconv.cli.convert import io_pair
 from edgeconv.cli.options import comma_list, execution
 from edgeconv.cli.progress import Clock
 from edgeconv.errors import UsageError
 from edgeconv.progress import Counted
+from edgeconv.requests.convert import io_pair
 from edgeconv.sandbox import available
 from edgeconv.store import locked, tool_versions
 
