@@ -75,6 +75,13 @@ def _is_own(error: BaseException) -> bool:
     )
 
 
+def is_called_back(error: BaseException) -> bool:
+    """Whether code of ours raised an error that a tool, which had called it, passed on."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    names = [str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames]
+    return names[-1] == "edgeconv" and names != ["edgeconv"] * len(names)
+
+
 def fault_of(directory: Path) -> InternalError | None:
     """The fault that a child with its files in `directory` ended with, if it told one."""
     with (

@@ -10,21 +10,21 @@ they do not).
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from edgeconv.errors import InputRefused, ToolFailed
+from edgeconv.errors import InputRefused
 from edgeconv.processes.tasks import report_progress
 from edgeconv.quantize.equalization.equalize import equalized
-from edgeconv.quantize.quantize import ENGINE_ERRORS, reason
+from edgeconv.quantize.quantize import engine_errors
 from edgeconv.quantize.ranges.clipping import clipped
 from edgeconv.quantize.ranges.histograms import histograms
 from edgeconv.quantize.ranges.softmax import above_floors, softmax_floors
 from edgeconv.tflite import activation_bounds, with_input_shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from edgeconv.quantize.ranges.softmax import Floor
     from edgeconv.types import CalibrationRange
 
-Found = TypeVar("Found")
 # No activation of a working model is this large; a scale made from it says nothing.
 MAX_MAGNITUDE = 1e15
 _INT32_MAX = 2**31 - 1
@@ -94,7 +93,7 @@ def activation_ranges(
 
     `feeds` has the samples by signature. The runtime's own profiler
     collects the ranges in C++. Raises `InputRefused` for a range that is not finite
-    or implausibly large.
+    or implausibly large, and `ToolFailed` where the calibrator does not run.
     """
     from ai_edge_quantizer import calibrator, recipe, recipe_manager
     from ai_edge_quantizer.utils import qsv_utils
@@ -102,14 +101,15 @@ def activation_ranges(
     update = {"minmax": qsv_utils.min_max_update, "ema": qsv_utils.moving_average_update}
     manager = recipe_manager.RecipeManager()
     manager.load_quantization_recipe(recipe.static_wi8_ai8())
-    runner = calibrator.Calibrator(
-        float_model,
-        num_threads=threads,
-        mode=calibrator.CalibrationMode.CALIBRATION_PROFILER_BASED,
-        qsv_update_func=update[calibration_range],
-    )
-    runner.calibrate(feeds, manager)
-    ranges: dict[str, Any] = runner.get_model_qsvs()
+    with engine_errors("calibration"):
+        runner = calibrator.Calibrator(
+            float_model,
+            num_threads=threads,
+            mode=calibrator.CalibrationMode.CALIBRATION_PROFILER_BASED,
+            qsv_update_func=update[calibration_range],
+        )
+        runner.calibrate(feeds, manager)
+        ranges: dict[str, Any] = runner.get_model_qsvs()
     _refuse_senseless(ranges)
     return ranges
 
@@ -170,7 +170,7 @@ class CalibratedGraph:
 
     def fitted(self, method: CalibrationRange, *, bits: int) -> Fitted:
         """The ranges by `method` for activations of so many bits."""
-        ranges = self._calibrated(lambda: self._ranges(method, bits))
+        ranges = self._ranges(method, bits)
         ranges, wide = widened(ranges, activation_bounds(self.model), bits=bits)
         ranges, cut = above_floors(ranges, self._floors, bits=bits)
         notes = []
@@ -187,7 +187,7 @@ class CalibratedGraph:
     @cached_property
     def equalized(self) -> tuple[CalibratedGraph, tuple[str, ...]]:
         """The same graph with its layers equalised, and notes; itself where nothing applies."""
-        done = self._calibrated(lambda: equalized(self.model, self.feeds, threads=self.threads))
+        done = equalized(self.model, self.feeds, threads=self.threads)
         if done.model == self.model:
             return self, done.notes
         notes = (
@@ -221,13 +221,4 @@ class CalibratedGraph:
 
     @cached_property
     def _floors(self) -> list[Floor]:
-        return self._calibrated(
-            lambda: softmax_floors(self.model, self.feeds, self._minmax, threads=self.threads)
-        )
-
-    @staticmethod
-    def _calibrated(find: Callable[[], Found]) -> Found:
-        try:
-            return find()
-        except ENGINE_ERRORS as error:
-            raise ToolFailed(f"calibration: {reason(error)}") from error
+        return softmax_floors(self.model, self.feeds, self._minmax, threads=self.threads)

@@ -13,10 +13,9 @@ import numpy as np
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.processes.tasks import report_progress
 from edgeconv.quantize.calibrate import CalibratedGraph
-from edgeconv.quantize.quantize import ENGINE_ERRORS, QuantizedModel, Setting, make, reason
+from edgeconv.quantize.quantize import QuantizedModel, Setting, make
 from edgeconv.quantize.refine.refining import MIN_SAMPLES
-from edgeconv.runtimes.loaded import opened
-from edgeconv.runtimes.runner import LoadedModel
+from edgeconv.runtimes.loaded import Loaded, opened
 from edgeconv.statistics.signal import snr_db
 from edgeconv.types import MAX_SNR_DB, MethodTrial, PostTraining
 
@@ -236,17 +235,14 @@ def answers(model: bytes, feeds: Mapping[str, Feed], *, threads: int) -> Answers
     Raises `ToolFailed` where it does not run.
     """
     found: Answers = {}
-    try:
-        interpreter = opened(model, threads=threads)
-        for key, feed in feeds.items():
-            one = LoadedModel(interpreter, key)
-            parts = [one.run(batch) for batch in feed]
-            for name in one.outputs:
-                values = np.concatenate([part[name] for part in parts])
-                if values.dtype.kind != "S":
-                    found[key, name] = values.astype(np.float64)
-    except ENGINE_ERRORS as error:
-        raise ToolFailed(f"the model made does not run: {reason(error)}") from error
+    interpreter = opened(model, threads=threads)
+    for key, feed in feeds.items():
+        one = Loaded(interpreter, key)
+        parts = [one.run(batch) for batch in feed]
+        for name in one.outputs:
+            values = np.concatenate([part[name] for part in parts])
+            if values.dtype.kind != "S":
+                found[key, name] = values.astype(np.float64)
     return found
 
 

@@ -5,17 +5,19 @@ The quantizer is ai-edge-quantizer; what it is told follows from a `Recipe` and 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.processes.failures import is_called_back
 from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.refine.refining import MIN_SAMPLES, refined
 from edgeconv.quantize.rules import BLOCKS, rule_notes, ruled_layers, weight_bits
 from edgeconv.tflite import with_sound_blocks, with_uint8_io, without_shape_bridges
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from edgeconv.quantize.calibrate import CalibratedGraph
     from edgeconv.quantize.refine.refining import Refined
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from edgeconv.types import CalibrationRange, PostTrainingMethod, Precision, Recipe
 
 # All that the quantiser and the runtime that it calibrates with were seen to raise.
-ENGINE_ERRORS = (ValueError, RuntimeError, TypeError, KeyError, IndexError, AttributeError)
+_ENGINE_ERRORS = (ValueError, RuntimeError, TypeError, KeyError, IndexError, AttributeError)
 _EVERYTHING = ".*"
 # The same written otherwise: what the quantiser finds under a text that it has already is not
 # moved behind what came since, and the last that fits wins.
@@ -157,29 +159,31 @@ def quantize_bytes(
     import numpy as np
     from ai_edge_quantizer import quantizer
 
-    try:
+    configuration = quantizer_recipe(recipe, ruled, dense_per_tensor=dense_per_tensor)
+    # Of a block of zeros it divides 0 by 0.
+    with engine_errors("ai-edge-quantizer"), np.errstate(divide="ignore", invalid="ignore"):
         engine = quantizer.Quantizer(float_model)
-        engine.load_quantization_recipe(
-            quantizer_recipe(recipe, ruled, dense_per_tensor=dense_per_tensor)
-        )
-        # Of a block of zeros it divides 0 by 0.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            made = engine.quantize(
-                ranges if engine.need_calibration else None,
-                enable_progress_bar=False,
-                enable_progress_report=False,
-            ).quantized_model
-    except ENGINE_ERRORS as error:
-        raise ToolFailed(f"ai-edge-quantizer: {reason(error)}") from error
+        engine.load_quantization_recipe(configuration)
+        made = engine.quantize(
+            ranges if engine.need_calibration else None,
+            enable_progress_bar=False,
+            enable_progress_report=False,
+        ).quantized_model
     if any(each.precision == BLOCKS for each in ruled):
         return with_sound_blocks(bytes(made))
     return without_shape_bridges(bytes(made)) if recipe.full_integer else bytes(made)
 
 
-def reason(error: Exception) -> str:
-    """The first line of what an error of the engine says."""
-    said = str(error).strip().splitlines() or [type(error).__name__]
-    return said[0][:400]
+@contextlib.contextmanager
+def engine_errors(what: str) -> Iterator[None]:
+    """Turn what ai-edge-quantizer raises into `ToolFailed`. Nothing else belongs in the block."""
+    try:
+        yield
+    except _ENGINE_ERRORS as error:
+        if is_called_back(error):
+            raise
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise ToolFailed(f"{what}: {said[0][:400]}") from error
 
 
 def quantizer_recipe(

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from typing import TYPE_CHECKING
 
+from edgeconv.errors import ToolFailed
+from edgeconv.runtimes.runner import LoadedModel
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from ai_edge_litert.interpreter import Interpreter
+
+    from edgeconv.runtimes.runner import Batch
+
+
+@contextlib.contextmanager
+def runtime_errors() -> Iterator[None]:
+    """Turn what the runtime raises in the block, in which only it is called, into `ToolFailed`."""
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ToolFailed(f"the runtime does not run the model: {reason[:400]}") from error
 
 
 def opened(
     model: bytes, *, threads: int = 1, every_tensor: bool = False, delegates: bool = True
 ) -> Interpreter:
-    """LiteRT's interpreter of a .tflite; `runner.LoadedModel` runs one of its signatures.
+    """LiteRT's interpreter of a .tflite; `Loaded` runs one of its signatures.
 
     `every_tensor`: what each operator gives can be read after an invoke. Without `delegates` the
-    size of every tensor is known once they are allocated. Raises `ValueError` or `RuntimeError`
-    for a model that it does not take.
+    size of every tensor is known once they are allocated. Raises `ToolFailed` for a model that it
+    does not take.
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     kind = OpResolverType.AUTO if delegates else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-    with warnings.catch_warnings():
+    with runtime_errors(), warnings.catch_warnings():
         # It warns that keeping all tensors is for debugging.
         warnings.simplefilter("ignore")
         return Interpreter(
@@ -32,3 +50,25 @@ def opened(
             # A tensor between two operators that a delegate has fused is never made.
             experimental_disable_delegate_node_fusion=every_tensor,
         )
+
+
+class Loaded(LoadedModel):
+    """A signature of a model in this process; what the runtime raises is `ToolFailed`."""
+
+    def __init__(self, interpreter: Interpreter, signature: str | None = None) -> None:
+        with runtime_errors():
+            super().__init__(interpreter, signature)
+
+    def invoke(self, batch: Batch) -> Batch:
+        """The outputs in their own dtypes. A state that the model keeps is kept."""
+        given = self.prepare(batch)
+        with runtime_errors():
+            raw: Batch = self.runner(**given)
+        return raw
+
+    def settle(self, batch: Batch) -> Callable[[], None]:
+        """Give the inputs the shape of `batch`, set them, and return the bare invoke, run once."""
+        with runtime_errors():
+            invoke = super().settle(batch)
+            invoke()
+        return invoke

@@ -27,6 +27,7 @@ from edgeconv.errors import (
     UnsupportedFloats,
     UnsupportedOperators,
 )
+from edgeconv.processes.failures import is_called_back
 from edgeconv.tf.builtins import has_builtin
 
 _FLOATS = {"f16": "float16", "bf16": "bfloat16", "f64": "float64"}
@@ -102,7 +103,7 @@ class ConverterErrors:
         return None
 
     def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
-        if kind is None or error is None:
+        if kind is None or error is None or is_called_back(error):
             return
         if kind in (Exception, RuntimeError, ValueError) or kind.__name__ == "ConverterError":
             raise refusal(str(error)) from error

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.runtimes.loaded import opened
-from edgeconv.runtimes.runner import LoadedModel, timed
+from edgeconv.runtimes.loaded import Loaded, opened
+from edgeconv.runtimes.runner import timed
 from edgeconv.tflite.cut import prefixes
 
 if TYPE_CHECKING:
@@ -33,16 +33,16 @@ def prefix_times(
     The models that end before and after an operator run in turn; its time is the median of the
     differences, and at least 0. `limits`: pairs of runs an operator at most, seconds for all of
     them at most, pairs at least. The model has one signature and no open dimensions. Raises
-    `ValueError` or `RuntimeError` where it does not run.
+    `ToolFailed` where it does not run.
     """
-    whole = LoadedModel(opened(path.read_bytes(), threads=threads))
+    whole = Loaded(opened(path.read_bytes(), threads=threads))
     invoke = whole.settle(dict(inputs))
     total_us = float(np.median([timed(invoke)[1] for _ in range(limits[0] // 2)][_WARMUP:]))
     ended = list(prefixes(path.read_bytes()))
     seconds = limits[1] / max(1, len(ended))
     before, times_us = None, []
     for data in ended:
-        after = LoadedModel(opened(data, threads=threads)).settle(dict(inputs))
+        after = Loaded(opened(data, threads=threads)).settle(dict(inputs))
         times_us.append(_difference_us(before, after, limits[0], seconds, limits[2]))
         before = after
     return total_us, delegated(whole.interpreter._get_ops_details(), len(ended)), times_us

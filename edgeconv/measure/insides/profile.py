@@ -126,12 +126,7 @@ def by_prefixes(job: ProfileJob) -> ProfileAnswer:
     from edgeconv.measure.insides.prefixes import prefix_times
 
     limits = (_RUNS, _SECONDS, _PAIRS_AT_LEAST)
-    try:
-        total_us, delegated, times_us = prefix_times(
-            Path(job.model), _loaded(job), job.threads, limits
-        )
-    except (RuntimeError, ValueError) as error:
-        raise ToolFailed(f"the model, or a part of it, does not run: {error}") from error
+    total_us, delegated, times_us = prefix_times(Path(job.model), _loaded(job), job.threads, limits)
     shares = [
         Share(number=i, delegate=_XNNPACK if i in delegated else "", elapsed_us=elapsed)
         for i, elapsed in enumerate(times_us)

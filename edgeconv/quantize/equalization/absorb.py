@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from edgeconv.runtimes.loaded import opened
-from edgeconv.runtimes.runner import LoadedModel
+from edgeconv.runtimes.loaded import Loaded, opened
 from edgeconv.tflite.constants import OwnConstants
 from edgeconv.tflite.flatbuffer import parse, serialise, text
 
@@ -119,7 +118,7 @@ def _seen(
         return seen
     interpreter = opened(exposed, threads=threads)
     for key in sorted({key for needed in shown.values() for key in needed}):
-        signature = LoadedModel(interpreter, key)
+        signature = Loaded(interpreter, key)
         for batch in feeds[key]:
             answers = signature.invoke(batch)
             for pair in (pair for pair in shown if key in shown[pair]):

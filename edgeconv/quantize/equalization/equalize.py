@@ -20,8 +20,7 @@ import numpy as np
 
 from edgeconv.quantize.equalization.absorb import absorbed
 from edgeconv.quantize.equalization.pairs import find_pairs
-from edgeconv.runtimes.loaded import opened
-from edgeconv.runtimes.runner import LoadedModel
+from edgeconv.runtimes.loaded import Loaded, opened
 from edgeconv.statistics.balance import balancing_logarithms
 from edgeconv.tflite.constants import OwnConstants
 from edgeconv.tflite.flatbuffer import parse, serialise
@@ -208,7 +207,7 @@ def same_outputs(before: bytes, after: bytes, feeds: Mapping[str, Feed], *, thre
     for key, feed in feeds.items():
         batch = next(iter(feed), None)
         if batch is not None:
-            old, new = (LoadedModel(one, key).invoke(batch) for one in interpreters)
+            old, new = (Loaded(one, key).invoke(batch) for one in interpreters)
             if not all(_are_close(old[name], new[name]) for name in old):
                 return False
     return True

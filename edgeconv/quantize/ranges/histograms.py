@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from edgeconv.runtimes.loaded import opened
-from edgeconv.runtimes.runner import LoadedModel
+from edgeconv.runtimes.loaded import Loaded, opened
 from edgeconv.tflite.flatbuffer import is_constant, operator_name, parse, text, type_names
 
 if TYPE_CHECKING:
@@ -174,7 +173,7 @@ def _count_all(
     watched: list[tuple[int, Histogram]],
     most_elements: int,
 ) -> None:
-    model = LoadedModel(interpreter, key)
+    model = Loaded(interpreter, key)
     for number, batch in enumerate(feed):
         model.invoke(batch)
         for index, histogram in watched:

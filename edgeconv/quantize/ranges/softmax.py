@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from edgeconv.runtimes.loaded import opened
-from edgeconv.runtimes.runner import LoadedModel
+from edgeconv.runtimes.loaded import Loaded, opened
 from edgeconv.tflite import with_softmax_inputs
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def _lowest_peaks(
     interpreter = opened(model, threads=threads)
     lowest = dict.fromkeys(inputs, math.inf)
     for key in {one.signature for one in inputs}:
-        signature = LoadedModel(interpreter, key)
+        signature = Loaded(interpreter, key)
         for batch in feeds[key]:
             answers = signature.invoke(batch)
             for one in (one for one in inputs if one.signature == key):

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeconv.errors import ToolFailed
 from edgeconv.quantize.refine.moments import Quantity
-from edgeconv.runtimes.loaded import opened
+from edgeconv.runtimes.loaded import opened, runtime_errors
 from edgeconv.runtimes.runner import quantize
 from edgeconv.tflite.cut import with_fixed_shapes
 from edgeconv.tflite.flatbuffer import text
@@ -84,12 +83,10 @@ def tensor_bytes(data: bytes, shapes: Mapping[str, tuple[int, ...]]) -> dict[int
 
     `shapes` are by signature input. Raises `ToolFailed` where the model does not run.
     """
-    try:
-        interpreter = opened(with_fixed_shapes(data, None, shapes), delegates=False)
+    interpreter = opened(with_fixed_shapes(data, None, shapes), delegates=False)
+    with runtime_errors():
         interpreter.allocate_tensors()
         details = interpreter.get_tensor_details()
-    except (RuntimeError, ValueError) as error:
-        raise ToolFailed(f"the runtime does not take the model: {error}") from error
     return {
         detail["index"]: int(np.prod(detail["shape"])) * np.dtype(detail["dtype"]).itemsize
         for detail in details
@@ -121,17 +118,15 @@ def _run(data: bytes, inputs: Sequence[Array], *, threads: int) -> list[Array]:
     # which on a busy machine takes far longer than the work.
     bounds = np.linspace(0, count, min(threads, count) + 1).astype(int)
     parts = [[values[a:b] for values in inputs] for a, b in itertools.pairwise(bounds)]
-    try:
-        with ThreadPoolExecutor(len(parts)) as pool:
-            found = list(pool.map(partial(_run_part, data), parts))
-    except (RuntimeError, ValueError) as error:
-        raise ToolFailed(f"a part of the model does not run by itself: {error}") from error
+    with ThreadPoolExecutor(len(parts)) as pool:
+        found = list(pool.map(partial(_run_part, data), parts))
     return [np.concatenate(each) for each in zip(*found, strict=True)]
 
 
 def _run_part(data: bytes, inputs: Sequence[Array]) -> list[Array]:
     interpreter = opened(data)
-    interpreter.allocate_tensors()
+    with runtime_errors():
+        interpreter.allocate_tensors()
     places = [detail["index"] for detail in interpreter.get_input_details()]
     ends = [detail["index"] for detail in interpreter.get_output_details()]
     found: list[Array] = []
@@ -139,7 +134,8 @@ def _run_part(data: bytes, inputs: Sequence[Array]) -> list[Array]:
         interpreter.reset_all_variables()
         for place, values in zip(places, inputs, strict=True):
             interpreter.set_tensor(place, values[number])
-        interpreter.invoke()
+        with runtime_errors():
+            interpreter.invoke()
         made = [interpreter.get_tensor(end) for end in ends]
         if not found:
             found = [np.empty((len(inputs[0]), *one.shape), one.dtype) for one in made]

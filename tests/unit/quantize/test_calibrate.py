@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_tflite import Graph, float_model, packed
 
-from edgeconv.errors import InputRefused
-from edgeconv.quantize.calibrate import Feed, activation_ranges, widened
+from edgeconv.errors import InputRefused, ToolFailed
+from edgeconv.quantize.calibrate import CalibratedGraph, Feed, activation_ranges, widened
+from edgeconv.runtimes.loaded import Loaded, opened
 
 INT32_MAX = 2**31 - 1
 BOUND = 6.0
@@ -116,3 +117,54 @@ def test_a_model_of_weights_has_ranges_for_its_activations():
     )
     # y = W x + b for the unit vectors: the extremes of W's columns, b added.
     assert ends(found["y"]) == (-39.0, 67.0)
+
+
+# Whose error it is
+
+
+class BuggyFeed(Feed):
+    """As a mistake of ours in what the calibrator calls back."""
+
+    def __iter__(self) -> Any:
+        yield next(super().__iter__())
+        raise KeyError("a mistake of ours")
+
+
+def _ranges(key: str, feed: type[Feed]) -> dict[str, Any]:
+    model = packed(float_model(signature=("go", ["a"], ["b"])))
+    feeds = {key: feed({"a": np.eye(4, dtype=np.float32)}, 1)}
+    return activation_ranges(model, feeds, calibration_range="minmax", threads=1)
+
+
+def test_what_the_calibrator_raises_is_a_failed_tool():
+    with pytest.raises(ToolFailed, match=r"^calibration: .*other"):
+        _ranges("other", Feed)
+
+
+def test_a_mistake_of_ours_that_the_calibrator_passes_on_stays_one(monkeypatch):
+    monkeypatch.setitem(BuggyFeed.__iter__.__globals__, "__name__", "edgeconv.tests")
+    with pytest.raises(KeyError, match="a mistake of ours"):
+        _ranges("go", BuggyFeed)
+
+
+def test_a_mistake_of_ours_between_two_calls_of_the_runtime_stays_one(monkeypatch):
+    """It was "calibration: KeyError" once, without a traceback anywhere."""
+
+    def mistaken(*_: object, threads: int) -> None:
+        raise KeyError("a mistake of ours")
+
+    monkeypatch.setattr("edgeconv.quantize.calibrate.softmax_floors", mistaken)
+    model = packed(float_model(signature=("go", ["a"], ["b"])))
+    feeds = {"go": Feed({"a": np.eye(4, dtype=np.float32)}, 1)}
+    with pytest.raises(KeyError, match="a mistake of ours"):
+        CalibratedGraph(model, feeds, threads=1).fitted("minmax", bits=8)
+
+
+def test_a_model_that_the_runtime_does_not_take_or_run_is_a_failed_tool():
+    with pytest.raises(ToolFailed, match=r"^the runtime does not run the model: "):
+        opened(b"no model")
+    model = opened(packed(float_model(signature=("go", ["a"], ["b"]))))
+    with pytest.raises(ToolFailed, match=r"^the runtime does not run the model: .*another"):
+        Loaded(model, "another")
+    with pytest.raises(ToolFailed, match=r"^the runtime does not run the model: "):
+        Loaded(model, "go").invoke({"a": np.zeros((1, 2, 3), np.float32)})

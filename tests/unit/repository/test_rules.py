@@ -282,8 +282,6 @@ BROAD = {
     "scanning/hdf5.py": "h5py raises at any access to a damaged file",
     "source/keras_files.py": "h5py raises at any access to a damaged file",
     "models/archives.py": "a damaged pickle may raise anything, and numpy while it is read",
-    "quantize/quantize.py": "what ai-edge-quantizer raises for a graph is not known",
-    "quantize/choose.py": "what the interpreter raises for a file just made is not known",
     "runtimes/runner.py": "what an old runtime raises is not known",
 }
 ASSIGNED = {
