@@ -6,11 +6,11 @@ import ast
 import importlib.metadata
 import re
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from loaded_modules import RUN, loaded_by
+from package_sources import SOURCES, Source, imports
 from places import ROOT
 
 from edgeconv import plugins
@@ -19,130 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 TENSORFLOW = {"tensorflow", "keras", "tf_keras", "tensorflow_model_optimization"}
-# A unit imports those of the layers below its own, and nothing else.
-LAYERS = (
-    ("__main__", "pytest_plugin"),
-    ("cli",),
-    ("demo",),
-    ("evidence",),
-    ("gate", "building", "tuning"),
-    ("measure", "embedding"),
-    ("conversion",),
-    ("training",),
-    ("scanning", "verbs"),
-    ("config",),
-    ("requests",),
-    ("quantize",),
-    ("source", "tf", "reporting", "runtimes"),
-    ("tflite", "data", "models"),
-    ("processes",),
-    ("store", "statistics"),
-    ("types",),
-    ("sandbox",),
-    ("plugins",),
-    ("errors", "progress"),
-    ("escaping", ""),
-)
-LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 MAX_FUNCTION_LINES = 60
 # Not counting empty ones.
 MAX_FILE_LINES = 350
 # It is a program of its own, copied to where a model is to run, and so in one file.
 SCRIPT = "runtimes/runner.py"
 MAX_SCRIPT_LINES = 405
-
-
-class Import(NamedTuple):
-    """One imported module: where, and whether it is imported as soon as the file is."""
-
-    where: str
-    module: str
-    at_once: bool
-
-
-class Source(NamedTuple):
-    """A file of the package, under its name in the package."""
-
-    name: str
-    module: str
-    text: str
-    tree: ast.Module
-
-
-def sources() -> list[Source]:
-    folders = {"": ROOT / "edgeconv", "models/": ROOT / "models"}
-    found = []
-    for prefix, folder in folders.items():
-        for path in sorted(folder.rglob("*.py")):
-            if path.name.endswith("_pb2.py"):
-                # Generated.
-                continue
-            name = prefix + path.relative_to(folder).as_posix()
-            parts = ["edgeconv", *Path(name).with_suffix("").parts]
-            text = path.read_text(encoding="utf-8")
-            module = ".".join(parts).removesuffix(".__init__")
-            found.append(Source(name, module, text, ast.parse(text)))
-    return found
-
-
-SOURCES = sources()
-
-
-def imports(source: Source) -> Iterator[Import]:
-    """Every import; what only a type checker sees is not at once."""
-    yield from _imports(source, source.tree, at_once=True)
-
-
-def _imports(source: Source, node: ast.AST, *, at_once: bool) -> Iterator[Import]:
-    for child in ast.iter_child_nodes(node):
-        where = f"{source.name}:{getattr(child, 'lineno', 0)}"
-        for module in _imported(source, child):
-            yield Import(where, module, at_once)
-        later = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) or (
-            isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
-        )
-        yield from _imports(source, child, at_once=at_once and not later)
-
-
-def _imported(source: Source, node: ast.AST) -> list[str]:
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    if not isinstance(node, ast.ImportFrom):
-        return []
-    assert not node.level, f"{source.name}:{node.lineno}: a relative import"
-    assert node.module is not None
-    if node.module == "edgeconv":
-        return [f"edgeconv.{alias.name}" for alias in node.names]
-    return [node.module]
-
-
-def unit(module: str) -> str:
-    """The layer's entry that a module of edgeconv belongs to."""
-    part = module.removeprefix("edgeconv").lstrip(".").split(".")[0]
-    # Such as __version__, which is a name in edgeconv and no module.
-    return part if part in LEVEL else ""
-
-
-def test_every_module_has_its_place_in_the_layers():
-    folder = ROOT / "edgeconv"
-    units = {p.stem for p in folder.glob("*.py")} | {
-        p.parent.name for p in folder.glob("*/__init__.py")
-    }
-    assert units - {"__init__"} | {"models", ""} == set(LEVEL)
-
-
-def test_arrows_point_down_only():
-    wrong = [
-        f"{found.where} imports {found.module}"
-        for source in SOURCES
-        for found in imports(source)
-        if found.module.startswith("edgeconv")
-        and unit(found.module) != unit(source.module)
-        and LEVEL[unit(found.module)] <= LEVEL[unit(source.module)]
-        # The verbs, each imported when it is first asked for.
-        and source.module != "edgeconv"
-    ]
-    assert wrong == []
 
 
 def test_only_the_tensorflow_folder_and_the_models_import_tensorflow_and_inside_functions():
