@@ -162,8 +162,9 @@ class Child:
             self.rest()
 
     def check(self) -> None:
-        """Hold it to its allowance; once it has ended, raise unless that was well."""
-        self._enforce_allowance()
+        """Hold all to their allowances; once this one has ended, raise unless that was well."""
+        for child in tuple(_running):
+            child._enforce_allowance()
         if self.has_ended():
             self.kill()
             self.raise_unless_well()
@@ -249,18 +250,18 @@ class Child:
             return
         timeout_s, memory_bytes = self._allowance.timeout_s, self._allowance.memory_bytes
         if time.monotonic() - self._started_s > timeout_s:
-            self.kill()
             self._stopped_for = WorkerTimedOut(
                 f"{self.label} did not end within {timeout_s:g} s\n{self.tail()}".rstrip(),
                 hint="raise --timeout-s if the model is that large",
             )
-        elif memory_bytes and resident_bytes(self._process.pid) > memory_bytes:
             self.kill()
+        elif memory_bytes and resident_bytes(self._process.pid) > memory_bytes:
             self._stopped_for = WorkerOutOfMemory(
                 f"{self.label} used more than {memory_bytes / 2**20:.0f} MiB\n"
                 f"{self.tail()}".rstrip(),
                 hint="raise --memory-limit-mib, or give fewer or smaller samples",
             )
+            self.kill()
 
 
 start = Child

@@ -27,6 +27,7 @@ from edgeconv.errors import (
     WorkerTimedOut,
 )
 from edgeconv.processes import tasks, workers
+from edgeconv.processes.talk import Talk
 from edgeconv.processes.tasks import start_task
 from edgeconv.processes.workers import Child, in_turn, resident_bytes, start
 from edgeconv.types import Allowance, OperatorCount
@@ -463,6 +464,34 @@ def test_a_child_that_ended_in_time_is_not_blamed_for_being_waited_for_late(tmp_
         sleeper(tmp_path / "late", seconds=0.8).wait()
         early.wait()
         assert early._process.returncode == 0
+
+
+def test_while_one_child_is_talked_with_the_others_are_held_to_their_memory(tmp_path):
+    """Two models of a conversion run at a time, and one of them is waited for."""
+    for name in ("hog", "other"):
+        (tmp_path / name).mkdir()
+    hold = "held = b'1' * (300 * 2**20); import time; time.sleep(600)"
+    limit = Allowance(timeout_s=600, memory_bytes=100 * 2**20)
+    with start(
+        [sys.executable, "-c", hold],
+        label="hog",
+        cwd=tmp_path / "hog",
+        access=FREE,
+        allowance=limit,
+    ) as hog:
+        wait = f"while [ -e /proc/{hog._process.pid} ]; do sleep 0.01; done"
+        other = start(
+            ["sh", "-c", f"echo hello; {wait}; echo gone"],
+            label="other",
+            cwd=tmp_path / "other",
+            access=FREE,
+            allowance=Allowance(timeout_s=60),
+            talks=True,
+        )
+        with Talk(other, greeting=b"hello\n") as talk, talk.waited_for():
+            assert talk.line() == b"gone\n"
+        with pytest.raises(WorkerOutOfMemory, match="hog used more than 100 MiB"):
+            hog.wait()
 
 
 class Started:
