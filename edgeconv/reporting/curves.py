@@ -42,24 +42,30 @@ def layer_plot(errors: Sequence[LayerError], name: str) -> Plot | None:
     known = {n: e.snr_db for n, e in enumerate(errors, start=1) if not math.isnan(e.snr_db)}
     if not known:
         return None
-    layers: list[Fields] = [
+    values: list[Fields] = [
         {
-            "place": place,
-            "snr": min(max(error.snr_db, -_MOST_DB), _MOST_DB) if place in known else None,
+            "series": "layer",
+            "number": place,
+            "value": min(max(error.snr_db, -_MOST_DB), _MOST_DB) if place in known else None,
             "tip": f"{place}: {layer_name(error.layer)} ({units.plain(error.operator)}), "
             f"{units.decibels(error.snr_db)}",
         }
         for place, error in enumerate(errors, start=1)
     ]
+    dots = [{**value, "size": 32} for value in values if value["number"] in known]
     worst = min(known, key=lambda place: known[place])
-    name_of_worst = layer_name(errors[worst - 1].layer)
-    knots = [layer for layer in layers if layer["place"] in known]
     return Plot(
-        chart="layers",
+        chart="lines",
         title=f"{name}, layer by layer",
-        description=f"The worst of {len(errors)} layers is number {worst}, {name_of_worst}: "
-        f"{units.decibels(known[worst])}.",
-        data={"layers": layers, "knots": knots if len(knots) <= _MOST_LAYER_DOTS else []},
+        description=f"The worst of {len(errors)} layers is number {worst}, "
+        f"{layer_name(errors[worst - 1].layer)}: {units.decibels(known[worst])}.",
+        data={"values": values, "dots": dots if len(dots) <= _MOST_LAYER_DOTS else []},
+        axes={
+            "x": {"title": "place in the graph →"},
+            "y": {"title": "↑ signal to noise, dB", "scale": {"nice": 5}},
+            "color": {"legend": None},
+            "strokeDash": {"legend": None},
+        },
     )
 
 
@@ -72,37 +78,35 @@ def _metric_plot(name: str, record: TrainingRecord) -> Plot | None:
     known = [value for value in values if value["value"] is not None]
     if not known:
         return None
-    last = max(value["epoch"] for value in known)
-    said = ", ".join(value["tip"].split(": ")[1] for value in known if value["epoch"] == last)
+    last = max(value["number"] for value in known)
+    said = ", ".join(value["tip"].split(": ")[1] for value in known if value["number"] == last)
     kept = record.best_epoch
+    legend = {"values": sorted({value["series"] for value in known})}
     dots = [
-        {**value, "size": 78 if value["epoch"] == kept else 24}
+        {**value, "size": 78 if value["number"] == kept else 24}
         for value in known
-        if value["epoch"] == kept or len(record.epochs) <= _MOST_EPOCH_DOTS
+        if value["number"] == kept or len(record.epochs) <= _MOST_EPOCH_DOTS
     ]
     return Plot(
-        chart="epochs",
+        chart="lines",
         title=f"{units.plain(name)}, epoch by epoch",
         description=f"At epoch {last}: {said}.",
-        data={"values": values, "knots": dots},
+        data={"values": values, "dots": dots},
         axes={
-            "y": {"title": units.plain(name)},
-            "color": {"legend": {"values": sorted({value["samples"] for value in known})}},
+            "x": {"title": "epoch →"},
+            "y": {"title": units.plain(name), "scale": {"zero": False, "nice": 5}},
+            "color": {"legend": legend},
+            "strokeDash": {"legend": legend},
         },
     )
 
 
 def _values(kind: str, logged: Sequence[float | None]) -> list[Fields]:
-    """What was logged of a kind of samples, by epoch; None of all when nothing can be drawn."""
-    values = [None if v is None or not abs(v) < _MOST_DRAWN else v for v in logged]
-    if all(value is None for value in values):
+    """What was logged of a kind of samples, by epoch; nothing where nothing can be drawn."""
+    values = [v if v is not None and abs(v) < _MOST_DRAWN else None for v in logged]
+    if values.count(None) == len(values):
         return []
     return [
-        {
-            "epoch": epoch,
-            "samples": kind,
-            "value": value,
-            "tip": f"epoch {epoch}: {kind} {metric(value)}",
-        }
-        for epoch, value in enumerate(values, start=1)
+        {"series": kind, "number": n, "value": v, "tip": f"epoch {n}: {kind} {metric(v)}"}
+        for n, v in enumerate(values, start=1)
     ]

@@ -53,7 +53,7 @@ class Plot:
     @property
     def spec(self) -> Fields:
         """The whole specification."""
-        spec: Fields = {**_read(self.chart), "config": _read("theme"), "datasets": self.data}
+        spec = {**_read(self.chart), "config": _read("theme"), "datasets": self.data}
         for channel, changes in self.axes.items():
             spec["encoding"][channel] |= changes
         return spec
@@ -110,4 +110,11 @@ def _with_tooltip(mark: re.Match[str], rows: Iterator[int]) -> str:
 
 
 def _read(chart: str) -> Fields:
-    return msgspec.json.decode((_CHARTS / f"{chart}.json").read_bytes(), type=Fields)
+    """A specification, with what it takes from its base."""
+    spec = msgspec.json.decode((_CHARTS / f"{chart}.json").read_bytes(), type=Fields)
+    if base := spec.pop("base", None):
+        general = _read(base)
+        spec["encoding"] |= general["encoding"]
+        spec["layer"] = general["layer"] + spec["layer"]
+        spec = {**general, **spec}
+    return spec

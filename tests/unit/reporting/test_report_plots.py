@@ -47,7 +47,7 @@ def every_plot() -> list[Plot]:
         drop_plot(ROWS),
         latency_plot(TIMED),
         start_plot(TIMED),
-        snr_plot([("a", -3.0), ("b", None), ("c", 200.0)]),
+        snr_plot([("a", -3.0), ("b", 30.0), ("c", 200.0)]),
         layer_plot(example.measurement("int8").layer_errors, "int8"),
         *(plot for _, plot in metric_plots(example.training())),
     ]
@@ -119,13 +119,19 @@ def test_a_chart_is_drawn_as_it_stands_and_its_axes_say_what_they_show(
     vl_convert.vegalite_to_svg(msgspec.json.encode(plot.spec).decode(), show_warnings=True)
     assert capfd.readouterr() == ("", "")
     svg = str(drawn(plot, "k"))
-    assert not re.search(r"NaN|Infinity|undefined|null", svg)
+    assert not re.search(r"NaN|Infinity|undefined|null|e[+]", svg)
     titles = re.findall(r'role-axis-title"[^>]*><text[^>]*>([^<]*)<', svg)
     encodings = plot.spec["encoding"].values()
     shown = [e for e in encodings if "axis" not in e or e["axis"] is not None]
     assert titles == [e["title"] for e in shown if "title" in e and e["title"] not in (None, "")]
     assert titles
     assert "aria-label=" not in svg
+    # What shows the data is in a color of the page, and says what it is.
+    marks = re.findall(r'<path [^>]*?(?:fill|stroke)="var\(--[^>]*><title>[^<]+</title>', svg)
+    named = max((len(data) for data in plot.data.values() if data and "tip" in data[0]), default=0)
+    assert len(marks) >= named > 0
+    lines = re.findall(r'<g class="mark-line[^>]*><path ([^>]*)>', svg)
+    assert all(' stroke="var(--' in line for line in lines)
 
 
 def test_a_mark_says_in_its_tooltip_what_the_table_says_and_which_row_that_is() -> None:

@@ -129,10 +129,10 @@ def test_any_errors_along_a_graph_can_be_drawn_and_nan_leaves_a_gap(values: list
     plot = layer_plot([error(f"l{i}", v) for i, v in enumerate(values)], "m")
     assert (plot is None) == all(math.isnan(v) for v in values)
     if plot:
-        drawn = [layer["snr"] for layer in plot.data["layers"]]
+        drawn = [layer["value"] for layer in plot.data["values"]]
         assert drawn == [None if math.isnan(v) else min(max(v, -100), 100) for v in values]
-        known = [layer["place"] for layer in plot.data["layers"] if layer["snr"] is not None]
-        assert [knot["place"] for knot in plot.data["knots"]] == known * (len(known) <= 120)
+        known = [layer["number"] for layer in plot.data["values"] if layer["value"] is not None]
+        assert [dot["number"] for dot in plot.data["dots"]] == known * (len(known) <= 120)
 
 
 def test_a_profile_is_told_by_operator_with_its_residual_and_what_is_not_delegated() -> None:

@@ -140,13 +140,11 @@ def test_every_metric_has_a_picture_with_its_curves() -> None:
             ("validation", n, e.validation[name])
             for n, e in enumerate(example.training().epochs, 1)
         ]
-        shown = [(v["samples"], v["epoch"], v["value"]) for v in plot.data["values"]]
+        shown = [(v["series"], v["number"], v["value"]) for v in plot.data["values"]]
         assert shown == logged
-        large = [
-            (knot["samples"], knot["epoch"]) for knot in plot.data["knots"] if knot["size"] > 50
-        ]
+        large = [(dot["series"], dot["number"]) for dot in plot.data["dots"] if dot["size"] > 50]
         assert large == [("training", 3), ("validation", 3)]
-        assert len(plot.data["knots"]) == 8
+        assert len(plot.data["dots"]) == 8
         svg = str(drawn(plot, "k"))
         assert re.findall(">(training|validation)</text>", svg) == ["training", "validation"]
     assert plots["accuracy"].description == "At epoch 4: training 0.9687, validation 0.9653."
@@ -191,7 +189,7 @@ def test_an_axis_of_epochs_has_whole_numbers_only(epochs: int) -> None:
 def test_a_long_training_is_a_line_without_points() -> None:
     record = of_epochs(*({"loss": 1 / n} for n in range(1, 101)))
     ((_, plot),) = metric_plots(changed(epochs=record.epochs, best_epoch=99))
-    assert [knot["epoch"] for knot in plot.data["knots"]] == [99]
+    assert [dot["number"] for dot in plot.data["dots"]] == [99]
 
 
 def test_quantisation_aware_training_is_told_in_a_few_lines() -> None:
