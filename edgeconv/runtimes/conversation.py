@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from edgeconv.runtimes.interface import Arrays, Model
     from edgeconv.types import Environment, Timing
 
-Package = Literal["ai_edge_litert", "tflite_runtime", "tensorflow"]
+Package = Literal["ai_edge_litert", "tflite_runtime", "tensorflow", "LiteRT.js"]
 
 _GREETING = b"edgeconv runner 1\n"
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a runner says of its machine, and of the runtime there."""
+    """What a runner says of its machine, and of the runtime there, which may be in a browser."""
 
     runtime: str
     version: str
@@ -46,6 +46,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     system: str
     python: str
     numpy: str
+    browser: str = ""
 
     def environment(self, place: str = "") -> Environment:
         """The environment that measurements made there belong to."""

@@ -68,8 +68,8 @@ FAILURES = (
 )  # fmt: skip
 
 
-def serve() -> None:
-    """Answer the requests of stdin on stdout, until it closes."""
+def serve(work: Any = None) -> None:
+    """Answer the requests of stdin on stdout, until it closes, by `work` or by a `Work`."""
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     # What a runtime reads or prints must not come between.
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -77,7 +77,7 @@ def serve() -> None:
     os.dup2(2, 1)
     sink.write(GREETING)
     sink.flush()
-    work = Work()
+    work = work or Work()
     for line in iter(source.readline, b""):
         request = json.loads(line.decode("utf-8"))
         arrays = work.shared(request) if "shared" in request else received(source, request)

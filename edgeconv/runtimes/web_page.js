@@ -1,10 +1,11 @@
-// Runs .tflite models with LiteRT.js, in a page that edgeconv serves and asks.
+// Runs .tflite models with LiteRT.js, in a page that web_runner.py serves and asks.
 //
 // It asks for what to do, does it, and sends the answer, for ever. A question and an answer are
-// a line of JSON, in which "arrays" is a list of [name, dtype, shape], then the bytes of each
-// array; see web_talk.py.
+// a line of JSON, in which "arrays" is a list of [name, dtype as numpy's .str, shape], then the
+// bytes of each array, as in runner.py.
 
-const ARRAYS = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
+const ARRAYS = { "<f4": Float32Array, "<i4": Int32Array, "|u1": Uint8Array };
+const DTYPES = { float32: "<f4", int32: "<i4", uint8: "|u1" };
 // As in runner.py.
 const STABLE_WITHIN = 0.02, LEAST_WINDOW = 5, LEAST_WARM_UP_MS = 100;
 
@@ -16,12 +17,14 @@ const tasks = {
   async open({ threads }) {
     litert = await import("@litertjs/core");
     await litert.loadLiteRt("package/@litertjs/core/wasm/", { threads: threads > 1 });
-    return { isolated: crossOriginIsolated, agent: navigator.userAgent };
+    const wanted = ["fullVersionList"];
+    const { fullVersionList } = await navigator.userAgentData.getHighEntropyValues(wanted);
+    return { browser: fullVersionList.find(({ brand }) => brand === "Chromium").version };
   },
 
-  async load({ model, signature, threads }) {
-    const response = await fetch(model);
-    if (!response.ok) throw new Error(`${model}: ${response.status}`);
+  async load({ signature, threads }) {
+    const response = await fetch("model.tflite");
+    if (!response.ok) throw new Error(`the model: ${response.status}`);
     const bytes = new Uint8Array(await response.arrayBuffer());
     const started = performance.now();
     const options = { accelerator: "wasm", cpuOptions: { numThreads: threads } };
@@ -119,24 +122,24 @@ function median(values) {
 function received(buffer) {
   const bytes = new Uint8Array(buffer), end = bytes.indexOf(10);
   const request = JSON.parse(new TextDecoder().decode(bytes.subarray(0, end)));
-  let at = end + 1;
   const arrays = new Map();
-  for (const [name, dtype, shape] of request.arrays ?? []) {
+  let at = end + 1;
+  for (const [name, dtype, shape] of request.arrays) {
     const size = shape.reduce((a, b) => a * b, 1) * ARRAYS[dtype].BYTES_PER_ELEMENT;
     // The bytes stand anywhere; typed arrays begin at multiples of their size.
-    arrays.set(name, { dtype, shape, data: new ARRAYS[dtype](buffer.slice(at, at + size)) });
+    arrays.set(name, { shape, data: new ARRAYS[dtype](buffer.slice(at, at + size)) });
     at += size;
   }
   return [request, arrays];
 }
 
+// The batches of each output, joined along the first axis.
 async function send(said, parts = new Map()) {
   const arrays = [], bytes = [];
   for (const [name, list] of parts) {
-    for (const { dtype, shape, data } of list) {
-      arrays.push([name, dtype, shape]);
-      bytes.push(data);
-    }
+    const first = list.reduce((sum, { shape }) => sum + (shape[0] ?? 1), 0);
+    arrays.push([name, DTYPES[list[0].dtype], [first, ...list[0].shape.slice(1)]]);
+    bytes.push(...list.map(({ data }) => data));
   }
   const line = JSON.stringify({ ...said, arrays }) + "\n";
   await fetch("answer", { method: "POST", body: new Blob([line, ...bytes]) });
@@ -157,12 +160,12 @@ async function main() {
   // It stays open for as long as this page lives, so that the server sees it die.
   fetch("alive").catch(() => {});
   for (;;) {
-    const response = await fetch("next", { cache: "no-store" });
+    const response = await fetch("next");
     if (response.status === 204) continue;
     const [request, arrays] = received(await response.arrayBuffer());
     try {
       complaints.length = 0;
-      const { parts, ...said } = await tasks[request.do](request, arrays);
+      const { parts, ...said } = await tasks[request.task](request, arrays);
       if (complaints.length) throw new Error(complaints.join("; "));
       await send(said, parts);
     } catch (error) {

@@ -2,7 +2,6 @@
 
     python enter.py POLICY.json -m MODULE ARGUMENT...
     python enter.py POLICY.json SCRIPT.py ARGUMENT...
-    python enter.py POLICY.json -- PROGRAM ARGUMENT...
 
 A module or a script goes on in the same process, so that no second start is paid. It runs in
 other Pythons too, that have an older runtime, and so in Python 3.7 and later. POLICY.json is
@@ -335,8 +334,6 @@ def main(place: str, *arguments: str) -> None:
     # The directory of this file, which is no place to import from.
     del sys.path[0]
     first, rest = arguments[0], arguments[1:]
-    if first == "--":
-        os.execvp(rest[0], rest)
     sys.argv = list(rest if first == "-m" else arguments)
     if first == "-m":
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)

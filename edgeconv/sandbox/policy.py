@@ -80,7 +80,7 @@ def entry(
 ) -> Entry:
     """How to start `command` in `cwd`, which is its scratch directory.
 
-    It begins with the path of a Python, but for the profiles "browser" and "programs".
+    It begins with the path of a Python, but for the profile "programs".
     `environment` is added to what the profile passes of this process's own. Raises
     `SandboxMissing`.
     """
@@ -96,8 +96,6 @@ def entry(
     failure = scratch / _FAILURE
     if not is_confined:
         return Entry(tuple(command), variables, failure)
-    if access.profile == "browser":
-        command = (sys.executable, "--", *command)
     found, (python, *arguments) = wall(), command
     policy = _policy(access, rules, found, scratch, arguments)
     (scratch / _POLICY).write_text(json.dumps(policy), encoding="utf-8")

@@ -75,7 +75,7 @@ PROFILES: dict[Profile, Rules] = {
     "code": Rules(
         network="any", processes=True, devices=True, home=True, reads_all=True, variables=("",)
     ),
-    # A browser that runs a model; as root, where it has no sandbox of its own.
+    # A browser that runs a model, and who asks it; as root, where it has no sandbox of its own.
     "browser": Rules(network="any", processes=True, variables=(*_COMPUTING, *_PROGRAMS)),
     # ssh, adb, npm and pip, which read no model here, and the viewer that a user calls for.
     "programs": Rules(confined=False, variables=(*_COMPUTING, *_PROGRAMS)),

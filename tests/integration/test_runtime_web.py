@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -202,7 +205,7 @@ def test_a_model_that_does_not_load_fails_alone(runtime, tmp_path):
     x, y = graph.tensor("x", (1, 4), "float32"), graph.tensor("y", (1, 4), "float32")
     graph.operator("RESHAPE", [x], [y], version=99)
     newer = written(tmp_path, graph.model([x], [y]), "newer.tflite")
-    with pytest.raises(ToolFailed, match=r"running newer\.tflite in LiteRT\.js failed: "):
+    with pytest.raises(ToolFailed, match=r"running newer\.tflite in LiteRT\.js 2\.5\.3 failed: "):
         runtime.start(Model(file=newer))
     assert not browsers()
     assert outputs(runtime, Model(file=written(tmp_path, float_model())), SAMPLES)
@@ -218,10 +221,38 @@ def test_a_browser_that_dies_in_the_middle_says_so(runtime, tmp_path, what):
     assert chosen
     for process in chosen:
         process.kill()
-    with pytest.raises(ToolFailed, match=r"running model\.tflite in LiteRT\.js"):
+    with pytest.raises(
+        ToolFailed, match=r"(?s)running model\.tflite in LiteRT\.js ended .*the model crashes it"
+    ):
         session.run(SAMPLES)
     session.close()
     assert not browsers()
+
+
+HOLDING = """
+import sys, time
+from pathlib import Path
+from edgeconv.runtimes.interface import Choice, Model, Settings
+from edgeconv.runtimes.kinds.web import open_runtime
+with open_runtime(Choice(name="web"), Settings(scratch=Path(sys.argv[1]))) as runtime:
+    session = runtime.start(Model(file=Path(sys.argv[2])))
+    print("loaded", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_browser_goes_with_a_parent_that_is_killed(cache, tmp_path):
+    file = written(tmp_path, float_model())
+    command = [sys.executable, "-c", HOLDING, str(tmp_path), str(file)]
+    environment = {**os.environ, "EDGECONV_CACHE_DIR": str(cache)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "loaded\n"
+        started = psutil.Process(parent.pid).children(recursive=True)
+        assert any("--type=renderer" in process.cmdline() for process in started)
+        parent.kill()
+    _, alive = psutil.wait_procs(started, timeout=10)
+    assert alive == []
 
 
 def test_a_missing_browser_or_npm_says_what_to_install(tmp_path, monkeypatch):
@@ -247,10 +278,10 @@ def test_a_browser_that_is_none_is_refused(cache, monkeypatch, tmp_path):
     browser.write_text("#!/bin/sh\necho I am an editor\n")
     browser.chmod(0o755)
     choice = Choice(name="web", place=str(browser))
-    with pytest.raises(ToolFailed, match="does not say which version it is: 'I am an editor"):
+    with pytest.raises(ToolFailed, match=r"(?s)the runtime in LiteRT\.js ended.*I am an editor"):
         open_runtime(choice, Settings(scratch=tmp_path)).__enter__()
     browser.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Chromium 1.2.3\n')
-    with pytest.raises(ToolFailed, match=r"LiteRT\.js in the browser ended"):
+    with pytest.raises(ToolFailed, match=r"(?s)the runtime in LiteRT\.js ended without an answer"):
         open_runtime(choice, Settings(scratch=tmp_path)).__enter__()
 
 

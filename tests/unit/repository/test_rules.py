@@ -104,10 +104,11 @@ PRINTING_ATTRIBUTES = {
     *("sys.exit", "sys.stdout", "sys.stderr", "os._exit", "os.abort"),
     *("click.echo", "click.secho", "rich.print", "logging.basicConfig"),
 }
-# A child of `start_task` ends itself once its answer is written; nobody else calls it.
+# Programs that run in a child, and are called by nobody else.
 ENDS_ITS_CHILD = {
     "processes/tasks.py": {"os._exit", "sys.stdout", "sys.stderr"},
     "sandbox/enter.py": {"sys.exit"},
+    "runtimes/web_runner.py": {"sys.stderr"},
 }
 
 
