@@ -17,14 +17,13 @@ from edgeconv.store import (
     sha256_file,
     writable_directory,
 )
+from edgeconv.store.hashes import CLOCK_STEP_NS
 from edgeconv.types import Embedded, FileState, Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 BUILDS = "builds"
-# The system's clock for files goes in steps of up to a hundredth of a second.
-_CLOCK_STEP_NS = 20_000_000
 
 
 def stamp_file(*identity: str) -> Path:
@@ -79,7 +78,7 @@ def write_stamp(
         )
     except OSError:
         return
-    if all(state.ctime_ns < began_ns - _CLOCK_STEP_NS for state in stamp.inputs):
+    if all(state.ctime_ns < began_ns - CLOCK_STEP_NS for state in stamp.inputs):
         _write(stamp, place)
 
 

@@ -101,10 +101,10 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], int]]:
 
 def sha256_of(path: Path) -> str:
     """The hash of a data file's bytes. Raises `InputRefused` as `opened` does."""
-    from edgeconv.store.hashes import sha256_file
+    from edgeconv.store.hashes import sha256_once
 
     with opened(path):
-        return sha256_file(path)
+        return sha256_once(path)
 
 
 def read_array(

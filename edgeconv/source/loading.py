@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import InputRefused
 from edgeconv.source.kinds import find_model, unreadable
 from edgeconv.source.opening import refuse_unknown_classes, resolved
-from edgeconv.store.hashes import sha256_file, sha256_tree
+from edgeconv.store.hashes import sha256_once, sha256_tree
 from edgeconv.types import Inspection, Opening, SourceModel
 
 if TYPE_CHECKING:
@@ -143,9 +143,9 @@ def _identified(found: Found, opening: Opening, *, allow_code: bool) -> SourceMo
             name=found.name,
             sha256=(
                 # A link of a stranger's may lead to all that is on this machine.
-                sha256_tree(found.path, without=_NO_PART, follows_out=False)
+                sha256_tree(found.path, without=_NO_PART, follows_out=False, sha256_of=sha256_once)
                 if is_tree
-                else sha256_file(found.path)
+                else sha256_once(found.path)
             ),
             size_bytes=_size_bytes(found.path),
             notes=found.notes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
 _TOOLS = ("tensorflow", "tf-keras", "keras", "ai-edge-litert", "ai-edge-quantizer", "numpy")
 _SHA256_CHARACTERS = 64
+# The system's clock for files goes in steps of up to a hundredth of a second.
+CLOCK_STEP_NS = 20_000_000
+# The hashes of files by their state.
+_hashes: dict[tuple[int, ...], str] = {}
 
 
 def sha256_file(path: Path) -> str:
@@ -27,13 +32,47 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def sha256_tree(directory: Path, *, without: Collection[str] = (), follows_out: bool = True) -> str:
+def sha256_once(path: Path) -> str:
+    """The sha256 of a file's bytes, which are read once in a process while the file stays as it is.
+
+    For models and data sets, which are asked for their hash again and again: to find what was
+    made of them, and to be sure that they did not change before that is kept or published.
+
+    A file is the same while its device, inode, size, mtime and ctime are. The system sets the
+    ctime at every write, truncation and rename, and no program can choose it, so that also a
+    change is seen after which a tool has put the mtime back. Changes within one step of the clock
+    for files look alike: what has only just changed is not remembered, but read again. What this
+    does not see are writes past the file system, or with the clock set back.
+    """
+    state = _state(path)
+    known = _hashes.get(state)
+    if known is None:
+        is_settled = time.time_ns() - max(state[-2:]) > CLOCK_STEP_NS
+        known = sha256_file(path)
+        if is_settled and _state(path) == state:
+            _hashes[state] = known
+    return known
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    status = path.stat()
+    identity = (status.st_dev, status.st_ino, status.st_size)
+    return (*identity, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def sha256_tree(
+    directory: Path,
+    *,
+    without: Collection[str] = (),
+    follows_out: bool = True,
+    sha256_of: Callable[[Path], str] = sha256_file,
+) -> str:
     """The sha256 of a directory: of the relative names and contents of all its files.
 
     Links are followed, so that content that lies elsewhere counts; a link back into a
     directory above it is not. Without `follows_out`, one that leads out of the directory counts by
     what it says, and nothing there is read. Files named in `without`, relative to `directory`, do
-    not count.
+    not count. `sha256_of` hashes a file.
     """
     digest = hashlib.sha256()
     root = None if follows_out else directory.resolve()
@@ -45,7 +84,7 @@ def sha256_tree(directory: Path, *, without: Collection[str] = (), follows_out: 
         if root is not None and leads_out(path, root):
             digest.update(hashlib.sha256(b"link\0" + os.fsencode(path.readlink())).digest())
         else:
-            digest.update(bytes.fromhex(sha256_file(path)))
+            digest.update(bytes.fromhex(sha256_of(path)))
     return digest.hexdigest()
 
 
