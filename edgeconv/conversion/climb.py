@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from edgeconv.conversion.graph_checks import is_mostly_float, made_share
 from edgeconv.conversion.ladder import (
     Known,
     Rung,
@@ -18,27 +19,21 @@ from edgeconv.conversion.ladder import (
     known_of_failure,
     next_rung,
 )
-from edgeconv.conversion.prepare import Prepared, prepare
+from edgeconv.conversion.prepare import prepare
 from edgeconv.conversion.quantize import start_first_engine
+from edgeconv.conversion.session import Session
 from edgeconv.conversion.sizes import size_warning
-from edgeconv.conversion.target import is_asked, prove, verifying_runtime
-from edgeconv.conversion.verify import (
-    judge_all,
-    judge_float,
-    second_opinion,
-    with_ladder,
-    with_warning,
-)
+from edgeconv.conversion.target import is_asked, prove
+from edgeconv.conversion.verify import judge_all, judge_float, second_opinion
 from edgeconv.errors import EdgeconvError
-from edgeconv.quantize.verify import is_mostly_float, made_share
 from edgeconv.types import LadderStep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from edgeconv.conversion.candidate import Examined
     from edgeconv.conversion.run import Run
-    from edgeconv.conversion.verify import Judged, Outputs
-    from edgeconv.quantize.candidate import Examined
+    from edgeconv.conversion.verify import Judged
     from edgeconv.types import Recipe
 
     Outcome = dict[Recipe, "Good | EdgeconvError"]
@@ -50,20 +45,18 @@ _TFLITE_HAS = frozenset({"dynamic", "float16"})
 
 @dataclass(frozen=True)
 class Good:
-    """An examined artifact, what it was made from, and the float32 model's answers."""
+    """An examined artifact, and the session in which it was made."""
 
-    prepared: Prepared
+    session: Session
     examined: Examined
-    outputs: Outputs
 
 
 @dataclass(frozen=True)
 class _Attempt:
-    """One rung tried: what it started from, what each recipe became, the float32 answers."""
+    """One rung tried, and what each recipe became."""
 
-    prepared: Prepared
+    session: Session
     settled: Judged
-    outputs: Outputs
 
 
 @dataclass
@@ -118,19 +111,32 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
         attempt = _tried(run, rung, curable, climb)
         last = attempt or last
         # A fused layer is quantised as one where that can be: it is smaller than unrolled.
-        if attempt and has_fused_layers(attempt.prepared):
-            _ask_second_engine(run, attempt, recipes, climb)
+        if attempt and has_fused_layers(attempt.session.prepared):
+            _ask_second_engine(attempt.session, recipes, climb)
             asked = attempt
         rung = next_rung(run.plan, rung, _known(run, attempt, climb.failures.get(curable[0])))
     if last is None:
         raise explained(climb.failures[recipes[0]])
     if last is not asked:
-        _ask_second_engine(run, last, recipes, climb)
-    _ask_for_more(run, climb)
+        _ask_second_engine(last.session, recipes, climb)
+    _ask_for_more(climb)
     if is_asked(run):
-        _prove_all(run, climb)
+        _prove_all(climb)
     _warn_of_sizes(climb)
     return {recipe: _outcome(climb, recipe) for recipe in recipes}
+
+
+def made_beside(floating: Good, recipe: Recipe) -> Good:
+    """A recipe made in the session of a good float32 model, as `make_all` would make it alone.
+
+    It is asked of the first engine only. Raises the `EdgeconvError` that it ended in.
+    """
+    session = floating.session
+    examined = session.make(recipe).with_ladder(floating.examined.candidate.ladder)
+    float_bytes = session.prepared.float_model.stat().st_size
+    climb = _Climb(good={recipe: Good(session, examined)}, float_bytes=float_bytes)
+    _warn_of_sizes(climb)
+    return climb.good[recipe]
 
 
 def _outcome(climb: _Climb, recipe: Recipe) -> Good | EdgeconvError:
@@ -143,7 +149,7 @@ def _known(
     run: Run, attempt: _Attempt | None, failures: Sequence[tuple[str, EdgeconvError]] | None
 ) -> Known:
     if attempt is not None:
-        return known_of(attempt.prepared)
+        return known_of(attempt.session.prepared)
     assert failures, "an attempt that gave no graph failed"
     return known_of_failure(run, failures[-1][1].cause)
 
@@ -158,13 +164,12 @@ def _tried(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) -> _A
         for recipe in recipes:
             climb.fail(recipe, rung.text, error)
         return None
-    climb.float_bytes = climb.float_bytes or attempt.prepared.float_model.stat().st_size
+    climb.float_bytes = climb.float_bytes or attempt.session.prepared.float_model.stat().st_size
     for recipe, outcome in attempt.settled.items():
         if isinstance(outcome, EdgeconvError):
             climb.fail(recipe, rung.text, outcome)
         else:
-            examined = with_ladder(outcome, climb.steps(recipe))
-            climb.good[recipe] = Good(attempt.prepared, examined, attempt.outputs)
+            climb.good[recipe] = Good(attempt.session, outcome.with_ladder(climb.steps(recipe)))
     return attempt
 
 
@@ -173,22 +178,19 @@ def _attempt(run: Run, rung: Rung, recipes: Sequence[Recipe]) -> _Attempt:
     first = [r for r in recipes if r.name != "float32" and r.engine != "tflite"]
     with contextlib.ExitStack() as children:
         # Three things side by side: the trained model answers in TensorFlow, the first
-        # engine quantises, and the float32 model runs.
-        prepared = prepare(run, rung, children)
-        made = start_first_engine(run, prepared, first, children)
+        # engine quantizes, and the float32 model runs.
+        session = children.enter_context(Session(run, prepare(run, rung, children)))
+        made = start_first_engine(session, first)
         # Nothing can be made of a float32 model that is not the trained one.
-        where = verifying_runtime(run, prepared.select_ops)
-        float_model, outputs = judge_float(run, prepared, floating, where)
-        settled = judge_all(run, prepared, made(), outputs, where)
+        float_model = judge_float(session, floating)
+        settled = judge_all(session, made())
     if floating is not None:
         settled[floating] = float_model
-    return _Attempt(prepared, settled, outputs)
+    return _Attempt(session, settled)
 
 
-def _ask_second_engine(
-    run: Run, attempt: _Attempt, recipes: Sequence[Recipe], climb: _Climb
-) -> None:
-    """Ask TFLiteConverter for what has no good file yet, from the SavedModel of `attempt`."""
+def _ask_second_engine(session: Session, recipes: Sequence[Recipe], climb: _Climb) -> None:
+    """Ask TFLiteConverter for what has no good file yet, from the SavedModel of the session."""
     for recipe in recipes:
         failures = climb.failures.get(recipe, ())
         if recipe in climb.good or recipe.name == "float32":
@@ -196,46 +198,44 @@ def _ask_second_engine(
         # The user's own limits would be spent once more.
         if failures and (recipe.engine == "litert" or is_final(failures[-1][1])):
             continue
-        where = verifying_runtime(run, attempt.prepared.select_ops)
-        outcome = second_opinion(run, attempt.prepared, recipe, attempt.outputs, where)
+        outcome = second_opinion(session, recipe)
         if isinstance(outcome, EdgeconvError):
-            text = f"{attempt.prepared.rung.text}, quantized with TFLiteConverter"
+            text = f"{session.prepared.rung.text}, quantized with TFLiteConverter"
             climb.fail(recipe, text, outcome)
         else:
-            outcome = with_ladder(outcome, climb.steps(recipe))
-            climb.good[recipe] = Good(attempt.prepared, outcome, attempt.outputs)
+            climb.good[recipe] = Good(session, outcome.with_ladder(climb.steps(recipe)))
 
 
-def _ask_for_more(run: Run, climb: _Climb) -> None:
+def _ask_for_more(climb: _Climb) -> None:
     """Ask TFLiteConverter for what ai-edge-quantizer left mostly as it was.
 
     It passes over the weights of fused recurrent layers and of GATHER, and does not say so.
     """
     for recipe, good in tuple(climb.good.items()):
-        summary = good.examined.summary
-        if recipe.engine != "auto" or good.prepared.saved_model is None:
+        summary, prepared = good.examined.summary, good.session.prepared
+        if recipe.engine != "auto" or prepared.saved_model is None:
             continue
         if recipe.name not in _TFLITE_HAS or not is_mostly_float(recipe, summary):
             continue
-        other = second_opinion(run, good.prepared, recipe, good.outputs)
+        other = second_opinion(good.session, recipe)
         if isinstance(other, EdgeconvError):
             continue
         if made_share(recipe, other.summary) > made_share(recipe, summary):
             left = f"{1 - made_share(recipe, summary):.1%} of the weights stayed float32"
-            attempt = f"{good.prepared.rung.text}, quantized with ai-edge-quantizer"
+            attempt = f"{prepared.rung.text}, quantized with ai-edge-quantizer"
             steps = (*climb.steps(recipe), LadderStep(attempt=attempt, failed=left))
-            climb.good[recipe] = Good(good.prepared, with_ladder(other, steps), good.outputs)
+            climb.good[recipe] = Good(good.session, other.with_ladder(steps))
 
 
-def _prove_all(run: Run, climb: _Climb) -> None:
+def _prove_all(climb: _Climb) -> None:
     """Hold what is good against the runtime that it is for."""
     for recipe, good in tuple(climb.good.items()):
-        proven = prove(run, good.prepared, good.examined, good.outputs)
+        proven = prove(good.session, good.examined, good.session.expected.outputs)
         if isinstance(proven, EdgeconvError):
             del climb.good[recipe]
             climb.fail(recipe, "proven on the target runtime", proven)
         else:
-            climb.good[recipe] = Good(good.prepared, proven, good.outputs)
+            climb.good[recipe] = Good(good.session, proven)
 
 
 def _warn_of_sizes(climb: _Climb) -> None:
@@ -243,9 +243,7 @@ def _warn_of_sizes(climb: _Climb) -> None:
     files = {recipe: good.examined.candidate.file for recipe, good in climb.good.items()}
     sizes = {recipe.name: file.stat().st_size for recipe, file in files.items()}
     for recipe, good in tuple(climb.good.items()):
-        unrolled = good.prepared.rung.unroll
+        unrolled = good.session.prepared.rung.unroll
         warning = size_warning(recipe, sizes, climb.float_bytes, unrolled=unrolled)
         if warning:
-            climb.good[recipe] = Good(
-                good.prepared, with_warning(good.examined, warning), good.outputs
-            )
+            climb.good[recipe] = Good(good.session, good.examined.with_warning(warning))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from edgeconv.conversion.plan import Plan, make_plan, published
-from edgeconv.conversion.publish import Ready, kept, publish, ready
+from edgeconv.conversion.plan import Plan, make_plan
+from edgeconv.conversion.publish import Ready, keep, kept, publish, published, ready
 from edgeconv.conversion.run import Run
 from edgeconv.errors import EdgeconvError, OutputRefused
 from edgeconv.store import Cache, cache_directory, owned, scratch_directory
@@ -71,7 +71,9 @@ def _make(run: Run, recipes: Sequence[Recipe]) -> Iterator[tuple[Recipe, Ready |
         if isinstance(outcome, EdgeconvError):
             yield recipe, outcome
         else:
-            yield recipe, ready(run, outcome.prepared, outcome.examined)
+            done = ready(run.plan, outcome)
+            keep(run, done)
+            yield recipe, done
 
 
 def _up_to_date(plan: Plan) -> dict[Recipe, Artifact]:

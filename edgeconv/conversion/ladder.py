@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from edgeconv.conversion.graph_checks import STATEFUL
 from edgeconv.errors import (
     ConversionRefused,
     EdgeconvError,
@@ -26,7 +27,6 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-from edgeconv.quantize.verify import STATEFUL
 from edgeconv.tf.shapes import FixedShapes
 
 if TYPE_CHECKING:
@@ -141,7 +141,6 @@ def known_of_failure(run: Run, cause: Cause) -> Known:
     if not cause.graph:
         # It was not even exported, which fixed shapes may help; there is no loop to unroll.
         return Known(converts=False, loader=cause.loader, has_loops=False)
-    from edgeconv.conversion.samples import split_samples
     from edgeconv.source.saved_model import read_saved_model
 
     content = read_saved_model(Path(cause.graph))
@@ -152,7 +151,7 @@ def known_of_failure(run: Run, cause: Cause) -> Known:
     if within and run.plan.asked.sources:
         from edgeconv.conversion.prepare import Part
 
-        parts = [Part(signature=one, split=split_samples(run, one)) for one in within]
+        parts = [Part(signature=one, split=run.split(one)) for one in within]
     return Known(
         converts=False,
         loader=cause.loader,

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from edgeconv import data
 from edgeconv.conversion.ladder import dynamic_notes
-from edgeconv.conversion.plan import SERVING, declared, refuse_changed_model, resolve
-from edgeconv.conversion.samples import Split, check_samples, split_samples
+from edgeconv.conversion.samples import Split, source_of
+from edgeconv.conversion.signatures import SERVING, declared, resolve
 from edgeconv.conversion.tensorflow import start_float_graph, start_reference
 from edgeconv.errors import InputRefused, UnsupportedOperators
 from edgeconv.tflite import brought_up_to_date, ensure_signature, summarise, vocabularies
@@ -66,6 +69,12 @@ class Prepared:
         """The signatures' keys."""
         return tuple(part.signature.key for part in self.parts)
 
+    @property
+    def calibration(self) -> tuple[Path, ...]:
+        """Where the samples to calibrate with are stored."""
+        stored = (part.split.calibration for part in self.parts)
+        return tuple(path for path in stored if path is not None)
+
     @functools.cached_property
     def operators(self) -> frozenset[str]:
         """The names of the float32 graph's operators."""
@@ -92,7 +101,6 @@ def prepare(run: Run, rung: Rung, children: contextlib.ExitStack) -> Prepared:
 def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepared:
     run.on_progress("reading the float32 model")
     original = Path(run.plan.model.path).read_bytes()
-    refuse_changed_model(run.plan)
     current = brought_up_to_date(original)
     signed = ensure_signature(current)
     file = run.scratch / "float.tflite"
@@ -134,22 +142,12 @@ def _from_tensorflow(
     known = chosen or declared(run.plan)
     # TensorFlow goes first, since it takes longest; the samples are read meanwhile.
     converted = start_float_graph(run, chosen, rung, children)
-    parts: tuple[Part, ...] = ()
-    # Made-up strings are words of the graph's tables.
-    if chosen and not rung.fixed.fixes and not any(_takes_strings(one) for one in chosen):
-        parts = _parts(run, chosen)
-    else:
-        # The signature is not known in full yet, and what does not fit it is said at once.
-        for signature in known:
-            check_samples(run, signature)
+    _read_early(run, known, rung)
     graph = converted()
     content = graph.file.read_bytes()
     signatures = _signatures(content, graph.signatures)
     select_ops = _select_ops(run, content)
-    if parts:
-        parts = _with_signatures(parts, signatures)
-    else:
-        parts = _parts(run, signatures, vocabularies(content, where="the float32 model"))
+    parts = _parts(run, signatures, vocabularies(content, where="the float32 model"))
     # Not before: two processes with TensorFlow in them would take the most memory of all.
     answered = start_reference(run, rung, graph.trained, parts, children)
     return Prepared(
@@ -184,20 +182,33 @@ def _fixed_notes(rung: Rung) -> tuple[str, ...]:
     return (f"changed before conversion: {rung.text}",) if rung.fixed.fixes else ()
 
 
-def _takes_strings(signature: Signature) -> bool:
-    return any(spec.dtype == "string" for spec in signature.inputs)
+def _read_early(run: Run, known: tuple[Signature, ...], rung: Rung) -> None:
+    """Read the samples of signatures that are known before the model is converted.
+
+    What does not fit is said at once. Made-up strings are words of the graph's tables, and code
+    is not run where the signature may yet turn out to be another.
+    """
+    for signature in known:
+        source = source_of(run.plan, signature.key)
+        takes_strings = any(spec.dtype == "string" for spec in signature.inputs)
+        if not (takes_strings if source is None else data.runs_code(source)):
+            run.split(_fixed(signature, rung))
+
+
+def _fixed(signature: Signature, rung: Rung) -> Signature:
+    """The signature with the dimensions that the rung fixes."""
+    inputs = []
+    for spec in signature.inputs:
+        shape = rung.fixed.of(spec.name, [None if size == -1 else size for size in spec.shape])
+        sizes = tuple(-1 if size is None else size for size in shape)
+        inputs.append(msgspec.structs.replace(spec, shape=sizes))
+    return msgspec.structs.replace(signature, inputs=tuple(inputs))
 
 
 def _parts(
     run: Run, signatures: tuple[Signature, ...], words: Sequence[Sequence[bytes]] = ()
 ) -> tuple[Part, ...]:
-    return tuple(Part(signature=one, split=split_samples(run, one, words)) for one in signatures)
-
-
-def _with_signatures(parts: tuple[Part, ...], made: tuple[Signature, ...]) -> tuple[Part, ...]:
-    """The parts with their signatures as the converter wrote them."""
-    by_key = {signature.key: signature for signature in made}
-    return tuple(Part(signature=by_key[p.signature.key], split=p.split) for p in parts)
+    return tuple(Part(signature=one, split=run.split(one, words)) for one in signatures)
 
 
 def _signatures(model: bytes, keys: list[str] | tuple[str, ...]) -> tuple[Signature, ...]:

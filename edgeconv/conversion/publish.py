@@ -7,19 +7,26 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.conversion.plan import refuse_changed_model
 from edgeconv.errors import InputRefused
-from edgeconv.store import json_with_checksum, publish_all, read_noun, sha256_file, tool_versions
+from edgeconv.store import (
+    json_with_checksum,
+    publish_all,
+    read_checked,
+    read_noun,
+    sha256_file,
+    tool_versions,
+)
 from edgeconv.tflite import oldest_runtime
 from edgeconv.types import Artifact, LadderStep, Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from edgeconv.conversion.candidate import Candidate, Examined
+    from edgeconv.conversion.climb import Good
     from edgeconv.conversion.plan import Plan
     from edgeconv.conversion.prepare import Prepared
     from edgeconv.conversion.run import Run
-    from edgeconv.quantize.candidate import Candidate, Examined
 
 _STAGE = "artifact"
 _MODEL, _MANIFEST = "model.tflite", "manifest.json"
@@ -32,19 +39,38 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     file: Path
 
 
-def ready(run: Run, prepared: Prepared, examined: Examined) -> Ready:
-    """The artifact of an examined candidate, which is also kept in the cache.
+def published(plan: Plan, recipe: Recipe) -> Artifact | None:
+    """The artifact in the plan's directory, if it is whole and what the plan would make."""
+    target = plan.target(recipe.name)
+    manifest = target.with_suffix(".json")
+    if not (manifest.is_file() and target.is_file()):
+        return None
+    try:
+        artifact, checksum = read_checked(manifest, Artifact, what="manifest")
+    except InputRefused:
+        return None
+    if checksum == "changed" or artifact.key != plan.key(recipe):
+        return None
+    if artifact.sha256 != sha256_file(target):
+        return None
+    # The same bytes from a source that has moved: the manifest must say where it is now.
+    return artifact if artifact.source_path == plan.model.path else None
 
-    Raises `InputRefused` where the model changed meanwhile.
+
+def ready(plan: Plan, good: Good) -> Ready:
+    """The artifact of the plan that a good candidate is."""
+    artifact = _manifest(plan, good.session.prepared, good.examined)
+    return Ready(artifact=artifact, file=good.examined.candidate.file)
+
+
+def keep(run: Run, done: Ready) -> None:
+    """Keep an artifact in the cache.
+
+    Raises `InputRefused` where the model or the samples changed meanwhile.
     """
-    # TFLiteConverter reads it once more for each recipe.
-    refuse_changed_model(run.plan)
-    artifact = _manifest(run.plan, prepared, examined)
-    file = examined.candidate.file
-    manifest = run.scratch / f"{artifact.recipe.name}.manifest.json"
-    manifest.write_bytes(_text(artifact))
-    run.cache.keep(_STAGE, artifact.key, {_MODEL: file, _MANIFEST: manifest})
-    return Ready(artifact=artifact, file=file)
+    manifest = run.scratch / f"{done.artifact.recipe.name}.manifest.json"
+    manifest.write_bytes(_text(done.artifact))
+    run.keep(_STAGE, done.artifact.key, {_MODEL: done.file, _MANIFEST: manifest})
 
 
 def kept(run: Run, recipe: Recipe) -> Ready | None:
@@ -114,6 +140,11 @@ def _manifest(plan: Plan, prepared: Prepared, examined: Examined) -> Artifact:
     candidate, summary = examined.candidate, examined.summary
     recipe = candidate.recipe
     splits = [part.split for part in prepared.parts]
+    records = [
+        msgspec.structs.replace(split.record, range=plan.calibration_range)
+        for split in splits
+        if split.record
+    ]
     return Artifact(
         name=plan.model.name,
         file=plan.target(recipe.name).name,
@@ -132,7 +163,7 @@ def _manifest(plan: Plan, prepared: Prepared, examined: Examined) -> Artifact:
         float16_weight_share=summary.float16_weight_share,
         float_operators=summary.float_operators,
         verification=examined.verification,
-        calibration=tuple(s.record for s in splits if s.record) if recipe.calibrates else (),
+        calibration=tuple(records) if recipe.calibrates else (),
         preprocessing=dict(plan.asked.preprocess.by_input),
         oldest_runtime=oldest_runtime(candidate.file.read_bytes(), recipe.name),
         target=examined.target,

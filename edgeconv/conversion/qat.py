@@ -13,17 +13,17 @@ import msgspec
 import numpy as np
 
 from edgeconv import data
+from edgeconv.conversion.candidate import Candidate, Examined
 from edgeconv.conversion.climb import Good
+from edgeconv.conversion.graph_checks import examine_graph
 from edgeconv.conversion.ladder import first_rung
-from edgeconv.conversion.plan import refuse_changed_model, refuse_changed_samples
 from edgeconv.conversion.prepare import prepare
+from edgeconv.conversion.session import Session
 from edgeconv.conversion.target import is_asked, prove
-from edgeconv.conversion.verify import answers, judge_float, starts
+from edgeconv.conversion.verify import beside, examine, judge_float
 from edgeconv.data.handover import mapped_arrays
 from edgeconv.errors import EdgeconvError, InputRefused, VerificationFailed
-from edgeconv.processes.workers import in_turn
-from edgeconv.quantize.candidate import Candidate, Compared, Examined, examine, examine_graph
-from edgeconv.runtimes.local import Target, start_run
+from edgeconv.runtimes.local import start_run
 from edgeconv.sandbox import Access
 from edgeconv.source import places_of_code
 from edgeconv.statistics.paired import paired_difference
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from edgeconv.conversion.prepare import Part, Prepared
     from edgeconv.conversion.run import Run
-    from edgeconv.conversion.verify import Outputs
+    from edgeconv.conversion.session import Outputs
     from edgeconv.training.cluster import Cluster
     from edgeconv.types import Qat, Recipe, Signature
 
@@ -69,23 +69,25 @@ def make_qat(run: Run, recipe: Recipe) -> Good | EdgeconvError:
 def _made(run: Run, recipe: Recipe) -> Good:
     refuse_without_layers(run.plan.model.path, run.plan.model.kind)
     with contextlib.ExitStack() as children:
-        prepared = prepare(run, first_rung(run.plan), children)
-        _, outputs = judge_float(run, prepared, None)
+        session = Session(run, prepare(run, first_rung(run.plan), children))
+        judge_float(session)
+    prepared = session.prepared
     (part,) = prepared.parts
     samples = _stored(run, part.signature, _settings(recipe))
     candidate, done = _trained(run, prepared, recipe, samples)
-    examined = _examined(run, prepared, candidate, done)
+    expected = _expected(run, prepared, done)
+    examined = _examined(session, candidate, expected)
     record = msgspec.structs.replace(
         _record(done), validated=_validated(run, prepared, examined, samples)
     )
     candidate = msgspec.structs.replace(examined.candidate, qat=record)
     examined = msgspec.structs.replace(examined, candidate=candidate)
     if is_asked(run):
-        proven = prove(run, prepared, examined, _expected(run, prepared, done))
+        proven = prove(session, examined, expected)
         if isinstance(proven, EdgeconvError):
             raise proven
         examined = proven
-    return Good(prepared, examined, outputs)
+    return Good(session, examined)
 
 
 def _settings(recipe: Recipe) -> Qat:
@@ -125,11 +127,7 @@ def _stored(run: Run, signature: Signature, settings: Qat) -> _Samples:
             kept = _write(run, validation, "validation")
         else:
             train, kept = source.take(np.arange(source.count)), None
-    stored = _Samples(train=_write(run, train, "training"), validation=kept)
-    refuse_changed_samples(
-        asked.training, run.plan.training_identity, allow_code=run.execution.allow_code
-    )
-    return stored
+    return _Samples(train=_write(run, train, "training"), validation=kept)
 
 
 def _write(run: Run, samples: data.Samples, name: str) -> Path:
@@ -159,7 +157,6 @@ def _trained(
             resumes=run.execution.use_cache,
         )
         assert done is not None, "the chief is among the processes started here"
-        refuse_changed_model(run.plan)
         remove_directory(checkpoints)
     file = run.scratch / _OUTPUTS / _FILE
     return Candidate(recipe=recipe, file=file, engine="tflite", notes=_notes(done)), done
@@ -264,19 +261,18 @@ def _expected(run: Run, prepared: Prepared, done: QatDone) -> Outputs:
     return {part.signature.key: mapped_arrays(run.scratch / _OUTPUTS, done.outputs)}
 
 
-def _examined(run: Run, prepared: Prepared, candidate: Candidate, done: QatDone) -> Examined:
+def _examined(session: Session, candidate: Candidate, expected: Outputs) -> Examined:
     """The .tflite held against the model that was trained, which it has to compute."""
-    run.on_progress(f"verifying {candidate.recipe.name}")
-    graph = examine_graph(candidate, prepared.keys)
-    ended, outputs = answers(in_turn(starts(run, prepared, candidate.file, Target())), prepared)
-    expected = _expected(run, prepared, done)
+    session.run.on_progress(f"verifying {candidate.recipe.name}")
+    graph = examine_graph(candidate, session.prepared.keys)
+    answers = session.answers(candidate.file, session.where)
     return examine(
         candidate,
         graph,
-        [Compared(key=k, actual=o, expected=expected[k]) for k, o in outputs.items()],
+        beside(answers, expected),
         reference="model trained with quantisation, in TensorFlow",
-        synthetic=prepared.synthetic,
-        runtime=f"{ended.runtime} {ended.version}",
+        synthetic=session.prepared.synthetic,
+        runtime=answers.runtime,
     )
 
 

@@ -1,94 +1,98 @@
-"""The second stage: one candidate per recipe, from the one float32 graph."""
+"""The stage that quantizes: a candidate for each recipe, from the one float32 graph."""
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed
-from edgeconv.quantize.candidate import Candidate
-from edgeconv.quantize.worker import Attempt, QuantizeJob, QuantizePart, quantize
+from edgeconv.conversion.candidate import Candidate
+from edgeconv.errors import (
+    EdgeconvError,
+    InputRefused,
+    ToolFailed,
+    WorkerKilled,
+    WorkerOutOfMemory,
+    WorkerTimedOut,
+)
+from edgeconv.progress import Counted
+from edgeconv.quantize.worker import Attempt, QuantizeJob, quantize
 from edgeconv.sandbox import Access
 from edgeconv.tf.second_engine import EngineJob, EnginePart, quantize_with_tflite
 
 if TYPE_CHECKING:
-    import contextlib
     from collections.abc import Callable, Sequence
 
-    from edgeconv.conversion.prepare import Prepared
-    from edgeconv.conversion.run import Run
+    from edgeconv.conversion.session import Session
+    from edgeconv.processes.standing import Call
     from edgeconv.types import Recipe
 
 Made = dict["Recipe", "Candidate | EdgeconvError"]
 
+# What stopped one recipe would stop the next: the user's own limits, or somebody.
+_STOPPED = (WorkerTimedOut, WorkerOutOfMemory, WorkerKilled)
 
-def float_candidate(recipe: Recipe, prepared: Prepared) -> Candidate:
-    """The float32 graph as it is, judged by `recipe`."""
-    return Candidate(recipe=recipe, file=prepared.float_model, engine="litert")
+
+@dataclass(frozen=True)
+class _Making:
+    """A recipe that the session's child is asked for, and where it puts the file."""
+
+    recipe: Recipe
+    file: Path
+    call: Call[Attempt]
 
 
 def start_first_engine(
-    run: Run,
-    prepared: Prepared,
-    recipes: Sequence[Recipe],
-    children: contextlib.ExitStack,
-    *,
-    dense_per_tensor: bool = False,
+    session: Session, recipes: Sequence[Recipe], *, dense_per_tensor: bool = False
 ) -> Callable[[], Made]:
-    """Start ai-edge-quantizer on all of `recipes`, with one calibration pass, in one child.
+    """Start ai-edge-quantizer on all of `recipes`, one after the other in the session's child.
 
     `dense_per_tensor` gives the weights of dense layers one scale, for older runtimes. The
-    function that comes back waits for it, and has a candidate or an error for each.
+    function that comes back waits for it, and has a candidate or an error for each. Where the
+    child crashes, the recipe that it was at has that error, and another child makes the rest.
     """
-    if not recipes:
-        return dict
-    directory = Path(tempfile.mkdtemp(prefix="made-", dir=run.scratch))
-    job = QuantizeJob(
-        float_model=str(prepared.float_model),
-        parts=tuple(
-            QuantizePart(
-                signature=part.signature.key,
-                samples=str(part.split.calibration) if part.split.calibration else None,
-                batch=part.split.batch,
-            )
-            for part in prepared.parts
-        ),
-        recipes=tuple(recipes),
-        directory=str(directory),
-        threads=run.execution.threads,
-        dense_per_tensor=dense_per_tensor,
-    )
-    task = children.enter_context(
-        run.start(
-            quantize,
-            job,
-            "ai-edge-quantizer",
-            access=Access(reads=(prepared.float_model, *_samples(prepared)), writes=(directory,)),
-        )
-    )
+    started = [_start(session, recipe, dense_per_tensor) for recipe in recipes]
 
     def finish() -> Made:
-        try:
-            attempts = {a.recipe: a for a in run.result(task).attempts}
-        except (InputRefused, ToolFailed) as error:
-            return dict.fromkeys(recipes, error)
-        return {r: _candidate(r, attempts[r.name], directory) for r in recipes}
+        made: Made = {}
+        lost = False
+        for number, making in enumerate(started):
+            recipe = making.recipe
+            line = f"quantizing to {recipe.name}"
+            session.run.on_progress(Counted(line, number, len(recipes)))
+            again = _start(session, recipe, dense_per_tensor) if lost else making
+            try:
+                made[recipe] = _candidate(session, again)
+            except _STOPPED as error:
+                return made | dict.fromkeys(recipes[number:], error)
+            except (InputRefused, ToolFailed) as error:
+                made[recipe] = error
+                lost = lost or not again.call.is_done
+        return made
 
     return finish
 
 
-def _samples(prepared: Prepared) -> tuple[Path, ...]:
-    """Where the samples to calibrate with are stored."""
-    return tuple(part.split.calibration for part in prepared.parts if part.split.calibration)
+def _start(session: Session, recipe: Recipe, dense_per_tensor: bool) -> _Making:
+    child = session.child()
+    place = Path(tempfile.mkdtemp(prefix="made-", dir=child.directory))
+    file = place / f"{recipe.name}.tflite"
+    job = QuantizeJob(
+        graph=session.graph, recipe=recipe, file=str(file), dense_per_tensor=dense_per_tensor
+    )
+    return _Making(recipe, file, child.start(quantize, job))
 
 
-def _candidate(recipe: Recipe, attempt: Attempt, directory: Path) -> Candidate | EdgeconvError:
-    if attempt.error:
-        return ToolFailed(attempt.error)
-    file = directory / f"{recipe.name}.tflite"
+def _candidate(session: Session, making: _Making) -> Candidate:
+    attempt = session.run.result(making.call)
+    # The child goes on, and what it may write to is not what is verified and published.
+    file = Path(tempfile.mkdtemp(prefix="made-", dir=session.run.scratch), making.file.name)
+    shutil.copyfile(making.file, file)
+    shutil.rmtree(making.file.parent)
     return Candidate(
-        recipe=recipe,
+        recipe=making.recipe,
         file=file,
         engine="litert",
         notes=attempt.notes,
@@ -97,8 +101,9 @@ def _candidate(recipe: Recipe, attempt: Attempt, directory: Path) -> Candidate |
     )
 
 
-def second_engine(run: Run, prepared: Prepared, recipe: Recipe) -> Candidate:
+def second_engine(session: Session, recipe: Recipe) -> Candidate:
     """TFLiteConverter's candidate for `recipe`. Raises an `EdgeconvError` where it has none."""
+    run, prepared = session.run, session.prepared
     if prepared.saved_model is None:
         raise ToolFailed("TFLiteConverter does not take a .tflite")
     run.on_progress(f"quantizing to {recipe.name} with TFLiteConverter")
@@ -118,7 +123,7 @@ def second_engine(run: Run, prepared: Prepared, recipe: Recipe) -> Candidate:
         select_ops=run.plan.asked.select_ops,
         target=str(target),
     )
-    access = Access(reads=(Path(prepared.saved_model), *_samples(prepared)), writes=(directory,))
+    access = Access(reads=(Path(prepared.saved_model), *prepared.calibration), writes=(directory,))
     with run.start(quantize_with_tflite, job, "TFLiteConverter", access=access) as task:
         run.result(task)
     return Candidate(recipe=recipe, file=target, engine="tflite")

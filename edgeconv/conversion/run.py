@@ -1,38 +1,49 @@
-"""One conversion at work: its plan, where files on the way go, and the children it starts."""
+"""One conversion at work: its plan, where files on the way go, and what is kept of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path  # noqa: TC003
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edgeconv.errors import EdgeconvError, InternalError
+from edgeconv import data, source
+from edgeconv.conversion.samples import split_samples, taken_by
+from edgeconv.errors import EdgeconvError, InputRefused, InternalError
 from edgeconv.processes.tasks import start_task
 from edgeconv.store import keep_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     import msgspec
 
     from edgeconv.conversion.plan import Plan
+    from edgeconv.conversion.samples import Split
     from edgeconv.processes.tasks import Task
     from edgeconv.sandbox import Access
     from edgeconv.store import Cache
-    from edgeconv.types import Execution
+    from edgeconv.types import Execution, Signature
+
+    # The samples of a signature, with the vocabularies that made-up strings are taken from.
+    ReadSamples = Callable[["Run", Signature, Sequence[Sequence[bytes]]], Split]
 
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One conversion at work: its plan, where files on the way go, and whom to tell."""
+    """One conversion at work: its plan, where files on the way go, and whom to tell.
+
+    `read_samples` gives the samples of a signature, which are usually those that the plan names.
+    """
 
     plan: Plan
     cache: Cache
     execution: Execution
     scratch: Path
     on_progress: Callable[[str], None]
+    read_samples: ReadSamples = split_samples
+    _splits: dict[str, Split] = field(default_factory=dict, init=False)
 
     def start(
         self,
@@ -64,3 +75,43 @@ class Run:
                 raise
             message = f"{error.message}\n  the whole log: {kept}"
             raise error.saying(message) from error
+
+    def split(self, signature: Signature, words: Sequence[Sequence[bytes]] = ()) -> Split:
+        """The stored samples of a signature, which are read once.
+
+        `words` are the vocabularies that made-up strings are taken from.
+        """
+        key = taken_by(signature)
+        if key not in self._splits:
+            self._splits[key] = self.read_samples(self, signature, words)
+        return self._splits[key]
+
+    def keep(self, stage: str, key: str, files: Mapping[str, Path]) -> None:
+        """Keep what was made in the cache, by name, under a key of the plan.
+
+        Raises `InputRefused` where the model or the samples are not any more what the plan was
+        made for: all that is kept or published comes by here, so that nothing is taken for what
+        came of other content.
+        """
+        self._refuse_changed()
+        self.cache.keep(stage, key, files)
+
+    def _refuse_changed(self) -> None:
+        plan, model = self.plan, self.plan.model
+        now = source.identify(model.path, model.opening, allow_code=True)
+        if (now.sha256, now.opening) != (model.sha256, model.opening):
+            raise _changed(model.path)
+        identities = {plan.asked.sources[k]: v for k, v in plan.calibration_identity.items()}
+        if plan.asked.training:
+            identities[plan.asked.training] = plan.training_identity
+        for text, identity in identities.items():
+            # Code may answer otherwise each time: what it says now tells nothing of then.
+            if not data.runs_code(text) and data.identity(text) != identity:
+                raise _changed(text)
+
+
+def _changed(what: str) -> InputRefused:
+    return InputRefused(
+        f"{what} changed while it was read, so nobody knows what came of it",
+        hint="run it again, once nothing writes to it",
+    )

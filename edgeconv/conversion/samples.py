@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv import data
-from edgeconv.conversion.plan import refuse_changed_samples
 from edgeconv.errors import UsageError
 from edgeconv.store import hash_of
 from edgeconv.types import CalibrationRecord
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from edgeconv.conversion.plan import Plan
     from edgeconv.conversion.run import Run
     from edgeconv.data import Samples
+    from edgeconv.data.source import DataSet
     from edgeconv.types import Signature
 
 _SYNTHETIC_SAMPLES = 4
@@ -28,11 +28,12 @@ _SYNTHETIC_SEED = 20240
 class Split(msgspec.Struct, frozen=True, kw_only=True):
     """The stored samples: those to calibrate with (None: none were given), and the held-back.
 
-    `batch` is the leading dimension that the model takes.
+    `sha256` is the hash of the held-back ones, `batch` the leading dimension that the model takes.
     """
 
     calibration: Path | None
     held_back: Path
+    sha256: str
     record: CalibrationRecord | None
     batch: int
     notes: tuple[str, ...] = ()
@@ -48,67 +49,66 @@ def split_samples(run: Run, signature: Signature, words: Sequence[Sequence[bytes
 
     `words` are the vocabularies that made-up strings are taken from.
     """
-    plan, inputs = run.plan, signature.inputs
-    asked = plan.asked
-    batch = asked.batch or data.batch_size(inputs)
-    named = signature.key if signature.key in asked.sources else ""
-    source = asked.sources.get(named)
+    asked = run.plan.asked
+    source = source_of(run.plan, signature.key)
     if source is None:
-        _refuse_without_samples(plan, signature)
+        _refuse_without_samples(run.plan, signature)
+        batch = asked.batch or data.batch_size(signature.inputs)
         count = _SYNTHETIC_SAMPLES * batch
-        made_up = data.synthetic_samples(inputs, count, _SYNTHETIC_SEED, words)
-        held_back = _store(run, made_up, signature, "held-back")
-        return Split(calibration=None, held_back=held_back, record=None, batch=batch)
+        made_up = data.synthetic_samples(signature.inputs, count, _SYNTHETIC_SEED, words)
+        return Split(
+            calibration=None,
+            held_back=_store(run, made_up, signature, "held-back"),
+            sha256=data.sha256_samples(made_up),
+            record=None,
+            batch=batch,
+        )
     with data.opened_samples(
         source,
-        inputs,
+        signature.inputs,
         preprocessing=asked.preprocess.by_input,
         allow_code=run.execution.allow_code,
         allowance=run.execution.allowance,
     ) as opened:
-        calibration, held_back_samples = data.split_calibration(opened, asked.samples, batch=batch)
-    record = CalibrationRecord(
-        signature=signature.key,
-        source=source,
-        samples=calibration.count,
-        sha256=data.sha256_samples(calibration),
-        range=next((r.calibration_range for r in plan.recipes if r.has_ranges), "minmax"),
-    )
-    stored = [
-        _store(run, samples, signature, name)
-        for samples, name in ((calibration, "calibration"), (held_back_samples, "held-back"))
-    ]
-    refuse_changed_samples(
-        source, plan.calibration_identity[named], allow_code=run.execution.allow_code
-    )
-    overlap = calibration.count + held_back_samples.count > opened.count
+        return split_opened(run, signature, opened)
+
+
+def split_opened(run: Run, signature: Signature, opened: DataSet) -> Split:
+    """Check, split and store the samples of a data set for a signature's inputs."""
+    batch = run.plan.asked.batch or data.batch_size(signature.inputs)
+    calibration, held_back = data.split_calibration(opened, run.plan.asked.samples, batch=batch)
+    overlap = calibration.count + held_back.count > opened.count
     note = "verified on calibration samples: the source has no others to hold back"
     return Split(
-        calibration=stored[0],
-        held_back=stored[1],
-        record=record,
+        calibration=_store(run, calibration, signature, "calibration"),
+        held_back=_store(run, held_back, signature, "held-back"),
+        sha256=data.sha256_samples(held_back),
+        record=CalibrationRecord(
+            signature=signature.key,
+            source=opened.text,
+            samples=calibration.count,
+            sha256=data.sha256_samples(calibration),
+            range=run.plan.calibration_range,
+        ),
         batch=batch,
         notes=(note,) if overlap else (),
     )
 
 
-def check_samples(run: Run, signature: Signature) -> None:
-    """Raise what `split_samples` would, as far as a signature before its export tells.
+def taken_by(signature: Signature) -> str:
+    """A key of the samples that a signature takes: those of an equal key serve both."""
+    # One sample at a time goes into a dynamic batch as well as into one of 1.
+    inputs = [
+        (s.name, s.dtype, [abs(size) for size in s.shape[:1]], s.shape[1:])
+        for s in signature.inputs
+    ]
+    return hash_of(signature.key, sorted(inputs))[:16]
 
-    Its names and its fixed dimensions are those that the model is going to have. A SOURCE that
-    runs code is not looked at: it may take long, and is run again.
-    """
-    asked = run.plan.asked
-    named = signature.key if signature.key in asked.sources else ""
-    source = asked.sources.get(named)
-    if source and not data.runs_code(source):
-        with data.opened_samples(
-            source,
-            signature.inputs,
-            preprocessing=asked.preprocess.by_input,
-            allowance=run.execution.allowance,
-        ):
-            pass
+
+def source_of(plan: Plan, key: str) -> str | None:
+    """The SOURCE that the plan names for a signature; None where there is none."""
+    sources = plan.asked.sources
+    return sources.get(key, sources.get(""))
 
 
 def _refuse_without_samples(plan: Plan, signature: Signature) -> None:
@@ -121,6 +121,6 @@ def _refuse_without_samples(plan: Plan, signature: Signature) -> None:
 
 
 def _store(run: Run, samples: Samples, signature: Signature, name: str) -> Path:
-    directory = run.scratch / "samples" / hash_of(signature.key)[:16] / name
+    directory = run.scratch / "samples" / taken_by(signature) / name
     data.write_samples(samples, directory)
     return directory

@@ -6,16 +6,14 @@ know, and answer nonsense without an error. So the outputs are compared there as
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.conversion.quantize import second_engine, start_first_engine
-from edgeconv.conversion.verify import answers, judge_all, starts, with_ladder
+from edgeconv.conversion.output_checks import compare
+from edgeconv.conversion.quantize import start_first_engine
+from edgeconv.conversion.verify import beside, judge_all, second_opinion
 from edgeconv.errors import EdgeconvError, VerificationFailed
-from edgeconv.processes.workers import in_turn
-from edgeconv.quantize.candidate import Compared, compare
 from edgeconv.reporting.closeness import worst_snr
 from edgeconv.reporting.units import decibels
 from edgeconv.runtimes.choice import runtime_text
@@ -26,11 +24,9 @@ from edgeconv.types import LadderStep, TargetCheck, TargetRuntime
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.conversion.prepare import Prepared
+    from edgeconv.conversion.candidate import Examined
     from edgeconv.conversion.run import Run
-    from edgeconv.conversion.verify import Outputs
-    from edgeconv.quantize.candidate import Examined
-    from edgeconv.types import Recipe
+    from edgeconv.conversion.session import Outputs, Session
 
 # The last TensorFlow for Python whose interpreter links the Select-TF (Flex) delegate.
 _WITH_SELECT_TF = TargetRuntime(name="tensorflow", version="2.15.1")
@@ -50,29 +46,28 @@ def is_asked(run: Run) -> bool:
     return run.plan.asked.target_runtime != TargetRuntime()
 
 
-def prove(
-    run: Run, prepared: Prepared, examined: Examined, expected: Outputs
-) -> Examined | EdgeconvError:
+def prove(session: Session, examined: Examined, expected: Outputs) -> Examined | EdgeconvError:
     """`examined` with its run on the target, or what runs there in its place.
 
-    `expected` are the float32 model's answers. An error says why none does.
+    `expected` is what it is to answer there. An error says why nothing does.
     """
+    run = session.run
     runtime = runtime_text(run.plan.asked.target_runtime)
     target = isolated_target(run.plan.asked.target_runtime, run.on_progress)
     recipe = examined.candidate.recipe
     run.on_progress(f"running {recipe.name} on {runtime}")
-    first = _proven(run, prepared, examined, expected, target, cost="")
+    first = _proven(session, examined, expected, target, cost="")
     if not isinstance(first, EdgeconvError):
         return first
     steps: tuple[LadderStep, ...] = (LadderStep(attempt=f"on {runtime}", failed=first.headline),)
-    for cost, other in _others(run, prepared, examined, expected):
+    for cost, other in _others(session, examined):
         if isinstance(other, EdgeconvError):
             steps = (*steps, LadderStep(attempt=cost, failed=other.headline))
             continue
         spent = f"{cost}; {_difference(examined, other)}"
-        second = _proven(run, prepared, other, expected, target, cost=spent)
+        second = _proven(session, other, expected, target, cost=spent)
         if not isinstance(second, EdgeconvError):
-            return with_ladder(second, (*examined.candidate.ladder, *steps))
+            return second.with_ladder((*examined.candidate.ladder, *steps))
         steps = (*steps, LadderStep(attempt=cost, failed=second.headline))
     tried = "".join(f"\n  tried: {step.attempt}: {step.failed}" for step in steps[1:])
     return VerificationFailed(
@@ -83,24 +78,17 @@ def prove(
 
 
 def _proven(
-    run: Run,
-    prepared: Prepared,
-    examined: Examined,
-    expected: Outputs,
-    target: Target,
-    *,
-    cost: str,
+    session: Session, examined: Examined, expected: Outputs, target: Target, *, cost: str
 ) -> Examined | EdgeconvError:
     candidate = examined.candidate
     try:
-        done, outputs = answers(in_turn(starts(run, prepared, candidate.file, target)), prepared)
-        compared = [Compared(key=k, actual=o, expected=expected[k]) for k, o in outputs.items()]
-        errors, doubts = compare(candidate, compared)
+        answers = session.answers(candidate.file, target)
+        errors, doubts = compare(candidate, beside(answers, expected))
     except EdgeconvError as error:
         return error
     environment = installed(target)
     check = TargetCheck(
-        runtime=f"{done.runtime} {done.version}",
+        runtime=answers.runtime,
         python=environment.python if environment else "",
         outputs=errors,
         cost="; ".join(filter(None, (cost, *doubts))),
@@ -108,36 +96,14 @@ def _proven(
     return msgspec.structs.replace(examined, target=check)
 
 
-def _others(
-    run: Run, prepared: Prepared, examined: Examined, expected: Outputs
-) -> Iterator[tuple[str, Examined | EdgeconvError]]:
+def _others(session: Session, examined: Examined) -> Iterator[tuple[str, Examined | EdgeconvError]]:
     """What may run where `examined` does not, and in words what it gives up."""
     recipe = examined.candidate.recipe
     if examined.candidate.engine == "litert" and recipe.name in _HAS_DENSE_WEIGHTS:
-        yield (
-            "dense layers have one weight scale each",
-            _per_tensor(run, prepared, recipe, expected),
-        )
+        made = start_first_engine(session, [recipe], dense_per_tensor=True)()
+        yield "dense layers have one weight scale each", judge_all(session, made)[recipe]
     if examined.candidate.engine != "tflite" and recipe.engine == "auto":
-        yield "quantized with TFLiteConverter", _by_tflite(run, prepared, recipe, expected)
-
-
-def _per_tensor(
-    run: Run, prepared: Prepared, recipe: Recipe, expected: Outputs
-) -> Examined | EdgeconvError:
-    with contextlib.ExitStack() as children:
-        made = start_first_engine(run, prepared, [recipe], children, dense_per_tensor=True)()
-        return judge_all(run, prepared, made, expected)[recipe]
-
-
-def _by_tflite(
-    run: Run, prepared: Prepared, recipe: Recipe, expected: Outputs
-) -> Examined | EdgeconvError:
-    try:
-        candidate = second_engine(run, prepared, recipe)
-    except EdgeconvError as error:
-        return error
-    return judge_all(run, prepared, {recipe: candidate}, expected)[recipe]
+        yield "quantized with TFLiteConverter", second_opinion(session, recipe)
 
 
 def _difference(before: Examined, after: Examined) -> str:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.conversion.plan import refuse_changed_model
 from edgeconv.errors import EdgeconvError
 from edgeconv.sandbox import Access
 from edgeconv.source import places_of_code, served
@@ -117,7 +116,6 @@ def start_float_graph(
                 # The Keras file was not even exported.
                 graph = ""
             raise error.saying(error.message, error.cause._replace(graph=graph)) from error
-        refuse_changed_model(plan)
         index = _FloatIndex(
             signatures=made.signatures,
             loading=made.loading,
@@ -126,7 +124,7 @@ def start_float_graph(
         )
         (place / _INDEX).write_bytes(msgspec.json.encode(index))
         names = (_MODEL, _INDEX, _EXPORTED, _REWRITTEN)
-        run.cache.keep(_FLOAT, key, {n: place / n for n in names if (place / n).exists()})
+        run.keep(_FLOAT, key, {n: place / n for n in names if (place / n).exists()})
         return _graph(run, place)
 
     return finish
@@ -159,7 +157,8 @@ def start_reference(
 
     That raises `InputRefused` where the model does not run in TensorFlow.
     """
-    key = hash_of(run.plan.float_key, rung, run.plan.data_key)
+    samples = [(one.signature.key, one.split.batch, one.split.sha256) for one in parts]
+    key = hash_of(run.plan.float_key, rung, samples)
     entry = run.cache.find(_REFERENCE, key)
     if entry is not None:
         return lambda: _reference(entry)
@@ -187,9 +186,8 @@ def start_reference(
 
     def finish() -> Reference:
         outputs = run.result(task).outputs
-        refuse_changed_model(run.plan)
         (place / _INDEX).write_bytes(msgspec.json.encode(outputs))
-        run.cache.keep(_REFERENCE, key, {n: place / n for n in (_OUTPUTS, _INDEX)})
+        run.keep(_REFERENCE, key, {n: place / n for n in (_OUTPUTS, _INDEX)})
         return _reference(place)
 
     return finish

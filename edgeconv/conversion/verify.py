@@ -1,79 +1,61 @@
-"""The third stage: run what was made, compare it with what it came from."""
+"""The stage that verifies: look into what was made, run it, compare it with what it came from."""
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.conversion.quantize import float_candidate, second_engine
-from edgeconv.errors import (
-    EdgeconvError,
-    ToolFailed,
-    UnsupportedOperators,
-)
+from edgeconv.conversion.candidate import Candidate, Compared, Examined
+from edgeconv.conversion.graph_checks import examine_graph
+from edgeconv.conversion.output_checks import compare
+from edgeconv.conversion.quantize import second_engine
+from edgeconv.errors import EdgeconvError, ToolFailed, UnsupportedOperators
 from edgeconv.processes.workers import in_turn
 from edgeconv.progress import Counted
-from edgeconv.quantize.candidate import (
-    Candidate,
-    Compared,
-    Examined,
-    ExaminedGraph,
-    examine,
-    examine_graph,
-)
 from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes
-from edgeconv.runtimes.local import Target, start_run
+from edgeconv.types import Verification
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from edgeconv.conversion.prepare import Part, Prepared
+    from edgeconv.conversion.candidate import ExaminedGraph
+    from edgeconv.conversion.prepare import Prepared
     from edgeconv.conversion.quantize import Made
-    from edgeconv.conversion.run import Run
-    from edgeconv.runtimes.conversation import Run as RunOfModel
-    from edgeconv.runtimes.conversation import StoredRun as Running
-    from edgeconv.types import LadderStep, Recipe
+    from edgeconv.conversion.session import Answers, Outputs, Session
+    from edgeconv.types import Recipe
 
-    # By signature, then by output.
-    Outputs = Mapping[str, dict[str, NDArray[np.generic]]]
     Judged = dict[Recipe, Examined | EdgeconvError]
 
 
-def judge_float(
-    run: Run, prepared: Prepared, recipe: Recipe | None, target: Target = Target()
-) -> tuple[Examined, Outputs]:
-    """The float32 model held against the trained one, and its outputs.
+def judge_float(session: Session, recipe: Recipe | None = None) -> Examined:
+    """The float32 model held against the trained one.
 
     `recipe` is the float32 recipe if it was asked for; the check is made in any case,
     since every other recipe is held against this model. Raises `VerificationFailed`.
     """
-    run.on_progress("verifying float32 against the trained model")
+    session.run.on_progress("verifying float32 against the trained model")
+    prepared = session.prepared
     recipe = recipe or make_recipes(["float32"])[0]
-    candidate = float_candidate(recipe, prepared)
+    candidate = Candidate(recipe=recipe, file=prepared.float_model, engine="litert")
     try:
-        done, outputs = answers(in_turn(starts(run, prepared, candidate.file, target)), prepared)
+        answers = session.expected
     except ToolFailed as error:
         raise _without_its_operators(error) or error from error
-    reference = prepared.reference() if prepared.reference else None
+    reference = session.reference
     held = _held_to(candidate, prepared)
     examined = examine(
         held,
         examine_graph(held, prepared.keys),
         [
-            Compared(key=k, actual=o, expected=reference.arrays(k) if reference else None)
-            for k, o in outputs.items()
+            Compared(key=key, actual=actual, expected=reference.arrays(key) if reference else None)
+            for key, actual in answers.outputs.items()
         ],
         reference="trained model in TensorFlow" if reference else "none: it is the source",
         synthetic=prepared.synthetic,
-        runtime=f"{done.runtime} {done.version}",
+        runtime=answers.runtime,
     )
-    return msgspec.structs.replace(examined, candidate=candidate), outputs
+    return msgspec.structs.replace(examined, candidate=candidate)
 
 
 def _without_its_operators(error: ToolFailed) -> UnsupportedOperators | None:
@@ -99,9 +81,7 @@ def _held_to(candidate: Candidate, prepared: Prepared) -> Candidate:
     return msgspec.structs.replace(candidate, recipe=recipe)
 
 
-def judge_all(
-    run: Run, prepared: Prepared, made: Made, expected: Outputs, target: Target = Target()
-) -> Judged:
+def judge_all(session: Session, made: Made) -> Judged:
     """Hold each candidate against the float32 model, two running at a time.
 
     What did not become a candidate stays the error it is.
@@ -113,99 +93,77 @@ def judge_all(
             continue
         # What can be read from the file is checked before the file is run.
         try:
-            sound.append((candidate, examine_graph(candidate, prepared.keys)))
+            sound.append((candidate, examine_graph(candidate, session.prepared.keys)))
         except EdgeconvError as error:
             settled[recipe] = error
     # The runtime has only reference kernels for int16x8; the slowest goes first.
     sound.sort(key=lambda pair: pair[0].recipe.name != "int16x8")
-    running = in_turn([s for c, _ in sound for s in starts(run, prepared, c.file, target)])
+    starts = [start for c, _ in sound for start in session.starts(c.file, session.where)]
+    running = in_turn(starts)
     for number, (candidate, graph) in enumerate(sound):
-        run.on_progress(Counted(f"verifying {candidate.recipe.name}", number, len(sound)))
-        settled[candidate.recipe] = _verdict(candidate, graph, running, prepared, expected)
+        session.run.on_progress(Counted(f"verifying {candidate.recipe.name}", number, len(sound)))
+        try:
+            answers = session.collect(running)
+            settled[candidate.recipe] = _examined(session, candidate, graph, answers)
+        except EdgeconvError as error:
+            settled[candidate.recipe] = error
     return settled
 
 
-def second_opinion(
-    run: Run, prepared: Prepared, recipe: Recipe, outputs: Outputs, target: Target = Target()
-) -> Examined | EdgeconvError:
+def second_opinion(session: Session, recipe: Recipe) -> Examined | EdgeconvError:
     """What TFLiteConverter makes of a recipe, judged like any other."""
     try:
-        candidate = second_engine(run, prepared, recipe)
+        candidate = second_engine(session, recipe)
     except EdgeconvError as error:
         return error
-    return judge_all(run, prepared, {recipe: candidate}, outputs, target)[recipe]
+    return judge_all(session, {recipe: candidate})[recipe]
 
 
-def with_ladder(examined: Examined, steps: Sequence[LadderStep]) -> Examined:
-    """`examined` with `steps` before the attempts that it has already."""
-    candidate = examined.candidate
-    ladder = (*steps, *candidate.ladder)
-    return msgspec.structs.replace(
-        examined, candidate=msgspec.structs.replace(candidate, ladder=ladder)
+def _examined(
+    session: Session, candidate: Candidate, graph: ExaminedGraph, answers: Answers
+) -> Examined:
+    return examine(
+        candidate,
+        graph,
+        beside(answers, session.expected.outputs),
+        reference="float32 .tflite",
+        synthetic=session.prepared.synthetic,
+        runtime=answers.runtime,
     )
 
 
-def with_warning(examined: Examined, warning: str) -> Examined:
-    """`examined` with one more warning."""
-    before = examined.verification
-    after = msgspec.structs.replace(before, warnings=(*before.warnings, warning))
-    return msgspec.structs.replace(examined, verification=after)
+def beside(answers: Answers, expected: Outputs) -> list[Compared]:
+    """A file's answers, each with what is expected."""
+    return [
+        Compared(key=key, actual=actual, expected=expected[key])
+        for key, actual in answers.outputs.items()
+    ]
 
 
-def _verdict(
+def examine(
     candidate: Candidate,
     graph: ExaminedGraph,
-    running: Iterator[Running],
-    prepared: Prepared,
-    expected: Outputs,
-) -> Examined | EdgeconvError:
-    try:
-        done, outputs = answers(running, prepared)
-        return examine(
-            candidate,
-            graph,
-            [Compared(key=k, actual=o, expected=expected[k]) for k, o in outputs.items()],
-            reference="float32 .tflite",
-            synthetic=prepared.synthetic,
-            runtime=f"{done.runtime} {done.version}",
-        )
-    except EdgeconvError as error:
-        return error
+    compared: Sequence[Compared],
+    *,
+    reference: str,
+    synthetic: bool,
+    runtime: str,
+) -> Examined:
+    """Hold a candidate and its outputs on the held-back samples against the reference.
 
-
-def starts(run: Run, prepared: Prepared, file: Path, target: Target) -> list[Callable[[], Running]]:
-    """What starts a file on the held-back samples, a process for each signature."""
-    return [functools.partial(_start, run, part, file, target) for part in prepared.parts]
-
-
-def answers(running: Iterator[Running], prepared: Prepared) -> tuple[RunOfModel, Outputs]:
-    """The answers of the next processes of `running`, one for each signature.
-
-    Raises what the first that failed raised, once all of them have had their turn.
+    Raises `VerificationFailed`.
     """
-    outputs: dict[str, dict[str, NDArray[np.generic]]] = {}
-    failed: EdgeconvError | None = None
-    done: RunOfModel | None = None
-    for part in prepared.parts:
-        one = next(running)
-        try:
-            done = one.result()
-            outputs[part.signature.key] = done.outputs
-        except EdgeconvError as error:
-            failed = failed or error
-    if failed is not None or done is None:
-        raise failed or AssertionError("no signature")
-    return done, outputs
-
-
-def _start(run: Run, part: Part, file: Path, target: Target) -> Running:
-    return start_run(
-        file,
-        part.split.held_back,
-        scratch=run.scratch,
-        signature=part.signature.key,
-        batch=part.split.batch,
-        threads=run.execution.threads,
-        target=target,
-        allowance=run.execution.allowance,
+    errors, doubts = compare(candidate, compared)
+    return Examined(
+        candidate=candidate,
+        summary=graph.summary,
+        signatures=graph.signatures,
+        verification=Verification(
+            reference=reference,
+            samples=sum(len(next(iter(one.actual.values()))) for one in compared),
+            synthetic=synthetic,
+            runtime=runtime,
+            outputs=errors,
+            warnings=(*graph.warnings, *doubts),
+        ),
     )

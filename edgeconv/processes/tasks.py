@@ -74,6 +74,9 @@ class Task(Generic[Answer]):
     def answer(self) -> Answer:
         """What `result` gives or raises, of a child that has ended."""
         self.child.raise_unless_well()
+        return self._told()
+
+    def _told(self) -> Answer:
         failure = self._said(FAILURE, Failure)
         if failure is not None:
             raise failure.error()
@@ -120,10 +123,8 @@ def start_task(
     of the folder tf/ can be imported by the parent as long as it imports TensorFlow
     inside its functions.
     """
-    answer_type: type[Answer] = get_type_hints(inspect.unwrap(function))["return"]
     directory = Path(tempfile.mkdtemp(prefix=function.__name__ + "-", dir=scratch))
-    (directory / "job.json").write_bytes(msgspec.json.encode(job))
-    name = f"{function.__module__}:{function.__qualname__}"
+    name = put_job(function, job, directory)
     command = [sys.executable, "-m", "edgeconv.processes.tasks", name, str(directory)]
     child = start(
         command,
@@ -133,7 +134,19 @@ def start_task(
         allowance=allowance,
         environment=environment,
     )
-    return Task(child, directory, answer_type)
+    return Task(child, directory, answer_type(function))
+
+
+def put_job(function: Callable[[Any], Any], job: msgspec.Struct, directory: Path) -> str:
+    """Write a function's argument to where `call` finds it; returns what names the function."""
+    (directory / "job.json").write_bytes(msgspec.json.encode(job))
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def answer_type(function: Callable[[Any], Answer]) -> type[Answer]:
+    """The type of what a function returns, by its annotation."""
+    returned: type[Answer] = get_type_hints(inspect.unwrap(function))["return"]
+    return returned
 
 
 def report_progress(line: str) -> None:
@@ -158,10 +171,10 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _main(name: str, directory: str) -> None:
+def call(name: str, directory: Path) -> None:
+    """In a child: call a function with the argument in `directory`, and put its answer there."""
     global _child_directory
-    _child_directory = Path(directory)
-    tell_faults()
+    _child_directory = directory
     module_name, function_name = name.split(":")
     function = getattr(import_module(module_name), function_name)
     job_type = next(iter(get_type_hints(function).values()))
@@ -174,6 +187,11 @@ def _main(name: str, directory: str) -> None:
     else:
         (_child_directory / "peak.txt").write_text(str(_peak_bytes()), encoding="ascii")
         (_child_directory / "answer.json").write_bytes(msgspec.json.encode(answer))
+
+
+def _main(name: str, directory: str) -> None:
+    tell_faults()
+    call(name, Path(directory))
     sys.stdout.flush()
     sys.stderr.flush()
     # TensorFlow's teardown can take seconds, and can crash after the work is done.

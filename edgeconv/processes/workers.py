@@ -97,7 +97,7 @@ class Child:
         """
         self.label = label
         self.log = cwd / "log.txt"
-        self._allowance = allowance
+        self.allowance = allowance
         self._started_s = time.monotonic()
         self._unseen_polls = 0
         self._stopped_for: EdgeconvError | None = None
@@ -132,10 +132,14 @@ class Child:
 
     def _let_go(self) -> None:
         """Let the command begin, now that it is tied to this process."""
+        self.tell("")
+
+    def tell(self, line: str) -> None:
+        """Write a line to its stdin; nothing happens where it has ended."""
         assert self._process.stdin is not None
-        # It may have been killed already.
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(b"\n")
+        # Of a child that was killed it is closed.
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            self._process.stdin.write(f"{line}\n".encode())
 
     @property
     def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
@@ -248,7 +252,7 @@ class Child:
         if self.has_ended():
             # It did what it should in time; only nobody has asked for it yet.
             return
-        timeout_s, memory_bytes = self._allowance.timeout_s, self._allowance.memory_bytes
+        timeout_s, memory_bytes = self.allowance.timeout_s, self.allowance.memory_bytes
         if time.monotonic() - self._started_s > timeout_s:
             self._stopped_for = WorkerTimedOut(
                 f"{self.label} did not end within {timeout_s:g} s\n{self.tail()}".rstrip(),

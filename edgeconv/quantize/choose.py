@@ -82,10 +82,8 @@ class _Tried(NamedTuple):
 class Chooser:
     """The float graph on all samples, and on those that are left when some are held back."""
 
-    def __init__(
-        self, model: bytes, feeds: Mapping[str, Feed], *, threads: int, dense_per_tensor: bool
-    ) -> None:
-        self.graph = CalibratedGraph(model, feeds, threads=threads)
+    def __init__(self, graph: CalibratedGraph, *, dense_per_tensor: bool = False) -> None:
+        self.graph = graph
         self._dense_per_tensor = dense_per_tensor
 
     def file(self, recipe: Recipe) -> Chosen:

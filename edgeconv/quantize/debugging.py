@@ -10,12 +10,12 @@ import msgspec
 
 from edgeconv.errors import ToolFailed
 from edgeconv.processes.tasks import report_progress
-from edgeconv.quantize.choose import Chooser, answers, lowest_snr_db
+from edgeconv.quantize.choose import answers, lowest_snr_db
 from edgeconv.quantize.quantize import Setting, make
 from edgeconv.quantize.rules import BLOCKS, ruled_layers, weight_bits
 from edgeconv.quantize.sensitivity import judging_feeds, sensitivities_of
-from edgeconv.quantize.verify import output_errors
-from edgeconv.quantize.worker import QuantizePart, feeds_of, settle_process
+from edgeconv.quantize.worker import GraphFile, calibrated, chooser, settle_process
+from edgeconv.statistics.outputs import output_errors
 from edgeconv.tflite import float_layers, output_steps
 from edgeconv.types import (
     MAX_SNR_DB,
@@ -50,11 +50,9 @@ _WORST = 6
 class DebugJob(msgspec.Struct, frozen=True, kw_only=True):
     """What the child is to do: make `file` from the float graph by the recipe, and look into it."""
 
-    float_model: str
-    part: QuantizePart
+    graph: GraphFile
     recipe: Recipe
     file: str
-    threads: int
 
 
 class Dissected(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,15 +75,9 @@ def dissect(job: DebugJob) -> Dissected:
     """
     settle_process()
     report_progress(f"quantizing to {job.recipe.name}")
-    chooser = Chooser(
-        Path(job.float_model).read_bytes(),
-        feeds_of((job.part,)),
-        threads=job.threads,
-        dense_per_tensor=False,
-    )
-    made, record = chooser.file(job.recipe)
+    made, record = chooser(job.graph).file(job.recipe)
     Path(job.file).write_bytes(made.model)
-    trials = _Trials(chooser.graph, job.recipe, record)
+    trials = _Trials(calibrated(job.graph), job.recipe, record)
     outputs = trials.outputs(made.model)
     snr_db = min((error.snr_db for error in outputs), default=MAX_SNR_DB)
     layers = debugged_layers(trials.graph, job.recipe)

@@ -7,7 +7,6 @@ Inference: Principles and Empirical Evaluation" (section 5.1, partial quantisati
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,13 +15,12 @@ import numpy as np
 from edgeconv.errors import ToolFailed
 from edgeconv.processes.tasks import report_progress
 from edgeconv.progress import Counted
-from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.choose import answers, lowest_snr_db
 from edgeconv.quantize.quantize import quantize_bytes
 from edgeconv.quantize.refine.layers import from_rows, to_rows
 from edgeconv.quantize.refine.rounding import absmax_scales, nearest
 from edgeconv.quantize.rules import BLOCKS, RuledLayer
-from edgeconv.quantize.worker import QuantizePart, feeds_of
+from edgeconv.quantize.worker import GraphFile, calibrated, settle_process
 from edgeconv.tflite import float_layers, is_quantized, summarise
 from edgeconv.tflite.blocks import BLOCK
 from edgeconv.tflite.constants import OwnConstants
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
     from numpy.typing import NDArray
 
+    from edgeconv.quantize.calibrate import CalibratedGraph, Feed
     from edgeconv.tflite import FloatLayer
 
 # So many samples of each signature judge: the order of the layers hardly changes with more.
@@ -50,13 +49,10 @@ _INTEGER: dict[Precision, tuple[Recipe, int]] = {
 
 
 class SensitivityJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child is to do: the arguments of `sensitivities`. Every part needs samples."""
+    """What a child is to do. Every part of the graph needs samples."""
 
-    float_model: str
-    parts: tuple[QuantizePart, ...]
+    graph: GraphFile
     precisions: tuple[Precision, ...]
-    threads: int
-    weights_only: bool = False
 
 
 class Sensitivities(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,23 +63,12 @@ class Sensitivities(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure_sensitivities(job: SensitivityJob) -> Sensitivities:
     """`sensitivities`, to be run in a child."""
-    found = sensitivities(
-        Path(job.float_model).read_bytes(),
-        feeds_of(job.parts),
-        job.precisions,
-        threads=job.threads,
-        weights_only=job.weights_only,
-    )
-    return Sensitivities(layers=found)
+    settle_process()
+    return Sensitivities(layers=sensitivities(calibrated(job.graph), job.precisions))
 
 
 def sensitivities(
-    float_model: bytes,
-    feeds: Mapping[str, Feed],
-    precisions: Sequence[Precision],
-    *,
-    threads: int,
-    weights_only: bool = False,
+    graph: CalibratedGraph, precisions: Sequence[Precision], *, weights_only: bool = False
 ) -> tuple[Sensitivity, ...]:
     """What each layer costs in each of the precisions, in the order of the graph.
 
@@ -97,9 +82,8 @@ def sensitivities(
     Raises `ToolFailed` where the float graph does not run, and `InputRefused` for samples that
     give senseless ranges. It runs models: call it in a child.
     """
-    graph = CalibratedGraph(float_model, feeds, threads=threads)
     # A name stands for every layer that has it, as it does in a rule.
-    layers = {layer.name: layer for layer in float_layers(float_model)}.values()
+    layers = {layer.name: layer for layer in float_layers(graph.model)}.values()
     asked = [(layer, precision) for layer in layers for precision in precisions]
     return sensitivities_of(graph, asked, weights_only=weights_only)
 

@@ -14,7 +14,7 @@ from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE
 from edgeconv.tuning.confirming import MOST, next_to_confirm
 from edgeconv.tuning.notes import progress_line
 from edgeconv.tuning.search import Space, search
-from edgeconv.tuning.workshop import TimeIsUp
+from edgeconv.tuning.trials import TimeIsUp
 from edgeconv.types import Confirmation, TuningTrial
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from edgeconv.tuning.asked import Limits, Wanted
     from edgeconv.tuning.judge import Judge
-    from edgeconv.tuning.workshop import Workshop
+    from edgeconv.tuning.trials import Trials
     from edgeconv.types import Recipe
 
 Stopped = Literal["", "time", "trials"]
@@ -36,36 +36,36 @@ class Found(NamedTuple):
     stopped: Stopped
 
 
-def found(shop: Workshop, wanted: Wanted, limits: Limits, calibration: int, fresh: Judge) -> Found:
+def found(runner: Trials, wanted: Wanted, limits: Limits, calibration: int, fresh: Judge) -> Found:
     """Search and confirm, `calibration` being how many samples calibrate.
 
     Once a trial is likelier than not to do, what must be larger is not made. Where it turns out
     that it does not, the search goes on to likelier ones, and last to one that is all but sure.
     """
     space = Space(
-        objective=shop.objective,
+        objective=runner.objective,
         uniform=uniform(wanted, calibration),
-        weights=sum(layer.weights for layer in float_layers(shop.source.floating.read_bytes())),
-        sensitivities=shop.sensitivities,
+        weights=sum(layer.weights for layer in float_layers(runner.model.read_bytes())),
+        sensitivities=runner.sensitivities,
     )
     trials: dict[Recipe, TuningTrial] = {}
     confirmations: list[Confirmation] = []
     stopped: Stopped = ""
     for most, enough in enumerate((LIKELY, LIKELY_OF_MANY, SURE), start=1):
-        stopped = _search_on(shop, limits, space, enough, trials)
+        stopped = _search_on(runner, limits, space, enough, trials)
         known = list(trials.values())
         while len(confirmations) < (MOST if stopped else most):
-            trial = next_to_confirm(known, confirmations, shop.objective, shop.budget)
+            trial = next_to_confirm(known, confirmations, runner.objective, runner.budget)
             if trial is None:
                 break
-            confirmations.append(_confirmation(shop, trial, fresh))
+            confirmations.append(_confirmation(runner, trial, fresh))
         if stopped or any(one.is_met for one in confirmations):
             break
     return Found(tuple(trials.values()), tuple(confirmations), stopped)
 
 
 def _search_on(
-    shop: Workshop,
+    runner: Trials,
     limits: Limits,
     space: Space,
     enough: float,
@@ -74,18 +74,18 @@ def _search_on(
     """Put every trial into `trials`, each with a name of its own; says what ended that."""
 
     def measure(recipe: Recipe) -> TuningTrial:
-        return trials.get(recipe) or _with_own_name(shop.trial(recipe), trials.values())
+        return trials.get(recipe) or _with_own_name(runner.trial(recipe), trials.values())
 
     try:
         for trial in search(space, measure, enough):
             if trial.recipe in trials:
                 continue
             trials[trial.recipe] = trial
-            line = progress_line(list(trials.values()), shop.objective)
-            shop.on_progress(Counted(line, len(trials), limits.trials))
+            line = progress_line(list(trials.values()), runner.objective)
+            runner.on_progress(Counted(line, len(trials), limits.trials))
             if len(trials) >= limits.trials:
                 return "trials"
-            if time.monotonic() >= shop.end_s:
+            if time.monotonic() >= runner.end_s:
                 return "time"
     except TimeIsUp:
         return "time"
@@ -97,7 +97,7 @@ def _with_own_name(trial: TuningTrial, before: Iterable[TuningTrial]) -> TuningT
     return msgspec.structs.replace(trial, name=f"{trial.name} ({same + 1})") if same else trial
 
 
-def _confirmation(shop: Workshop, trial: TuningTrial, fresh: Judge) -> Confirmation:
-    shop.on_progress(f"confirming {trial.name} on {fresh.samples} fresh samples")
-    loss = fresh.loss(shop.file(trial))
-    return Confirmation(trial=trial.name, loss=loss, is_met=loss.drop <= shop.budget)
+def _confirmation(runner: Trials, trial: TuningTrial, fresh: Judge) -> Confirmation:
+    runner.on_progress(f"confirming {trial.name} on {fresh.samples} fresh samples")
+    loss = fresh.loss(runner.file(trial.recipe))
+    return Confirmation(trial=trial.name, loss=loss, is_met=loss.drop <= runner.budget)

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from edgeconv import data, source
-from edgeconv.conversion.convert import convert
+from edgeconv.conversion.climb import make_all
+from edgeconv.conversion.plan import make_plan
+from edgeconv.conversion.publish import keep, publish
+from edgeconv.conversion.run import Run
 from edgeconv.data.preprocessing import describe, parse_preprocessing
-from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.measure.subjects import float_inputs
+from edgeconv.errors import EdgeconvError, InputRefused, UsageError
+from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.store import (
+    Cache,
+    cache_directory,
     locked,
+    owned,
     publish_all,
     read_noun,
+    scratch_directory,
     sha256_file,
     tool_versions,
     writable_directory,
 )
+from edgeconv.store.converted import note_converted
 from edgeconv.tuning.advice import advice
 from edgeconv.tuning.asked import Limits, Wanted, refuse
 from edgeconv.tuning.confirming import closest
@@ -32,16 +42,18 @@ from edgeconv.tuning.judge import AGREEMENT, opened_judges
 from edgeconv.tuning.notes import notes_on
 from edgeconv.tuning.question import Question
 from edgeconv.tuning.recipe_file import recipe_text
-from edgeconv.tuning.samples import Samples, samples_of
+from edgeconv.tuning.samples import SearchSamples
 from edgeconv.tuning.search import pareto
-from edgeconv.tuning.workshop import Made, Workshop
+from edgeconv.tuning.trials import Trials
 from edgeconv.types import DataIdentity, Execution, Measuring, Opening, Steps, Tuning, TuningTrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from edgeconv.conversion.climb import Good
+    from edgeconv.conversion.plan import Plan
     from edgeconv.tuning.judge import Judge
-    from edgeconv.types import Artifact
+    from edgeconv.tuning.samples import Samples
 
 
 def tune(
@@ -133,39 +145,31 @@ def _published(run: Question) -> Tuning | None:
 
 
 def _tuned(run: Question) -> Tuning:
-    place = run.made_place()
-    floating = _float_model(run, place)
-    signature = floating.signature
-    inputs = float_inputs(signature)
-    kept = run.directory / f"{run.model.name}.calibration.npz"
     measuring = Measuring(
         runtimes=(run.wanted.runtime,),
         metrics=(run.wanted.metric,) if run.wanted.metric else (),
         output=run.wanted.output or None,
     )
-    file = place / floating.file
-    with (
-        samples_of(run.data_source, inputs, run.wanted, kept, place, run.execution) as samples,
-        opened_judges(
-            {"search": samples.parts.search, "fresh": samples.parts.fresh},
-            file,
-            signature.key,
-            samples.batch,
-            measuring,
-            run.execution,
-        ) as judges,
-    ):
-        made = Made(
-            floating=file,
-            signature=signature.key,
-            calibration=samples.calibration,
-            preprocess=run.wanted.preprocess,
-            samples=samples.stored,
-            batch=samples.batch,
+    with contextlib.ExitStack() as stack:
+        scratch = stack.enter_context(scratch_directory())
+        opened = stack.enter_context(SearchSamples(run))
+        floating = _float_model(run, opened, scratch)
+        prepared = stack.enter_context(floating.session).prepared
+        samples, (part,) = opened.opened, prepared.parts
+        judges = stack.enter_context(
+            opened_judges(
+                {"search": samples.parts.search, "fresh": samples.parts.fresh},
+                prepared.float_model,
+                part.signature.key,
+                samples.batch,
+                measuring,
+                run.execution,
+            )
         )
-        shop = Workshop(
-            place=place,
-            source=made,
+        runner = Trials(
+            floating=floating,
+            plan=_plan(run, floating, samples),
+            place=run.made_place(),
             judge=judges["search"],
             objective=run.wanted.objective,
             budget=run.wanted.max_drop,
@@ -174,39 +178,52 @@ def _tuned(run: Question) -> Tuning:
             execution=run.execution,
             on_progress=run.on_progress,
         )
-        return _searched(run, shop, samples, floating, judges)
+        return _searched(run, runner, samples, judges)
 
 
-def _float_model(run: Question, place: Path) -> Artifact:
+def _float_model(run: Question, samples: SearchSamples, scratch: Path) -> Good:
     """The float32 .tflite that all trials are made of, verified against the trained model."""
-    conversion = convert(
+    (recipe,) = make_recipes(["float32"])
+    plan = make_plan(
         ConvertRequest(
             model=run.model.path,
-            directory=str(place),
-            to=("float32",),
+            directory=str(run.directory),
+            to=(recipe,),
             signature=(run.wanted.signature,) if run.wanted.signature else (),
             batch=run.wanted.batch,
             opening=run.model.opening,
             execution=run.execution,
-        ),
-        on_progress=run.on_progress,
+        )
     )
-    for failure in conversion.failures:
-        raise ToolFailed(failure.message, hint=failure.hint)
-    (artifact,) = conversion.artifacts
-    return artifact
+    cache = Cache(cache_directory() if run.execution.use_cache else None, run.on_progress)
+    cache.refuse_unwritable()
+    conversion = Run(plan, cache, run.execution, scratch, run.on_progress, samples.split)
+    floating = make_all(conversion, [recipe])[recipe]
+    if isinstance(floating, EdgeconvError):
+        raise floating
+    return floating
 
 
-def _searched(
-    run: Question, shop: Workshop, samples: Samples, floating: Artifact, judges: dict[str, Judge]
-) -> Tuning:
+def _plan(run: Question, floating: Good, samples: Samples) -> Plan:
+    """What `convert` would plan with the samples that calibrate, but for the recipe."""
+    plan = floating.session.run.plan
+    asked = msgspec.structs.replace(
+        plan.asked,
+        calibration={"": samples.calibration},
+        preprocess=Steps(by_input=parse_preprocessing(run.wanted.preprocess)),
+    )
+    identity = {"": samples.calibration_identity.sha256}
+    return msgspec.structs.replace(plan, asked=asked, calibration_identity=identity)
+
+
+def _searched(run: Question, runner: Trials, samples: Samples, judges: dict[str, Judge]) -> Tuning:
     trials, confirmations, stopped = found(
-        shop, run.wanted, run.limits, samples.calibration_count, judges["fresh"]
+        runner, run.wanted, run.limits, samples.calibrating.count, judges["fresh"]
     )
     met = next((one.trial for one in confirmations if one.is_met), "")
     losses = (judges["search"].float_loss, judges["fresh"].float_loss)
     is_latency = run.wanted.objective == "latency"
-    floating_us = judges["search"].latency(shop.source.floating).p50_us if is_latency else None
+    floating_us = judges["search"].latency(runner.model).p50_us if is_latency else None
     tuning = Tuning(
         key=run.key,
         model=run.model.path,
@@ -225,7 +242,7 @@ def _searched(
         search=losses[0].samples,
         fresh=losses[1].samples,
         calibration=samples.calibration_identity,
-        float_size_bytes=floating.size_bytes,
+        float_size_bytes=runner.model.stat().st_size,
         float_loss=losses,
         float_latency_us=floating_us,
         trials=trials,
@@ -238,39 +255,25 @@ def _searched(
         tools=tool_versions(),
     )
     if met:
-        tuning = _recommended(run, tuning, tuning.trial(met), samples)
+        tuning = _recommended(run, tuning, runner, tuning.trial(met), samples)
     tuning = msgspec.structs.replace(tuning, seconds=round(time.monotonic() - run.started_s, 1))
     publish_all({run.record: msgspec.json.format(msgspec.json.encode(tuning), indent=2) + b"\n"})
     return tuning
 
 
-def _recommended(run: Question, tuning: Tuning, trial: TuningTrial, samples: Samples) -> Tuning:
+def _recommended(
+    run: Question, tuning: Tuning, runner: Trials, trial: TuningTrial, samples: Samples
+) -> Tuning:
     """Publish the artifact as `convert` does, and the recipe that gives it."""
     run.on_progress(f"publishing {trial.name}")
-    conversion = convert(
-        ConvertRequest(
-            model=run.model.path,
-            directory=str(run.directory),
-            to=(trial.recipe,),
-            calibration={"": samples.calibration},
-            preprocess=Steps(by_input=parse_preprocessing(run.wanted.preprocess)),
-            signature=(run.wanted.signature,) if run.wanted.signature else (),
-            batch=run.wanted.batch,
-            opening=run.model.opening,
-            execution=run.execution,
-        ),
-        on_progress=run.on_progress,
-    )
-    for failure in conversion.failures:
-        raise ToolFailed(
-            f"{trial.name} was tried and cannot be published: {failure.message}", hint=failure.hint
-        )
-    (artifact,) = conversion.artifacts
-    if artifact.sha256 != trial.sha256:
-        raise ToolFailed(
-            f"{trial.name} gave other bytes when it was published than when it was tried",
-            hint=f"something changed meanwhile: remove {run.work} and run it again",
-        )
+    done = runner.ready(trial.recipe)
+    conversion = replace(runner.floating.session.run, plan=runner.plan)
+    keep(conversion, done)
+    waiting = f"waiting for another run into {run.directory}"
+    with owned(run.directory, on_wait=lambda: run.on_progress(waiting)):
+        publish(runner.plan, [done])
+    # Its manifest may name it from now on.
+    note_converted(run.model.path, run.model.sha256)
     text = recipe_text(
         trial.recipe,
         run.wanted,
@@ -282,6 +285,6 @@ def _recommended(run: Question, tuning: Tuning, trial: TuningTrial, samples: Sam
     return msgspec.structs.replace(
         tuning,
         recommended=trial.name,
-        artifact=artifact.file,
+        artifact=done.artifact.file,
         recipe_file=run.recipe_file.name,
     )

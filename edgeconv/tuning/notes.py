@@ -40,9 +40,8 @@ def notes_on(wanted: Wanted, losses: tuple[Loss, Loss], samples: Samples) -> tup
             "wrong; give labels to tune by accuracy"
         )
     if not wanted.calibration:
-        notes.append(
-            f"{samples.calibration_count} of the samples that search calibrate, their labels unused"
-        )
+        count = samples.calibrating.count
+        notes.append(f"{count} of the samples that search calibrate, their labels unused")
     return tuple(notes)
 
 

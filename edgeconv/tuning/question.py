@@ -55,6 +55,11 @@ class Question:
         return self.directory / f"{self.model.name}.recipe.toml"
 
     @property
+    def calibration_file(self) -> Path:
+        """Where the samples go that calibrate, if no others were given."""
+        return self.directory / f"{self.model.name}.calibration.npz"
+
+    @property
     def work(self) -> Path:
         """Where the trials are until the search is done."""
         return self.directory / f".{self.model.name}.tuning"

@@ -8,41 +8,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from edgeconv import data
+from edgeconv.conversion.samples import split_opened
 from edgeconv.data.preprocessing import describe, parse_preprocessing
+from edgeconv.measure.subjects import float_inputs
 from edgeconv.requests.places import source_within
 from edgeconv.store import publish_all
 from edgeconv.tuning.parts import Parts, archive_of, parted, refuse_shared
 from edgeconv.types import DataIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from typing import Self
 
+    from edgeconv.conversion.run import Run
+    from edgeconv.conversion.samples import Split
+    from edgeconv.data.source import DataSet
     from edgeconv.tuning.asked import Wanted
-    from edgeconv.types import Execution, TensorSpec
-
-# The order of the layers by sensitivity hardly changes with more.
-_RANKING = 128
+    from edgeconv.tuning.question import Question
+    from edgeconv.types import Execution, Signature, TensorSpec
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
     """The parts to search and to confirm with, and what calibrates.
 
-    `calibration` is a SOURCE of `calibration_count` samples from here, `calibration_there` the
-    same as from the folder of the recipe. `stored` is where some of them are, as the model takes
-    them. `preprocess` are the steps, without any file.
+    `calibration` is the SOURCE of the samples `calibrating`, `calibration_there` the same as from
+    the folder of the recipe. `preprocess` are the steps, without any file.
     """
 
     parts: Parts
     batch: int
+    calibrating: DataSet
     calibration: str
     calibration_there: str
-    calibration_count: int
     calibration_identity: DataIdentity
-    stored: Path
     preprocess: str
 
 
@@ -52,14 +52,12 @@ def samples_of(
     inputs: tuple[TensorSpec, ...],
     wanted: Wanted,
     kept: Path,
-    place: Path,
     execution: Execution,
 ) -> Iterator[Samples]:
     """The samples of a SOURCE for these inputs, to be read within the block.
 
     Those that calibrate are the user's, or of the part that searches: then they go into
-    the file `kept`, for the recipe to name. What is stored for children goes into `place`.
-    Raises as `data.opened_samples` and `parted` do.
+    the file `kept`, for the recipe to name. Raises as `data.opened_samples` and `parted` do.
     """
     steps = parse_preprocessing(wanted.preprocess)
     batch = data.batch_size(inputs)
@@ -79,22 +77,56 @@ def samples_of(
         with opening(calibration) as own:
             if wanted.calibration:
                 refuse_shared(own, parts.fresh)
-            count = min(own.count, max(_RANKING, batch)) // batch * batch
-            indices = np.linspace(0, own.count - 1, count).astype(np.intp)
-            stored = place / "ranking"
-            data.write_samples(own.take(np.unique(indices)), stored)
-        yield Samples(
-            parts=parts,
-            batch=batch,
-            calibration=calibration,
-            calibration_there=there,
-            calibration_count=own.count,
-            calibration_identity=DataIdentity(
-                source=wanted.calibration or there,
-                samples=own.count,
-                sha256=data.identity(calibration, allow_code=execution.allow_code),
-                preprocessing=describe(steps),
-            ),
-            stored=stored,
-            preprocess=describe(steps),
+            yield Samples(
+                parts=parts,
+                batch=batch,
+                calibrating=own,
+                calibration=calibration,
+                calibration_there=there,
+                calibration_identity=DataIdentity(
+                    source=wanted.calibration or there,
+                    samples=own.count,
+                    sha256=data.identity(calibration, allow_code=execution.allow_code),
+                    preprocessing=describe(steps),
+                ),
+                preprocess=describe(steps),
+            )
+
+
+class SearchSamples:
+    """The samples of one search, opened once it is known what its model takes.
+
+    Leaving it as a context manager closes them.
+    """
+
+    def __init__(self, run: Question) -> None:
+        self._run = run
+        self._open = contextlib.ExitStack()
+        self._samples: Samples | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    @property
+    def opened(self) -> Samples:
+        """The samples, once they were read for a signature."""
+        assert self._samples is not None, "a model has a signature"
+        return self._samples
+
+    def split(self, run: Run, signature: Signature, _: Sequence[Sequence[bytes]]) -> Split:
+        """What calibrates and what is held back, for `conversion.run.Run`."""
+        self._open.close()
+        asked = self._run
+        self._samples = self._open.enter_context(
+            samples_of(
+                asked.data_source,
+                float_inputs(signature),
+                asked.wanted,
+                asked.calibration_file,
+                asked.execution,
+            )
         )
+        return split_opened(run, signature, self._samples.calibrating)

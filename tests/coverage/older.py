@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from edgeconv.conversion.output_checks import judge_outputs
 from edgeconv.errors import EdgeconvError, VerificationFailed
-from edgeconv.quantize.verify import judge_outputs, output_errors
 from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
 from edgeconv.runtimes.local import Target, start_run
+from edgeconv.statistics.outputs import output_errors
 from edgeconv.tflite import output_steps
 from edgeconv.types import Allowance, Artifact
 

@@ -16,14 +16,14 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.data import Samples, write_samples
 from edgeconv.errors import ToolFailed
-from edgeconv.processes.tasks import start_task
+from edgeconv.processes.standing import Standing
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.quantize.verify import output_errors
-from edgeconv.quantize.worker import QuantizeJob, QuantizePart, quantize
+from edgeconv.quantize.worker import GraphFile, QuantizeJob, QuantizePart, quantize
 from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import installed, isolated_target
 from edgeconv.runtimes.local import Target, start_run
 from edgeconv.sandbox import Access
+from edgeconv.statistics.outputs import output_errors
 from edgeconv.tflite import oldest_runtime, summarise
 from edgeconv.tflite.releases import Release, parse_release, releases
 
@@ -140,18 +140,20 @@ def quantized(zoo: Path, directory: Path, *, dense_per_tensor: bool) -> dict[str
     write_samples(Samples({"image": images()}, None, "made here"), directory / "samples")
     part = QuantizePart(signature="serving_default", samples=str(directory / "samples"), batch=1)
     recipes = make_recipes(["float16", "dynamic", "weight-only-int8", "int8", "int16x8"])
-    job = QuantizeJob(
-        float_model=str(zoo / "by_hand" / "float32.tflite"),
-        parts=(part,),
-        recipes=recipes,
-        directory=str(directory),
-        threads=1,
-        dense_per_tensor=dense_per_tensor,
-    )
-    access = Access(reads=(Path(job.float_model),), writes=(directory,))
-    with start_task(quantize, job, label="quantizing", scratch=directory, access=access) as task:
-        assert {attempt.error for attempt in task.result().attempts} == {""}
-    return {recipe.name: directory / f"{recipe.name}.tflite" for recipe in recipes}
+    graph = GraphFile(float_model=str(zoo / "by_hand" / "float32.tflite"), parts=(part,), threads=1)
+    access = Access(reads=(Path(graph.float_model),), writes=(directory,))
+    child = Standing(label="quantizing", scratch=directory, access=access)
+    files = {recipe.name: directory / f"{recipe.name}.tflite" for recipe in recipes}
+    for recipe in recipes:
+        job = QuantizeJob(
+            graph=graph,
+            recipe=recipe,
+            file=str(files[recipe.name]),
+            dense_per_tensor=dense_per_tensor,
+        )
+        child.start(quantize, job).result()
+    child.close()
+    return files
 
 
 def release_of(model: Path) -> Release:

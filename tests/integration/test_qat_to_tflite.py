@@ -15,8 +15,9 @@ import pytest
 from places import SUPPORT
 from qat_strategies import CLUSTER, PRUNE, Results
 
+from edgeconv.conversion.candidate import Candidate
+from edgeconv.conversion.graph_checks import examine_graph
 from edgeconv.errors import ToolFailed
-from edgeconv.quantize.candidate import Candidate, examine_graph
 from edgeconv.tf.environment import use_tf_keras
 from edgeconv.tflite import int8_kernels, most_distinct, summarise, zero_share
 from edgeconv.types import Qat, Recipe

@@ -316,7 +316,8 @@ def _steps_apart(path: Path, samples: dict[str, Any], emulated: Any) -> Any:
 
 
 def _graph(path: Path, recipe: Recipe) -> dict[str, Any]:
-    from edgeconv.quantize.candidate import Candidate, examine_graph
+    from edgeconv.conversion.candidate import Candidate
+    from edgeconv.conversion.graph_checks import examine_graph
 
     candidate = Candidate(recipe=recipe, file=path, engine="tflite")
     allowing = msgspec.structs.replace(recipe, allow_float=("*",))

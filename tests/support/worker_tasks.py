@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -44,6 +45,18 @@ class Unlisted(EdgeconvError):
 def add_one(job: Job) -> Sum:
     count = OperatorCount(name=job.text, version=1, count=job.number)
     return Sum(job.number + 1, (count,))
+
+
+@functools.cache
+def kept() -> list[int]:
+    """What stays from one call to the next."""
+    return []
+
+
+def keep(job: Job) -> Sum:
+    kept().append(job.number)
+    report_progress(f"kept {kept()}")
+    return Sum(sum(kept()), ())
 
 
 def refuse(job: Job) -> Sum:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,24 +11,24 @@ import msgspec
 
 from edgeconv import data
 from edgeconv.conversion.climb import make_all
-from edgeconv.conversion.plan import ALL_SIGNATURES, make_plan
+from edgeconv.conversion.plan import make_plan
 from edgeconv.conversion.run import Run
+from edgeconv.conversion.signatures import ALL_SIGNATURES
 from edgeconv.data import parse_preprocessing
 from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
 from edgeconv.measure.insides.layers import layer_errors
 from edgeconv.quantize.debugging import DebugJob, dissect, worst_first
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.quantize.worker import QuantizePart
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.runtimes.interface import Model
-from edgeconv.sandbox import Access
 from edgeconv.store import Cache, cache_directory, scratch_directory, tool_versions
 from edgeconv.types import QAT, Debugged, Execution, Opening, Recipe, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from edgeconv.conversion.prepare import Part, Prepared
+    from edgeconv.conversion.prepare import Part
+    from edgeconv.conversion.session import Session
     from edgeconv.quantize.debugging import Dissected
     from edgeconv.types import DebuggedLayer, Preprocessing
 
@@ -82,7 +83,8 @@ def debug(
         good = make_all(run, [floating])[floating]
         if isinstance(good, EdgeconvError):
             raise good
-        return _debugged(run, recipe, good.prepared)
+        with good.session as session:
+            return _debugged(session, recipe)
 
 
 def _refuse_recipe(recipe: Recipe) -> Recipe:
@@ -99,10 +101,11 @@ def _refuse_recipe(recipe: Recipe) -> Recipe:
     return recipe
 
 
-def _debugged(run: Run, recipe: Recipe, prepared: Prepared) -> Debugged:
+def _debugged(session: Session, recipe: Recipe) -> Debugged:
+    run, prepared = session.run, session.prepared
     (part,) = prepared.parts
     file = Path(tempfile.mkdtemp(prefix="debugged-", dir=run.scratch), f"{recipe.name}.tflite")
-    found = _dissected(run, recipe, prepared, file)
+    found = _dissected(session, recipe, file)
     layers, notes = _with_insides(run, found, part, (file, prepared.float_model))
     record = part.split.record
     assert record is not None
@@ -124,23 +127,11 @@ def _debugged(run: Run, recipe: Recipe, prepared: Prepared) -> Debugged:
     )
 
 
-def _dissected(run: Run, recipe: Recipe, prepared: Prepared, file: Path) -> Dissected:
-    (part,) = prepared.parts
-    job = DebugJob(
-        float_model=str(prepared.float_model),
-        part=QuantizePart(
-            signature=part.signature.key,
-            samples=str(part.split.calibration),
-            batch=part.split.batch,
-        ),
-        recipe=recipe,
-        file=str(file),
-        threads=run.execution.threads,
-    )
-    assert part.split.calibration is not None
-    access = Access(reads=(prepared.float_model, part.split.calibration), writes=(file.parent,))
-    with run.start(dissect, job, "debugging", access=access) as task:
-        return run.result(task)
+def _dissected(session: Session, recipe: Recipe, file: Path) -> Dissected:
+    made = session.child().directory / file.name
+    found = session.result(dissect, DebugJob(graph=session.graph, recipe=recipe, file=str(made)))
+    shutil.copyfile(made, file)
+    return found
 
 
 def _with_insides(

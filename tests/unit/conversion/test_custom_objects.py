@@ -13,12 +13,14 @@ from tiny_saved_model import write_plain
 
 from edgeconv.cli.build_steps import _inputs as inputs_of
 from edgeconv.cli.convert import command as convert
-from edgeconv.conversion.plan import make_plan, refuse_changed_model
+from edgeconv.conversion.plan import make_plan
+from edgeconv.conversion.run import Run
 from edgeconv.data.custom import custom_hash, find_custom
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.source import identify, inspect_model, load_to_run, opening_key
+from edgeconv.store import Cache
 from edgeconv.types import Execution, Opening
 
 
@@ -228,7 +230,7 @@ def test_an_edited_layer_is_converted_anew(here, module):
     module.write_text("changed = 1\n", encoding="utf-8")
     assert plan(file, "my_layers").float_key != before.float_key
     with pytest.raises(InputRefused, match="changed while it was read"):
-        refuse_changed_model(before)
+        Run(before, Cache(None), Execution(), here, print).keep("stage", "key", {})
 
 
 def test_the_key_does_not_depend_on_where_the_module_is(here, module):

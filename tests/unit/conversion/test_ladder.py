@@ -21,9 +21,10 @@ from edgeconv.conversion.ladder import (
     known_of,
     next_rung,
 )
-from edgeconv.conversion.plan import REVISION, Plan, make_plan, resolve
+from edgeconv.conversion.plan import REVISION, Plan, make_plan
 from edgeconv.conversion.prepare import Part, Prepared
 from edgeconv.conversion.samples import Split
+from edgeconv.conversion.signatures import resolve
 from edgeconv.data import Samples, write_samples
 from edgeconv.errors import (
     Cause,
@@ -82,6 +83,7 @@ def prepared(tmp_path: Path):
             split=Split(
                 calibration=held_back if samples else None,
                 held_back=held_back,
+                sha256="0" * 64,
                 record=None,
                 batch=1,
             ),

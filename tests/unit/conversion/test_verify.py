@@ -10,15 +10,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from edgeconv.conversion.graph_checks import check_graph, refuse_senseless_scales
+from edgeconv.conversion.output_checks import judge_outputs, refuse_not_finite
 from edgeconv.errors import VerificationFailed
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.quantize.verify import (
-    check_graph,
-    judge_outputs,
-    output_errors,
-    refuse_not_finite,
-    refuse_senseless_scales,
-)
+from edgeconv.statistics.outputs import output_errors
 from edgeconv.types import GraphSummary, OperatorCount, OutputError, Recipe, Signature, TensorSpec
 
 numbers = st.floats(-1e3, 1e3, width=32)

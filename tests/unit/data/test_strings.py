@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from edgeconv.conversion.output_checks import judge_outputs
 from edgeconv.data import (
     parse_preprocessing,
     read_samples,
@@ -28,11 +29,11 @@ from edgeconv.errors import InputRefused, VerificationFailed
 from edgeconv.measure.metrics.accuracy import chosen_output
 from edgeconv.measure.metrics.agreement import agreements
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.quantize.verify import judge_outputs, output_errors
 from edgeconv.runtimes import runner
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.kinds import tfserving
 from edgeconv.runtimes.tensors import refuse_strings
+from edgeconv.statistics.outputs import output_errors
 from edgeconv.types import Signature, TensorSpec
 
 USER = TensorSpec(name="user", shape=(-1, 1), dtype="string")

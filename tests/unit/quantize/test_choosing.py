@@ -11,7 +11,7 @@ from places import SHARED
 from two_dense import two_dense
 
 from edgeconv.errors import UsageError
-from edgeconv.quantize.calibrate import Feed
+from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.choose import MIN_SAMPLES_TO_CHOOSE, Chooser, answers, lowest_snr_db
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.tflite import ensure_signature, summarise
@@ -28,7 +28,7 @@ def feed(samples: int, *, batch: int = 1, seed: int = 1) -> Feed:
 
 
 def chooser(samples: int = 200) -> Chooser:
-    return Chooser(two_dense(), {KEY: feed(samples)}, threads=1, dense_per_tensor=False)
+    return Chooser(CalibratedGraph(two_dense(), {KEY: feed(samples)}, threads=1))
 
 
 def recipe(name: str, **options):

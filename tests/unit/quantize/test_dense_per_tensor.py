@@ -9,10 +9,10 @@ import pytest
 from tiny_tflite import float_model, packed
 
 from edgeconv.data import Samples, write_samples
-from edgeconv.processes.tasks import start_task
+from edgeconv.processes.standing import Standing
 from edgeconv.quantize.quantize import quantizer_recipe
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.quantize.worker import QuantizeJob, QuantizePart, quantize
+from edgeconv.quantize.worker import GraphFile, QuantizeJob, QuantizePart, quantize
 from edgeconv.sandbox import Access
 from edgeconv.tflite import oldest_runtime
 from edgeconv.tflite.flatbuffer import operator_name, parse
@@ -31,20 +31,19 @@ def made(directory: Path, *, dense_per_tensor: bool) -> dict[str, bytes]:
     x = rng.uniform(-1, 1, (20, 4)).astype(np.float32)
     write_samples(Samples({"x": x}, None, "made here"), directory / "samples")
     part = QuantizePart(signature="serving_default", samples=str(directory / "samples"), batch=1)
-    job = QuantizeJob(
-        float_model=str(model),
-        parts=(part,),
-        recipes=make_recipes(INT8_RECIPES),
-        directory=str(directory),
-        threads=1,
-        dense_per_tensor=dense_per_tensor,
-    )
-    with start_task(
-        quantize, job, label="quantizing", scratch=directory, access=Access(writes=(directory,))
-    ) as task:
-        attempts = task.result().attempts
-    assert {attempt.error for attempt in attempts} == {""}
-    return {name: (directory / f"{name}.tflite").read_bytes() for name in INT8_RECIPES}
+    graph = GraphFile(float_model=str(model), parts=(part,), threads=1)
+    child = Standing(label="quantizing", scratch=directory, access=Access(writes=(directory,)))
+    files = {name: directory / f"{name}.tflite" for name in INT8_RECIPES}
+    for recipe in make_recipes(INT8_RECIPES):
+        job = QuantizeJob(
+            graph=graph,
+            recipe=recipe,
+            file=str(files[recipe.name]),
+            dense_per_tensor=dense_per_tensor,
+        )
+        child.start(quantize, job).result()
+    child.close()
+    return {name: file.read_bytes() for name, file in files.items()}
 
 
 def weight_scales(data: bytes) -> int:

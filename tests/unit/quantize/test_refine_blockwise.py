@@ -252,7 +252,7 @@ def test_blocks_and_channels_go_together_in_one_file():
 def test_only_layers_that_can_have_blocks_have_a_sensitivity_to_them():
     float_model = dense(constants((64, 40, 32)))
     assert [one.can_have_blocks for one in float_layers(float_model)] == [True, False]
-    found = sensitivities(float_model, feeds(), ["int4-block32"], threads=1)
+    found = sensitivities(CalibratedGraph(float_model, feeds(), threads=1), ["int4-block32"])
     assert [(one.layer, one.precision) for one in found] == [("d0", "int4-block32")]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_tflite import Graph, packed
 
-from edgeconv.quantize.calibrate import Feed
+from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.sensitivity import JUDGING_SAMPLES, _rounded, judging_feeds, sensitivities
 from edgeconv.types import MAX_SNR_DB, Sensitivity
 
@@ -49,7 +49,7 @@ def by_layer(found: tuple[Sensitivity, ...]) -> dict[tuple[str, str], float]:
 
 
 def test_four_bit_weights_cost_what_rounding_them_alone_costs():
-    found = by_layer(sensitivities(two_dense(), feeds(), ["int4"], threads=1))
+    found = by_layer(sensitivities(CalibratedGraph(two_dense(), feeds(), threads=1), ["int4"]))
     x = SAMPLES[-JUDGING_SAMPLES:].astype(np.float64)
     want = x @ FIRST.T @ SECOND.T
     assert found == {
@@ -63,7 +63,11 @@ def test_four_bit_weights_cost_what_rounding_them_alone_costs():
 
 
 def test_of_weights_that_two_layers_share_one_use_is_rounded_at_a_time():
-    found = by_layer(sensitivities(one_weight_twice(), feeds(SAMPLES[:, :6]), ["int4"], threads=1))
+    found = by_layer(
+        sensitivities(
+            CalibratedGraph(one_weight_twice(), feeds(SAMPLES[:, :6]), threads=1), ["int4"]
+        )
+    )
     x = SAMPLES[-JUDGING_SAMPLES:, :6].astype(np.float64)
     weights = FIRST[:, :6]
     want = x @ weights.T @ weights.T
@@ -75,7 +79,9 @@ def test_of_weights_that_two_layers_share_one_use_is_rounded_at_a_time():
 
 
 def test_the_layer_with_outliers_is_the_worst_and_more_bits_cost_less():
-    found = by_layer(sensitivities(two_dense(), feeds(), ["int4", "int8", "int16x8"], threads=1))
+    found = by_layer(
+        sensitivities(CalibratedGraph(two_dense(), feeds(), threads=1), ["int4", "int8", "int16x8"])
+    )
     assert min(found, key=found.__getitem__) == ("net/second", "int4")
     for layer in ("net/first;net/Relu", "net/second"):
         assert found[layer, "int4"] < found[layer, "int8"] < found[layer, "int16x8"] < MAX_SNR_DB
@@ -94,7 +100,7 @@ def test_the_errors_of_the_layers_alone_add_up_to_that_of_all_of_them():
     whole = lowest_snr_db(
         answers(graph.model, judging, threads=1), answers(made, judging, threads=1)
     )
-    found = sensitivities(two_dense(), feeds(), ["int8"], threads=1)
+    found = sensitivities(CalibratedGraph(two_dense(), feeds(), threads=1), ["int8"])
     assert len(found) == 2
     added = -10 * np.log10(sum(10 ** (-one.snr_db / 10) for one in found))
     # The tensor between two layers counts for both: their error is twice the whole at most.
@@ -102,14 +108,18 @@ def test_the_errors_of_the_layers_alone_add_up_to_that_of_all_of_them():
 
 
 def test_weights_of_8_bits_alone_cost_less_than_activations_too():
-    both = by_layer(sensitivities(two_dense(), feeds(), ["int8"], threads=1))
-    alone = by_layer(sensitivities(two_dense(), feeds(), ["int8"], threads=1, weights_only=True))
+    both = by_layer(sensitivities(CalibratedGraph(two_dense(), feeds(), threads=1), ["int8"]))
+    alone = by_layer(
+        sensitivities(CalibratedGraph(two_dense(), feeds(), threads=1), ["int8"], weights_only=True)
+    )
     assert both.keys() == alone.keys()
     assert all(alone[layer] > both[layer] for layer in both)
 
 
 def test_what_is_in_float_costs_nothing_and_what_cannot_be_quantised_has_no_entry():
-    found = sensitivities(two_dense(absolute=True), feeds(), ["float32", "int8"], threads=1)
+    found = sensitivities(
+        CalibratedGraph(two_dense(absolute=True), feeds(), threads=1), ["float32", "int8"]
+    )
     assert {one.layer for one in found if one.precision == "int8"} == {
         "net/first;net/Relu",
         "net/second",
@@ -119,7 +129,7 @@ def test_what_is_in_float_costs_nothing_and_what_cannot_be_quantised_has_no_entr
 
 
 def test_a_layer_says_its_operator_and_how_many_weights_it_has():
-    found = sensitivities(two_dense(), feeds(), ["float16"], threads=1)
+    found = sensitivities(CalibratedGraph(two_dense(), feeds(), threads=1), ["float16"])
     assert [(one.operator, one.weights) for one in found] == [
         ("FULLY_CONNECTED", 48),
         ("FULLY_CONNECTED", 24),

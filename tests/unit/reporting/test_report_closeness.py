@@ -11,12 +11,12 @@ import pytest
 import report_example as example
 
 from edgeconv.measure.metrics.agreement import agreement
-from edgeconv.quantize.verify import output_errors
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import agreement_line, compared_with, error_lines, snr, worst_snr
 from edgeconv.reporting.facts import agreement_table
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.text import conversion_table
+from edgeconv.statistics.outputs import output_errors
 from edgeconv.types import Agreement, Artifact, OutputError
 
 

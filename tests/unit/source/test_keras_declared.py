@@ -19,7 +19,8 @@ from keras_files import (
 )
 
 from edgeconv.cli import cli
-from edgeconv.conversion.plan import make_plan, resolve
+from edgeconv.conversion.plan import make_plan
+from edgeconv.conversion.signatures import resolve
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.source import inspect_model, load

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 from tune_models import two_layers
@@ -13,7 +12,7 @@ from edgeconv.tuning.asked import Limits, Wanted
 from edgeconv.tuning.chances import chance_within
 from edgeconv.tuning.confirming import MOST
 from edgeconv.tuning.finding import Found, found
-from edgeconv.tuning.workshop import TimeIsUp, name_of
+from edgeconv.tuning.trials import TimeIsUp, name_of
 from edgeconv.types import Loss, Recipe, TuningTrial
 
 BUDGET, SAMPLES = 0.005, 1000
@@ -44,7 +43,7 @@ class Bench:
     """What `found` asks of a workshop and of the fresh samples' judge."""
 
     def __init__(self, place: Path, recipes: dict[str, tuple[int, int, int]], end_s: float) -> None:
-        self.source = SimpleNamespace(floating=two_layers(place / "net.tflite"))
+        self.model = two_layers(place / "net.tflite")
         self.objective, self.budget, self.end_s = "size", BUDGET, end_s
         self.samples = SAMPLES
         self.recipes = recipes
@@ -71,8 +70,8 @@ class Bench:
     def sensitivities(self, _: str) -> tuple[()]:
         return ()
 
-    def file(self, trial: TuningTrial) -> Path:
-        return Path(trial.recipe.name)
+    def file(self, recipe: Recipe) -> Path:
+        return Path(recipe.name)
 
     def loss(self, file: Path) -> Loss:
         return lost(self.recipes[file.name][2])

@@ -1,34 +1,33 @@
-"""Trials made one after the other, each kept as soon as it is there."""
+"""Trials made one after the other in one session, each kept as soon as it is there."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.conversion.convert import convert
-from edgeconv.data import parse_preprocessing
+from edgeconv.conversion.climb import made_beside
+from edgeconv.conversion.publish import Ready, publish, published, ready
 from edgeconv.errors import InputRefused, ToolFailed, UsageError, WorkerTimedOut
-from edgeconv.processes.tasks import start_task
 from edgeconv.quantize.sensitivity import SensitivityJob, measure_sensitivities
-from edgeconv.quantize.worker import QuantizePart
-from edgeconv.requests.convert import ConvertRequest
-from edgeconv.sandbox import Access
-from edgeconv.store import hash_of, publish_bytes, read_noun, sha256_file
+from edgeconv.store import hash_of, publish_bytes, read_noun
 from edgeconv.tuning.chances import LIKELY, chance_within
-from edgeconv.types import Sensitivity, Steps, TuningTrial
+from edgeconv.types import Sensitivity, TuningTrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from edgeconv.conversion.climb import Good
+    from edgeconv.conversion.plan import Plan
     from edgeconv.tuning.judge import Judge
     from edgeconv.types import Artifact, Execution, Objective, Precision, Recipe
 
-# A conversion that has begun may at least start its children.
+# What has begun may at least come to its first answer.
 _LEAST_S = 10.0
 
 
@@ -43,30 +42,17 @@ class Ranked(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Made:
-    """What trials are made of: the float32 .tflite, and the SOURCE that calibrates.
+class Trials:
+    """What makes and keeps trials, by what they are held to, and until when.
 
-    `samples` is where some calibration samples are stored as the model takes them.
+    `floating` is the float32 model, in whose session they are made as `plan` says. `place` is a
+    directory of this search's own, where what an earlier run left is used again; `end_s` is on
+    the clock of `time.monotonic`.
     """
 
-    floating: Path
-    signature: str
-    calibration: str
-    preprocess: str
-    samples: Path
-    batch: int
-
-
-@dataclass(frozen=True)
-class Workshop:
-    """Where trials are made and kept, by what they are held to, and until when.
-
-    `place` is a directory of this search's own, where what an earlier run left is used again;
-    `end_s` is on the clock of `time.monotonic`.
-    """
-
+    floating: Good
+    plan: Plan
     place: Path
-    source: Made
     judge: Judge
     objective: Objective
     budget: float
@@ -74,6 +60,11 @@ class Workshop:
     end_s: float
     execution: Execution
     on_progress: Callable[[str], None]
+
+    @property
+    def model(self) -> Path:
+        """The float32 .tflite."""
+        return self.floating.session.prepared.float_model
 
     def trial(self, recipe: Recipe) -> TuningTrial:
         """The trial of a recipe: a kept one, or made anew. Raises `TimeIsUp`."""
@@ -88,37 +79,25 @@ class Workshop:
         publish_bytes(msgspec.json.encode(trial), record)
         return self._with_chance(trial)
 
-    def file(self, trial: TuningTrial) -> Path:
-        """The .tflite of a trial."""
-        return self._file(trial.recipe)
+    def file(self, recipe: Recipe) -> Path:
+        """The .tflite of a recipe that was made."""
+        return self._plan(recipe).target(recipe.name)
+
+    def ready(self, recipe: Recipe) -> Ready:
+        """The artifact of a recipe that was made, as `convert` would publish it."""
+        artifact = published(self._plan(recipe), recipe) or self._converted(recipe)
+        return Ready(artifact=artifact, file=self.file(recipe))
 
     def sensitivities(self, precision: Precision) -> Sequence[Sensitivity]:
         """What each layer loses in this precision; kept as well. Raises `TimeIsUp`."""
         record = self.place / f"sensitivity-{precision}.json"
         with contextlib.suppress(InputRefused):
             return read_noun(record, Ranked, what="ranking").layers
-        part = QuantizePart(
-            signature=self.source.signature,
-            samples=str(self.source.samples),
-            batch=self.source.batch,
-        )
-        job = SensitivityJob(
-            float_model=str(self.source.floating),
-            parts=(part,),
-            precisions=(precision,),
-            threads=self.execution.threads,
-        )
-        execution = self._execution()
+        self._let_session("")
+        session = self.floating.session
+        job = SensitivityJob(graph=session.graph, precisions=(precision,))
         try:
-            with start_task(
-                measure_sensitivities,
-                job,
-                label="the sensitivity of the layers",
-                scratch=self.place,
-                access=Access(reads=(self.source.floating, self.source.samples)),
-                allowance=execution.allowance,
-            ) as task:
-                found = task.result(self.on_progress)
+            found = session.result(measure_sensitivities, job)
         except WorkerTimedOut as error:
             raise self._timed_out(error) from error
         publish_bytes(msgspec.json.encode(Ranked(found.layers)), record)
@@ -129,23 +108,21 @@ class Workshop:
             trial = read_noun(record, TuningTrial, what="trial")
         except InputRefused:
             return None
-        file = self._file(recipe)
-        if trial.error:
-            return trial
-        return trial if file.is_file() and sha256_file(file) == trial.sha256 else None
+        artifact = None if trial.error else published(self._plan(recipe), recipe)
+        is_whole = artifact is not None and artifact.sha256 == trial.sha256
+        return trial if trial.error or is_whole else None
 
     def _made(self, recipe: Recipe) -> TuningTrial:
         name = name_of(recipe)
         try:
             artifact = self._converted(recipe)
-            file = self._file(recipe)
             self.on_progress(f"judging {name}")
             return TuningTrial(
                 name=name,
                 recipe=recipe,
                 size_bytes=artifact.size_bytes,
                 sha256=artifact.sha256,
-                loss=self.judge.loss(file),
+                loss=self.judge.loss(self.file(recipe)),
                 post_training=artifact.post_training,
             )
         except WorkerTimedOut as error:
@@ -154,34 +131,29 @@ class Workshop:
             return TuningTrial(name=name, recipe=recipe, error=error.message)
 
     def _converted(self, recipe: Recipe) -> Artifact:
-        conversion = convert(
-            ConvertRequest(
-                model=str(self.source.floating),
-                directory=str(self._file(recipe).parent),
-                to=(recipe,),
-                calibration={"": self.source.calibration},
-                preprocess=Steps(by_input=parse_preprocessing(self.source.preprocess)),
-                signature=(self.source.signature,),
-                execution=self._execution(),
-            ),
-            on_progress=lambda line: self.on_progress(f"{name_of(recipe)}: {line}"),
-        )
-        for failure in conversion.failures:
-            kind = WorkerTimedOut if failure.error == WorkerTimedOut.__name__ else ToolFailed
-            raise kind(failure.message, hint=failure.hint)
-        (artifact,) = conversion.artifacts
-        return artifact
+        plan = self._plan(recipe)
+        self._let_session(f"{name_of(recipe)}: ")
+        good = made_beside(self.floating, recipe)
+        made = ready(plan, good)
+        plan.directory.mkdir(parents=True, exist_ok=True)
+        publish(plan, [made])
+        return made.artifact
 
-    def _execution(self) -> Execution:
-        """With no more time for a child than is left. Nothing of a trial goes into the cache."""
+    def _plan(self, recipe: Recipe) -> Plan:
+        """What `convert` would plan for this recipe alone, published in a place of its own."""
+        directory = self.place / "made" / _key(recipe)
+        return msgspec.structs.replace(self.plan, recipes=(recipe,), directory=directory)
+
+    def _let_session(self, before: str) -> None:
+        """Give the session's children no more time than is left, and its lines a beginning."""
         left_s = max(_LEAST_S, self.end_s - time.monotonic())
         allowance = self.execution.allowance
-        return msgspec.structs.replace(
-            self.execution,
-            use_cache=False,
-            allowance=msgspec.structs.replace(
-                allowance, timeout_s=min(left_s, allowance.timeout_s)
-            ),
+        allowance = msgspec.structs.replace(allowance, timeout_s=min(left_s, allowance.timeout_s))
+        session = self.floating.session
+        session.run = dataclasses.replace(
+            session.run,
+            execution=msgspec.structs.replace(self.execution, allowance=allowance),
+            on_progress=lambda line: self.on_progress(f"{before}{line}" if before else line),
         )
 
     def _timed_out(self, error: WorkerTimedOut) -> Exception:
@@ -195,7 +167,7 @@ class Workshop:
             return trial
         self.on_progress(f"timing {trial.name}")
         try:
-            latency = self.judge.latency(self._file(trial.recipe))
+            latency = self.judge.latency(self.file(trial.recipe))
         except ToolFailed as error:
             return msgspec.structs.replace(trial, error=error.message)
         return msgspec.structs.replace(
@@ -205,10 +177,6 @@ class Workshop:
     def _with_chance(self, trial: TuningTrial) -> TuningTrial:
         chance = chance_within_of(trial, self.budget, self.fresh)
         return msgspec.structs.replace(trial, chance=chance)
-
-    def _file(self, recipe: Recipe) -> Path:
-        stem = self.source.floating.stem
-        return self.place / "made" / _key(recipe) / f"{stem}.{recipe.name}.tflite"
 
 
 def chance_within_of(trial: TuningTrial, budget: float, fresh: int) -> float:

@@ -1,37 +1,22 @@
-"""Is it what was asked for? Every check between making a file and publishing it."""
+"""Is it what was asked for? What can be read from a made file, before it is run."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import NotFinite, VerificationFailed
-from edgeconv.quantize.output_doubts import output_doubts
-from edgeconv.quantize.verify_strings import kept_strings, string_error
-from edgeconv.statistics.signal import Extent, snr_db
-from edgeconv.types import (
-    ROUNDING,
-    GraphSummary,
-    OutputError,
-    Recipe,
-    Signature,
-    TensorSpec,
-)
+from edgeconv.conversion.candidate import ExaminedGraph
+from edgeconv.errors import InputRefused, VerificationFailed
+from edgeconv.tflite import float_layers, largest_scales, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Outputs = Mapping[str, NDArray[np.generic]]
+    from edgeconv.conversion.candidate import Candidate
+    from edgeconv.types import GraphSummary, Recipe, Signature, TensorSpec
 
 # Beyond this a scale cannot come from real activations: calibration on 1e38 gives 4e35.
 _MAX_SCALE = 1e12
-# An error this small beside the output's own magnitude is rounding, however little the
-# output varies over the samples: 16 bits for a float model, 10 for a quantised one.
-_ROUNDING = {True: ROUNDING, False: 2.0**-10}
-_COSINE_EPSILON = 1e-30
 # TFLiteConverter leaves a tensor of fewer than 1,024 numbers in float32, as not worth it.
 _FEW_WEIGHT_BYTES = 4 * 1024
 _MOST = 0.5
@@ -51,6 +36,60 @@ STATEFUL = frozenset(
 )
 # What a stateful layer or a `tf.Variable` that the model changes becomes.
 _ASSIGN = "ASSIGN_VARIABLE"
+# TFLiteConverter leaves weights of fewer numbers as they are.
+_TFLITE_LEAST = 1024
+_NAMED_LAYERS = 3
+
+
+def examine_graph(candidate: Candidate, keys: Sequence[str]) -> ExaminedGraph:
+    """What can be said of the candidate's file before it is run.
+
+    Raises `VerificationFailed`, see `check_graph`; and where nothing was quantized, and
+    something could be.
+    """
+    content = candidate.file.read_bytes()
+    try:
+        summary = summarise(content, where=candidate.recipe.name)
+    except InputRefused as error:
+        # Nobody brought this file: the quantiser wrote it.
+        raise VerificationFailed(f"the quantiser made no sound file: {error.message}") from error
+    refuse_senseless_scales(candidate.recipe, largest_scales(content))
+    by_key = {signature.key: signature for signature in summary.signatures}
+    warnings: dict[str, None] = {}
+    for key in keys:
+        if key not in by_key:
+            raise VerificationFailed(f"{candidate.recipe.name}: the signature {key!r} got lost")
+        warnings |= dict.fromkeys(
+            check_graph(candidate.recipe, summary, by_key[key], candidate.float_operators)
+        )
+    if not made_share(candidate.recipe, summary):
+        warnings |= dict.fromkeys(_refuse_untouched(candidate, content))
+    return ExaminedGraph(summary, tuple(by_key[key] for key in keys), tuple(warnings))
+
+
+def _refuse_untouched(candidate: Candidate, content: bytes) -> tuple[str, ...]:
+    """Raise `VerificationFailed` for weights that the recipe has a kernel for, if none became so.
+
+    Returns a warning where TFLiteConverter left all of them for being few.
+    """
+    recipe = candidate.recipe
+    # The weights that a rule keeps, and those of products of matrices in float16, are to stay.
+    kept = {*candidate.float_operators, *(("BATCH_MATMUL",) if recipe.name == "float16" else ())}
+    able = [one for one in float_layers(content) if one.compressible and one.operator not in kept]
+    able.sort(key=lambda one: -one.compressible)
+    if not able:
+        return ()
+    most = [f"{one.operator} {one.name!r} ({one.compressible:,} weights)" for one in able]
+    more = f" and {len(able) - _NAMED_LAYERS} more" if len(able) > _NAMED_LAYERS else ""
+    layers = f"{', '.join(most[:_NAMED_LAYERS])}{more}"
+    if candidate.engine == "tflite" and able[0].compressible < _TFLITE_LEAST:
+        few = f"fewer than {_TFLITE_LEAST:,} weights"
+        return (f"TFLiteConverter quantizes no layer of {few}, and all are such: {layers}",)
+    raise VerificationFailed(
+        f"{recipe.name} was asked for, and nothing was quantized, though the recipe has kernels "
+        f"for {layers}",
+        hint="convert the float32 model that the file was made from, or leave the recipe out",
+    )
 
 
 def check_graph(
@@ -74,7 +113,7 @@ def check_graph(
     return (
         *_nothing_quantized(recipe, summary),
         *_keeps_state(summary),
-        *kept_strings(recipe, signature),
+        *_kept_strings(recipe, signature),
     )
 
 
@@ -167,116 +206,14 @@ def _keeps_state(summary: GraphSummary) -> tuple[str, ...]:
     )
 
 
-def refuse_not_finite(recipe: Recipe, outputs: Outputs) -> None:
-    """Raise `NotFinite` where an output has NaN or infinite values."""
-    import numpy as np
-
-    for name, values in outputs.items():
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise NotFinite(
-                f"{recipe.name}: output {name!r} has values that are not finite",
-                hint="look at the model's weights, and at the samples: are they scaled as in "
-                "training?",
-            )
-
-
-def output_errors(
-    reference: Outputs, actual: Outputs, steps: Mapping[str, float]
-) -> tuple[OutputError, ...]:
-    """How far `actual` is from `reference`, output by output, both (n, …) over n samples.
-
-    `steps` are the quantization steps of those outputs of `actual` that have one.
-    Raises `VerificationFailed` where the outputs differ in names or shapes.
-    """
-    if set(reference) != set(actual):
-        raise VerificationFailed(
-            f"the model has the outputs {', '.join(sorted(actual))} instead of "
-            f"{', '.join(sorted(reference))}"
-        )
+def _kept_strings(recipe: Recipe, signature: Signature) -> tuple[str, ...]:
+    """What is to be said of strings where integer inputs or outputs are asked for."""
     return tuple(
-        _output_error(name, reference[name], actual[name], steps.get(name, 0.0))
-        for name in sorted(reference)
-    )
-
-
-def _output_error(
-    name: str, expected: NDArray[np.generic], actual: NDArray[np.generic], step: float
-) -> OutputError:
-    import numpy as np
-
-    if expected.shape != actual.shape:
-        raise VerificationFailed(
-            f"output {name!r} has shape {actual.shape}, the reference {expected.shape}",
-            hint="the converter or the runtime has a fault here; look at the operators before it",
+        f"{side} {tensor.name!r} holds strings, which --io {asked} leaves as they are"
+        for side, tensors, asked in (
+            ("input", signature.inputs, recipe.input_type),
+            ("output", signature.outputs, recipe.output_type),
         )
-    if {expected.dtype.kind, actual.dtype.kind} == {"S"}:
-        return string_error(name, float(np.mean(expected != actual)), len(expected))
-    want = np.asarray(expected, np.float64)
-    have = np.asarray(actual, np.float64)
-    extent = Extent()
-    extent.add(want.reshape(len(want), -1) if want.size else want)
-    # What is not finite gives an error that is not, and no warning on the terminal.
-    with np.errstate(invalid="ignore", over="ignore"):
-        error = have - want
-        power = float(np.mean(error**2)) if error.size else 0.0
-        signal = float(np.var(want)) if want.size else 0.0
-        norms = float(np.linalg.norm(want) * np.linalg.norm(have))
-    return OutputError(
-        output=name,
-        snr_db=snr_db(signal, power),
-        max_abs_error=float(np.max(np.abs(error), initial=0.0)),
-        rms_error=math.sqrt(power),
-        rms_reference=math.sqrt(float(np.mean(want**2))) if want.size else 0.0,
-        cosine=float(np.vdot(want, have)) / norms if norms > _COSINE_EPSILON else float(power == 0),
-        argmax_agreement=_argmax_agreement(want, have),
-        span=extent.span,
-        varies_by=extent.varies_by,
-        step=step,
-        samples=len(want),
+        for tensor in tensors
+        if tensor.dtype == "string" and asked != "float32"
     )
-
-
-def _argmax_agreement(want: NDArray[np.float64], have: NDArray[np.float64]) -> float | None:
-    import numpy as np
-
-    if want.ndim != 2 or want.shape[1] < 2 or not len(want):
-        return None
-    return float(np.mean(want.argmax(axis=1) == have.argmax(axis=1)))
-
-
-def judge_outputs(recipe: Recipe, errors: Sequence[OutputError]) -> tuple[str, ...]:
-    """Hold the outputs' errors against the recipe's limit; returns warnings.
-
-    An output passes if its signal-to-noise ratio reaches `recipe.min_snr_db`, if its
-    error is rounding beside its own magnitude, or if it is within one quantization step
-    of the output, which nothing can better. Raises `VerificationFailed`.
-    """
-    warnings: list[str] = []
-    for error in errors:
-        if not math.isfinite(error.rms_error):
-            raise VerificationFailed(
-                f"{recipe.name}: output {error.output!r} has no finite distance to its reference"
-            )
-        rounding = _ROUNDING[recipe.name == "float32"] * error.rms_reference
-        is_faint = error.snr_db < recipe.min_snr_db
-        if is_faint and error.rms_error > max(rounding, error.step):
-            raise _too_far(recipe, error)
-        is_exact = error.rms_error <= ROUNDING * error.rms_reference
-        warnings += output_doubts(error, is_faint=is_faint and not is_exact)
-    return tuple(warnings)
-
-
-def _too_far(recipe: Recipe, error: OutputError) -> VerificationFailed:
-    other = "accept it with --min-snr-db"
-    hint = f"give calibration samples like the real ones, choose another recipe, or {other}"
-    if recipe.name == "float32":
-        hint = f"look for random or stateful operators in the model, or {other}"
-    if error.is_flat and error.span is not None:
-        found = f"is off by up to {error.max_abs_error:.3g}, and is {error.span[0]:g} throughout"
-    else:
-        found = (
-            f"is {error.snr_db:.1f} dB above its error "
-            f"(root mean square {error.rms_error:.3g} beside {error.rms_reference:.3g}); "
-            f"{recipe.min_snr_db:g} dB are asked for"
-        )
-    return VerificationFailed(f"{recipe.name}: output {error.output!r} {found}", hint=hint)

@@ -1,0 +1,157 @@
+"""Does it compute what it should? A made file's outputs against those that are expected."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.errors import NotFinite, VerificationFailed
+from edgeconv.statistics.chance import LEVEL
+from edgeconv.statistics.outputs import output_errors
+from edgeconv.statistics.proportion import proportion_bounds
+from edgeconv.tflite import output_steps
+from edgeconv.types import ROUNDING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from edgeconv.conversion.candidate import Candidate, Compared
+    from edgeconv.types import OutputError, Recipe
+
+# An error this small beside the output's own magnitude is rounding, however little the
+# output varies over the samples: 16 bits for a float model, 10 for a quantised one.
+_ROUNDING = {True: ROUNDING, False: 2.0**-10}
+# Below this share of equal answers, or where not even a third of them is sure, it is worth a word:
+# no fewer than 4 samples can show that much.
+_LEAST_AGREEMENT = 0.95
+_LEAST_SURE = 1 / 3
+_FEW_SAMPLES = 20
+# An error of a thousandth turns hardly any answer, however few samples show it.
+_CLOSE_DB = 60.0
+
+
+def compare(
+    candidate: Candidate, compared: Sequence[Compared]
+) -> tuple[tuple[OutputError, ...], tuple[str, ...]]:
+    """How far the outputs are from what is expected, and doubts about them.
+
+    Outputs are called KEY/OUTPUT where there are several signatures. Raises
+    `VerificationFailed` where they are too far.
+    """
+    errors: list[OutputError] = []
+    doubts: list[str] = []
+    for one in compared:
+        refuse_not_finite(candidate.recipe, one.actual)
+        if one.expected is None:
+            continue
+        steps = output_steps(candidate.file.read_bytes(), one.key)
+        own = output_errors(one.expected, one.actual, steps)
+        doubts += judge_outputs(candidate.recipe, own)
+        errors += own if len(compared) == 1 else [_renamed(one.key, error) for error in own]
+    return tuple(errors), tuple(doubts)
+
+
+def _renamed(key: str, error: OutputError) -> OutputError:
+    return msgspec.structs.replace(error, output=f"{key}/{error.output}")
+
+
+def refuse_not_finite(recipe: Recipe, outputs: Mapping[str, NDArray[np.generic]]) -> None:
+    """Raise `NotFinite` where an output has NaN or infinite values."""
+    import numpy as np
+
+    for name, values in outputs.items():
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise NotFinite(
+                f"{recipe.name}: output {name!r} has values that are not finite",
+                hint="look at the model's weights, and at the samples: are they scaled as in "
+                "training?",
+            )
+
+
+def judge_outputs(recipe: Recipe, errors: Sequence[OutputError]) -> tuple[str, ...]:
+    """Hold the outputs' errors against the recipe's limit; returns warnings.
+
+    An output passes if its signal-to-noise ratio reaches `recipe.min_snr_db`, if its
+    error is rounding beside its own magnitude, or if it is within one quantization step
+    of the output, which nothing can better. Raises `VerificationFailed`.
+    """
+    warnings: list[str] = []
+    for error in errors:
+        if not math.isfinite(error.rms_error):
+            raise VerificationFailed(
+                f"{recipe.name}: output {error.output!r} has no finite distance to its reference"
+            )
+        rounding = _ROUNDING[recipe.name == "float32"] * error.rms_reference
+        is_faint = error.snr_db < recipe.min_snr_db
+        if is_faint and error.rms_error > max(rounding, error.step):
+            raise _too_far(recipe, error)
+        is_exact = error.rms_error <= ROUNDING * error.rms_reference
+        warnings += _output_doubts(error, is_faint=is_faint and not is_exact)
+    return tuple(warnings)
+
+
+def _too_far(recipe: Recipe, error: OutputError) -> VerificationFailed:
+    other = "accept it with --min-snr-db"
+    hint = f"give calibration samples like the real ones, choose another recipe, or {other}"
+    if recipe.name == "float32":
+        hint = f"look for random or stateful operators in the model, or {other}"
+    if error.is_flat and error.span is not None:
+        found = f"is off by up to {error.max_abs_error:.3g}, and is {error.span[0]:g} throughout"
+    else:
+        found = (
+            f"is {error.snr_db:.1f} dB above its error "
+            f"(root mean square {error.rms_error:.3g} beside {error.rms_reference:.3g}); "
+            f"{recipe.min_snr_db:g} dB are asked for"
+        )
+    return VerificationFailed(f"{recipe.name}: output {error.output!r} {found}", hint=hint)
+
+
+def _output_doubts(error: OutputError, *, is_faint: bool) -> Iterator[str]:
+    """Warnings, a sentence each.
+
+    `is_faint` says that the output varies too little beside its error for the recipe's limit, and
+    passed for another reason.
+    """
+    if is_faint and not error.is_flat and not _has_fixed_range(error):
+        spans = (
+            f"spans {error.span[0]:.6g} to {error.span[1]:.6g}" if error.span else "hardly varies"
+        )
+        step = f"; its quantization step is {error.step:.3g}" if error.step else ""
+        yield (
+            f"output {error.output!r} is off by up to {error.max_abs_error:.3g}, and only {spans} "
+            f"on these samples{step}"
+        )
+    if error.argmax_agreement is not None and error.samples and not error.is_flat:
+        yield from _answer_doubts(error, error.argmax_agreement)
+
+
+def _has_fixed_range(error: OutputError) -> bool:
+    """Whether the error is within a step that is a power of two.
+
+    Such a scale belongs to an operator, not to the samples: softmax and the sigmoid give 0 to 1
+    in steps of 1/256, whatever they are given, and tanh -1 to 1 in steps of 1/128.
+    """
+    return error.is_within_step and math.frexp(error.step)[0] == 1 / 2
+
+
+def _answer_doubts(error: OutputError, agreement: float) -> Iterator[str]:
+    """What to doubt in the answers of a classifier: where the largest of its values is."""
+    count = error.samples
+    same = round(agreement * count)
+    low, high = proportion_bounds(same, count, LEVEL / 2, LEVEL / 2)
+    is_sure = low >= _LEAST_SURE or error.snr_db >= _CLOSE_DB
+    if agreement >= _LEAST_AGREEMENT and is_sure:
+        return
+    few = ""
+    if count < _FEW_SAMPLES:
+        samples = "1 sample tells" if count == 1 else f"{count} samples tell"
+        few = f"; {samples} little: calibrate with more, or compare accuracies with edgeconv bench"
+    yield (
+        f"output {error.output!r} has its largest value in the same place for {same} of {count} "
+        f"({100 * agreement:.3g} %, 95 % interval {100 * low:.3g} % to {100 * high:.3g} %){few}"
+    )

@@ -1,0 +1,94 @@
+"""Which signatures of a model are converted, once it was looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeconv import source
+from edgeconv.errors import UsageError, unknown_name
+from edgeconv.scanning import refuse_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from edgeconv.conversion.plan import Plan
+    from edgeconv.requests.convert import ConvertRequest
+    from edgeconv.types import Signature, SourceModel
+
+SERVING = "serving_default"
+ALL_SIGNATURES = "all"
+
+
+def resolve(plan: Plan, trusted: Collection[str] = ()) -> tuple[Signature, ...]:
+    """The signatures to convert; none for a Keras file, which has its one once it is loaded.
+
+    Nothing has loaded the model before. Raises `InputRefused` for a model that cannot be
+    converted, or that the scan refuses and that is not among `trusted`, `UsageError` where the
+    signature must be chosen, or for options that this kind of model does not have.
+    """
+    trains = any(recipe.qat for recipe in plan.recipes)
+    refuse_findings(plan.model, trusted=trusted, reads_layers=trains)
+    # What is to be run was allowed when the plan was made.
+    model = source.load_to_run(plan.model.path, plan.model.opening, allow_code=True)
+    asked = plan.asked
+    if model.kind == "tflite":
+        source.refuse_quantized(model)
+        _refuse_tflite_options(plan)
+    if model.kind in ("saved_model", "tflite"):
+        return _chosen(model, asked)
+    if set(asked.signature) - {SERVING, ALL_SIGNATURES}:
+        raise UsageError(
+            f"--signature {' '.join(asked.signature)}: a Keras file has one signature, {SERVING}",
+            hint="leave --signature away",
+        )
+    _refuse_unknown_keys(asked.sources, [SERVING])
+    if asked.shapes and (known := declared(plan)):
+        _refuse_unknown_inputs(asked.shapes, known)
+    return ()
+
+
+def declared(plan: Plan) -> tuple[Signature, ...]:
+    """The signature that a Keras file's config declares; () where it does not tell, or elsewhere.
+
+    Raises `InputRefused` as `source.declared` does.
+    """
+    signature = source.declared(plan.model.path)
+    return (signature,) if signature else ()
+
+
+def _chosen(model: SourceModel, asked: ConvertRequest) -> tuple[Signature, ...]:
+    keys: Sequence[str | None] = asked.signature or (None,)
+    if ALL_SIGNATURES in keys and not any(s.key == ALL_SIGNATURES for s in model.signatures):
+        keys = [signature.key for signature in source.distinct_signatures(model)]
+    chosen = {one.key: one for one in (source.chosen_signature(model, key) for key in keys)}
+    _refuse_unknown_keys(asked.sources, list(chosen))
+    _refuse_unknown_inputs(asked.shapes, chosen.values())
+    return tuple(chosen.values())
+
+
+def _refuse_unknown_keys(calibration: Mapping[str, str], keys: Sequence[str]) -> None:
+    for key in calibration:
+        if key and key not in keys:
+            raise unknown_name("signature in --calibration", key, keys)
+
+
+def _refuse_unknown_inputs(shapes: Mapping[str, object], signatures: Iterable[Signature]) -> None:
+    names = {spec.name for signature in signatures for spec in signature.inputs}
+    for name in shapes:
+        if name not in names:
+            raise unknown_name("input in --shape", name, names)
+
+
+def _refuse_tflite_options(plan: Plan) -> None:
+    asked = plan.asked
+    if asked.batch is not None or asked.shapes:
+        option = "--shape" if asked.batch is None else "--batch"
+        raise UsageError(
+            f"{option}: a .tflite cannot be given other shapes without the model it came from",
+            hint="convert the SavedModel or the Keras file",
+        )
+    if any(recipe.engine == "tflite" for recipe in plan.recipes):
+        raise UsageError(
+            "--engine tflite: TFLiteConverter does not take a .tflite",
+            hint="leave --engine away, or convert the SavedModel or the Keras file",
+        )
