@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from edgeconv.config import Config
     from edgeconv.config.file import ModelTable
-    from edgeconv.config.lines import Key
+    from edgeconv.config.toml_text import Key
 
 # What is said once, for every command that is run.
 _EXECUTION = {

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edgeconv.config import Config
-    from edgeconv.config.lines import Key
     from edgeconv.config.reach import NotAllowed, Refusal
+    from edgeconv.config.toml_text import Key
     from edgeconv.types import Budget
 
 # Shown also where the file has no table for them: they are what is done to each model.
@@ -233,7 +233,7 @@ def _budget_lines(config: Config, key: Key, model: str) -> Iterator[str]:
 
 
 def _table(key: Key, shown: Shown) -> Iterator[str]:
-    from edgeconv.config.toml_text import toml_key, toml_value
+    from edgeconv.config.toml_text import toml_header, toml_value
     from edgeconv.reporting.units import plain
 
     pairs = [
@@ -244,7 +244,7 @@ def _table(key: Key, shown: Shown) -> Iterator[str]:
         for name, each in shown.items()
     ]
     width = max((len(pair) for pair, _ in pairs if len(pair) <= 60), default=0)
-    yield f"[{'.'.join(map(toml_key, key))}]"
+    yield toml_header(key)
     for pair, origin in pairs:
         yield f"{pair:{width}}  # {origin}"
     yield ""

@@ -9,14 +9,14 @@ import click
 
 from edgeconv.cli.values import Text, UserOption, text_of
 from edgeconv.config.reach import NotAllowed, refusal
-from edgeconv.config.written import shown
+from edgeconv.config.toml_text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from edgeconv.config import Config
-    from edgeconv.config.lines import Key
     from edgeconv.config.reach import Granted, Refusal
+    from edgeconv.config.toml_text import Key
     from edgeconv.errors import UsageError
     from edgeconv.requests.places import Reach
 

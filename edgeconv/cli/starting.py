@@ -8,7 +8,7 @@ import msgspec
 
 from edgeconv.config.file import LONGEST_NAME
 from edgeconv.config.limits import IN_WORDS
-from edgeconv.config.toml_text import toml_key, toml_value
+from edgeconv.config.toml_text import toml_header, toml_value
 from edgeconv.reporting.units import plain
 from edgeconv.types import Inspection, Signature
 
@@ -77,7 +77,7 @@ def _head() -> Iterator[str]:
 
 def _model(start: Start) -> Iterator[str]:
     model = start.inspection.model
-    yield f"[model.{toml_key(model.name[:LONGEST_NAME])}]"
+    yield toml_header(("model", model.name[:LONGEST_NAME]))
     yield f"# A {_KINDS[model.kind]}, {model.size_bytes:,} bytes."
     for note in model.notes:
         yield f"# {plain(note)}"
@@ -157,7 +157,7 @@ def _budget(start: Start) -> Iterator[str]:
     for recipe, ratio in _SIZE_RATIOS.items():
         if recipe in start.recipes and not is_small:
             yield ""
-            yield f"[budget.recipe.{recipe}]"
+            yield toml_header(("budget", "recipe", recipe))
             yield f"max-size-ratio = {ratio}"
 
 

@@ -1,19 +1,24 @@
-"""The configuration file: models, data, recipes, runtimes and budgets in one place."""
+"""The configuration file: models, data, recipes, runtimes and budgets in one place.
 
-from edgeconv.config.file import (
-    FILE_NAME,
-    Config,
-    ModelTable,
-    find_config,
-    limited,
-    load_config,
-)
+A name is imported when it is first asked for: every command looks for a configuration, and what
+reads one takes its time.
+"""
 
-__all__ = [
-    "FILE_NAME",
-    "Config",
-    "ModelTable",
-    "find_config",
-    "limited",
-    "load_config",
-]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgeconv.config.file import Config, ModelTable, limited, load_config
+    from edgeconv.config.project import FILE_NAME, find_config
+
+__all__ = ["FILE_NAME", "Config", "ModelTable", "find_config", "limited", "load_config"]
+_OF_PROJECT = ("FILE_NAME", "find_config")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'edgeconv.config' has no attribute {name!r}")
+    module = "project" if name in _OF_PROJECT else "file"
+    return getattr(import_module(f"edgeconv.config.{module}"), name)

@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.config.limits import RECIPES, merged, no_limit, read_budget
-from edgeconv.config.project import outside, project_of
-from edgeconv.config.written import Written, read_toml, shown
-from edgeconv.errors import UsageError
+from edgeconv.config.project import EDGECONV_TABLE, PYPROJECT
+from edgeconv.config.toml_text import shown
+from edgeconv.config.written import Written, read_toml
 from edgeconv.types import QAT, Budget
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from edgeconv.config.lines import Key
+    from edgeconv.config.toml_text import Key
 
-FILE_NAME = "edgeconv.toml"
-PYPROJECT = "pyproject.toml"
-_WITHIN = ("tool", "edgeconv")
 _MODEL = "model"
 _BUDGET = "budget"
 _SLICE_LIMIT = "max-slice-drop"
@@ -106,49 +103,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.path}:{self.line(*key)}"
 
 
-def find_config(directory: Path) -> Path | None:
-    """The configuration of a directory: edgeconv.toml, else a pyproject.toml with its table.
-
-    Raises `UsageError` for a pyproject.toml that names edgeconv and cannot be read, and for one of
-    the files that is a link out of its project.
-    """
-    own = directory / FILE_NAME
-    if own.exists() or own.is_symlink():
-        return _not_elsewhere(own)
-    project = _not_elsewhere(directory / PYPROJECT)
-    if not _names_edgeconv(project):
-        return None
-    tool = read_toml(project).content.get("tool")
-    return project if isinstance(tool, dict) and "edgeconv" in tool else None
-
-
-def _not_elsewhere(file: Path) -> Path:
-    if file.is_symlink() and (real := outside(str(file), (str(project_of(file)),))):
-        raise UsageError(
-            f"{file} is a link out of its project, to {real}",
-            hint=f"if that is the one you mean, name it: --config {file}",
-        )
-    return file
-
-
-def _names_edgeconv(project: Path) -> bool:
-    """Whether a file has to be read; most projects' have nothing to do with edgeconv."""
-    try:
-        return b"edgeconv" in project.read_bytes()
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        return False
-    except OSError:
-        # The reader says why it cannot be read.
-        return True
-
-
 def load_config(path: Path, commands: Mapping[str, Collection[str]]) -> Config:
     """Read a configuration; `commands` has the names of the long options of each command.
 
     Raises `UsageError`, with the line, for anything in it that is not understood. The values of
     commands are not looked at.
     """
-    file = read_toml(path, _WITHIN if path.name == PYPROJECT else ())
+    file = read_toml(path, EDGECONV_TABLE if path.name == PYPROJECT else ())
     for name in file.content:
         if name not in (_MODEL, _BUDGET) and name not in commands:
             file.unknown("table", (name,), (_MODEL, _BUDGET, *commands))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from edgeconv.config.written import shown
+from edgeconv.config.toml_text import shown
 from edgeconv.types import (
     MAX_SNR_DB,
     AnyLimit,
@@ -27,7 +27,7 @@ from edgeconv.types import (
 )
 
 if TYPE_CHECKING:
-    from edgeconv.config.lines import Key
+    from edgeconv.config.toml_text import Key
     from edgeconv.config.written import Written
 
 RUNTIME_LIMIT = "oldest-runtime"

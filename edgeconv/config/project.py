@@ -1,4 +1,4 @@
-"""The project that a configuration belongs to: the directory that its paths stay in.
+"""A configuration, and the project that it belongs to: the directory that its paths stay in.
 
 It is the directory of the configuration or, where that is in a repository that tracks it, the top
 of the repository. A stranger's directory that was unpacked inside a repository is not tracked.
@@ -13,14 +13,58 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgeconv.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+FILE_NAME = "edgeconv.toml"
+PYPROJECT = "pyproject.toml"
+EDGECONV_TABLE = ("tool", "edgeconv")
 _GIT = ".git"
 _GIT_FILE = b"gitdir: "
 _LONGEST_GIT_FILE_BYTES = 1 << 14
 # An index has the length of a name in the 12 bits before it.
 _LENGTH_BITS = 0xFFF
+
+
+def find_config(directory: Path) -> Path | None:
+    """The configuration of a directory: edgeconv.toml, else a pyproject.toml with its table.
+
+    Raises `UsageError` for a pyproject.toml that names edgeconv and cannot be read, and for one of
+    the files that is a link out of its project.
+    """
+    own = directory / FILE_NAME
+    if own.exists() or own.is_symlink():
+        return _not_elsewhere(own)
+    project = _not_elsewhere(directory / PYPROJECT)
+    if not _names_edgeconv(project):
+        return None
+    # Only now: every command asks for its configuration, and most projects have none.
+    from edgeconv.config.written import read_toml
+
+    tool = read_toml(project).content.get("tool")
+    return project if isinstance(tool, dict) and EDGECONV_TABLE[-1] in tool else None
+
+
+def _not_elsewhere(file: Path) -> Path:
+    if file.is_symlink() and (real := outside(str(file), (str(project_of(file)),))):
+        raise UsageError(
+            f"{file} is a link out of its project, to {real}",
+            hint=f"if that is the one you mean, name it: --config {file}",
+        )
+    return file
+
+
+def _names_edgeconv(project: Path) -> bool:
+    """Whether a file has to be read; most projects' have nothing to do with edgeconv."""
+    try:
+        return b"edgeconv" in project.read_bytes()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return False
+    except OSError:
+        # The reader says why it cannot be read.
+        return True
 
 
 def project_of(config: Path) -> Path:

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from edgeconv.config.project import is_within, outside, project_of, tree_outside
-from edgeconv.config.toml_text import toml_value
+from edgeconv.config.toml_text import shown, toml_value
 from edgeconv.config.user import KEYS, PROJECTS, Allowed, both, read_user_config, user_configuration
-from edgeconv.config.written import shown
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.store.hashes import hash_of, sha256_file
 

@@ -1,15 +1,37 @@
-"""Values as TOML, on one line and with nothing in them that is not seen."""
+"""TOML as text: values and keys on one line, and which line of a document each key is on.
+
+TOML readers do not keep lines, and writers leave characters as they are that nobody sees.
+Grammar: TOML 1.0.0, https://toml.io/en/v1.0.0.
+"""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+
+import msgspec
+
+Key = tuple[str, ...]
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
+_TEXT_OR_COMMENT = re.compile(
+    r"""(?P<comment>\#[^\n]*) | "{3}(?:\\.|[^\\])*?"{3,5} | '{3}.*?'{3,5}
+      | "(?:\\.|[^"\\\n])*" | '[^'\n]*'""",
+    re.VERBOSE | re.DOTALL,
+)
+# No key of a configuration is deeper.
+_DEEPEST = 16
+_LONGEST_SHOWN = 60
 
 
 def toml_key(name: str) -> str:
     """A key, in quotes where it needs them."""
     return name if _BARE.fullmatch(name) else _quoted(name)
+
+
+def toml_header(key: Key) -> str:
+    """The line that a table begins with, such as [model.mnist]."""
+    return f"[{'.'.join(map(toml_key, key))}]"
 
 
 def toml_value(value: object) -> str:
@@ -24,6 +46,58 @@ def toml_value(value: object) -> str:
         pairs = ", ".join(f"{toml_key(key)} = {toml_value(each)}" for key, each in value.items())
         return f"{{ {pairs} }}"
     return str(value)
+
+
+@lru_cache(maxsize=4)
+def key_lines(text: str) -> dict[Key, int]:
+    """The line, from 1, of the first mention of each key and table of a valid TOML document.
+
+    A key is the path from the top, as ("budget", "recipe", "int8"). Those inside a value are on
+    the line of the key that has it, and so are those that are deeper than any configuration's.
+    """
+    text = text.replace("\r\n", "\n")
+    found: dict[Key, int] = {}
+    table: Key = ()
+    line, at, depth = 1, 0, 0
+    # Without what is in texts and comments, each bracket and = is one of TOML's own.
+    for statement in _TEXT_OR_COMMENT.sub(_blank, text).split("\n"):
+        if not depth and statement.strip():
+            is_header = statement.lstrip().startswith("[")
+            end = statement.rindex("]") if is_header else statement.index("=")
+            written = text[at : at + end].strip("[] \t")
+            key = (*(() if is_header else table), *_parts(written))[:_DEEPEST]
+            for length in range(1, len(key) + 1):
+                found.setdefault(key[:length], line)
+            table = key if is_header else table
+        depth += sum(map(statement.count, "[{")) - sum(map(statement.count, "]}"))
+        line += 1 + text.count("\n", at, at + len(statement))
+        at += len(statement) + 1
+    return found
+
+
+def _blank(match: re.Match[str]) -> str:
+    """As long as the text or the comment; of a text there is something left."""
+    return (" " if match["comment"] else "_") * len(match[0])
+
+
+def _parts(key: str) -> Key:
+    """The names in a dotted key as it is written."""
+    names, content = [], msgspec.toml.decode(f"{key} = 0")
+    while isinstance(content, dict):
+        (name,) = content
+        names.append(name)
+        content = content[name]
+    return tuple(names)
+
+
+def shown(value: object) -> str:
+    """A key or value of a file for a message: on one line, escaped, and not too long."""
+    return shortened(repr(value))
+
+
+def shortened(text: str) -> str:
+    """As much of a text as a message has room for."""
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 def _quoted(text: str) -> str:

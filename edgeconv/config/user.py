@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
-from edgeconv.config.written import read_toml, shown
+from edgeconv.config.toml_text import shown
 from edgeconv.errors import UsageError, unknown_name
 from edgeconv.sandbox import Mode
 from edgeconv.store.hashes import is_sha256
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from edgeconv.config.lines import Key
+    from edgeconv.config.toml_text import Key
     from edgeconv.config.written import Written
 
 Kind = Literal["directory", "code", "program", "runtime", "tracker", "address"]
@@ -81,6 +81,9 @@ def read_user_config() -> UserConfig:
     path = user_configuration()
     if not (path.exists() or path.is_symlink()):
         return UserConfig()
+    # Only now: most users have none, and every command would wait for it.
+    from edgeconv.config.written import read_toml
+
     file = read_toml(path)
     _refuse_unknown(file, (), (TRUSTED, SANDBOX, TABLE))
     _refuse_unknown(file, (TABLE,), (PROJECTS, *KEYS.values()))

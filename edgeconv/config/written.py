@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import re
-import sys
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from edgeconv.config.lines import Key, key_lines
-from edgeconv.config.toml_text import toml_key
+from edgeconv.config.toml_text import Key, key_lines, shortened, shown, toml_header
 from edgeconv.errors import UsageError
 from edgeconv.store.pointers import refuse_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 MOST_BYTES = 1 << 18
 # What a TOML reader does with a key of many parts grows with their square.
 LONGEST_LINE_BYTES = 1 << 13
-_LONGEST_SHOWN = 60
-
 
 # As tomllib says it.
 _LINE = re.compile(r"at line (\d+)")
@@ -62,7 +53,7 @@ class Written(msgspec.Struct, frozen=True):
 
     def header(self, *key: str) -> str:
         """The table as it is written in this file, for example "[tool.edgeconv.budget]"."""
-        return f"[{'.'.join(shortened(toml_key(name)) for name in (*self.within, *key))}]"
+        return toml_header(tuple(map(shortened, (*self.within, *key))))
 
     def table(self, *key: str) -> dict[str, Any]:
         """A copy of a table, empty where it is not there. Raises `UsageError` for a value."""
@@ -84,7 +75,7 @@ class Written(msgspec.Struct, frozen=True):
     def unknown(self, kind: str, key: Key, known: Iterable[str]) -> NoReturn:
         """Refuse a key, with the closest of `known` as a suggestion. Raises `UsageError`."""
         names = list(known)
-        close = get_close_matches(key[-1][:_LONGEST_SHOWN], names, n=1)
+        close = get_close_matches(shortened(key[-1]), names, n=1)
         suggestion = f"did you mean {close[0]!r}? " if close else ""
         hint = f"{suggestion}known: {', '.join(names)}"
         raise self.error(key, f"unknown {kind} {shown(key[-1])}", hint)
@@ -99,16 +90,6 @@ def read_toml(path: Path, within: Key = ()) -> Written:
         if not isinstance(content, dict):
             raise UsageError(f"{path}: [{'.'.join(within)}] must be a table")
     return Written(path, text, content, within)
-
-
-def shown(value: object) -> str:
-    """A key or value of a file for a message: on one line, escaped, and not too long."""
-    return shortened(repr(value))
-
-
-def shortened(text: str) -> str:
-    """As much of a text as a message has room for."""
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 def _text(path: Path) -> str:
@@ -145,7 +126,7 @@ def _text(path: Path) -> str:
 
 def _parsed(path: Path, text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        return msgspec.toml.decode(text, type=dict[str, Any])
     except RecursionError as error:
         raise UsageError(f"{path} has tables or arrays in one another too deep to read") from error
     except ValueError as error:

@@ -9,19 +9,15 @@ and adds nothing to them.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from edgeconv.data.arrays import opened
 from edgeconv.data.steps import KEYS, check, said_of, value_of
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types import Preprocessing
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,10 +144,10 @@ def _toml(path: Path) -> dict[str, Any]:
             raise InputRefused(f"{path} has {size_bytes:,} bytes: that is no preprocessing file")
         content = file.read()
     try:
-        return tomllib.loads(content.decode())
+        return msgspec.toml.decode(content, type=dict[str, Any])
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not UTF-8 text, so it is no TOML") from None
-    # Not TOMLDecodeError alone: a number of five thousand digits is another ValueError.
+    # Not msgspec.DecodeError alone: a number of five thousand digits is another ValueError.
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is no valid TOML: {error}") from None
 

@@ -8,21 +8,16 @@ it is no signature.
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from edgeconv.config.toml_text import toml_header
 from edgeconv.errors import InputRefused
-from edgeconv.gate.lock_text import CHECKSUM, as_text, checksum, header, model_of, table_of
+from edgeconv.gate.lock_text import CHECKSUM, as_text, checksum, model_of, table_of
 from edgeconv.store.pointers import refuse_pointer
 from edgeconv.types import Lock, LockedModel, LockedStage
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -79,7 +74,7 @@ def accepted_hashes(path: Path, model: str) -> frozenset[str] | None:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeError) as error:
         raise InputRefused(f"the lock {path} cannot be read: {error}", hint=_RESTORE) from error
-    own = header(_MODEL, model)
+    own = toml_header((_MODEL, model))
     if own not in lines:
         return None
     stages = own.replace("]", ".stage.")
@@ -112,7 +107,7 @@ def is_as_written(content: bytes) -> bool:
 
     The checksums are of what is said; this is of how it is written too.
     """
-    tables = tomllib.loads(content.decode())
+    tables = msgspec.toml.decode(content)
     return content == _document(tables.pop("format"), tables.pop(_MODEL, {}))
 
 
@@ -196,7 +191,7 @@ class _File:
         self._refuse_conflicts()
         self._refuse_long_lines()
         try:
-            self._content = tomllib.loads(text)
+            self._content = msgspec.toml.decode(text)
         except (ValueError, RecursionError) as error:
             # A number with too many digits is a `ValueError` only.
             raise InputRefused(f"{path} is no valid TOML: {error}", hint=_RESTORE) from error
@@ -212,7 +207,7 @@ class _File:
         return Lock(models={name: self._model(name, table) for name, table in tables.items()})
 
     def _model(self, name: str, table: object) -> LockedModel:
-        where = header(_MODEL, name)
+        where = toml_header((_MODEL, name))
         if not isinstance(table, dict) or table.pop(CHECKSUM, None) != checksum(name, table):
             self._refuse(
                 f"what is locked of model {name!r} is not as `edgeconv check --update` wrote it: "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.config.toml_text import toml_key, toml_value
+from edgeconv.config.toml_text import toml_header, toml_key, toml_value
 from edgeconv.gate.packed import (
     pack_classes,
     pack_numbers,
@@ -74,15 +74,10 @@ def as_text(tables: dict[str, Any], path: tuple[str, ...] = ()) -> str:
     return "".join(_lines(tables, path))
 
 
-def header(*path: str) -> str:
-    """The line that a table begins with, such as [model.mnist]."""
-    return f"[{'.'.join(map(toml_key, path))}]"
-
-
 def _lines(table: dict[str, Any], path: tuple[str, ...]) -> Iterator[str]:
     facts = {key: value for key, value in table.items() if not isinstance(value, dict)}
     if facts:
-        yield f"\n{header(*path)}\n"
+        yield f"\n{toml_header(path)}\n"
     for key, value in facts.items():
         yield f"{toml_key(key)} = {_value(key, value)}\n"
     for key, value in table.items():

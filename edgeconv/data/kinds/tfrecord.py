@@ -22,7 +22,6 @@
 from __future__ import annotations
 
 import glob
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from edgeconv.data.examples import Feature
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 OPTIONS = frozenset({"spec", "labels"})
 
@@ -117,14 +111,15 @@ def _features(path: Path) -> dict[str, Feature]:
             raise InputRefused(f"{path} has {size_bytes:,} bytes and is no feature spec")
         data = file.read()
     try:
-        spec = msgspec.convert(tomllib.loads(data.decode("utf-8")), _Spec)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputRefused(f"{path} is no TOML file: {error}") from error
+        spec = msgspec.toml.decode(data, type=_Spec)
     except msgspec.ValidationError as error:
         raise UsageError(
             f"{path} is no feature spec: {error}",
             hint="each [features.NAME] takes encoding, dtype, shape, variable and channels",
         ) from error
+    # Not msgspec.DecodeError alone: a number of five thousand digits is another ValueError.
+    except (ValueError, RecursionError) as error:
+        raise InputRefused(f"{path} is not a TOML file: {error}") from error
     if not spec.features:
         raise UsageError(f"{path} declares no features", hint="begin with [features.NAME]")
     features = {name: _feature(f"{path}, {name!r}", spec.features[name]) for name in spec.features}

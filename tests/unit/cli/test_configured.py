@@ -439,3 +439,20 @@ def test_a_configuration_is_resolved_without_anything_heavy() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("verb", [("convert", "--to", "float32"), ("scan",)])
+def test_where_there_is_no_configuration_nothing_that_reads_one_is_imported(
+    verb: tuple[str, ...],
+) -> None:
+    program = (
+        "import sys; from edgeconv.cli import run\n"
+        f"run([{verb[0]!r}, 'nothing-here', *{verb[1:]!r}])\n"
+        "readers = ('file', 'limits', 'written')\n"
+        "print(*{'tomllib', 'tomli', *(f'edgeconv.config.{r}' for r in readers)} & {*sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "nothing-here" in done.stderr
+    assert done.stdout.strip() == ""

@@ -245,10 +245,10 @@ def test_a_spec_is_needed_and_must_be_toml(tmp_path: Path, spec: Any) -> None:
             asked(place)
     with pytest.raises(InputRefused, match=r"gone\.toml does not exist"):
         read(place, str(tmp_path / "gone.toml"))
-    with pytest.raises(InputRefused, match="is no TOML file"):
+    with pytest.raises(InputRefused, match="is not a TOML file"):
         read(place, spec("[features"))
     (tmp_path / "spec.toml").write_bytes(b"\xff")
-    with pytest.raises(InputRefused, match="is no TOML file"):
+    with pytest.raises(InputRefused, match="is not a TOML file"):
         read(place, str(tmp_path / "spec.toml"))
 
 
