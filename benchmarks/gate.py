@@ -27,13 +27,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from benchmarks.measuring import write_result
-from edgeconv.gate.judge import check
+from edgeconv.gate.budget import check
 from edgeconv.measure.metrics.classes import AUC
 from edgeconv.statistics.bootstrap import MeanOf, Resampling
 from edgeconv.statistics.drop import MatchedDrop, RelativeDrop
 from edgeconv.statistics.evidence import Levels
-from edgeconv.statistics.matched import is_above
-from edgeconv.statistics.power import enough_pairs
+from edgeconv.statistics.matched import enough_pairs, is_above
 from edgeconv.statistics.proportion import Flips
 from edgeconv.types import (
     Accuracy,
@@ -261,9 +260,9 @@ def flips(rng: np.random.Generator, checks: int) -> Iterator[dict[str, Any]]:
         outcomes = []
         for times in (0, 1, 2):
             counts = rng.binomial(enough, times * limit, size=checks).tolist()
-            bounds = [Flips(one, enough).bounds(0.05, 0.05, limit) for one in counts]
-            failed = sum(low > limit for low, _ in bounds) / checks
-            outcomes.append(Rates(failed, sum(high <= limit for _, high in bounds) / checks))
+            found = [Flips(one, enough) for one in counts]
+            failed = sum(one.is_above(limit, 0.05) for one in found) / checks
+            outcomes.append(Rates(failed, sum(one.is_below(limit, 0.05) for one in found) / checks))
         yield {
             "limit": limit,
             "samples": enough,
@@ -285,13 +284,13 @@ def bootstrap(rng: np.random.Generator, checks: int) -> Iterator[dict[str, Any]]
         for number in range(checks):
             values = 1.0 + draw(samples)
             evidence = MeanOf(tuple(values.tolist()), 10.0, Resampling(500, number))
-            failed += evidence.bounds(LEVELS.fail, LEVELS.hold, 1.0)[0] > 1.0
+            failed += evidence.is_above(1.0, LEVELS.fail)
         yield {"numbers": shape, "samples": samples, "failed": failed / checks}
     for samples in (100, 400):
         failed = 0
         for number in range(checks):
             evidence = MeanOf(_auc_difference(rng, samples), 1.0, Resampling(500, number))
-            failed += evidence.bounds(LEVELS.fail, LEVELS.hold, 0.0)[0] > 0.0
+            failed += evidence.is_above(0.0, LEVELS.fail)
         yield {"numbers": "area under the curve", "samples": samples, "failed": failed / checks}
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgeconv.conversion.in_memory import qat
     from edgeconv.evidence import verify
-    from edgeconv.gate.judge import check
+    from edgeconv.gate.budget import check
     from edgeconv.measure.bench import bench
     from edgeconv.measure.compare import compare
     from edgeconv.measure.doctoring.doctor import doctor
@@ -45,7 +45,7 @@ __all__ = [
 
 _VERBS = {
     "bench": "edgeconv.measure.bench",
-    "check": "edgeconv.gate.judge",
+    "check": "edgeconv.gate.budget",
     "compare": "edgeconv.measure.compare",
     "debug": "edgeconv.measure.insides.debug",
     "doctor": "edgeconv.measure.doctoring.doctor",

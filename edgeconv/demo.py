@@ -8,7 +8,7 @@ import msgspec
 
 from edgeconv.config import FILE_NAME, limited, load_config
 from edgeconv.conversion.convert import convert
-from edgeconv.gate.judge import check
+from edgeconv.gate.budget import check
 from edgeconv.measure.bench import bench
 from edgeconv.reporting.files import write_report
 from edgeconv.requests.convert import ConvertRequest

@@ -15,7 +15,7 @@ from edgeconv.config.file import MODEL_KEYS, NAME
 from edgeconv.config.limits import (
     ABOVE_ZERO,
     FRACTIONS,
-    IN_WORDS,
+    LIMITS,
     OPERATORS_LIMIT,
     RECIPES,
     RUNTIME_LIMIT,
@@ -23,6 +23,7 @@ from edgeconv.config.limits import (
     SIGNED,
     VERSION,
 )
+from edgeconv.reporting.limits import LIMIT_WORDS
 from edgeconv.types import MAX_SNR_DB
 
 Schema = dict[str, Any]
@@ -84,7 +85,7 @@ def _budget() -> Schema:
 
 
 def _limits() -> Schema:
-    return {name: _limit(name) for name in IN_WORDS}
+    return {name: _limit(name) for name in LIMITS}
 
 
 def _limit(name: str) -> Schema:
@@ -93,7 +94,7 @@ def _limit(name: str) -> Schema:
         **_table({"limit": bare, "severity": {"enum": list(SEVERITIES)}}),
         "required": ["limit"],
     }
-    return {"description": IN_WORDS[name], "anyOf": [bare, with_severity]}
+    return {"description": LIMIT_WORDS[name], "anyOf": [bare, with_severity]}
 
 
 def _bare(name: str) -> Schema:

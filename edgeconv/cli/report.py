@@ -118,7 +118,7 @@ def _judged(reports: tuple[Report, ...], budget: Budget | None, title: str) -> t
     """The reports with the title and the verdict that were asked for."""
     import msgspec
 
-    from edgeconv.gate.judge import check
+    from edgeconv.gate.budget import check
 
     if title:
         reports = tuple(msgspec.structs.replace(report, title=title) for report in reports)

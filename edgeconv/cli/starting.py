@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.config.file import LONGEST_NAME
-from edgeconv.config.limits import IN_WORDS
 from edgeconv.config.toml_text import toml_header, toml_value
+from edgeconv.reporting.limits import LIMIT_WORDS
 from edgeconv.reporting.units import plain
 from edgeconv.types import Inspection, Signature
 
@@ -167,7 +167,7 @@ def decidable_drop(samples: int, models: int) -> float | None:
     One answer in a hundred is taken to differ between a model and the one it was made from.
     """
     from edgeconv.gate.asked import levels_of
-    from edgeconv.statistics.power import enough_pairs
+    from edgeconv.statistics.matched import enough_pairs
     from edgeconv.types import Judging
 
     levels = levels_of(Judging()).shared(models)
@@ -199,7 +199,7 @@ def _check() -> Iterator[str]:
 
 
 def _limit(name: str, value: object, *, active: bool) -> Iterator[str]:
-    yield f"# {IN_WORDS[name]}"
+    yield f"# {LIMIT_WORDS[name]}"
     yield f"{'' if active else '# '}{name} = {toml_value(value)}"
 
 

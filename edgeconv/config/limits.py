@@ -36,25 +36,6 @@ RECIPES: tuple[str, ...] = get_args(RecipeName)
 SEVERITIES: tuple[str, ...] = get_args(Severity)
 # By the name in the file: the field of the noun.
 LIMITS: dict[str, str] = {field.encode_name: field.name for field in msgspec.structs.fields(Limits)}
-IN_WORDS = {
-    "max-size-bytes": "Bytes of the file.",
-    "max-gzip-size-bytes": "Bytes of the file, packed with gzip.",
-    "max-size-ratio": "The file's size over that of the trained model.",
-    "max-latency-p50-us": "Median microseconds of one run. A warning, unless it says error.",
-    "max-latency-ratio": "Median time over that of the float32 .tflite beside it. A warning, "
-    "unless it says error.",
-    "max-peak-memory-bytes": "Bytes of memory that running the model takes at most.",
-    "max-arena-bytes": "Bytes of the arena that holds the tensors.",
-    "max-accuracy-drop": "How much lower the accuracy is, as a fraction of 1.",
-    "max-relative-accuracy-drop": "How much lower the accuracy is, over that of the reference.",
-    "min-accuracy": "The accuracy itself, as a fraction of 1.",
-    "max-class-drop": "The accuracy drop of the worst class.",
-    "max-slice-drop": "The accuracy drop of the worst slice.",
-    "max-flip-rate": "The share of samples whose class is another.",
-    "min-output-snr-db": "Decibels between an output and its distance from the trained model's.",
-    RUNTIME_LIMIT: "The TFLite release, as 2.14.0, that the model must still run on.",
-    OPERATORS_LIMIT: "The operators that the model may have.",
-}
 # What is a share of samples, or a difference of two such.
 FRACTIONS = frozenset(
     {

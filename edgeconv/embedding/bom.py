@@ -174,9 +174,10 @@ def _metrics(row: Measurement) -> Iterator[dict[str, Any]]:
 
 
 def _interval(accuracy: Accuracy) -> tuple[float, float] | None:
-    from edgeconv.statistics.chance import wilson_interval
+    from edgeconv.statistics.proportion import share_interval
 
-    return wilson_interval(accuracy) if accuracy.correct else None
+    right = accuracy.correct.count("1")
+    return share_interval(right, accuracy.samples) if accuracy.correct else None
 
 
 def _metric(name: str, value: float, interval: tuple[float, float] | None) -> dict[str, Any]:

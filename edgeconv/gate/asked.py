@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from edgeconv.statistics.evidence import Evidence
     from edgeconv.types import AnyLimit, Judging, Outcome, Reference, Severity, Value
 
+Interval = tuple[float, float]
 # How often enough samples leave a number open all the same.
 _MISSED = 0.05
 _LEAST_SURE = 0.5
@@ -73,37 +74,34 @@ class Asked:
         # Limits are inclusive, and 0.91 - 0.90 is a hair over 0.01.
         is_equal = math.isclose(actual, self.allowed, rel_tol=1e-12, abs_tol=1e-12)
         holds = actual > self.allowed if self.is_least else actual < self.allowed
-        outcome: Outcome = "passed" if holds or is_equal else "failed"
-        return self.found(outcome, actual, subject=subject)
-
-    def found(
-        self, outcome: Outcome, actual: Value | None, *, reason: str = "", subject: str = ""
-    ) -> Finding:
-        """A finding without an interval."""
-        return self._finding(outcome, actual, subject=subject, reason=reason)
+        return self.found("passed" if holds or is_equal else "failed", actual, subject=subject)
 
     def same(self, samples: int | None = None) -> Finding:
         """Nothing is other than in the reference: not even a file, so that nothing is chance."""
-        return self._finding(
-            "passed", 0.0, interval=(0.0, 0.0), method="same file", samples=samples
-        )
+        return self.found("passed", 0.0, interval=(0.0, 0.0), method="same file", samples=samples)
 
     def judged(
-        self, evidence: Evidence, levels: Levels, *, subject: str = "", reason: str = ""
+        self,
+        evidence: Evidence,
+        levels: Levels,
+        *,
+        interval: Interval | None = None,
+        subject: str = "",
+        reason: str = "",
     ) -> Finding:
-        """What the evidence says: beyond the limit, within it, or not to be told."""
-        low, high = self.bounds(evidence, levels)
-        outcome = self.outcome(low, high)
-        needed = None
-        if outcome == "inconclusive":
-            needed = evidence.enough(self.allowed, levels)
-            if needed is None and self.allowed == 0:
-                reason = reason or _NO_NUMBER
-        return self._finding(
+        """What the evidence says: beyond the limit, within it, or not to be told.
+
+        `interval` is the one that every report shows of the number; the tests need none.
+        """
+        outcome = self.outcome(evidence, levels)
+        needed = evidence.enough(self.allowed, levels) if outcome == "inconclusive" else None
+        if outcome == "inconclusive" and needed is None and self.allowed == 0:
+            reason = reason or _NO_NUMBER
+        return self.found(
             outcome,
             evidence.value,
             subject=subject,
-            interval=(low, high) if math.isfinite(low) and math.isfinite(high) else None,
+            interval=interval,
             confidence=self.judging.confidence,
             method=evidence.method,
             samples=evidence.samples,
@@ -111,39 +109,34 @@ class Asked:
             reason=reason,
         )
 
-    def _finding(self, outcome: Outcome, actual: Value | None, **facts: Any) -> Finding:
+    def outcome(self, evidence: Evidence, levels: Levels) -> Outcome:
+        """What the tests say: the one that fails, and the one that holds, each at its level."""
+        if self.is_least:
+            # Not below the limit is above all that is below it.
+            below = math.nextafter(self.allowed, -math.inf)
+            is_broken = evidence.is_below(below, levels.fail)
+            is_held = evidence.is_above(below, levels.hold)
+        else:
+            is_broken = evidence.is_above(self.allowed, levels.fail)
+            is_held = evidence.is_below(self.allowed, levels.hold)
+        return "failed" if is_broken else "passed" if is_held else "inconclusive"
+
+    def found(self, outcome: Outcome, actual: Value | None, **facts: Any) -> Finding:
+        """A finding; what cannot be told may be a warning by choice."""
+        is_open = outcome == "inconclusive" and self.judging.inconclusive == "warn"
+        severity: Severity = "warn" if is_open else self.limit.severity
         return Finding(
             model=self.model,
             limit=self.name,
             allowed=self.limit.limit,
             actual=actual,
             outcome=outcome,
-            severity=self.severity_of(outcome),
+            severity=severity,
             reference=self.reference,
             recipe=self.recipe,
             metric=self.metric,
             **facts,
         )
-
-    def severity_of(self, outcome: Outcome) -> Severity:
-        """What the outcome means: what cannot be told may be a warning by choice."""
-        if outcome == "inconclusive" and self.judging.inconclusive == "warn":
-            return "warn"
-        return self.limit.severity
-
-    def bounds(self, evidence: Evidence, levels: Levels) -> tuple[float, float]:
-        """Those of the true number: the one that fails, and the one that holds, at its level."""
-        if self.is_least:
-            return evidence.bounds(levels.hold, levels.fail, self.allowed)
-        return evidence.bounds(levels.fail, levels.hold, self.allowed)
-
-    def outcome(self, low: float, high: float) -> Outcome:
-        """What such bounds mean."""
-        if self.is_least:
-            low, high, limit = -high, -low, -self.allowed
-        else:
-            limit = self.allowed
-        return "failed" if low > limit else "passed" if high <= limit else "inconclusive"
 
 
 def levels_of(judging: Judging) -> Levels:

@@ -9,45 +9,47 @@ import msgspec
 
 from edgeconv.errors import UsageError
 from edgeconv.reporting.values import value_of
+from edgeconv.statistics.paired import drop_of, mean_interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.gate.asked import Asked, Question
+    from edgeconv.gate.asked import Asked, Interval, Question
     from edgeconv.gate.pairs import Pair, Unpaired
-    from edgeconv.statistics.bootstrap import MeanOf, Resampling
-    from edgeconv.statistics.drop import MatchedDrop
+    from edgeconv.statistics.bootstrap import MeanOf
+    from edgeconv.statistics.drop import MatchedDrop, UnpairedDrop
     from edgeconv.statistics.evidence import Evidence, Levels
-    from edgeconv.statistics.unpaired import UnpairedDrop
+    from edgeconv.statistics.proportion import Share
     from edgeconv.types import Accuracy, Finding, Judging, Measurement
 
-_WITH_A_LOSS = "measure on the samples of the lock to compare one by one"
-_WITHOUT_A_LOSS = (
-    "measure on the samples of the lock to compare one by one, or accept these samples with "
-    "edgeconv check --update"
-)
+_TO_COMPARE = "measure on the samples of the lock to compare one by one"
+_OR_ACCEPT = ", or accept these samples with edgeconv check --update"
 
 
 def accuracy_drop(asked: Asked, pair: Pair) -> Finding | Question:
     """How much worse the metric is, in its own unit."""
-    if reason := _not_finite(pair):
-        return asked.missing(reason)
-    if pair.is_same:
-        return asked.same(pair.after.samples)
-    evidence = drop_evidence(pair.before, pair.after, asked.judging)
-    return asked.question(lambda levels: _between(asked, evidence, levels, pair))
+    return _drop(asked, pair, is_relative=False)
 
 
 def relative_drop(asked: Asked, pair: Pair) -> Finding | Question:
     """How much worse the metric is, as a share of the reference's."""
-    if reason := _not_finite(pair):
+    return _drop(asked, pair, is_relative=True)
+
+
+def _drop(asked: Asked, pair: Pair, *, is_relative: bool) -> Finding | Question:
+    before = pair.before.value
+    if reason := _not_finite(pair.before, pair.after):
         return asked.missing(reason)
     if pair.is_same:
         return asked.same(pair.after.samples)
-    if pair.before.value <= 0:
-        return asked.missing(f"there is no share of a reference of {pair.before.value:g}")
-    evidence = _relative(pair, asked.judging)
-    return asked.question(lambda levels: _between(asked, evidence, levels, pair))
+    if is_relative and before <= 0:
+        return asked.missing(f"there is no share of a reference of {before:g}")
+    evidence: Evidence = drop_evidence(pair.before, pair.after, asked.judging)
+    _, interval = drop_of(pair.before, pair.after)
+    if is_relative:
+        evidence = _relative(pair, asked.judging)
+        interval = interval and (interval[0] / before, interval[1] / before)
+    return asked.question(lambda levels: _between(asked, evidence, levels, pair, interval))
 
 
 def unpaired_drop(asked: Asked, other: Unpaired) -> Finding | Question:
@@ -56,14 +58,28 @@ def unpaired_drop(asked: Asked, other: Unpaired) -> Finding | Question:
     Two sets of samples differ by more than chance, so that what is not surely beyond the limit is
     not measured. Both values are said.
     """
-    if other.before is None or other.after is None:
+    from edgeconv.statistics.drop import UnpairedDrop
+
+    before, after = other.before, other.after
+    if before is None or after is None:
         return asked.missing(other.reason)
-    if reason := _not_finite(other):
+    if reason := _not_finite(before, after):
         return asked.missing(reason)
-    evidence = _unpaired(asked, other.before, other.after)
-    if evidence is None:
+    if not all(one.samples and len(numbers(one)) == one.samples for one in (before, after)):
         return asked.missing(other.reason)
-    return asked.question(lambda levels: _of_other_samples(asked, evidence, levels, other))
+    evidence = UnpairedDrop(
+        accuracy_evidence(before, asked.judging),
+        accuracy_evidence(after, asked.judging),
+        higher_is_better=after.higher_is_better,
+        is_relative="relative" in asked.name,
+    )
+    values = (
+        f"{value_of(after.metric, after.value)} on today's samples; "
+        f"{value_of(after.metric, before.value)} on the lock's, which were others ({other.reason})"
+    )
+    return asked.question(
+        lambda levels: _of_other_samples(asked, evidence, levels, (before, after), values)
+    )
 
 
 def flip_rate(asked: Asked, pair: Pair) -> Finding | Question:
@@ -92,21 +108,22 @@ def drop_evidence(
 
     Raises `UsageError` for a method that does not fit the metric.
     """
+    from edgeconv.statistics.drop import MatchedDrop
+
+    chosen = range(len(numbers(after))) if rows is None else rows
     if before.correct and judging.method != "bootstrap":
-        return _matched(before.correct, after.correct, rows)
+        pairs = [(before.correct[i], after.correct[i]) for i in chosen]
+        return MatchedDrop(pairs.count(("1", "0")), pairs.count(("0", "1")), len(pairs))
     if judging.method == "mcnemar":
         raise UsageError(
             f"the method mcnemar counts right answers, which the metric {after.metric} does not",
             hint='method = "auto" or "bootstrap"',
         )
-    return _mean(before, after, judging, rows)
-
-
-def resampling(judging: Judging) -> Resampling:
-    """How the bootstrap draws."""
-    from edgeconv.statistics.bootstrap import Resampling
-
-    return Resampling(judging.resamples, judging.seed)
+    good, bad = numbers(before), numbers(after)
+    sign = 1.0 if after.higher_is_better else -1.0
+    # So far as can be seen no two numbers are further apart.
+    scale = max(0.0, *good, *bad) - min(0.0, *good, *bad)
+    return _mean(tuple(sign * (good[i] - bad[i]) for i in chosen), scale, judging)
 
 
 def numbers(accuracy: Accuracy) -> tuple[float, ...]:
@@ -116,20 +133,30 @@ def numbers(accuracy: Accuracy) -> tuple[float, ...]:
     return accuracy.per_sample
 
 
-def accuracy_evidence(accuracy: Accuracy, judging: Judging) -> Evidence:
+def accuracy_evidence(accuracy: Accuracy, judging: Judging) -> Share | MeanOf:
     """What an accuracy of at least one sample, with a result for each, says of the true one."""
-    from edgeconv.statistics.bootstrap import MeanOf
     from edgeconv.statistics.proportion import Share
 
     if accuracy.correct:
         return Share(accuracy.correct.count("1"), accuracy.samples)
     scale = max(map(abs, accuracy.per_sample))
-    return MeanOf(accuracy.per_sample, scale, resampling(judging), has_zero=False)
+    return _mean(accuracy.per_sample, scale, judging, has_zero=False)
 
 
-def _between(asked: Asked, evidence: Evidence, levels: Levels, pair: Pair) -> Finding:
+def accuracy_interval(accuracy: Accuracy) -> Interval | None:
+    """The 95 % interval of such an accuracy; None of a single number that is no right answer."""
+    from edgeconv.statistics.proportion import share_interval
+
+    if accuracy.correct:
+        return share_interval(accuracy.correct.count("1"), accuracy.samples)
+    return mean_interval(accuracy.per_sample) if accuracy.samples > 1 else None
+
+
+def _between(
+    asked: Asked, evidence: Evidence, levels: Levels, pair: Pair, interval: Interval | None
+) -> Finding:
     """The drop with the two values that it is between; they are said where it does not hold."""
-    found = asked.judged(evidence, levels)
+    found = asked.judged(evidence, levels, interval=interval)
     before, after = pair.before.value, pair.after.value
     reason = found.reason
     if found.outcome == "failed":
@@ -140,79 +167,64 @@ def _between(asked: Asked, evidence: Evidence, levels: Levels, pair: Pair) -> Fi
 
 
 def _of_other_samples(
-    asked: Asked, evidence: UnpairedDrop, levels: Levels, other: Unpaired
+    asked: Asked,
+    evidence: UnpairedDrop,
+    levels: Levels,
+    values: tuple[Accuracy, Accuracy],
+    reason: str,
 ) -> Finding:
-    assert other.before is not None
-    assert other.after is not None
-    metric, before, after = other.after.metric, other.before.value, other.after.value
-    values = (
-        f"{value_of(metric, after)} on today's samples; {value_of(metric, before)} on the lock's, "
-        f"which were others"
-    )
-    found = asked.judged(evidence, levels, reason=f"{values} ({other.reason})")
+    found = asked.judged(evidence, levels, interval=_apart(evidence, *values), reason=reason)
     if found.outcome != "failed":
-        is_loss = evidence.value > 0
-        reason = f"{values} ({other.reason}); {_WITH_A_LOSS if is_loss else _WITHOUT_A_LOSS}"
-        found = asked.missing(reason)
-    return msgspec.structs.replace(found, before=before, after=after)
+        what_next = _TO_COMPARE if evidence.value > 0 else f"{_TO_COMPARE}{_OR_ACCEPT}"
+        found = asked.missing(f"{reason}; {what_next}")
+    before, after = values
+    return msgspec.structs.replace(found, before=before.value, after=after.value)
 
 
-def _unpaired(asked: Asked, before: Accuracy, after: Accuracy) -> UnpairedDrop | None:
-    """None where there is no result for every sample."""
-    from edgeconv.statistics.unpaired import UnpairedDrop
+def _apart(evidence: UnpairedDrop, before: Accuracy, after: Accuracy) -> Interval | None:
+    """The 95 % interval of a drop between two sets of samples, from those of both values.
 
-    for one in (before, after):
-        if not one.samples or len(one.correct or one.per_sample) != one.samples:
-            return None
-    return UnpairedDrop(
-        accuracy_evidence(before, asked.judging),
-        accuracy_evidence(after, asked.judging),
-        higher_is_better=after.higher_is_better,
-        is_relative="relative" in asked.name,
-    )
+    Each end is as far from the drop as both values together may be off: R. Newcombe, "Interval
+    estimation for the difference between independent proportions", Statistics in Medicine 17
+    (1998) 873-890, method 10. Of a relative drop, over the value before as it was measured.
+    """
+    was, is_now = accuracy_interval(before), accuracy_interval(after)
+    if was is None or is_now is None:
+        return None
+    (low, high), (other_low, other_high) = was, is_now
+    down = math.hypot(before.value - low, other_high - after.value)
+    up = math.hypot(high - before.value, after.value - other_low)
+    if not evidence.higher_is_better:
+        down, up = up, down
+    per = before.value if evidence.is_relative and before.value > 0 else 1.0
+    return evidence.value - down / per, evidence.value + up / per
 
 
 def _flipped(asked: Asked, changed: int, samples: int) -> Question:
-    from edgeconv.statistics.proportion import Flips
+    from edgeconv.statistics.proportion import Flips, share_interval
 
-    return asked.question(lambda levels: asked.judged(Flips(changed, samples), levels))
-
-
-def _matched(before: str, after: str, rows: Sequence[int] | None) -> MatchedDrop:
-    from edgeconv.statistics.drop import MatchedDrop
-
-    chosen = range(len(after)) if rows is None else rows
-    pairs = [(before[i], after[i]) for i in chosen]
-    return MatchedDrop(pairs.count(("1", "0")), pairs.count(("0", "1")), len(pairs))
+    evidence, interval = Flips(changed, samples), share_interval(changed, samples)
+    return asked.question(lambda levels: asked.judged(evidence, levels, interval=interval))
 
 
 def _mean(
-    before: Accuracy, after: Accuracy, judging: Judging, rows: Sequence[int] | None = None
+    values: tuple[float, ...], scale: float, judging: Judging, *, has_zero: bool = True
 ) -> MeanOf:
-    from edgeconv.statistics.bootstrap import MeanOf
+    from edgeconv.statistics.bootstrap import MeanOf, Resampling
 
-    good, bad = numbers(before), numbers(after)
-    chosen = range(len(bad)) if rows is None else rows
-    sign = 1.0 if after.higher_is_better else -1.0
-    values = tuple(sign * (good[i] - bad[i]) for i in chosen)
-    # So far as can be seen no two numbers are further apart.
-    scale = max(0.0, *good, *bad) - min(0.0, *good, *bad)
-    return MeanOf(values, scale, resampling(judging))
+    return MeanOf(values, scale, Resampling(judging.resamples, judging.seed), has_zero)
 
 
 def _relative(pair: Pair, judging: Judging) -> Evidence:
-    from edgeconv.statistics.bootstrap import MeanOf, RelativeMean
+    from edgeconv.statistics.bootstrap import RelativeMean
     from edgeconv.statistics.drop import MatchedDrop, RelativeDrop
 
     evidence = drop_evidence(pair.before, pair.after, judging)
     if isinstance(evidence, MatchedDrop):
         return RelativeDrop(evidence, pair.before.correct.count("1"))
-    assert isinstance(evidence, MeanOf)
     return RelativeMean(evidence, numbers(pair.before))
 
 
-def _not_finite(pair: Pair | Unpaired) -> str:
-    assert pair.before is not None
-    assert pair.after is not None
-    values = pair.before.value, pair.after.value, *numbers(pair.before), *numbers(pair.after)
+def _not_finite(*accuracies: Accuracy) -> str:
+    values = (number for one in accuracies for number in (one.value, *numbers(one)))
     return "" if all(map(math.isfinite, values)) else "a number of it is not finite"

@@ -132,7 +132,7 @@ class Checking:
     def _with_losses(self, check: Check, job: Job, report: Report, slices: Sequence[str]) -> Check:
         """The check of an update, with what the present state has lost beside the lock."""
         from edgeconv.gate.accepting import judged_losses
-        from edgeconv.gate.judge import losses
+        from edgeconv.gate.budget import losses
 
         found = losses(
             report,
@@ -203,7 +203,7 @@ def unchecked(name: str, reason: str) -> Check:
 
 
 def check_report(report: Report, budget: Budget, judging: Judging) -> Check:
-    """A report held against a budget. Raises as `edgeconv.gate.judge.check`."""
+    """A report held against a budget. Raises as `edgeconv.gate.budget.check`."""
     return _check_of(report, budget, judging, None, ())
 
 
@@ -214,7 +214,8 @@ def _check_of(
     locked: LockedModel | None,
     slices: Sequence[str],
 ) -> Check:
-    from edgeconv.gate.judge import check, class_drops
+    from edgeconv.gate.budget import check
+    from edgeconv.gate.groups import class_drops
     from edgeconv.gate.stages import stage_states
     from edgeconv.gate.summary import summary
 

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from edgeconv.errors import InputRefused
-from edgeconv.gate.asked import levels_of
 from edgeconv.gate.drops import drop_evidence, numbers
 from edgeconv.gate.pairs import Pair, pairs_of
-from edgeconv.types import ClassDrop
+from edgeconv.statistics.evidence import LEVEL
+from edgeconv.statistics.paired import drop_of
+from edgeconv.types import ClassDrop, Judging
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from edgeconv.gate.asked import Asked, Question
-    from edgeconv.statistics.bootstrap import MeanOf
-    from edgeconv.statistics.drop import MatchedDrop
     from edgeconv.statistics.evidence import Levels
-    from edgeconv.types import Accuracy, Finding, Judging, LockedModel, Outcome, Report
+    from edgeconv.types import Accuracy, Finding, LockedModel, Outcome, Report
 
 Kind = Literal["class", "slice"]
 Groups = dict[str, list[int]]
@@ -30,6 +29,7 @@ Groups = dict[str, list[int]]
 _OF_ALL = frozenset({"auc", "f1", "masked_accuracy", "perplexity"})
 _MOST_NAMED = 5
 _MOST_SHOWN = 50
+_USUAL = Judging()
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,14 @@ def worst_drop(asked: Asked, pair: Pair, kind: Kind, grouping: Grouping) -> Find
 def class_drops(
     report: Report,
     *,
-    judging: Judging,
+    judging: Judging = _USUAL,
     locked: LockedModel | None = None,
     slices: Sequence[str] = (),
 ) -> tuple[ClassDrop, ...]:
     """The classes and slices that dropped, of every model beside every reference, worst first.
 
-    Both bounds hold for all groups of a kind together (Bonferroni): so a class whose lower bound
-    is above 0 did drop. Of very many classes the 50 that dropped most clearly. Raises as
+    The intervals hold for all groups of a kind together (Bonferroni): so a class whose interval is
+    above 0 did drop. Of very many classes the 50 that dropped most clearly. Raises as
     `grouping_of` and `drop_evidence`.
     """
     grouping = grouping_of(report, slices)
@@ -103,15 +103,17 @@ def _dropped(model: str, pair: Pair, grouping: Grouping, judging: Judging) -> It
     for kind in kinds if counted else ():
         assert counted is not None
         groups = grouping.of(kind)
-        level = levels_of(judging).fail / max(1, len(groups))
-        evidence = {
-            name: drop_evidence(counted.before, counted.after, judging, rows)
+        drops = {
+            name: drop_evidence(counted.before, counted.after, judging, rows).value
             for name, rows in groups.items()
         }
-        dropped = [name for name, one in evidence.items() if one.value > 0]
-        dropped.sort(key=lambda name: -evidence[name].value * math.sqrt(evidence[name].samples))
+        dropped = [name for name, drop in drops.items() if drop > 0]
+        dropped.sort(key=lambda name: -drops[name] * math.sqrt(len(groups[name])))
         for name in dropped[:_MOST_SHOWN]:
-            rows = groups[name]
+            rows, interval = groups[name], _interval(counted, groups, name)
+            if interval is None:
+                # Of a lone number that is no right answer nothing can be said.
+                continue
             yield ClassDrop(
                 model=model,
                 kind=kind,
@@ -120,9 +122,14 @@ def _dropped(model: str, pair: Pair, grouping: Grouping, judging: Judging) -> It
                 samples=len(rows),
                 before=_mean_of(counted.before, rows),
                 after=_mean_of(counted.after, rows),
-                drop=evidence[name].value,
-                interval=evidence[name].bounds(level, level, 0.0),
+                drop=drops[name],
+                interval=interval,
             )
+
+
+def _interval(pair: Pair, groups: Groups, name: str) -> tuple[float, float] | None:
+    """The one interval of the drop of a group, which holds for all of them together."""
+    return drop_of(pair.before, pair.after, groups[name], LEVEL / len(groups))[1]
 
 
 def _worst(asked: Asked, pair: Pair, groups: Groups, levels: Levels) -> Finding:
@@ -131,19 +138,14 @@ def _worst(asked: Asked, pair: Pair, groups: Groups, levels: Levels) -> Finding:
         name: drop_evidence(pair.before, pair.after, asked.judging, rows)
         for name, rows in groups.items()
     }
-    outcomes = {name: _outcome(one, asked.allowed, each) for name, one in evidence.items()}
+    outcomes = {name: asked.outcome(one, each) for name, one in evidence.items()}
     decisive = next(outcome for outcome in _RANKS if outcome in outcomes.values())
     alike = [name for name in groups if outcomes[name] == decisive]
     alike.sort(key=lambda name: (-evidence[name].value, evidence[name].samples))
     reason = _named(decisive, alike[1:]) if decisive != "passed" else ""
-    return asked.judged(evidence[alike[0]], each, subject=alike[0], reason=reason)
-
-
-def _outcome(evidence: MatchedDrop | MeanOf, limit: float, levels: Levels) -> Outcome:
-    """As `Asked.judged` has it, without looking for the bounds."""
-    if evidence.is_above(limit, levels.fail):
-        return "failed"
-    return "passed" if evidence.is_below(limit, levels.hold) else "inconclusive"
+    worst = alike[0]
+    interval = _interval(pair, groups, worst)
+    return asked.judged(evidence[worst], each, interval=interval, subject=worst, reason=reason)
 
 
 def _named(outcome: str, names: list[str]) -> str:

@@ -1,24 +1,32 @@
-"""Limits on one model's own numbers, and on what it is made of."""
+"""Limits on one model's own numbers, on its times, and on what it is made of."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from edgeconv.errors import UsageError
-from edgeconv.gate.drops import accuracy_evidence
-from edgeconv.gate.times import latency_p50, latency_ratio
+from edgeconv.gate.drops import accuracy_evidence, accuracy_interval
+from edgeconv.statistics.evidence import Bounded
+from edgeconv.statistics.rounds import median_interval, ratio_bounds
 from edgeconv.types import MAX_SNR_DB, OperatorsLimit, RuntimeLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.gate.asked import Asked, Question
-    from edgeconv.types import Artifact, Finding, Measurement, Report
+    from edgeconv.gate.asked import Asked, Interval, Question
+    from edgeconv.statistics.evidence import Levels
+    from edgeconv.types import Artifact, Finding, Latency, Measurement, Report
 
     Answer = Callable[[Asked, Measurement, Report], Finding | Question]
 
 _PARTS = 3
+_MOST_ROUNDS = 1000
+_ONE_ROUND = "a single round has no interval: measure with --rounds 3 or more"
+_NO_PARTNER = "there is no float32 .tflite that was timed in the same rounds"
 
 
 def own_number(asked: Asked, row: Measurement, report: Report) -> Finding | Question:
@@ -38,9 +46,96 @@ def _min_accuracy(asked: Asked, row: Measurement, _: Report) -> Finding | Questi
         return asked.missing(f"of the metric {accuracy.metric} less is better")
     if len(accuracy.correct or accuracy.per_sample) != accuracy.samples:
         return asked.missing("there is no result for every sample")
+    evidence, interval = accuracy_evidence(accuracy, asked.judging), accuracy_interval(accuracy)
+    return asked.question(lambda levels: asked.judged(evidence, levels, interval=interval))
 
-    evidence = accuracy_evidence(accuracy, asked.judging)
-    return asked.question(lambda levels: asked.judged(evidence, levels))
+
+def _latency_p50(asked: Asked, row: Measurement, _: Report) -> Finding | Question:
+    """The median time of an invoke."""
+    latency = row.latency
+    if latency is None or not math.isfinite(latency.p50_us) or latency.p50_us <= 0:
+        return asked.missing("it was not timed")
+    return _timed(asked, _Median(latency), latency.p50_interval_us)
+
+
+def _latency_ratio(asked: Asked, row: Measurement, report: Report) -> Finding | Question:
+    """The median time over that of the float32 .tflite in the same runtime, by rounds."""
+    ratio = row.latency_ratio
+    if row.latency is None or ratio is None or not math.isfinite(ratio):
+        return asked.missing("it was not timed beside a float32 .tflite")
+    other = row.float_latency(report.measurements)
+    if other is row.latency:
+        return asked.plain(ratio)
+    if other is None or len(other.rounds_us) != len(row.latency.rounds_us):
+        return asked.found("inconclusive", ratio, reason=_NO_PARTNER)
+    if len(other.rounds_us) == 1:
+        return asked.found("inconclusive", ratio, reason=_ONE_ROUND)
+    return _timed(asked, _Ratio(row.latency, other, ratio), row.latency_ratio_interval)
+
+
+@dataclass(frozen=True)
+class _Times(Bounded):
+    """Of times the rounds are the samples."""
+
+    latency: Latency
+
+    @property
+    def samples(self) -> int:
+        return len(self.latency.rounds_us)
+
+    def told(self, value: float, limit: float, levels: Levels) -> int | None:
+        """How many rounds tell a time from a limit, if both stay as they are."""
+        from scipy.special import stdtrit
+
+        if value == limit or limit <= 0:
+            return None
+        _, high = self.bounds(levels.fail, levels.hold)
+        far = -float(stdtrit(max(1, self.samples - 1), levels.hold))
+        spread = abs(math.log(high / value)) / far * math.sqrt(self.samples)
+        rounds = (levels.far * spread / math.log(value / limit)) ** 2 + 2
+        return max(self.samples + 1, math.ceil(rounds)) if rounds <= _MOST_ROUNDS else None
+
+
+@dataclass(frozen=True)
+class _Median(_Times):
+    method = "student, of rounds"
+
+    @property
+    def value(self) -> float:
+        return self.latency.p50_us
+
+    def bounds(self, low_level: float, high_level: float) -> Interval:
+        rounds = self.latency.rounds_us
+        return median_interval(rounds, 2 * low_level)[0], median_interval(rounds, 2 * high_level)[1]
+
+    def enough(self, limit: float, levels: Levels) -> int | None:
+        return self.told(self.value, limit, levels)
+
+
+@dataclass(frozen=True)
+class _Ratio(_Times):
+    other: Latency
+    value: float
+    method = "student, of ratios by round"
+
+    def bounds(self, low_level: float, high_level: float) -> Interval:
+        return ratio_bounds(self.latency.rounds_us, self.other.rounds_us, low_level, high_level)
+
+    def enough(self, limit: float, levels: Levels) -> int | None:
+        return self.told(self.value, limit, levels)
+
+
+def _timed(asked: Asked, evidence: _Median | _Ratio, interval: Interval | None) -> Question:
+    """As of any evidence, but what there is of it are rounds, and no samples."""
+
+    def answer(levels: Levels) -> Finding:
+        found = asked.judged(evidence, levels, interval=interval)
+        needed, reason = found.samples_needed, found.reason
+        if needed is not None:
+            reason = f"{evidence.samples} rounds are too few: {needed} (--rounds) may tell"
+        return msgspec.structs.replace(found, samples=None, samples_needed=None, reason=reason)
+
+    return asked.question(answer)
 
 
 def _snr(asked: Asked, row: Measurement, _: Report) -> Finding:
@@ -86,7 +181,7 @@ def _release(version: str) -> tuple[int, ...]:
     """A version to compare by, of three numbers. Raises `UsageError`."""
     parts = version.split(".")
     if not (1 <= len(parts) <= _PARTS and all(part.isascii() and part.isdigit() for part in parts)):
-        raise UsageError(f"{version!r} is no release of a runtime", hint='such as "2.14.0"')
+        raise UsageError(f"{version!r} is not a release of a runtime", hint='such as "2.14.0"')
     return (*map(int, parts), *(0,) * (_PARTS - len(parts)))
 
 
@@ -94,8 +189,8 @@ _ANSWERS: dict[str, Answer] = {
     "max-size-bytes": _plain(lambda model: model.size_bytes),
     "max-gzip-size-bytes": _plain(lambda model: model.gzip_size_bytes),
     "max-size-ratio": _plain(lambda model: model.size_ratio),
-    "max-latency-p50-us": latency_p50,
-    "max-latency-ratio": latency_ratio,
+    "max-latency-p50-us": _latency_p50,
+    "max-latency-ratio": _latency_ratio,
     "max-peak-memory-bytes": _plain(lambda model: model.peak_memory_bytes),
     "max-arena-bytes": _plain(lambda model: model.arena_bytes),
     "min-accuracy": _min_accuracy,

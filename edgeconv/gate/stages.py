@@ -5,12 +5,12 @@ Each is held against what is locked of it and against the stage before it, on th
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.gate.drops import drop_evidence
 from edgeconv.gate.pairs import Pair, Unpaired, paired, pairs_of
 from edgeconv.reporting import units
+from edgeconv.statistics.paired import drop_of
 from edgeconv.types import StageState
 
 if TYPE_CHECKING:
@@ -46,11 +46,9 @@ def stage_states(
     """
     steps = list(_steps(report))
     beside = [_beside_lock(step.row, report, locked) for step in steps]
-    level = 1 - judging.confidence
-    sure = level / max(1, 2 * sum(isinstance(pair, Pair) for pair in beside))
+    level = (1 - judging.confidence) / max(1, 2 * sum(isinstance(p, Pair) for p in beside))
     return tuple(
-        _state(step, locked, pair, (level, sure), judging)
-        for step, pair in zip(steps, beside, strict=True)
+        _state(step, locked, pair, level, judging) for step, pair in zip(steps, beside, strict=True)
     )
 
 
@@ -133,16 +131,16 @@ def _state(
     step: _Step,
     locked: LockedModel | None,
     beside: Pair | Unpaired | None,
-    levels: tuple[float, float],
+    level: float,
     judging: Judging,
 ) -> StageState:
-    """`levels`: of the bounds that are shown, and of the ones that say that it moved."""
+    """`level`: how often it may be said wrongly that the stage moved, either way."""
     row = step.row
     pair = beside if isinstance(beside, Pair) else None
-    drop, surely = (_drop(pair, judging, level) for level in levels)
+    drop, interval = _drop(pair)
     after = (beside and beside.after) or row.accuracy
     was = locked.stage_of(row) if locked else None
-    own = _drop(_beside_stage(step), judging, 1 - judging.confidence)
+    own, own_interval = _drop(_beside_stage(step))
     return StageState(
         stage=step.stage,
         model=row.name,
@@ -150,39 +148,25 @@ def _state(
         metric=after.metric if after else "",
         before=beside.before.value if beside and beside.before else None,
         after=after.value if after else None,
-        drop=drop.value if drop else None,
-        interval=drop.interval if drop else None,
-        own_drop=own.value if own else None,
-        own_interval=own.interval if own else None,
-        moved=surely.is_certain if surely else None,
+        drop=drop,
+        interval=interval,
+        own_drop=own,
+        own_interval=own_interval,
+        moved=_has_moved(pair, level, judging) if pair else None,
         sha256=row.sha256,
     )
 
 
-class _Drop(NamedTuple):
-    """How much worse it is, and the bounds of that."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The bounds, where both are known."""
-        known = math.isfinite(self.low) and math.isfinite(self.high)
-        return (self.low, self.high) if known else None
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether it is another value than before."""
-        return not self.low <= 0 <= self.high
-
-
-def _drop(pair: Pair | None, judging: Judging, level: float) -> _Drop | None:
-    """The drop, each bound wrong at most as often as `level`."""
+def _drop(pair: Pair | None) -> tuple[float | None, tuple[float, float] | None]:
+    """How much worse it is, and the interval of that, as every report has it."""
     if pair is None:
-        return None
+        return None, None
+    return (0.0, (0.0, 0.0)) if pair.is_same else drop_of(pair.before, pair.after)
+
+
+def _has_moved(pair: Pair, level: float, judging: Judging) -> bool:
+    """Whether it is surely another value than before."""
     if pair.is_same:
-        return _Drop(0.0, 0.0, 0.0)
+        return False
     evidence = drop_evidence(pair.before, pair.after, judging)
-    return _Drop(evidence.value, *evidence.bounds(level, level, 0.0))
+    return evidence.value != 0 and (evidence.is_above(0.0, level) or evidence.is_below(0.0, level))

@@ -8,15 +8,13 @@ import msgspec
 
 from edgeconv.measure.metrics.accuracy import flips
 from edgeconv.statistics.beyond import latency_ratio_interval
-from edgeconv.statistics.paired import paired_difference, paired_mean_difference
+from edgeconv.statistics.paired import drop_of
 from edgeconv.types import Comparison
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.types import Accuracy, Artifact, Measurement
-
-_LEAST_SAMPLES = 2
+    from edgeconv.types import Artifact, Measurement
 
 
 def beside(
@@ -34,7 +32,8 @@ def beside(
     row = msgspec.structs.replace(row, size_ratio=row.size_bytes / baseline.size_bytes)
     if not (row.accuracy and baseline.accuracy):
         return row
-    drop, bounds = drop_of(baseline.accuracy, row.accuracy)
+    is_same = row.sha256 == baseline.sha256 and row.accuracy == baseline.accuracy
+    drop, bounds = (0.0, (0.0, 0.0)) if is_same else drop_of(baseline.accuracy, row.accuracy)
     counts = flips(baseline.accuracy, row.accuracy) if row.accuracy.correct else (None, None)
     return msgspec.structs.replace(
         row,
@@ -43,22 +42,6 @@ def beside(
         fixed=counts[0],
         broken=counts[1],
     )
-
-
-def drop_of(before: Accuracy, after: Accuracy) -> tuple[float, tuple[float, float] | None]:
-    """How much worse `after` is, by the same metric, and the 95 % interval of that.
-
-    Paired by sample; a single sample with another metric than right or wrong has no interval.
-    Raises `InputRefused` for different numbers of samples.
-    """
-    if before.correct or after.correct:
-        drop, low, high = paired_difference(before.correct, after.correct)
-        return drop, (low, high)
-    better, worse = (before, after) if before.higher_is_better else (after, before)
-    if before.samples < _LEAST_SAMPLES:
-        return better.value - worse.value, None
-    drop, low, high = paired_mean_difference(better.per_sample, worse.per_sample)
-    return drop, (low, high)
 
 
 def compared(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgeconv.measure.metrics.accuracy import commonest_share
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -49,7 +51,7 @@ def accuracy_doubts(
     ask = "ask `edgeconv doctor MODEL DATA` which preprocessing the model was trained with"
     if stated is not None and accuracy < stated - _FAR_BELOW:
         return (f"the trained model has {accuracy:.3f} here and {stated:.3f} in its record: {ask}",)
-    commonest = _commonest_share(labels)
+    commonest = commonest_share(labels)
     if accuracy < min(_NEAR_CHANCE * commonest, (1 + commonest) / 2):
         return (
             f"the trained model has {accuracy:.3f}, and always guessing the commonest label "
@@ -71,11 +73,3 @@ def fairness_doubts(artifacts: Sequence[Artifact], source: str) -> tuple[str, ..
 def _stated(training: TrainingRecord) -> float | None:
     """The top-1 accuracy that a record has of its test samples, if it has one."""
     return next((training.test_metrics[n] for n in _TOP1 if n in training.test_metrics), None)
-
-
-def _commonest_share(labels: NDArray[np.generic]) -> float:
-    import numpy as np
-
-    return (
-        float(np.unique(labels, return_counts=True)[1].max() / len(labels)) if len(labels) else 1.0
-    )

@@ -1,4 +1,4 @@
-"""The limits of a budget in words: what was allowed, what was there, and who broke what."""
+"""The limits of a budget in words: what each is, what was there, and who broke what."""
 
 from __future__ import annotations
 
@@ -30,7 +30,45 @@ _MARKS: dict[Word, Mark] = {
     "WARN": "warn",
     "PASS": "ok",
 }
+LIMIT_WORDS = {
+    "max-size-bytes": "Bytes of the file.",
+    "max-gzip-size-bytes": "Bytes of the file, packed with gzip.",
+    "max-size-ratio": "The file's size over that of the trained model.",
+    "max-latency-p50-us": "Median microseconds of one run. A warning, unless it says error.",
+    "max-latency-ratio": "Median time over that of the float32 .tflite beside it. A warning, "
+    "unless it says error.",
+    "max-peak-memory-bytes": "Bytes of memory that running the model takes at most.",
+    "max-arena-bytes": "Bytes of the arena that holds the tensors.",
+    "max-accuracy-drop": "How much lower the accuracy is, as a fraction of 1.",
+    "max-relative-accuracy-drop": "How much lower the accuracy is, over that of the reference.",
+    "min-accuracy": "The accuracy itself, as a fraction of 1.",
+    "max-class-drop": "The accuracy drop of the worst class.",
+    "max-slice-drop": "The accuracy drop of the worst slice.",
+    "max-flip-rate": "The share of samples whose class is another.",
+    "min-output-snr-db": "Decibels between an output and its distance from the trained model's.",
+    "oldest-runtime": "The TFLite release, as 2.14.0, that the model must still run on.",
+    "allowed-operators": "The operators that the model may have.",
+}
+# By what is in the name of the limit.
+_REMEDIES = {
+    "size": "Take a recipe with smaller weights, or raise the limit.",
+    "latency": "Time on a quiet machine again before anything else, and look at the profile of "
+    "`bench`.",
+    "memory": "Look at the largest tensors with `edgeconv inspect`.",
+    "arena": "Look at the largest tensors with `edgeconv inspect`.",
+    "runtime": "Convert with --target-runtime, which looks for a form that runs there.",
+    "operators": "Change the model, or allow the operator where the target has it.",
+    "check": "See the documentation of `edgeconv check`.",
+    "": "Look at the stages to see where it was lost: in the trained model, or in the quantised "
+    "file alone; then at the calibration data and at a recipe that loses less, as int16x8 or qat.",
+}
 _OUTCOMES = {"failed": "broken", "inconclusive": "inconclusive", "missing": "not measured"}
+
+
+def meaning(limit: str) -> tuple[str, str]:
+    """What a limit is, and what to do where it does not hold."""
+    remedy = next(text for part, text in _REMEDIES.items() if part in limit)
+    return LIMIT_WORDS.get(limit.replace("_", "-"), "A limit of the budget."), remedy
 
 
 def mark_of(model: str, verdict: Verdict | None) -> Mark:
@@ -85,32 +123,6 @@ def in_words(finding: Finding) -> tuple[str, str]:
     return f"{relation} {form(allowed, digits)}", form(actual, digits)
 
 
-def interval_in_words(finding: Finding) -> str:
-    """Between which values the true one is, and how sure that is; "" where it is not known."""
-    if finding.interval is None:
-        return ""
-    form = _form_of(finding)
-    low, high = (form(end, 3) for end in finding.interval)
-    sure = f", bounds at {confidence(finding.confidence)}" if finding.confidence else ""
-    between = f"exactly {low}" if low == high else f"between {low} and {high}"
-    return f"{between}{sure}{_evidence(finding)}"
-
-
-def _evidence(finding: Finding) -> str:
-    by = f" by {units.plain(finding.method)}" if finding.method else ""
-    over = f", {units.counted(finding.samples, 'sample')}" if finding.samples is not None else ""
-    return f"{by}{over}"
-
-
-def _judged(finding: Finding) -> str:
-    """How it was judged, where the interval of the number itself is in the table beside.
-
-    The bounds of the gate are others: each at a level of its own, which the limits share.
-    """
-    sure = f" at {confidence(finding.confidence)}" if finding.confidence else ""
-    return f"judged{sure}{_evidence(finding)}"
-
-
 def confidence(fraction: float) -> str:
     """A confidence: "95 %", "99.5 %"."""
     return f"{fraction * 100:g} %"
@@ -119,20 +131,30 @@ def confidence(fraction: float) -> str:
 def explanation(finding: Finding, *, beside_table: bool = False) -> tuple[str, ...]:
     """What is to be said of a finding beside its two values, a clause each, harmless.
 
-    `beside_table`: the table of the report is shown too, and one interval of a number is enough.
+    `beside_table`: the table of the report is shown too, and has the interval of most numbers.
     """
-    said = []
+    reason = units.plain(finding.reason)
     if finding.outcome == "missing":
-        reason = f": {units.plain(finding.reason)}" if finding.reason else ""
-        said.append(f"not measured{reason}")
-    elif finding.reason:
-        said.append(units.plain(finding.reason))
+        reason = f"not measured: {reason}" if reason else "not measured"
     is_in_table = _plain_limit(finding) in _IN_TABLE and finding.reference != "lock"
-    if beside_table and is_in_table and finding.interval is not None:
-        said.append(_judged(finding))
-    elif interval := interval_in_words(finding):
-        said.append(interval)
-    return tuple(said)
+    interval = "" if beside_table and is_in_table else _interval(finding)
+    return tuple(filter(None, (reason, interval, _judged(finding))))
+
+
+def _interval(finding: Finding) -> str:
+    """Between which values the true one is; "" where it is not known."""
+    if finding.interval is None:
+        return ""
+    low, high = (_form_of(finding)(end, 3) for end in finding.interval)
+    return f"exactly {low}" if low == high else f"95 % interval {low} to {high}"
+
+
+def _judged(finding: Finding) -> str:
+    """By which test, at which confidence and over what."""
+    method = units.plain(finding.method)
+    over = units.counted(finding.samples, "sample") if finding.samples is not None else ""
+    by = ", ".join(filter(None, (method, over)))
+    return f"judged at {confidence(finding.confidence)} by {by}" if finding.confidence else by
 
 
 def sentence(finding: Finding, *, beside_table: bool = False) -> str:

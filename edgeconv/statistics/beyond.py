@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist, median
+from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
-from edgeconv.statistics.chance import LEVEL
+from edgeconv.statistics.evidence import LEVEL, normal_quantile
 from edgeconv.statistics.paired import paired_difference, paired_mean_difference
 from edgeconv.statistics.rounds import ratio_bounds, unpaired_ratio_bounds
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from edgeconv.types import Accuracy, Latency, TuningTrial
 
 _T = TypeVar("_T")
-_Z = NormalDist().inv_cdf(1 - LEVEL / 2)
 
 
 def latency_ratio_interval(a: Latency, b: Latency) -> tuple[float, float] | None:
@@ -70,7 +69,7 @@ def loses_less(a: TuningTrial, b: TuningTrial) -> bool:
     if a.loss is None or b.loss is None:
         return a.loss is not None
     error = math.sqrt(a.loss.variance / a.loss.samples + b.loss.variance / b.loss.samples)
-    return b.loss.drop - a.loss.drop > _Z * error
+    return b.loss.drop - a.loss.drop > normal_quantile(LEVEL / 2) * error
 
 
 def is_more_accurate(a: Accuracy, b: Accuracy) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.statistics.enough import normal_quantile, resolving, rounded_up
+from edgeconv.statistics.evidence import Bounded, normal_quantile, resolving, rounded_up
 from edgeconv.statistics.proportion import proportion_bounds
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Resampling:
 
 
 @dataclass(frozen=True)
-class MeanOf:
+class MeanOf(Bounded):
     """One number a sample: evidence of their true mean.
 
     `scale` is the most that one of them can be, either way, so far as that is known: it bounds
@@ -65,7 +65,7 @@ class MeanOf:
 
     @property
     def method(self) -> str:
-        """What the bounds are found by."""
+        """What it is tested by."""
         return "paired bootstrap" if self.has_zero else "bootstrap"
 
     @property
@@ -78,18 +78,9 @@ class MeanOf:
         """The mean."""
         return math.fsum(self.values) / len(self.values)
 
-    def bounds(self, low_level: float, high_level: float, limit: float) -> tuple[float, float]:
-        """See `Evidence`; of a single sample they are all that can be."""
-        del limit
+    def bounds(self, low_level: float, high_level: float) -> tuple[float, float]:
+        """See `Bounded`; of a single sample they are all that can be."""
         return mean_bounds(self.values, self.scale, low_level, high_level, self.resampling)
-
-    def is_above(self, limit: float, level: float) -> bool:
-        """Whether the true mean is above the limit, said wrongly as often as `level` at most."""
-        return self.bounds(level, level, limit)[0] > limit
-
-    def is_below(self, limit: float, level: float) -> bool:
-        """Whether it is not above the limit, likewise."""
-        return self.bounds(level, level, limit)[1] <= limit
 
     def enough(self, limit: float, levels: Levels) -> int | None:
         """How many samples tell a mean of 0, and one of twice the limit, from the limit.
@@ -102,9 +93,8 @@ class MeanOf:
             return resolving(self.value, limit, variance, self.samples, levels)
         if limit <= 0:
             return None
-        far = normal_quantile(min(levels.fail, levels.hold)) + normal_quantile(levels.missed)
         hidden = self.scale * -math.log(min(levels.fail, levels.hold)) / limit
-        count = max(_LEAST_ENOUGH, _WIDER * far * far * variance / limit**2)
+        count = max(_LEAST_ENOUGH, _WIDER * levels.far**2 * variance / limit**2)
         if np.count_nonzero(self.values) < _FEW:
             count = max(count, hidden)
         needed = rounded_up(math.ceil(count))
@@ -122,7 +112,7 @@ class RelativeMean:
 
     @property
     def method(self) -> str:
-        """What the bounds are found by."""
+        """What it is tested by."""
         return self.of.method
 
     @property
@@ -139,10 +129,13 @@ class RelativeMean:
     def _whole(self) -> float:
         return math.fsum(self.to) / len(self.to)
 
-    def bounds(self, low_level: float, high_level: float, limit: float) -> tuple[float, float]:
-        """See `Evidence`: those of how far the one is beyond the limit times the other."""
-        low, high = self._beyond(limit).bounds(low_level, high_level, 0.0)
-        return limit + low / self._whole, limit + high / self._whole
+    def is_above(self, limit: float, level: float) -> bool:
+        """See `Evidence`: of how far the one is beyond the limit times the other."""
+        return self._beyond(limit).is_above(0.0, level)
+
+    def is_below(self, limit: float, level: float) -> bool:
+        """See `Evidence`, likewise."""
+        return self._beyond(limit).is_below(0.0, level)
 
     def enough(self, limit: float, levels: Levels) -> int | None:
         """As of a `MeanOf`."""

@@ -1,39 +1,19 @@
-"""A drop of accuracy on the same samples: its bounds, and what it is evidence of."""
+"""A drop of accuracy as evidence: paired by sample, as a share, and of samples of their own."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from edgeconv.statistics.enough import normal_quantile, resolving
-from edgeconv.statistics.matched import is_above, score
-from edgeconv.statistics.power import RELATIVE, enough_pairs
+from edgeconv.statistics.evidence import Bounded, resolving
+from edgeconv.statistics.matched import RELATIVE, enough_pairs, is_above
 from edgeconv.statistics.proportion import likely_share, proportion_bounds
 
 if TYPE_CHECKING:
+    from edgeconv.statistics.bootstrap import MeanOf
     from edgeconv.statistics.evidence import Levels
-
-# A bound is found to this share of its distance from the drop.
-_CLOSE = 4e-3
-_NEAR = 0.04
-_STEPS = 10
-_HAIR = 1e-9
-
-
-@lru_cache(maxsize=8192)
-def drop_bounds(
-    lost: int, won: int, samples: int, low_level: float, high_level: float
-) -> tuple[float, float]:
-    """The bounds of the true drop, each wrong at most as often as its level says.
-
-    Of `samples` pairs, `lost` are right before and wrong after, `won` the other way round: all
-    true drops that the exact test does not reject (see `matched.py`). At least one sample.
-    """
-    low = _bound(lost, won, samples, low_level)
-    high = -_bound(won, lost, samples, high_level)
-    return low, high
+    from edgeconv.statistics.proportion import Share
 
 
 @dataclass(frozen=True)
@@ -43,11 +23,7 @@ class MatchedDrop:
     lost: int
     won: int
     samples: int
-
-    @property
-    def method(self) -> str:
-        """What the bounds are found by."""
-        return "exact mcnemar"
+    method = "exact mcnemar"
 
     @property
     def value(self) -> float:
@@ -58,16 +34,6 @@ class MatchedDrop:
     def variance(self) -> float:
         """That of one pair's part in the drop."""
         return (self.lost + self.won) / self.samples - self.value**2
-
-    def bounds(self, low_level: float, high_level: float, limit: float) -> tuple[float, float]:
-        """See `Evidence`."""
-        low, high = drop_bounds(self.lost, self.won, self.samples, low_level, high_level)
-        # A bound is searched for; what decides is the test at the limit.
-        if low > limit and not self.is_above(limit, low_level):
-            low = limit
-        if high <= limit and not self.is_below(limit, high_level):
-            high = limit + _HAIR
-        return low, high
 
     def is_above(self, limit: float, level: float) -> bool:
         """Whether the true drop is above the limit, said wrongly at most as often as `level`."""
@@ -91,15 +57,14 @@ class MatchedDrop:
 
 @dataclass(frozen=True)
 class RelativeDrop:
-    """A drop as a share of the accuracy before, of `right` samples."""
+    """A drop as a share of the accuracy before, of `right` samples, of which there is one.
+
+    Both the drop and the accuracy are left to chance (Bonferroni).
+    """
 
     drop: MatchedDrop
     right: int
-
-    @property
-    def method(self) -> str:
-        """What the bounds are found by."""
-        return self.drop.method
+    method = MatchedDrop.method
 
     @property
     def samples(self) -> int:
@@ -108,17 +73,8 @@ class RelativeDrop:
 
     @property
     def value(self) -> float:
-        """The share; at least one answer was right before."""
+        """The share."""
         return self.drop.value / (self.right / self.samples)
-
-    def bounds(self, low_level: float, high_level: float, limit: float) -> tuple[float, float]:
-        """See `Evidence`. Both the drop and the accuracy are bounded (Bonferroni)."""
-        kept = (1 - RELATIVE) * low_level, (1 - RELATIVE) * high_level
-        least, most = self._right(low_level), self._right(high_level)
-        low, _ = self.drop.bounds(*kept, limit * least[1])
-        _, high = self.drop.bounds(*kept, limit * most[0])
-        # Which bound of the accuracy is the safe one depends on the sign.
-        return low / least[low > 0], high / most[high < 0]
 
     def is_above(self, limit: float, level: float) -> bool:
         """Whether the true share is above the limit, said wrongly at most as often as `level`."""
@@ -144,51 +100,53 @@ class RelativeDrop:
         return resolving(self.value, limit, variance, self.samples, levels)
 
 
-def _bound(lost: int, won: int, samples: int, level: float) -> float:
-    """The lower bound of the drop: the largest found that is rejected, and all below it."""
-    if lost == 0 and won == 0:
-        # What is likeliest to show nothing is that all that differ are won: exact, by hand.
-        return float(level ** (1 / samples)) - 1
-    middle = (lost - won) / samples
-    rejected, accepted = _bracket(lost, won, samples, level)
-    while accepted - rejected > _CLOSE * (middle - rejected):
-        between = (accepted + rejected) / 2
-        if is_above(lost, won, samples, between, level):
-            rejected = between
-        else:
-            accepted = between
-    return rejected
+@dataclass(frozen=True)
+class UnpairedDrop(Bounded):
+    """How much worse `after` is than `before`, each measured on samples of its own.
 
+    Nothing can be paired, so each of the two values gets bounds of its own, and those of the drop
+    are their differences. Each is given half of the level (Bonferroni): where both hold, so does
+    the difference, whatever the two sets are. For shares of right answers that is exact.
+    `is_relative`: as a share of `before`, which is above 0.
+    """
 
-def _bracket(lost: int, won: int, samples: int, level: float) -> tuple[float, float]:
-    """A drop that is rejected, and one a little above it that is not; -1 is taken as rejected."""
-    rejected = _guess(lost, won, samples, level)
-    middle = (lost - won) / samples
-    step = _NEAR * max(middle - rejected, 1 / samples)
-    if is_above(lost, won, samples, rejected, level):
-        accepted = min(rejected + step, middle)
-        while accepted < middle and is_above(lost, won, samples, accepted, level):
-            rejected, accepted = accepted, min(accepted + step, middle)
-        return rejected, accepted
-    accepted, rejected = rejected, rejected - step
-    while rejected > -1 and not is_above(lost, won, samples, rejected, level):
-        accepted, rejected = rejected, rejected - step
-    return max(rejected, -1.0), accepted
+    before: Share | MeanOf
+    after: Share | MeanOf
+    higher_is_better: bool = True
+    is_relative: bool = False
 
+    @property
+    def method(self) -> str:
+        """What it is tested by."""
+        return f"{self.after.method}, unpaired"
 
-def _guess(lost: int, won: int, samples: int, level: float) -> float:
-    """The bound by Tango's score, which holds nearly."""
-    far = normal_quantile(level)
-    inside = (lost - won) / samples
-    # Even steps towards it at first: it is of the order of the standard error.
-    step = far * math.sqrt(lost + won + 1) / samples
-    while inside - step > -1 and score(lost, won, samples, inside - step) <= far:
-        inside -= step
-    outside = max(inside - step, -1.0)
-    for _ in range(_STEPS):
-        between = (inside + outside) / 2
-        if score(lost, won, samples, between) > far:
-            outside = between
-        else:
-            inside = between
-    return outside
+    @property
+    def samples(self) -> int:
+        """How many samples the smaller set has."""
+        return min(self.before.samples, self.after.samples)
+
+    @property
+    def value(self) -> float:
+        """The drop, as it was measured."""
+        return self._drop(self.before.value, self.after.value)
+
+    def bounds(self, low_level: float, high_level: float) -> tuple[float, float]:
+        """See `Bounded`."""
+        low, high = low_level / 2, high_level / 2
+        if self.higher_is_better:
+            # The least drop: the least that it was before, and the most that it is after.
+            before, after = self.before.bounds(low, high), self.after.bounds(high, low)
+            return self._drop(before[0], after[1]), self._drop(before[1], after[0])
+        before, after = self.before.bounds(high, low), self.after.bounds(low, high)
+        return self._drop(before[1], after[0]), self._drop(before[0], after[1])
+
+    def enough(self, limit: float, levels: Levels) -> int | None:
+        """None: more samples would still be other samples."""
+        del limit, levels
+        return None
+
+    def _drop(self, before: float, after: float) -> float:
+        drop = before - after if self.higher_is_better else after - before
+        if not self.is_relative:
+            return drop
+        return drop / before if before > 0 else math.copysign(math.inf, drop)

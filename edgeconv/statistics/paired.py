@@ -1,30 +1,59 @@
-"""The difference of two accuracies on the same samples, with its interval."""
+"""The difference of two models on the same samples, as reports show it: with its interval."""
 
 from __future__ import annotations
 
 import math
-from statistics import NormalDist, fmean, stdev
-from typing import TYPE_CHECKING
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, TypeVar
 
 from edgeconv.errors import InputRefused
-from edgeconv.statistics.chance import LEVEL
+from edgeconv.statistics.evidence import LEVEL, normal_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_Z = NormalDist().inv_cdf(1 - LEVEL / 2)
+    from edgeconv.types import Accuracy
+
+_T = TypeVar("_T")
+Interval = tuple[float, float]
+_LEAST = 2
 # Each one halves what is left of at most 2.
 _HALVINGS = 60
 
 
-def paired_difference(correct_a: str, correct_b: str) -> tuple[float, float, float]:
-    """The accuracy of a minus that of b, and its 95 % interval: (difference, low, high).
+def drop_of(
+    before: Accuracy, after: Accuracy, rows: Sequence[int] | None = None, level: float = LEVEL
+) -> tuple[float, Interval | None]:
+    """How much worse `after` is, by the same metric, and the interval of that.
+
+    Paired by sample, over all of them or `rows`; the interval misses the true drop with the
+    probability `level`. A single sample with another metric than right or wrong has none. It is
+    the one interval of a drop: whatever shows one asks here. Raises `InputRefused` for different
+    numbers of samples.
+    """
+    if before.correct or after.correct:
+        answers = _chosen(before.correct, rows), _chosen(after.correct, rows)
+        drop, *interval = paired_difference(*answers, level)
+        return drop, (interval[0], interval[1])
+    better, worse = (before, after) if before.higher_is_better else (after, before)
+    numbers = _chosen(better.per_sample, rows), _chosen(worse.per_sample, rows)
+    if len(numbers[0]) < _LEAST:
+        return better.value - worse.value, None
+    drop, *interval = paired_mean_difference(*numbers, level)
+    return drop, (interval[0], interval[1])
+
+
+def paired_difference(
+    correct_a: Sequence[str], correct_b: Sequence[str], level: float = LEVEL
+) -> tuple[float, float, float]:
+    """The accuracy of a minus that of b, and its interval: (difference, low, high).
 
     `correct_a`, `correct_b`: one character a sample, "1" right and "0" wrong, in the same order.
-    All are fractions. The interval is Tango's, from the score statistic: T. Tango, "Equivalence
-    test and confidence interval for the difference in proportions for the paired-sample design",
-    Statistics in Medicine 17 (1998) 891-908. It has a width even where the two never differ, and
-    holds for few samples. Raises `InputRefused` for no samples, or different numbers of them.
+    All are fractions. The interval, which misses the true difference with the probability
+    `level`, is Tango's, from the score statistic: T. Tango, "Equivalence test and confidence
+    interval for the difference in proportions for the paired-sample design", Statistics in
+    Medicine 17 (1998) 891-908. It has a width even where the two never differ, and holds for few
+    samples. Raises `InputRefused` for no samples, or different numbers of them.
     """
     if len(correct_a) != len(correct_b) or not correct_a:
         raise InputRefused(
@@ -32,45 +61,68 @@ def paired_difference(correct_a: str, correct_b: str) -> tuple[float, float, flo
         )
     pairs = list(zip(correct_a, correct_b, strict=True))
     samples, won, lost = len(pairs), pairs.count(("1", "0")), pairs.count(("0", "1"))
-    return (won - lost) / samples, -_upper(lost, won, samples), _upper(won, lost, samples)
+    low, high = -_upper(lost, won, samples, level), _upper(won, lost, samples, level)
+    return (won - lost) / samples, low, high
 
 
 def paired_mean_difference(
-    values_a: Sequence[float], values_b: Sequence[float]
+    values_a: Sequence[float], values_b: Sequence[float], level: float = LEVEL
 ) -> tuple[float, float, float]:
-    """The mean of a minus that of b, and its 95 % interval: (difference, low, high).
+    """The mean of a minus that of b, and its interval: (difference, low, high).
 
     One number a sample, in the same order. The interval is Student's, of the samples'
     differences; it has no width where all of them are equal. Raises `InputRefused` for fewer
     than two samples, or different numbers of them.
     """
-    from scipy.special import stdtrit
-
     count = len(values_a)
-    if count != len(values_b) or count < 2:
+    if count != len(values_b) or count < _LEAST:
         raise InputRefused(f"measurements of {count} and {len(values_b)} samples cannot be paired")
     differences = [a - b for a, b in zip(values_a, values_b, strict=True)]
-    mean = fmean(differences)
-    half = float(stdtrit(count - 1, 1 - LEVEL / 2)) * stdev(differences) / math.sqrt(count)
-    return mean, mean - half, mean + half
+    return (fmean(differences), *mean_interval(differences, level))
 
 
-def _upper(won: int, lost: int, samples: int) -> float:
+def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
+    """Student's interval of the mean of at least two numbers."""
+    from scipy.special import stdtrit
+
+    count, mean = len(values), fmean(values)
+    half = float(stdtrit(count - 1, 1 - level / 2)) * stdev(values) / math.sqrt(count)
+    return mean - half, mean + half
+
+
+def is_better(accuracy: Accuracy, other: Accuracy, comparisons: int) -> bool:
+    """Whether the one is better than the other on the same samples, and not by chance.
+
+    Only the samples that one has right and the other wrong count: McNemar's test, exact
+    (Psychometrika 12, 1947), at `LEVEL` for `comparisons` of its kind together.
+    """
+    from scipy.stats import binomtest
+
+    pairs = list(zip(accuracy.correct, other.correct, strict=True))
+    won, lost = pairs.count(("1", "0")), pairs.count(("0", "1"))
+    if won <= lost:
+        return False
+    return bool(binomtest(won, won + lost).pvalue < LEVEL / comparisons)
+
+
+def _upper(won: int, lost: int, samples: int, level: float) -> float:
     """The largest difference that the score test does not reject, by bisection."""
+    far = normal_quantile(level / 2)
     inside, outside = (won - lost) / samples, 1.0
     for _ in range(_HALVINGS):
         middle = (inside + outside) / 2
-        if _is_rejected(middle, won, lost, samples):
+        if _is_rejected(middle, won, lost, samples, far):
             outside = middle
         else:
             inside = middle
     return inside
 
 
-def _is_rejected(difference: float, won: int, lost: int, samples: int) -> bool:
-    """Whether Tango's score statistic of a true difference is beyond the quantile.
+def _is_rejected(difference: float, won: int, lost: int, samples: int, far: float) -> bool:
+    """Whether Tango's score statistic of a true difference is beyond `far`.
 
-    Both sides are squared and multiplied out, for the variance may be 0.
+    As `matched.score`, without numpy, which rendering a report would wait for. Both sides are
+    squared and multiplied out, for the variance may be 0.
     """
     # The likeliest share of samples that only b has right: the larger root of the quadratic
     # equation in section 3 of the paper.
@@ -78,4 +130,8 @@ def _is_rejected(difference: float, won: int, lost: int, samples: int) -> bool:
     product = 8 * samples * lost * difference * (1 - difference)
     share = (math.sqrt(max(half * half + product, 0.0)) - half) / (4 * samples)
     variance = samples * (2 * share + difference * (1 - difference))
-    return (won - lost - samples * difference) ** 2 > _Z * _Z * variance
+    return (won - lost - samples * difference) ** 2 > far * far * variance
+
+
+def _chosen(values: Sequence[_T], rows: Sequence[int] | None) -> Sequence[_T]:
+    return values if rows is None else [values[i] for i in rows]

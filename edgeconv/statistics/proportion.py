@@ -7,13 +7,38 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from edgeconv.statistics.enough import MARGIN, least, normal_quantile, resolving
+from edgeconv.statistics.evidence import LEVEL, MARGIN, Bounded, least, normal_quantile, resolving
 
 if TYPE_CHECKING:
     from edgeconv.statistics.evidence import Levels
 
 # Of 1, how often a true share is above the one that is taken to be on the safe side.
 _DOUBT = 0.2
+
+
+def share_interval(count: int, samples: int) -> tuple[float, float]:
+    """The 95 % interval of a share, by the score method.
+
+    E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
+    Journal of the American Statistical Association 22 (1927): it stays within 0 and 1, and
+    holds for few samples too.
+    """
+    from scipy.stats import binomtest
+
+    interval = binomtest(count, samples).proportion_ci(1 - LEVEL, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def chance_of(right: int, samples: int, guessing: float, tried: int) -> float:
+    """How probable it is that guessing has as many right in one of `tried` attempts; at most 1.
+
+    `guessing` is the probability of a right guess. One-sided and exact, times `tried`
+    (Bonferroni): the best of many attempts looks good even where all of them guess.
+    """
+    from scipy.stats import binomtest
+
+    test = binomtest(right, samples, guessing, alternative="greater")
+    return float(min(1.0, test.pvalue * tried))
 
 
 @lru_cache(maxsize=8192)
@@ -38,25 +63,20 @@ def likely_share(count: int, samples: int) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Share:
+class Share(Bounded):
     """So many of the samples: evidence of a share that must not be too small."""
 
     count: int
     samples: int
-
-    @property
-    def method(self) -> str:
-        """What the bounds are found by."""
-        return "clopper-pearson"
+    method = "clopper-pearson"
 
     @property
     def value(self) -> float:
         """The share."""
         return self.count / self.samples
 
-    def bounds(self, low_level: float, high_level: float, limit: float) -> tuple[float, float]:
-        """See `Evidence`; the bounds are the test, whatever the limit."""
-        del limit
+    def bounds(self, low_level: float, high_level: float) -> tuple[float, float]:
+        """See `Bounded`."""
         return proportion_bounds(self.count, self.samples, low_level, high_level)
 
     def enough(self, limit: float, levels: Levels) -> int | None:

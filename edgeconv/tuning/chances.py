@@ -6,8 +6,8 @@ import math
 from statistics import NormalDist, pvariance
 from typing import TYPE_CHECKING
 
-from edgeconv.measure.beside import drop_of
 from edgeconv.measure.metrics.accuracy import flips
+from edgeconv.statistics.paired import drop_of
 from edgeconv.types import Loss
 
 if TYPE_CHECKING:

@@ -126,14 +126,15 @@ class Finding(Noun, kw_only=True, frozen=True):
 
     `reference` is what a drop is measured from: the trained baseline, or the lock. `subject` is
     the class, slice, output or operator the number is of, "" for the model. `severity` is what
-    an outcome other than "passed" means. `interval` (low, high) holds each bound at `confidence`,
-    by `method`, over `samples`: the one that passes by itself, the one that fails together with
-    those of all findings of the check. `samples_needed` would be enough to tell, where they are
-    not; of a class or slice both are its own samples. `reason` says why a number is missing, and
-    what else there is to say. `metric` is set where the number is in the unit of a metric that is
-    no share of right answers. `before` and `after` are the values of the metric that a drop is
-    between: the reference's, and the model's. `recipe` is that of the model. `line` is where the
-    limit is in the configuration, from 1.
+    an outcome other than "passed" means. `interval` (low, high) is the 95 % interval of the number,
+    the one that every report has of it; of a class or slice it holds for all of them together. The
+    outcome is that of a test at the limit: by `method`, over `samples`, at `confidence`, which what
+    fails shares with all findings of the check. `samples_needed` would be enough to tell, where
+    they are not; of a class or slice both are its own samples. `reason` says why a number is
+    missing, and what else there is to say. `metric` is set where the number is in the unit of a
+    metric that is no share of right answers. `before` and `after` are the values of the metric
+    that a drop is between: the reference's, and the model's. `recipe` is that of the model.
+    `line` is where the limit is in the configuration, from 1.
     """
 
     model: str
@@ -176,8 +177,8 @@ class Verdict(Result, kw_only=True, frozen=True):
 class ClassDrop(Noun, kw_only=True, frozen=True):
     """The accuracy of one class, or one slice, beside that of the reference.
 
-    `drop` is how much worse it is; `interval` holds both bounds at the gate's confidence, for all
-    classes (or slices) of the model together.
+    `drop` is how much worse it is; `interval` is its 95 % interval, for all classes (or slices) of
+    the model together.
     """
 
     model: str
@@ -195,8 +196,8 @@ class StageState(Noun, kw_only=True, frozen=True):
     """One stage from the checkpoint to the quantised file, beside what is locked of it.
 
     `changed`: other bytes than locked, None where it is not in the lock. `before` and `after` are
-    values of `metric`, locked and now. `drop` is how much worse it became, `interval` that at the
-    gate's confidence. `own_drop` is how much worse it is than the stage before it, now.
+    values of `metric`, locked and now. `drop` is how much worse it became, `interval` the 95 %
+    interval of that. `own_drop` is how much worse it is than the stage before it, now.
     `moved`: worse or better than chance explains. `sha256` is that of its bytes now. Where the
     locked samples were others, `before` is known and `drop` is not.
     """

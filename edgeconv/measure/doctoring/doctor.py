@@ -14,7 +14,7 @@ from edgeconv.measure.doctoring.attempts import LEAST_SAMPLES, attempts, joined,
 from edgeconv.measure.doctoring.candidates import STANDARDISED
 from edgeconv.measure.doctoring.judging import judged
 from edgeconv.measure.doctoring.patient import Clinic, answers, examined, only_float_input
-from edgeconv.statistics.chance import is_better
+from edgeconv.statistics.paired import is_better
 from edgeconv.store import scratch_directory
 from edgeconv.types import DataIdentity, Diagnosis, Execution, Opening, Preprocessing, Trial
 

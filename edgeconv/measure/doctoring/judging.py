@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from edgeconv.measure.metrics.accuracy import chosen_output, top1
-from edgeconv.statistics.chance import LEVEL, chance_of, is_better, wilson_interval
+from edgeconv.measure.metrics.accuracy import chosen_output, commonest_share, top1
+from edgeconv.statistics.evidence import LEVEL
+from edgeconv.statistics.paired import is_better
+from edgeconv.statistics.proportion import chance_of, share_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,14 +69,15 @@ def judged(
     offset = _likeliest_offset(accuracies)
     chosen = accuracies[offset]
     best = _best(chosen)
-    guessing = float(np.unique(labels, return_counts=True)[1].max() / len(labels))
-    chance = chance_of(chosen[best], guessing, len(outputs) * len(offsets))
+    guessing = commonest_share(labels)
+    right = chosen[best].correct.count("1")
+    chance = chance_of(right, len(labels), guessing, len(outputs) * len(offsets))
     rivals = max(1, len(chosen) - 1)
     return Judgement(
         ways=tuple(
             Judged(
                 each,
-                wilson_interval(each),
+                share_interval(each.correct.count("1"), each.samples),
                 fits=chance < LEVEL and not is_better(chosen[best], each, rivals),
             )
             for each in chosen

@@ -31,6 +31,13 @@ def top1(outputs: Outputs, labels: NDArray[np.generic], output: str | None) -> A
     return accuracy_of("top1", TOP1.score(chosen_output(outputs, output), labels), counts=True)
 
 
+def commonest_share(labels: NDArray[np.generic]) -> float:
+    """What always guessing the commonest of `labels`, (n,), has right; 1 of none."""
+    if not len(labels):
+        return 1.0
+    return float(np.unique(labels, return_counts=True)[1].max() / len(labels))
+
+
 def accuracy_of(
     metric: str, scored: Scored, *, counts: bool = False, higher_is_better: bool = True
 ) -> Accuracy:

@@ -20,11 +20,11 @@ FORMATS = {
     "json": f"{_HERE}.machine:render_json",
     "junit": f"{_HERE}.junit:render_junit",
     "sarif": f"{_HERE}.sarif:render_sarif",
-    "github-annotations": f"{_HERE}.annotations:render_annotations",
-    "github-summary": f"{_HERE}.document:render_summary",
-    "github-comment": f"{_HERE}.document:render_comment",
-    "gitlab-codequality": f"{_HERE}.code_quality:render_code_quality",
-    "gitlab-metrics": f"{_HERE}.metrics:render_metrics",
+    "github-annotations": f"{_HERE}.github:render_annotations",
+    "github-summary": f"{_HERE}.github:render_summary",
+    "github-comment": f"{_HERE}.github:render_comment",
+    "gitlab-codequality": f"{_HERE}.gitlab:render_code_quality",
+    "gitlab-metrics": f"{_HERE}.gitlab:render_metrics",
 }
 
 

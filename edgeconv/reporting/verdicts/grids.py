@@ -37,8 +37,7 @@ def stage_grid(check: Check) -> Grid | None:
         *("stage", "model", "file", "moved", f"{metric} locked", "now", "drop since the lock"),
         "drop from the stage before",
     )
-    judged = _judged(check)
-    rows = tuple(_stage_row(stage, judged) for stage in check.stages)
+    rows = tuple(map(_stage_row, check.stages))
     return _without_empty(Grid("Stages", headings, rows, texts=4))
 
 
@@ -49,13 +48,7 @@ def class_grid(check: Check, most: int) -> Grid | None:
     headings = ("name", "kind", "model", "from", "samples", "before", "after", "drop")
     shown = check.classes[:most]
     left_out = len(check.classes) - len(shown)
-    judged = {
-        (one.model, one.reference, one.subject) for one in check.verdict.findings if one.interval
-    }
-    rows = tuple(
-        _class_row(drop, _metric(check), (drop.model, drop.reference, drop.name) in judged)
-        for drop in shown
-    )
+    rows = tuple(_class_row(drop, _metric(check)) for drop in shown)
     return Grid("Classes that dropped", headings, rows, 4, left_out)
 
 
@@ -64,23 +57,7 @@ def _metric(check: Check) -> str:
     return next((stage.metric for stage in check.stages if stage.metric), "")
 
 
-def _judged(check: Check) -> set[tuple[str, str]]:
-    """The models and what they are held against, where a finding has the bounds of the drop.
-
-    The gate's bounds are at levels that its limits share, so that those of a stage are others:
-    one pair has one interval.
-    """
-    findings = check.verdict.findings
-    drops = (one for one in findings if one.limit == "max-accuracy-drop" and one.interval)
-    found = {(one.model, one.reference) for one in drops}
-    has_float32 = any(stage.stage == "float32" for stage in check.stages)
-    made_of_another = {s.model for s in check.stages if s.stage == "quantised" and has_float32}
-    return {pair for pair in found if pair[1] == "lock" or pair[0] not in made_of_another}
-
-
-def _stage_row(stage: StageState, judged: set[tuple[str, str]]) -> tuple[str, ...]:
-    of_lock = None if (stage.model, "lock") in judged else stage.interval
-    of_before = None if (stage.model, "baseline") in judged else stage.own_interval
+def _stage_row(stage: StageState) -> tuple[str, ...]:
     return (
         stage.stage,
         units.plain(stage.model),
@@ -88,8 +65,8 @@ def _stage_row(stage: StageState, judged: set[tuple[str, str]]) -> tuple[str, ..
         _moved(stage),
         value_of(stage.metric, stage.before),
         value_of(stage.metric, stage.after),
-        _drop(stage.metric, stage.drop, of_lock),
-        _drop(stage.metric, stage.own_drop, of_before),
+        _drop(stage.metric, stage.drop, stage.interval),
+        _drop(stage.metric, stage.own_drop, stage.own_interval),
     )
 
 
@@ -112,8 +89,7 @@ def _ends(metric: str, interval: Interval) -> str:
     return f"[{', '.join(ends)}]"
 
 
-def _class_row(drop: ClassDrop, metric: str, is_judged: bool) -> tuple[str, ...]:
-    """`is_judged`: a finding has the bounds of this drop, and one pair has one interval."""
+def _class_row(drop: ClassDrop, metric: str) -> tuple[str, ...]:
     return (
         units.plain(drop.name),
         drop.kind,
@@ -122,7 +98,7 @@ def _class_row(drop: ClassDrop, metric: str, is_judged: bool) -> tuple[str, ...]
         str(drop.samples),
         value_of(metric, drop.before),
         value_of(metric, drop.after),
-        _drop(metric, drop.drop, None if is_judged else drop.interval),
+        _drop(metric, drop.drop, drop.interval),
     )
 
 

@@ -11,10 +11,8 @@ from urllib.parse import quote
 
 import edgeconv
 from edgeconv.reporting import units
-from edgeconv.reporting.limits import sentence
-from edgeconv.reporting.verdicts.fingerprints import fingerprint
-from edgeconv.reporting.verdicts.machine import as_json
-from edgeconv.reporting.verdicts.meanings import meaning
+from edgeconv.reporting.limits import meaning, sentence
+from edgeconv.reporting.verdicts.machine import as_json, fingerprint
 from edgeconv.reporting.verdicts.words import closing, file_of, level_of, unheld
 
 if TYPE_CHECKING:

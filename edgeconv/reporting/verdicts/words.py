@@ -78,7 +78,7 @@ def judging_line(check: Check) -> str:
     drawn = "" if judging.method == "mcnemar" else f", {judging.resamples} resamples"
     means = "an error" if judging.inconclusive == "error" else "a warning"
     return (
-        f"judged with bounds at {confidence(judging.confidence)}, method "
+        f"judged at {confidence(judging.confidence)}, method "
         f"{judging.method}{drawn}, seed {judging.seed}; inconclusive is {means}"
     )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import edgeconv
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.gate.judge import check
+from edgeconv.gate.budget import check
 from edgeconv.types import (
     Accuracy,
     Agreement,

@@ -20,7 +20,8 @@ from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.doctoring.doctor import likeliest_first
 from edgeconv.measure.doctoring.judging import judged, kind_of_scores
 from edgeconv.measure.metrics.accuracy import top1
-from edgeconv.statistics.chance import chance_of, is_better, wilson_interval
+from edgeconv.statistics.paired import is_better
+from edgeconv.statistics.proportion import chance_of, share_interval
 from edgeconv.store import sha256_file
 from edgeconv.types import Accuracy, Measuring, Preprocessing, Timing, Trial
 
@@ -328,7 +329,7 @@ def test_all_that_is_tried_must_fit_into_memory(
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_the_interval_is_wilsons_and_holds_the_accuracy(counts: tuple[int, int]) -> None:
     right, total = counts
-    low, high = wilson_interval(accuracy_of("1" * right + "0" * (total - right)))
+    low, high = share_interval(right, total)
     share, z = right / total, 1.959963984540054
     middle = (share + z * z / (2 * total)) / (1 + z * z / total)
     half = math.sqrt(share * (1 - share) / total + (z / (2 * total)) ** 2)
@@ -359,13 +360,12 @@ def test_six_samples_won_and_none_lost_are_just_enough_for_one_comparison() -> N
 
 
 def test_the_chance_of_guessing_grows_with_the_number_of_attempts() -> None:
-    accuracy = accuracy_of("1" * 10 + "0" * 10)
-    once = chance_of(accuracy, 0.1, 1)
+    once = chance_of(10, 20, 0.1, 1)
     assert once == pytest.approx(
         sum(math.comb(20, k) * 0.1**k * 0.9 ** (20 - k) for k in range(10, 21))
     )
-    assert chance_of(accuracy, 0.1, 36) == pytest.approx(36 * once)
-    assert chance_of(accuracy, 0.5, 36) == 1.0
+    assert chance_of(10, 20, 0.1, 36) == pytest.approx(36 * once)
+    assert chance_of(10, 20, 0.5, 36) == 1.0
 
 
 def test_a_guesser_seldom_fits_however_many_ways_it_is_tried() -> None:

@@ -142,9 +142,9 @@ def test_a_report_shows_one_interval_of_a_drop_and_not_the_gates_bounds_too() ->
         assert "judged at 95 % by exact mcnemar, 360 samples" in text
         assert text.count("4,000 samples would tell, there are 360") == 1
         assert "would be enough" not in text
-    # Without the table they are what there is.
+    # Without the table the finding has it.
     alone = to_text(verdict_page(report.verdict), width=None, color=False)
-    assert "between −1.15 pp and 1.88 pp, bounds at 95 %" in alone
-    assert "between −1.15 pp and 1.88 pp, bounds at 95 %" in sentence(finding)
+    assert "95 % interval −1.15 pp to 1.88 pp" in alone
+    assert "95 % interval −1.15 pp to 1.88 pp" in sentence(finding)
     locked = msgspec.structs.replace(finding, reference="lock")
-    assert "between −1.15 pp and 1.88 pp" in sentence(locked, beside_table=True)
+    assert "95 % interval −1.15 pp to 1.88 pp" in sentence(locked, beside_table=True)

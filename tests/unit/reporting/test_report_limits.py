@@ -71,7 +71,7 @@ def test_every_limit_that_can_be_set_has_a_unit_of_its_own_and_none_is_a_bare_nu
 def test_a_number_in_the_unit_of_a_metric_is_no_percentage() -> None:
     worse = finding("max-accuracy-drop", 0.5, 1.25, metric="mae", interval=(0.75, 1.5))
     assert in_words(worse) == ("≤ 0.500 mae", "1.25 mae")
-    assert explanation(worse) == ("between 0.750 mae and 1.50 mae",)
+    assert explanation(worse) == ("95 % interval 0.750 mae to 1.50 mae",)
     masked = finding("min-accuracy", 0.5, 0.75, metric="masked_accuracy")
     assert in_words(masked) == ("≥ 50.00 %", "75.00 %")
     assert in_words(finding("min-accuracy", 0.5, None, metric="m:f")) == ("≥ 0.500 m:f", "–")
@@ -116,18 +116,19 @@ def test_a_finding_says_what_it_is_of_how_sure_it_is_and_what_would_do() -> None
         samples_needed=2420,
     )
     assert name_of(found) == r"max-class-drop of cat\n (lock)"
-    between = "between 3.01 pp and 7.44 pp, bounds at 99.5 % by exact mcnemar, 1028 samples"
+    between = "95 % interval 3.01 pp to 7.44 pp"
+    by = "judged at 99.5 % by exact mcnemar, 1028 samples"
     # In a table it has a mark, and how many samples would do is said once, above it.
-    assert explanation(found) == (between,)
+    assert explanation(found) == (between, by)
     assert sentence(found).endswith(
-        f"; inconclusive; {between}; 2420 samples would be enough to tell"
+        f"; inconclusive; {between}; {by}; 2420 samples would be enough to tell"
     )
     closing = closing_line(Verdict(findings=(found, found)))
     assert closing.endswith(
         r" Inconclusive (?): 2,420 samples of cat\n would tell, there are 1,028."
     )
     assert sentence(found).startswith(
-        r"m: max-class-drop of cat\n (lock): 5.22 pp, allowed ≤ 5.00 pp; inconclusive; between"
+        r"m: max-class-drop of cat\n (lock): 5.22 pp, allowed ≤ 5.00 pp; inconclusive; 95 %"
     )
 
 
@@ -135,7 +136,7 @@ def test_a_number_that_is_missing_says_why_and_one_that_is_certain_has_no_two_bo
     missing = finding("max-size-ratio", 1, None, outcome="missing", reason="it did\nnot run")
     assert explanation(missing) == (r"not measured: it did\nnot run",)
     same = finding("max-flip-rate", 0.1, 0.0, interval=(0.0, 0.0), method="same file", samples=1)
-    assert explanation(same) == ("exactly 0 % by same file, 1 sample",)
+    assert explanation(same) == ("exactly 0 %", "same file, 1 sample")
     assert explanation(finding("max-size-ratio", 1, 1)) == ()
 
 

@@ -21,9 +21,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from edgeconv.errors import UsageError
 from edgeconv.reporting import units
+from edgeconv.reporting.limits import LIMIT_WORDS, meaning
 from edgeconv.reporting.verdicts import FORMATS, render
-from edgeconv.reporting.verdicts.document import MOST_IN_A_COMMENT, MOST_IN_A_SUMMARY
-from edgeconv.reporting.verdicts.meanings import MEANINGS
+from edgeconv.reporting.verdicts.github import MOST_IN_A_COMMENT, MOST_IN_A_SUMMARY
 from edgeconv.types import Check, Checked, ClassDrop, Finding, Limits, StageState, Verdict
 
 SCHEMAS = SCHEMAS
@@ -129,11 +129,10 @@ def test_the_text_says_what_moved_what_dropped_and_how_many_samples_would_do() -
         "not measured: the test data changed since the lock",
         "Inconclusive (?): 2,420 samples of seven would tell, there are 1,028.",
         "quantised   mnist-int8     changed    worse      98.96 %  95.92 %",
-        "seven  class  mnist-int8  baseline     1028  98.93 %  93.71 %                5.22 pp",
-        # The finding of this class has the bounds; nobody else says those of the next.
+        "seven  class  mnist-int8  baseline     1028  98.93 %  93.71 %   5.22 pp [3.01, 7.44]",
         "nine   class  mnist-int8  baseline     1009  98.71 %  97.12 %  1.59 pp [−0.21, 3.49]",
         "changed: the calibration data changed since the lock",
-        "judged with bounds at 95 %, method auto, 10000 resamples, seed 0",
+        "judged at 95 %, method auto, 10000 resamples, seed 0",
         "\nFAIL 1 of 2 models: mnist.\n",
     ):
         assert said in text
@@ -270,7 +269,10 @@ def test_a_fingerprint_is_of_the_limit_and_not_of_its_value() -> None:
 
 
 def test_every_limit_that_can_be_set_has_a_meaning() -> None:
-    assert set(MEANINGS) == {field.encode_name for field in msgspec.structs.fields(Limits)}
+    names = [field.encode_name for field in msgspec.structs.fields(Limits)]
+    assert list(LIMIT_WORDS) == names
+    assert len({meaning(name)[1] for name in names}) == 6
+    assert "quiet machine" in meaning("max_latency_p50_us")[1]
 
 
 @hostile
@@ -310,8 +312,8 @@ def test_annotations_are_of_the_limits_that_do_not_hold_and_of_what_is_said() ->
     assert [level for level, *_ in found] == ["error"] * 5 + ["warning"] * 2 + ["notice"] * 2
     assert found[0][1:] == (
         "mnist",
-        "mnist-int8: max-accuracy-drop (baseline): 3.06 pp, allowed ≤ 1.00 pp; between 2.41 pp "
-        "and 3.71 pp, bounds at 95 % by mcnemar, 10000 samples",
+        "mnist-int8: max-accuracy-drop (baseline): 3.06 pp, allowed ≤ 1.00 pp; 95 % interval "
+        "2.41 pp to 3.71 pp; judged at 95 % by mcnemar, 10000 samples",
     )
     assert render(example.good(), "github-annotations") == ""
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 
 from edgeconv.statistics.bootstrap import KEPT, MeanOf, RelativeMean, Resampling, mean_bounds
-from edgeconv.statistics.drop import drop_bounds
+from edgeconv.statistics.drop import MatchedDrop
 from edgeconv.statistics.evidence import Levels
 
 LEVEL = 0.05
@@ -50,8 +50,12 @@ def test_the_same_seed_gives_the_same_bounds_and_another_one_nearly_the_same() -
 
 def test_right_and_wrong_answers_have_nearly_the_exact_bounds() -> None:
     values = (1.0,) * 60 + (-1.0,) * 30 + (0.0,) * 910
-    bounds = mean_bounds(values, 1.0, LEVEL, LEVEL, Resampling(20_000, 0))
-    assert bounds == pytest.approx(drop_bounds(60, 30, 1000, LEVEL, LEVEL), abs=0.002)
+    low, high = mean_bounds(values, 1.0, LEVEL, LEVEL, Resampling(20_000, 0))
+    exact = MatchedDrop(60, 30, 1000)
+    assert exact.is_above(low - 0.002, LEVEL)
+    assert not exact.is_above(low + 0.002, LEVEL)
+    assert exact.is_below(high + 0.002, LEVEL)
+    assert not exact.is_below(high - 0.002, LEVEL)
 
 
 @pytest.mark.parametrize("samples", [20, 100])
@@ -109,8 +113,8 @@ def test_with_enough_samples_a_mean_of_twice_the_limit_is_caught() -> None:
     caught = passed = 0
     for number in range(100):
         quick = Resampling(500, number)
-        caught += MeanOf(drawn(number, enough, 0.6), 4.0, quick).bounds(0.05, 0.05, 0)[0] > 0.3
-        passed += MeanOf(drawn(number, enough), 4.0, quick).bounds(0.05, 0.05, 0)[1] <= 0.3
+        caught += MeanOf(drawn(number, enough, 0.6), 4.0, quick).is_above(0.3, 0.05)
+        passed += MeanOf(drawn(number, enough), 4.0, quick).is_below(0.3, 0.05)
     assert caught >= 92
     assert passed >= 92
 
@@ -120,7 +124,9 @@ def test_a_relative_mean_is_that_over_the_other() -> None:
     to = tuple(2.0 + 0.1 * v for v in drawn(9, 200))
     share = RelativeMean(MeanOf(of, 1.0, DRAWS), to)
     assert share.value == pytest.approx(0.05, abs=0.002)
-    low, high = share.bounds(LEVEL, LEVEL, 0.04)
-    assert 0.04 < low < share.value < high < 0.06
+    assert share.is_above(0.04, LEVEL)
+    assert not share.is_above(share.value, LEVEL)
+    assert not share.is_below(share.value, LEVEL)
+    assert share.is_below(0.06, LEVEL)
     plain = MeanOf(of, 1.0, DRAWS).enough(0.08, LEVELS)
     assert share.enough(0.04, LEVELS) == pytest.approx(plain, rel=0.3)

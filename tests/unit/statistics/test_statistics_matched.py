@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import cache
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, multinomial, norm
 
-from edgeconv.statistics.drop import MatchedDrop, RelativeDrop, drop_bounds
+from edgeconv.statistics.drop import MatchedDrop, RelativeDrop
 from edgeconv.statistics.matched import drop_p_value, is_above, score
 
 LEVEL = 0.05
@@ -76,63 +75,44 @@ def test_what_is_not_above_the_limit_is_not_said_to_be() -> None:
     assert drop_p_value(0, 9, 50, 0.0, LEVEL) == 1.0
 
 
-@given(COUNTS, st.sampled_from([0.05, 0.01]))
+@given(COUNTS, st.floats(-0.3, 0.3))
 @settings(deadline=None, max_examples=60)
-def test_the_bounds_are_those_of_the_test(counts: tuple[int, int, int], level: float) -> None:
-    lost, won, _ = counts
-    samples = sum(counts)
-    low, high = drop_bounds(lost, won, samples, level, level)
-    assert -1 <= low <= (lost - won) / samples <= high <= 1
-    assert drop_bounds(won, lost, samples, level, level) == (-high, -low)
-    if low > -1 and (lost or won):
-        assert is_above(lost, won, samples, low, level)
+def test_what_is_above_a_limit_is_above_a_lower_one_and_below_none_of_them(
+    counts: tuple[int, int, int], limit: float
+) -> None:
+    drop = MatchedDrop(counts[0], counts[1], sum(counts))
+    turned = MatchedDrop(counts[1], counts[0], sum(counts))
+    assert turned.is_below(-limit, LEVEL) == drop.is_above(limit, LEVEL)
+    if drop.is_above(limit, LEVEL):
+        assert drop.value > limit
+        assert not drop.is_below(limit, LEVEL)
+        assert drop.is_above(limit - 0.1, LEVEL)
 
 
 def test_pairs_that_never_differ_bound_the_drop_by_the_rule_of_three() -> None:
-    low, high = drop_bounds(0, 0, 300, LEVEL, LEVEL)
-    assert (low, high) == pytest.approx((-0.00994, 0.00994), abs=1e-5)
-    assert (1 - high) ** 300 == pytest.approx(LEVEL)
+    drop = MatchedDrop(0, 0, 300)
+    # What is likeliest to show nothing is that all that differ are won: 0.95 ** 300 of them.
+    bound = 1 - LEVEL ** (1 / 300)
+    assert drop.is_below(bound + 1e-4, LEVEL)
+    assert not drop.is_below(bound - 1e-4, LEVEL)
 
 
-@pytest.mark.parametrize("samples", [10, 20])
-@pytest.mark.parametrize("shares", [(0.02, 0.02), (0.1, 0.05), (0.3, 0.3), (0.0, 0.1)])
-def test_each_bound_is_wrong_at_most_as_often_as_its_level(
-    samples: int, shares: tuple[float, float]
-) -> None:
-    chance = multinomial.pmf(outcomes(samples), samples, [*shares, 1 - sum(shares)])
-    bounds = [drop_bounds(a, b, samples, LEVEL, LEVEL) for a, b, _ in outcomes(samples)]
-    truth = shares[0] - shares[1]
-    assert chance[[low > truth + 1e-12 for low, _ in bounds]].sum() <= LEVEL
-    assert chance[[high < truth - 1e-12 for _, high in bounds]].sum() <= LEVEL
-
-
-def test_a_bound_at_a_lower_level_is_further_out() -> None:
-    low, high = drop_bounds(12, 3, 200, 0.05, 0.05)
-    lower, higher = drop_bounds(12, 3, 200, 0.005, 0.005)
-    assert lower < low < high < higher
-
-
-@given(COUNTS, st.floats(0.0, 0.3))
-@settings(deadline=None, max_examples=60)
-def test_bounds_are_beyond_a_limit_only_where_the_test_at_the_limit_says_so(
-    counts: tuple[int, int, int], limit: float
-) -> None:
-    evidence = MatchedDrop(counts[0], counts[1], sum(counts))
-    low, high = evidence.bounds(LEVEL, LEVEL, limit)
-    if low > limit:
-        assert evidence.is_above(limit, LEVEL)
-    if high <= limit:
-        assert evidence.is_below(limit, LEVEL)
+def test_a_test_at_a_lower_level_rejects_less() -> None:
+    drop = MatchedDrop(12, 3, 200)
+    assert drop.is_above(0.005, 0.05)
+    assert not drop.is_above(0.005, 0.005)
+    assert drop.is_below(0.09, 0.05)
+    assert not drop.is_below(0.09, 0.005)
 
 
 def test_a_relative_drop_is_the_drop_over_the_accuracy_before() -> None:
     evidence = RelativeDrop(MatchedDrop(30, 10, 1000), 800)
     assert evidence.value == pytest.approx(0.025)
-    low, high = evidence.bounds(LEVEL, LEVEL, 0.01)
-    plain = MatchedDrop(30, 10, 1000).bounds(LEVEL, LEVEL, 0.01)
-    # A little wider than if the accuracy before were known to be 0.8.
-    assert 0.9 * plain[0] / 0.8 < low < plain[0] / 0.8
-    assert plain[1] / 0.8 < high < 1.1 * plain[1] / 0.8
+    plain = MatchedDrop(30, 10, 1000)
+    # A little harder to tell than if the accuracy before were known to be 0.8.
+    bound = max(d for d in np.linspace(0, 0.02, 200) if plain.is_above(float(d), LEVEL))
+    assert not evidence.is_above(bound / 0.8, LEVEL)
+    assert evidence.is_above(0.9 * bound / 0.8, LEVEL)
 
 
 @pytest.mark.parametrize("accuracy", [0.3, 0.8])
@@ -152,7 +132,8 @@ def test_a_relative_bound_is_wrong_at_most_as_often_as_its_level(accuracy: float
 
 
 def test_one_pair_says_almost_nothing() -> None:
-    low, high = drop_bounds(1, 0, 1, LEVEL, LEVEL)
-    assert low < -0.8
-    assert high == 1.0
-    assert math.isclose(drop_bounds(0, 0, 1, LEVEL, LEVEL)[1], 0.95)
+    lost = MatchedDrop(1, 0, 1)
+    assert not lost.is_above(-0.8, LEVEL)
+    assert not lost.is_below(0.99, LEVEL)
+    assert MatchedDrop(0, 0, 1).is_below(0.96, LEVEL)
+    assert not MatchedDrop(0, 0, 1).is_below(0.94, LEVEL)

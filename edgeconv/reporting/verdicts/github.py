@@ -1,7 +1,10 @@
-"""Markdown for GitHub: the summary of a job, and a comment that is updated in place.
+"""GitHub: the summary of a job, a comment that is updated in place, and annotations of files.
 
-GitHub takes 1 MiB for the summary of a step and 65,536 characters for a comment. What is longer
-is told in less detail, and says so; what fails comes first and goes last.
+GitHub takes 1 MiB of Markdown for the summary of a step and 65,536 characters for a comment. What
+is longer is told in less detail, and says so; what fails comes first and goes last. It takes ten
+errors, ten warnings and ten notices of a step and drops the rest; a title may have 255 characters,
+a message 64 KiB. Source of their form: "Workflow commands for GitHub Actions" in GitHub's
+documentation, and the escapes of `@actions/core`, command.ts.
 """
 
 from __future__ import annotations
@@ -11,7 +14,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from edgeconv.reporting import units
-from edgeconv.reporting.limits import explanation, in_words, name_of, word_of, word_of_verdict
+from edgeconv.reporting.limits import (
+    explanation,
+    in_words,
+    name_of,
+    sentence,
+    word_of,
+    word_of_verdict,
+)
 from edgeconv.reporting.marked import escaped, folded, row
 from edgeconv.reporting.verdicts.grids import class_grid, stage_grid
 from edgeconv.reporting.verdicts.words import (
@@ -19,7 +29,9 @@ from edgeconv.reporting.verdicts.words import (
     file_of,
     headline,
     judging_line,
+    level_of,
     remarks,
+    unheld,
     worst_first,
 )
 
@@ -32,6 +44,9 @@ if TYPE_CHECKING:
 MOST_IN_A_SUMMARY = 2**20
 MOST_IN_A_COMMENT = 65_536
 _MOST_IN_A_MARKER = 200
+_MOST_ANNOTATIONS = 10
+_MOST_IN_A_TITLE = 200
+_MOST_IN_A_MESSAGE = 8000
 _MARKS = {
     "FAIL": "❌",
     "WARN": "⚠️",
@@ -169,3 +184,41 @@ def _shown(text: str, detail: _Detail) -> str:
     if len(harmless) > detail.characters:
         harmless = f"{harmless[: detail.characters - 1]}…"
     return escaped(harmless)
+
+
+def render_annotations(checked: Checked) -> str:
+    """A line for each limit that does not hold, and a notice for what is said of each model."""
+    return "".join(f"{line}\n" for line in (*_limit_commands(checked), *_notices(checked)))
+
+
+def _limit_commands(checked: Checked) -> Iterator[str]:
+    file = file_of(checked)
+    for level in ("error", "warning"):
+        found = [(c, f) for c, f in unheld(checked) if level_of(f) == level]
+        shown = found if len(found) <= _MOST_ANNOTATIONS else found[: _MOST_ANNOTATIONS - 1]
+        for check, finding in shown:
+            yield _command(level, file, check.name, sentence(finding), finding.line)
+        if len(shown) < len(found):
+            more = f"{len(found) - len(shown)} more limits do not hold; see the summary of the job"
+            yield _command(level, file, "edgeconv check", more)
+
+
+def _notices(checked: Checked) -> Iterator[str]:
+    told = [check for check in checked.checks if check.summary]
+    for check in told[:_MOST_ANNOTATIONS]:
+        yield _command("notice", file_of(checked), check.name, units.plain(check.summary))
+
+
+def _command(level: str, file: str, title: str, message: str, line: int | None = None) -> str:
+    where = f"file={_property(file)},line={line or 1}," if file else ""
+    title = _property(units.plain(title)[:_MOST_IN_A_TITLE])
+    return f"::{level} {where}title={title}::{_data(message[:_MOST_IN_A_MESSAGE])}"
+
+
+def _data(text: str) -> str:
+    harmless = units.plain(text)
+    return harmless.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,21 +1,27 @@
-"""OpenMetrics text, as GitLab's metrics report takes it, to show what changed in a merge request.
+"""GitLab: its metrics report, which shows what changed in a merge request, and its code quality.
 
-Source: the OpenMetrics specification 1.0 (openmetrics.io), section "Text format".
+Sources: the OpenMetrics specification 1.0 (openmetrics.io), section "Text format"; "Code Quality
+report format" in GitLab's documentation, a subset of Code Climate's: every issue has
+`description`, `check_name`, `fingerprint`, `severity` and `location` with `path` and
+`lines.begin`.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgeconv.reporting import units
-from edgeconv.reporting.verdicts.words import worst_first
+from edgeconv.reporting.limits import sentence
+from edgeconv.reporting.verdicts.machine import as_json, fingerprint
+from edgeconv.reporting.verdicts.words import file_of, level_of, unheld, worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edgeconv.types import Check, Checked, Finding
 
+_SEVERITIES = {"error": "major", "warning": "minor"}
 _FAMILIES = {
     "edgeconv_actual": "The number that was held against a limit.",
     "edgeconv_allowed": "The limit.",
@@ -85,3 +91,22 @@ def _number(value: float) -> str:
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return repr(float(value))
+
+
+def render_code_quality(checked: Checked) -> str:
+    """An issue for each limit that does not hold; an empty list where all do."""
+    file = file_of(checked)
+    return as_json([_issue(check, each, file) for check, each in unheld(checked)])
+
+
+def _issue(check: Check, finding: Finding, config: str) -> dict[str, Any]:
+    return {
+        "description": f"{units.plain(check.name)}, {sentence(finding)}",
+        "check_name": units.plain(finding.limit),
+        "fingerprint": fingerprint(check, finding),
+        "severity": _SEVERITIES[level_of(finding)],
+        "location": {
+            "path": units.plain(config).removeprefix("./") or "edgeconv.toml",
+            "lines": {"begin": finding.line or 1},
+        },
+    }

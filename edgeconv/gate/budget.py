@@ -1,4 +1,4 @@
-"""The gate: a report held against a budget."""
+"""A report held against a budget, limit by limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.gate import groups
 from edgeconv.gate.asked import Asked, Question, levels_of
 from edgeconv.gate.drops import (
     accuracy_drop,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
         Accuracy,
         AnyLimit,
         Budget,
-        ClassDrop,
         LockedModel,
         LockedStage,
         Measurement,
@@ -109,20 +107,6 @@ def _is_loss(finding: Finding) -> bool:
         and isinstance(allowed, int | float)
         and actual > allowed
     )
-
-
-def class_drops(
-    report: Report,
-    *,
-    judging: Judging = _USUAL,
-    locked: LockedModel | None = None,
-    slices: Sequence[str] = (),
-) -> tuple[ClassDrop, ...]:
-    """The classes and slices that dropped, of every model beside every reference, worst first.
-
-    Raises as `check`.
-    """
-    return groups.class_drops(report, judging=judging, locked=locked, slices=slices)
 
 
 @dataclass(frozen=True)
