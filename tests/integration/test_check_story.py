@@ -105,7 +105,7 @@ class Team:
         """The team's own test, with the plugin."""
         (self.place / "test_model.py").write_text(
             "def test_digits(edgeconv_artifact):\n"
-            '    edgeconv_artifact("mnist", "int8").assert_class_drop_below(0.25)\n',
+            '    edgeconv_artifact("mnist", "int8").assert_within(max_class_drop=0.25)\n',
             encoding="utf-8",
         )
         return self._runs("pytest", "-q", "-p", "no:cacheprovider", "test_model.py")

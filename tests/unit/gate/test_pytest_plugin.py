@@ -81,16 +81,16 @@ def test_limits_that_hold_pass_and_what_was_measured_can_be_asked_for(pytester, 
         pytester,
         """
 int8 = edgeconv_artifact("tiny", "int8")
-int8.assert_accuracy_drop_below(0.2)
-int8.assert_relative_accuracy_drop_below(0.3)
-int8.assert_accuracy_above(0.5)
-int8.assert_class_drop_below(0.9)
-int8.assert_flip_rate_below(0.5)
-int8.assert_size_below(100_000)
-int8.assert_size_ratio_below(100)
-int8.assert_latency_ratio_below(1000)
-int8.assert_peak_memory_below(1 << 30)
-int8.assert_runs_on("2.14.0")
+int8.assert_within(max_accuracy_drop=0.2)
+int8.assert_within(max_relative_accuracy_drop=0.3)
+int8.assert_within(min_accuracy=0.5)
+int8.assert_within(max_class_drop=0.9)
+int8.assert_within(max_flip_rate=0.5)
+int8.assert_within(max_size_bytes=100_000)
+int8.assert_within(max_size_ratio=100)
+int8.assert_within(max_latency_ratio=1000)
+int8.assert_within(max_peak_memory_bytes=1 << 30)
+int8.assert_within(oldest_runtime="2.14.0")
 int8.assert_within(max_arena_bytes=100_000, min_output_snr_db=5)
 int8.assert_within(allowed_operators=["FULLY_CONNECTED", "QUANTIZE", "DEQUANTIZE"])
 int8.assert_within_budget()
@@ -106,9 +106,9 @@ assert edgeconv_artifact("tiny", "float32").measurement.recipe == "float32"
 
 
 def test_a_limit_that_is_broken_fails_with_what_was_measured(pytester, project):
-    done = run(pytester, 'edgeconv_artifact("tiny", "int8").assert_size_below(10)', "--color=no")
+    done = run(pytester, f"{INT8}.assert_within(max_size_bytes=10)", "--color=no")
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*edgeconv_artifact(*assert_size_below(10)*"])
+    done.stdout.fnmatch_lines(["*edgeconv_artifact(*assert_within(max_size_bytes=10)*"])
     text = done.stdout.str()
     assert "max-size-bytes" in text
     assert "10 B" in text
@@ -119,7 +119,7 @@ def test_a_number_that_is_missing_fails(pytester, project):
     path = project / "edgeconv.toml"
     text = QUICK.replace('data = "test.npz?labels=y"', "")
     path.write_text(text, encoding="utf-8")
-    done = run(pytester, 'edgeconv_artifact("tiny", "int8").assert_accuracy_drop_below(0.5)')
+    done = run(pytester, 'edgeconv_artifact("tiny", "int8").assert_within(max_accuracy_drop=0.5)')
     done.assert_outcomes(failed=1)
     assert "not measured" in done.stdout.str()
 
@@ -129,7 +129,7 @@ def test_too_few_samples_fail_or_warn_as_the_configuration_says(pytester, projec
     np.savez(project / "test.npz", x=x[:20], y=labels[:20])
     path = project / "edgeconv.toml"
     path.write_text(QUICK, encoding="utf-8")
-    test = 'edgeconv_artifact("tiny", "int8").assert_accuracy_drop_below(0.01)'
+    test = 'edgeconv_artifact("tiny", "int8").assert_within(max_accuracy_drop=0.01)'
     done = run(pytester, test)
     done.assert_outcomes(failed=1)
     assert "samples would tell, there are 20" in done.stdout.str()
@@ -140,19 +140,20 @@ def test_too_few_samples_fail_or_warn_as_the_configuration_says(pytester, projec
     assert "inconclusive" in done.stdout.str()
 
 
+INT8 = 'edgeconv_artifact("tiny", "int8")'
 REFUSED = {
     'edgeconv_artifact("tony", "int8")': "unknown model 'tony'",
     'edgeconv_artifact("tiny", "int4")': "unknown recipe of model 'tiny' 'int4'",
-    'edgeconv_artifact("tiny", "int8").assert_within(max_size=1)': "unknown limit 'max_size'",
-    'edgeconv_artifact("tiny", "int8").assert_within()': "no limit to hold the artifact to",
-    'edgeconv_artifact("tiny", "int8").assert_size_below(float("nan"))': (
+    f"{INT8}.assert_within(max_size=1)": "unknown limit 'max_size'",
+    f"{INT8}.assert_within()": "no limit to hold the artifact to",
+    f'{INT8}.assert_within(max_size_bytes=float("nan"))': (
         "max_size_bytes must be a finite number of 0 or more, not nan"
     ),
-    'edgeconv_artifact("tiny", "int8").assert_size_below("10")': "max_size_bytes must be a finite",
-    'edgeconv_artifact("tiny", "int8").assert_size_below(True)': "0 or more, not True",
-    'edgeconv_artifact("tiny", "int8").assert_accuracy_above(-1)': "min_accuracy must be a finite",
-    'edgeconv_artifact("tiny", "int8").assert_runs_on(2.14)': "oldest_runtime must be a text",
-    'edgeconv_artifact("tiny", "int8").assert_within(allowed_operators="ADD")': "a list of names",
+    f'{INT8}.assert_within(max_size_bytes="10")': "max_size_bytes must be a finite",
+    f"{INT8}.assert_within(max_size_bytes=True)": "0 or more, not True",
+    f"{INT8}.assert_within(min_accuracy=-1)": "min_accuracy must be a finite",
+    f"{INT8}.assert_within(oldest_runtime=2.14)": "oldest_runtime must be a text",
+    f'{INT8}.assert_within(allowed_operators="ADD")': "a list of names",
 }
 
 
@@ -257,7 +258,7 @@ def test_processes_of_xdist_take_turns(pytester, project):
         "import pytest\n"
         "@pytest.mark.parametrize('size', range(4))\n"
         "def test_it(edgeconv_artifact, size):\n"
-        "    edgeconv_artifact('tiny', 'int8').assert_size_below(90_000 + size)\n"
+        "    edgeconv_artifact('tiny', 'int8').assert_within(max_size_bytes=90_000 + size)\n"
     )
     done = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-n", "2")
     done.assert_outcomes(passed=4)
