@@ -111,8 +111,8 @@ class Checking:
         if locked is None:
             notes = () if self.accepting else (_unlocked(job, has_lock=self.has_lock),)
             return msgspec.structs.replace(check, name=job.name, notes=(*notes, *check.notes))
-        from edgeconv.gate.stages import changes, stage_states
-        from edgeconv.gate.summary import summary
+        from edgeconv.gate.stages import stage_states
+        from edgeconv.reporting.verdicts.summary import changes, summary
 
         if self.accepting:
             check = self._with_losses(check, job, report, slices)
@@ -217,7 +217,7 @@ def _check_of(
     from edgeconv.gate.budget import check
     from edgeconv.gate.groups import class_drops
     from edgeconv.gate.stages import stage_states
-    from edgeconv.gate.summary import summary
+    from edgeconv.reporting.verdicts.summary import summary
 
     verdict = check(report, budget, judging=judging, locked=locked, slices=slices)
     stages = stage_states(report, locked, judging)

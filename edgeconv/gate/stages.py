@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.gate.drops import drop_evidence
 from edgeconv.gate.pairs import Pair, Unpaired, paired, pairs_of
-from edgeconv.reporting import units
 from edgeconv.statistics.paired import drop_of
 from edgeconv.types import StageState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from edgeconv.types import (
         Judging,
@@ -50,48 +49,6 @@ def stage_states(
     return tuple(
         _state(step, locked, pair, level, judging) for step, pair in zip(steps, beside, strict=True)
     )
-
-
-def changes(
-    locked: LockedModel, inputs: Mapping[str, str], tools: Mapping[str, str]
-) -> tuple[str, ...]:
-    """What is other than locked, a clause each: "the source model changed since the lock"."""
-    said = [*_settings(locked, inputs)]
-    said += [f"{_input(name)} {how} since the lock" for name, how in _changed(locked, inputs)]
-    versions = [
-        f"{name} {locked.tools.get(name, 'none')} → {tools.get(name, 'none')}"
-        for name in sorted(locked.tools.keys() | tools.keys())
-        if locked.tools.get(name) != tools.get(name)
-    ]
-    return (*said, *versions)
-
-
-def _changed(locked: LockedModel, inputs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for name in sorted(locked.inputs.keys() | inputs.keys()):
-        if _is_setting(name):
-            continue
-        be = "are" if name.split()[0].endswith("s") else "is"
-        if name not in inputs:
-            yield name, f"{be} gone"
-        elif name not in locked.inputs:
-            yield name, f"{be} new"
-        elif inputs[name] != locked.inputs[name]:
-            yield name, "changed"
-
-
-def _settings(locked: LockedModel, inputs: Mapping[str, str]) -> Iterator[str]:
-    for name in filter(_is_setting, sorted(locked.inputs.keys() | inputs.keys())):
-        before, after = locked.inputs.get(name, "default"), inputs.get(name, "default")
-        if before != after:
-            yield f"{units.plain(name)} {units.plain(before)} → {units.plain(after)}"
-
-
-def _is_setting(name: str) -> bool:
-    return " --" in name
-
-
-def _input(name: str) -> str:
-    return "the source model" if name == "source" else f"the {units.plain(name)}"
 
 
 def _steps(report: Report) -> Iterator[_Step]:

@@ -9,7 +9,7 @@ from rich.text import Text
 from edgeconv.reporting import units
 from edgeconv.reporting.layers import layer_name
 from edgeconv.reporting.layout import Block, Column, Grid, Page, Row, to_text
-from edgeconv.reporting.values import in_points
+from edgeconv.reporting.values import interval_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -170,7 +170,7 @@ def _change(change: NumberChange) -> str:
     if before is None or after is None:
         return ""
     if change.quantity in ("metric:top1", "metric:top5") or change.quantity.endswith("_share"):
-        interval = f" {in_points(change.interval)}" if change.interval else ""
+        interval = f" {interval_value(change.interval, '')}" if change.interval else ""
         return f"{_signed(units.points(after - before))}{interval}{_equal(change)}"
     if change.quantity.startswith("snr_db"):
         return f"{_signed(f'{after - before:.1f}'.replace('-', '−'))} dB"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
-from edgeconv.reporting.values import in_points
+from edgeconv.reporting.values import interval_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +45,6 @@ def _compared(comparison: Comparison) -> str:
     points = units.points(comparison.difference).replace(" pp", " points")
     return (
         f"{units.plain(comparison.model)} against {units.plain(comparison.other)}: "
-        f"{sign}{points} {in_points(comparison.interval)}, "
+        f"{sign}{points} {interval_value(comparison.interval, '')}, "
         f"{comparison.fixed} fixed, {comparison.broken} broken: {verdict} chance"
     )

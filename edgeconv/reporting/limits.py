@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from edgeconv.reporting import units
-from edgeconv.reporting.values import is_named_as_share
+from edgeconv.reporting.values import is_share
 from edgeconv.types import NOT_CHECKED
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def _plain_limit(finding: Finding) -> str:
 def _form_of(finding: Finding) -> Callable[[float | None, int], str]:
     """The way to write a limit's values, given significant digits."""
     limit = _plain_limit(finding)
-    if not is_named_as_share(finding.metric):
+    if not is_share(finding.metric):
         name = units.plain(finding.metric)
         return lambda value, digits: (
             units.ABSENT if value is None else f"{units.significant(value, digits)} {name}"

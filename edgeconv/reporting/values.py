@@ -9,42 +9,33 @@ from edgeconv.reporting import units
 if TYPE_CHECKING:
     from edgeconv.types import Accuracy
 
+    Metric = Accuracy | str | None
+
 Interval = tuple[float, float]
 _DIGITS = 4
 _SHARES = ("top1", "top5", "masked_accuracy")
 
 
-def is_share(accuracy: Accuracy | None) -> bool:
-    """Whether the metric counts right answers, so that it is a share of the samples."""
-    return accuracy is not None and (bool(accuracy.correct) or accuracy.metric in _SHARES)
+def is_share(metric: Metric) -> bool:
+    """Whether the metric counts right answers, so that it is a share of the samples.
+
+    A metric is known by its name alone, or by an accuracy; "" is a count of right answers.
+    """
+    if isinstance(metric, str):
+        return not metric or metric in _SHARES
+    return metric is not None and (bool(metric.correct) or metric.metric in _SHARES)
 
 
-def is_named_as_share(metric: str) -> bool:
-    """The same of a metric that is known by its name alone; "" is a count of right answers."""
-    return not metric or metric in _SHARES
-
-
-def value_of(metric: str, value: float | None) -> str:
-    """The value of a metric that is known by its name alone; see `metric_value`."""
+def value_of(metric: Metric, value: float | None) -> str:
+    """A value of the metric: "97.78 %", or "0.9741" where it counts nothing."""
     if value is None:
         return units.ABSENT
-    return units.percent(value) if is_named_as_share(metric) else units.significant(value, _DIGITS)
-
-
-def drop_of(metric: str, drop: float | None) -> str:
-    """How much worse, for a metric that is known by its name alone; see `drop_value`."""
-    if drop is None:
-        return units.ABSENT
-    return units.points(drop) if is_named_as_share(metric) else units.significant(drop)
+    return units.percent(value) if is_share(metric) else units.significant(value, _DIGITS)
 
 
 def metric_value(accuracy: Accuracy | None) -> str:
-    """The value: "97.78 %", or "0.9741" where the metric counts nothing."""
-    if accuracy is None:
-        return units.ABSENT
-    if is_share(accuracy):
-        return units.percent(accuracy.value)
-    return units.significant(accuracy.value, _DIGITS)
+    """The value of an accuracy."""
+    return units.ABSENT if accuracy is None else value_of(accuracy, accuracy.value)
 
 
 def metric_heading(accuracy: Accuracy) -> str:
@@ -52,25 +43,18 @@ def metric_heading(accuracy: Accuracy) -> str:
     return f"{units.plain(accuracy.metric)}{'' if accuracy.higher_is_better else ' ↓'}"
 
 
-def drop_value(drop: float | None, accuracy: Accuracy | None) -> str:
+def drop_value(drop: float | None, metric: Metric) -> str:
     """How much worse: in percentage points for a share, else in the metric's own unit."""
     if drop is None:
         return units.ABSENT
-    return units.points(drop) if is_share(accuracy) else units.significant(drop)
+    return units.points(drop) if is_share(metric) else units.significant(drop)
 
 
-def interval_value(interval: Interval | None, accuracy: Accuracy | None) -> str:
-    """An interval of drops in brackets, without a unit."""
+def interval_value(interval: Interval | None, metric: Metric) -> str:
+    """An interval of drops in brackets, without a unit: "[−0.91, 0.30]"."""
     if interval is None:
         return units.ABSENT
-    if is_share(accuracy):
-        return in_points(interval)
-    return f"[{', '.join(units.significant(end) for end in interval)}]"
-
-
-def in_points(interval: Interval) -> str:
-    """An interval of a difference of fractions, in percentage points: "[−0.91, 0.30]"."""
-    return f"[{', '.join(units.points(end).removesuffix(' pp') for end in interval)}]"
+    return f"[{', '.join(drop_value(end, metric).removesuffix(' pp') for end in interval)}]"
 
 
 def duration_interval(interval: Interval | None) -> str:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
 from edgeconv.statistics.evidence import LEVEL, normal_quantile
-from edgeconv.statistics.paired import paired_difference, paired_mean_difference
+from edgeconv.statistics.paired import drop_of
 from edgeconv.statistics.rounds import ratio_bounds, unpaired_ratio_bounds
 
 if TYPE_CHECKING:
@@ -77,13 +77,12 @@ def is_more_accurate(a: Accuracy, b: Accuracy) -> bool:
 
     Without results by sample, of which chance can be told, by the values alone.
     """
-    sign = 1 if a.higher_is_better else -1
-    if a.correct and len(a.correct) == len(b.correct):
-        return paired_difference(a.correct, b.correct)[1] > 0
-    if len(a.per_sample) == len(b.per_sample) > 1:
-        low, high = paired_mean_difference(a.per_sample, b.per_sample)[1:]
-        return (low if sign > 0 else -high) > 0
-    return sign * a.value > sign * b.value
+    alike = len(a.correct) == len(b.correct) and len(a.per_sample) == len(b.per_sample)
+    # How much worse the other is.
+    interval = drop_of(a, b)[1] if alike and (a.correct or a.per_sample) else None
+    if interval is not None:
+        return interval[0] > 0
+    return a.value > b.value if a.higher_is_better else a.value < b.value
 
 
 def unbeaten(

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
-from edgeconv.reporting.values import drop_of, value_of
+from edgeconv.reporting.values import Interval, drop_value, interval_value, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edgeconv.types import Check, ClassDrop, StageState
 
-Interval = tuple[float, float]
 _FILES = {None: "not locked", False: "as locked", True: "changed"}
 
 
@@ -80,13 +79,8 @@ def _moved(stage: StageState) -> str:
 
 
 def _drop(metric: str, drop: float | None, interval: Interval | None) -> str:
-    value = drop_of(metric, drop)
-    return f"{value} {_ends(metric, interval)}" if interval else value
-
-
-def _ends(metric: str, interval: Interval) -> str:
-    ends = (drop_of(metric, end).removesuffix(" pp") for end in interval)
-    return f"[{', '.join(ends)}]"
+    value = drop_value(drop, metric)
+    return f"{value} {interval_value(interval, metric)}" if interval else value
 
 
 def _class_row(drop: ClassDrop, metric: str) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ import pytest
 from report_example import SAMPLES, report
 
 from edgeconv.gate.lock import locked_model
-from edgeconv.gate.stages import changes, stage_states
-from edgeconv.gate.summary import summary
+from edgeconv.gate.stages import stage_states
+from edgeconv.reporting.verdicts.summary import changes, summary
 from edgeconv.types import Accuracy, Finding, Judging, Measurement, Verdict
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from edgeconv.gate.flow import check_report
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.markdown import render_markdown
 from edgeconv.reporting.text import report_table, verdict_lines
-from edgeconv.reporting.values import drop_of
+from edgeconv.reporting.values import drop_value, interval_value
 from edgeconv.reporting.verdicts import FORMATS, render
 from edgeconv.types import Budget, Checked, Judging, Limits, Report
 
@@ -22,10 +22,6 @@ def report() -> Report:
     report = example.report()
     check = check_report(report, LIMITS, Judging(confidence=0.99))
     return msgspec.structs.replace(report, verdict=check.verdict)
-
-
-def in_brackets(interval: tuple[float, float]) -> str:
-    return f"[{', '.join(drop_of('', end).removesuffix(' pp') for end in interval)}]"
 
 
 def test_all_that_is_said_of_a_drop_has_the_interval_of_the_measurement(report: Report) -> None:
@@ -44,10 +40,10 @@ def test_all_that_is_said_of_a_drop_has_the_interval_of_the_measurement(report: 
     for row in rows:
         interval = row.accuracy_drop_interval
         assert interval is not None
-        assert all(in_brackets(interval) in page for page in pages)
+        assert all(interval_value(interval, "") in page for page in pages)
         finding = judged[row.name, "max-accuracy-drop"]
         assert finding.interval == interval
-        in_words = f"95 % interval {drop_of('', interval[0])} to {drop_of('', interval[1])}"
+        in_words = f"95 % interval {drop_value(interval[0], '')} to {drop_value(interval[1], '')}"
         for name in ("text", "junit", "github-summary", "github-comment"):
             assert in_words in said[name], name
         assert str(interval[0]) in said["json"]

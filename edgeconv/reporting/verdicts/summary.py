@@ -1,4 +1,4 @@
-"""What a check found, in a sentence or two: which stage moved, and why that may be."""
+"""What a check found, in words: which stage moved, what is other than locked, why that may be."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
 from edgeconv.reporting.values import drop_value
-from edgeconv.types import EVERY_RECIPE, Accuracy
+from edgeconv.types import EVERY_RECIPE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from edgeconv.types import Finding, StageName, StageState, Verdict
+    from edgeconv.types import Finding, LockedModel, StageName, StageState, Verdict
 
 _LONGEST_FIRST = sorted(EVERY_RECIPE, key=len, reverse=True)
 _MOST_CHANGES = 4
@@ -31,6 +31,48 @@ def summary(verdict: Verdict, stages: Sequence[StageState], changed: Sequence[st
     if not any(_is_worse(one) for one in stages):
         said += _of_broken(broken)
     return " ".join(f"{_begun(one)}." for one in said)
+
+
+def changes(
+    locked: LockedModel, inputs: Mapping[str, str], tools: Mapping[str, str]
+) -> tuple[str, ...]:
+    """What is other than locked, a clause each: "the source model changed since the lock"."""
+    said = [*_settings(locked, inputs)]
+    said += [f"{_input(name)} {how} since the lock" for name, how in _changed(locked, inputs)]
+    versions = [
+        f"{name} {locked.tools.get(name, 'none')} → {tools.get(name, 'none')}"
+        for name in sorted(locked.tools.keys() | tools.keys())
+        if locked.tools.get(name) != tools.get(name)
+    ]
+    return (*said, *versions)
+
+
+def _changed(locked: LockedModel, inputs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name in sorted(locked.inputs.keys() | inputs.keys()):
+        if _is_setting(name):
+            continue
+        be = "are" if name.split()[0].endswith("s") else "is"
+        if name not in inputs:
+            yield name, f"{be} gone"
+        elif name not in locked.inputs:
+            yield name, f"{be} new"
+        elif inputs[name] != locked.inputs[name]:
+            yield name, "changed"
+
+
+def _settings(locked: LockedModel, inputs: Mapping[str, str]) -> Iterator[str]:
+    for name in filter(_is_setting, sorted(locked.inputs.keys() | inputs.keys())):
+        before, after = locked.inputs.get(name, "default"), inputs.get(name, "default")
+        if before != after:
+            yield f"{units.plain(name)} {units.plain(before)} → {units.plain(after)}"
+
+
+def _is_setting(name: str) -> bool:
+    return " --" in name
+
+
+def _input(name: str) -> str:
+    return "the source model" if name == "source" else f"the {units.plain(name)}"
 
 
 def _begun(text: str) -> str:
@@ -126,8 +168,7 @@ def _called(state: StageState) -> str:
 
 def _amount(state: StageState, drop: float) -> str:
     """A loss in percentage points, or in the metric's own unit with its name."""
-    alike = Accuracy(metric=state.metric, value=state.after or 0.0, samples=0)
-    value = drop_value(drop, alike)
+    value = drop_value(drop, state.metric)
     return value if value.endswith("pp") else f"{value} of {units.plain(state.metric)}"
 
 
