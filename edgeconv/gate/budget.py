@@ -131,11 +131,13 @@ class _Gate:
         for row in artifacts:
             for name, limit in self.budget.limits(row.recipe).items():
                 if row.error:
-                    yield self._asked(row, name, limit).missing("it did not run")
+                    yield self._asked(row.name, row.recipe, name, limit).missing("it did not run")
                 elif name in _BESIDE:
                     yield from self._beside(row, name, limit)
                 else:
-                    yield own_number(self._asked(row, name, limit), row, self.report)
+                    yield own_number(
+                        self._asked(row.name, row.recipe, name, limit), row, self.report
+                    )
 
     def beside_lock(self) -> Iterator[Held]:
         """The limits on drops of all models that ran, beside the lock alone."""
@@ -155,7 +157,7 @@ class _Gate:
         for recipe, limits in self.budget.recipe.items():
             if recipe not in measured:
                 for name, limit in limits.given().items():
-                    asked = self._asked_of(recipe, recipe, name, limit)
+                    asked = self._asked(recipe, recipe, name, limit)
                     yield asked.missing("it is not in the report")
         if self.locked is None:
             return
@@ -163,7 +165,7 @@ class _Gate:
             if not self._is_measured(stage, artifacts):
                 for name, limit in self.budget.limits(stage.recipe).items():
                     if name in _BESIDE:
-                        asked = self._asked_of(stage.name, stage.recipe, name, limit, "lock")
+                        asked = self._asked(stage.name, stage.recipe, name, limit, "lock")
                         yield asked.missing("it is in the lock, and not in the report")
 
     def _is_measured(self, stage: LockedStage, artifacts: list[Measurement]) -> bool:
@@ -183,7 +185,8 @@ class _Gate:
         for pair in pairs_of(row, self.report, self.locked):
             if pair.reference not in references:
                 continue
-            asked = self._asked(row, name, limit, pair.reference, pair.after)
+            reference, after = pair.reference, pair.after
+            asked = self._asked(row.name, row.recipe, name, limit, reference, after)
             if isinstance(pair, Pair):
                 yield _BESIDE[name](asked, pair, self.grouping)
             elif name == "max-flip-rate":
@@ -194,16 +197,6 @@ class _Gate:
                 yield asked.missing(pair.reason)
 
     def _asked(
-        self,
-        row: Measurement,
-        name: str,
-        limit: AnyLimit,
-        reference: Reference = "",
-        accuracy: Accuracy | None = None,
-    ) -> Asked:
-        return self._asked_of(row.name, row.recipe, name, limit, reference, accuracy)
-
-    def _asked_of(
         self,
         model: str,
         recipe: str | None,
