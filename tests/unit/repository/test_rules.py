@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from loaded_modules import RUN, loaded_by
-from package_sources import SOURCES, Source, imports
+from package_sources import SOURCES, Import, Source, imports
 from places import ROOT
 
 from edgeconv import plugins
