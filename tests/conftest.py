@@ -1,15 +1,57 @@
 from __future__ import annotations
 
+import compileall
 import os
 import signal
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from places import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+# What tests need that not every machine has, by folder, module or fixture. Where it is not there
+# they skip, and say why.
+NEEDS = {
+    "tensorflow": {"integration", "coverage"},
+    "browser": {"test_embed_web_page", "test_report_browser", "test_runtime_web"},
+    "compiler": {
+        "test_build_tools",
+        "test_embed_bazel_build",
+        "test_embed_c",
+        "test_embed_cmake",
+        "test_embed_kotlin",
+        "test_embed_updates",
+    },
+    # A package index, to install from.
+    "network": {
+        "old_runtime",
+        "test_embed_bazel_build",
+        "test_embed_in_tflite_micro",
+        "test_embed_kotlin",
+        "test_embed_python",
+        "test_embed_web_page",
+        "test_runtime_web",
+        "test_tflite_metadata_reader",
+    },
+    "root": {"read_only", "tiny_disk"},
+}
+# Of tests/integration: what drives other programs only.
+WITHOUT = {
+    "test_build_tools",
+    "test_embed_bazel_build",
+    "test_embed_c",
+    "test_embed_cmake",
+    "test_embed_kotlin",
+    "test_embed_updates",
+    "test_embed_web_page",
+    "test_report_browser",
+    "test_runtime_web",
+    "test_tune",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -48,8 +90,20 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the package once: each child would, where Python is told to keep nothing."""
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(ROOT / "edgeconv", quiet=2)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes minutes, unless the command line asks for it with -m slow."""
+    """Say what each test needs; leave out what takes minutes, unless -m asks for it."""
+    for item in items:
+        names = {item.path.stem, item.path.parent.name, *getattr(item, "fixturenames", ())}
+        for mark, needed_by in NEEDS.items():
+            if names & needed_by and not (mark == "tensorflow" and item.path.stem in WITHOUT):
+                item.add_marker(mark)
     if "slow" in config.getoption("markexpr"):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
