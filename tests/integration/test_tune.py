@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from started import starts
-from tune_models import samples, two_layers
+from tune_models import fine_directions, samples, two_layers
 
 from edgeconv.cli import run
 from edgeconv.store import read_noun, sha256_file
@@ -116,14 +116,15 @@ def test_the_same_question_is_answered_without_making_or_running_a_model(
 
 
 @pytest.mark.slow
-def test_a_budget_that_nothing_meets_is_no_success_and_names_the_closest(place: Path) -> None:
-    done, tuning = tune(place, "none", "--max-drop", "0", "--to", "int8x4", "--samples", "200")
-    if tuning.ok:
-        pytest.skip("four bits lost nothing here")
+def test_a_budget_that_nothing_meets_is_no_success_and_names_the_closest(tmp_path: Path) -> None:
+    net = fine_directions(tmp_path / "net.tflite")
+    samples(tmp_path / "data.npz", net, 400)
+    done, tuning = tune(tmp_path, "none", "--max-drop", "0", "--to", "int8x4", "--samples", "200")
     assert done.code == 1
+    assert not tuning.ok
     assert tuning.closest
     assert "Nothing is within the budget of 0" in done.out
-    assert not list((place / "none").glob("*.tflite"))
+    assert not list((tmp_path / "none").glob("*.tflite"))
 
 
 @pytest.mark.slow

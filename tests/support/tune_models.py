@@ -37,15 +37,34 @@ def two_layers(path: Path) -> Path:
     return path
 
 
+def fine_directions(path: Path) -> Path:
+    """400 classes by the angle of a point: 4 bits of weights tell fewer than 200 directions apart.
+
+    Whatever rounds the weights, most classes are never the answer.
+    """
+    angles = np.linspace(0, 2 * np.pi, 400, endpoint=False)
+    weights = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    graph = Graph()
+    x = graph.tensor("x", (1, 2), "float32", dynamic=True)
+    w = graph.tensor("w", weights.shape, "float32", data=weights)
+    bias = graph.tensor("b", (400,), "float32", data=np.zeros(400, np.float32))
+    scores = graph.tensor("scores", (1, 400), "float32", dynamic=True)
+    graph.operator("FULLY_CONNECTED", [x, w, bias], [scores])
+    signature = ("serving_default", ["x"], ["scores"])
+    path.write_bytes(packed(graph.model([x], [scores], signature=signature)))
+    return path
+
+
 def samples(path: Path, model: Path, count: int, *, labels: bool = True, seed: int = 9) -> str:
     """A SOURCE of random samples; the labels are what the model says, nine times in ten."""
     from ai_edge_litert.interpreter import Interpreter
 
     rng = np.random.default_rng(seed)
-    x = rng.normal(0, 1, (count, FEATURES)).astype(np.float32)
+    runner = Interpreter(model_content=model.read_bytes()).get_signature_runner()
+    features = runner.get_input_details()["x"]["shape"][-1]
+    x = rng.normal(0, 1, (count, features)).astype(np.float32)
     arrays = {"x": x}
     if labels:
-        runner = Interpreter(model_content=model.read_bytes()).get_signature_runner()
         said = runner(x=x)["scores"].argmax(axis=1)
         wrong = rng.random(count) < 0.1
         arrays["labels"] = np.where(wrong, rng.integers(0, CLASSES, count), said)
