@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.tensorflow import Reference
     from edgeconv.processes.tasks import Answer
-    from edgeconv.runtimes.conversation import StoredRun
-    from edgeconv.runtimes.local import Target
+    from edgeconv.runtimes.local import StoredRun, Target
     from edgeconv.types import Recipe
 
     # By signature, then by output.

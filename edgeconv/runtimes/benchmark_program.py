@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.runtimes.benchmark_log import complaints, parse_log
-from edgeconv.runtimes.tensors import (
-    batches,
-    dequantized,
-    joined,
-    raw,
-    refuse_strings,
-    signature_of,
-)
+from edgeconv.runtimes.runner import batches, joined
+from edgeconv.runtimes.tensors import dequantized, raw, refuse_strings, signature_of
 from edgeconv.store import scratch_directory, sha256_file
 
 if TYPE_CHECKING:

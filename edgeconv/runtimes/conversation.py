@@ -6,10 +6,13 @@ The protocol is in the docstring of runner.py.
 from __future__ import annotations
 
 import contextlib
+import mmap
+import os
 import re
+import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -17,7 +20,6 @@ from edgeconv.errors import Cause, ToolFailed
 from edgeconv.processes.talk import Talk
 from edgeconv.processes.workers import Child
 from edgeconv.runtimes.interface import Timed
-from edgeconv.runtimes.memory import SharedMemory
 from edgeconv.sandbox import Access
 from edgeconv.types import Accelerator, Allowance
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 Package = Literal["ai_edge_litert", "tflite_runtime", "tensorflow", "LiteRT.js"]
 
 _GREETING = b"edgeconv runner 1\n"
+# Where an array begins in shared memory: as a processor likes it.
+_ALIGNMENT = 64
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,40 +95,26 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
     def time(self, file: str, model: Model, inputs: Arrays, timing: Timing) -> Timed:
         """Time a model on its first batch of `inputs` in a fresh process. Raises `ToolFailed`."""
         batch = {name: array[: model.batch] for name, array in inputs.items()}
-        request = {**self._request("time", file, model), **msgspec.structs.asdict(timing)}
-        with self._open(self._running(model), self.access.reading(model.file)) as talk:
+        request = {**self.request("time", file, model), **msgspec.structs.asdict(timing)}
+        with self.opened(model) as talk:
             said, _ = talk.ask(request, batch)
         return msgspec.convert(said, Timed)
 
     def start(self, file: str, model: Model) -> RunnerSession:
         """Load a model to stay. Raises `ToolFailed`."""
         with contextlib.ExitStack() as unless_loaded:
-            talk = unless_loaded.enter_context(
-                self._open(self._running(model), self.access.reading(model.file))
-            )
-            talk.ask(self._request("load", file, model))
+            talk = unless_loaded.enter_context(self.opened(model))
+            talk.ask(self.request("load", file, model))
             unless_loaded.pop_all()
         return RunnerSession(talk, self.package)
 
-    def start_stored(self, model: Model, samples: Path) -> StoredRun:
-        """Start running a model of this machine on all the samples stored in a directory.
+    def opened(self, model: Model, *reads: Path) -> Conversation:
+        """A runner's process for a model, which may read that and these files."""
+        access = self.access.reading(model.file.absolute(), *reads)
+        return self._open(f"running {model.file.name} in {self.label}", access)
 
-        `samples` is as `edgeconv.data.write_samples` has written it.
-        """
-        from edgeconv.data.handover import sample_files
-
-        access = self.access.reading(model.file.absolute(), samples.absolute())
-        files = {name: str(file.absolute()) for name, file in sample_files(samples).items()}
-        return StoredRun(
-            self._open(self._running(model), access),
-            self._request("load", str(model.file.absolute()), model),
-            {"do": "run", "runtime": self.package, "files": files},
-        )
-
-    def _running(self, model: Model) -> str:
-        return f"running {model.file.name} in {self.label}"
-
-    def _request(self, do: str, file: str, model: Model) -> dict[str, Any]:
+    def request(self, do: Literal["load", "time"], file: str, model: Model) -> dict[str, Any]:
+        """The request to load a model, which is called `file` there, or to time it."""
         return {
             "do": do,
             "runtime": self.package,
@@ -167,48 +157,6 @@ def failed(what: str, error: str) -> ToolFailed:
     unresolved = re.search(r"unresolved custom op: ([\w-]+)", error)
     cause = Cause(operators=(unresolved[1],)) if unresolved else Cause()
     return ToolFailed(f"{what} failed: {error}", cause=cause)
-
-
-class Run(NamedTuple):
-    """What a runner said of a model, and every output by name, over all samples."""
-
-    runtime: str
-    version: str
-    load_us: float
-    outputs: dict[str, NDArray[np.generic]]
-
-
-class StoredRun:
-    """A runner at work on stored samples. A context manager: leaving it ends the process."""
-
-    def __init__(self, talk: Conversation, load: dict[str, Any], run: dict[str, Any]) -> None:
-        self._talk = talk
-        self._failure: ToolFailed | None = None
-        try:
-            talk.tell(load)
-            talk.tell(run)
-        except ToolFailed as error:
-            # It is `result` that is asked how it went.
-            self._failure = error
-
-    def __enter__(self) -> StoredRun:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def result(self) -> Run:
-        """Wait for the outputs. Raises `ToolFailed` where the model does not load or run."""
-        if self._failure is not None:
-            raise self._failure
-        loaded, _ = self._talk.hear()
-        _, outputs = self._talk.hear()
-        self.close()
-        return Run(loaded["runtime"], loaded["version"], loaded["load_us"], outputs)
-
-    def close(self) -> None:
-        """End the process."""
-        self._talk.close()
 
 
 class Conversation(Talk):
@@ -286,3 +234,40 @@ class Conversation(Talk):
         array: NDArray[np.generic] = np.empty(shape, np.dtype(dtype))
         self.fill(array.reshape(-1).view(np.uint8).data)
         return array
+
+
+class SharedMemory:
+    """A file without a name that holds the arrays of a request, grown as they grow."""
+
+    def __init__(self) -> None:
+        self.file = os.memfd_create("edgeconv")
+        self._map: mmap.mmap | None = None
+
+    @staticmethod
+    def is_known() -> bool:
+        """Whether this system has it."""
+        return sys.platform == "linux" and hasattr(os, "memfd_create")
+
+    def put(self, arrays: Arrays) -> dict[str, Any]:
+        """Lay the arrays into it, and say where: what a request has as "shared"."""
+        import numpy as np
+
+        places, end = [], 0
+        for array in arrays.values():
+            places.append(end)
+            end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        memory = self._at_least(max(end, 1))
+        for place, array in zip(places, arrays.values(), strict=True):
+            into = np.frombuffer(memory, array.dtype, array.size, place)
+            into.reshape(array.shape)[...] = array
+        return {"file": self.file, "bytes": len(memory), "at": places}
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self.file)
+
+    def _at_least(self, size: int) -> mmap.mmap:
+        if self._map is None or len(self._map) < size:
+            os.ftruncate(self.file, size)
+            self._map = mmap.mmap(self.file, size)
+        return self._map

@@ -6,11 +6,11 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.errors import UsageError
+from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.runtimes.conversation import Package, Runner
 from edgeconv.runtimes.interface import Model, Settings
 from edgeconv.sandbox import Access
@@ -18,7 +18,10 @@ from edgeconv.store import tool_versions
 from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
-    from edgeconv.runtimes.conversation import RunnerSession, StoredRun
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from edgeconv.runtimes.conversation import RunnerSession
     from edgeconv.runtimes.interface import Arrays, Timed
     from edgeconv.types import Environment, Timing
 
@@ -48,7 +51,52 @@ def start_run(
     Raises `UsageError` where the target's Python is not there.
     """
     runner = _runner(target, Settings(scratch=scratch, threads=threads, allowance=allowance))
-    return runner.start_stored(Model(file=model, signature=signature, batch=batch), samples)
+    return StoredRun(runner, Model(file=model, signature=signature, batch=batch), samples)
+
+
+class Run(NamedTuple):
+    """What a runner said of a model, and every output by name, over all samples."""
+
+    runtime: str
+    version: str
+    load_us: float
+    outputs: dict[str, NDArray[np.generic]]
+
+
+class StoredRun:
+    """A runner at work on stored samples. A context manager: leaving it ends the process."""
+
+    def __init__(self, runner: Runner, model: Model, samples: Path) -> None:
+        from edgeconv.data.handover import sample_files
+
+        files = {name: str(path.absolute()) for name, path in sample_files(samples).items()}
+        self._talk = runner.opened(model, samples.absolute())
+        self._failure: ToolFailed | None = None
+        try:
+            self._talk.tell(runner.request("load", str(model.file.absolute()), model))
+            self._talk.tell({"do": "run", "runtime": runner.package, "files": files})
+        except ToolFailed as error:
+            # It is `result` that is asked how it went.
+            self._failure = error
+
+    def __enter__(self) -> StoredRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def result(self) -> Run:
+        """Wait for the outputs. Raises `ToolFailed` where the model does not load or run."""
+        if self._failure is not None:
+            raise self._failure
+        loaded, _ = self._talk.hear()
+        _, outputs = self._talk.hear()
+        self.close()
+        return Run(loaded["runtime"], loaded["version"], loaded["load_us"], outputs)
+
+    def close(self) -> None:
+        """End the process."""
+        self._talk.close()
 
 
 def _runner(target: Target, settings: Settings) -> Runner:

@@ -49,7 +49,7 @@ import os
 import platform
 import sys
 import time
-from typing import IO, Any, Callable, Dict, Iterator
+from typing import IO, Any, Callable, Dict, Iterator, Mapping
 
 import numpy as np
 
@@ -173,10 +173,7 @@ class Work:
         """Run all samples in the loaded model."""
         for name, file in request.get("files", {}).items():
             arrays[name] = np.load(file, mmap_mode="r")
-        runs = [self.model.run(batch) for batch in batches(arrays, self.batch)]
-        for name in self.model.outputs:
-            parts = [np.atleast_1d(run[name]) for run in runs]
-            given[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        given.update(joined([self.model.run(batch) for batch in batches(arrays, self.batch)]))
         return {}
 
 
@@ -399,11 +396,17 @@ def dequantize(value: Any, scale: float, zero_point: int) -> Any:
     return ((value.astype(np.float64) - zero_point) * scale).astype(np.float32)
 
 
-def batches(inputs: Batch, size: int) -> Iterator[Batch]:
+def batches(inputs: Mapping[str, Any], size: int) -> Iterator[Batch]:
     """The samples `size` at a time."""
     count = len(next(iter(inputs.values())))
     for start in range(0, count, size):
         yield {name: value[start : start + size] for name, value in inputs.items()}
+
+
+def joined(runs: list[Batch]) -> Batch:
+    """The outputs of several batches by name, joined along the first axis."""
+    parts = {name: [np.atleast_1d(run[name]) for run in runs] for name in runs[0]}
+    return {name: np.concatenate(each) if each[1:] else each[0] for name, each in parts.items()}
 
 
 def timings(invoke: Callable[[], None], request: dict[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,6 @@ from edgeconv.errors import InputRefused, UsageError
 from edgeconv.types import Signature
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy as np
     from ai_edge_litert.schema_py_generated import ModelT, SubGraphT
     from numpy.typing import NDArray
@@ -122,20 +120,3 @@ def dequantized(value: NDArray[np.generic], spec: TensorSpec) -> NDArray[np.gene
     from edgeconv.runtimes.runner import dequantize
 
     return np.asarray(dequantize(value, spec.scale[0], spec.zero_point[0])) if spec.scale else value
-
-
-def batches(inputs: Arrays, size: int) -> Iterator[dict[str, NDArray[np.generic]]]:
-    """The samples `size` at a time."""
-    count = len(next(iter(inputs.values())))
-    for start in range(0, count, size):
-        yield {name: value[start : start + size] for name, value in inputs.items()}
-
-
-def joined(
-    runs: list[dict[str, NDArray[np.generic]]],
-) -> dict[str, NDArray[np.generic]]:
-    """The outputs of several batches by name, joined along the first axis."""
-    import numpy as np
-
-    names = runs[0]
-    return {name: np.concatenate([np.atleast_1d(run[name]) for run in runs]) for name in names}

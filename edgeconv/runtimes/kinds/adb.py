@@ -26,7 +26,8 @@ from edgeconv.runtimes.benchmark_program import Program, ProgramSession, input_f
 from edgeconv.runtimes.choice import refuse_version
 from edgeconv.runtimes.interface import Model, Timed
 from edgeconv.runtimes.isolated import relu_model
-from edgeconv.runtimes.tensors import batches, raw
+from edgeconv.runtimes.runner import batches
+from edgeconv.runtimes.tensors import raw
 from edgeconv.store import sha256_file
 from edgeconv.types import Allowance, Environment
 

@@ -22,7 +22,8 @@ import msgspec
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.runtimes.choice import refuse_version, split_place
 from edgeconv.runtimes.interface import Timed
-from edgeconv.runtimes.tensors import batches, joined, raw, signature_of
+from edgeconv.runtimes.runner import batches, joined
+from edgeconv.runtimes.tensors import raw, signature_of
 from edgeconv.types import Environment
 
 if TYPE_CHECKING:

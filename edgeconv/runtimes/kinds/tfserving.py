@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.runtimes.choice import refuse_version
 from edgeconv.runtimes.interface import Timed
+from edgeconv.runtimes.runner import batches, joined
 from edgeconv.runtimes.serving import DEFAULT_SIGNATURE, parse_address
 from edgeconv.runtimes.serving_grpc import GrpcClient
 from edgeconv.runtimes.serving_rest import RestClient
-from edgeconv.runtimes.tensors import batches, joined
 from edgeconv.types import Environment
 
 if TYPE_CHECKING:
