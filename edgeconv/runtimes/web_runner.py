@@ -72,7 +72,10 @@ def main(browser: str, package: str) -> None:
         serve(PageWork(server))
     except PageGone:
         # Whoever asked finds that there is no answer, and shows the log.
-        sys.stderr.write("the page may have run out of memory, or the model crashes it\n")
+        sys.stderr.write(
+            f"{browser} has ended, or its page: that may have run out of memory, or the model "
+            "crashes it\n"
+        )
 
 
 class PageFailed(Exception):
