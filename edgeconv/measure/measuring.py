@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bench:
-    """One measuring at work: the samples, what to do with them, and whom to tell."""
+    """One measuring at work: the samples, what to do with them, and whom to tell.
+
+    `reads` are directories of models that one process is to run one after the other.
+    """
 
     samples: Sampled
     measuring: Measuring
     execution: Execution
     scratch: Path
     on_progress: Callable[[str], None]
+    reads: tuple[Path, ...] = ()
 
     def settings(self) -> Settings:
         """What the runtimes are told."""
@@ -34,5 +38,6 @@ class Bench:
             python=self.measuring.python,
             binary=self.measuring.binary,
             allowance=self.execution.allowance,
+            reads=self.reads,
             on_progress=self.on_progress,
         )

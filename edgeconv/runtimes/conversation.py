@@ -113,6 +113,10 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
         access = self.access.reading(model.file.absolute(), *reads)
         return self._open(f"running {model.file.name} in {self.label}", access)
 
+    def load(self, session: RunnerSession, file: str, model: Model) -> None:
+        """Load another model in the process of a session. Raises `ToolFailed`."""
+        session.talk.ask(self.request("load", file, model))
+
     def request(self, do: Literal["load", "time"], file: str, model: Model) -> dict[str, Any]:
         """The request to load a model, which is called `file` there, or to time it."""
         return {
@@ -140,16 +144,16 @@ class RunnerSession:
     """A model loaded in a runner that stays; a `Session`."""
 
     def __init__(self, talk: Conversation, package: str) -> None:
-        self._talk = talk
+        self.talk = talk
         self._package = package
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
         """Every output by name, over all samples. Raises `ToolFailed`."""
-        return self._talk.ask({"do": "run", "runtime": self._package}, inputs)[1]
+        return self.talk.ask({"do": "run", "runtime": self._package}, inputs)[1]
 
     def close(self) -> None:
         """End the process."""
-        self._talk.close()
+        self.talk.close()
 
 
 def failed(what: str, error: str) -> ToolFailed:

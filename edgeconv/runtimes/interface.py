@@ -44,7 +44,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All that runtimes can be told beside the choice; each takes what it knows.
 
     `python` is the Python that has the runtime, here or on the other machine, "" for the usual
-    one. `binary` is the benchmark_model that is put on a device.
+    one. `binary` is the benchmark_model that is put on a device. `reads` are the directories of
+    models that a process here is to load one after the other.
     """
 
     scratch: Path
@@ -53,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     python: str = ""
     binary: str = ""
     allowance: Allowance = Allowance()
+    reads: tuple[Path, ...] = ()
     on_progress: Callable[[str], None] = lambda _: None
 
 

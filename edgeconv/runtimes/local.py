@@ -107,7 +107,7 @@ def _runner(target: Target, settings: Settings) -> Runner:
         package=target.package,
         label=target.package,
         scratch=settings.scratch,
-        access=Access(),
+        access=Access(reads=settings.reads),
         threads=settings.threads,
         accelerator=settings.accelerator,
         allowance=settings.allowance,
@@ -135,6 +135,13 @@ class LocalRuntime:
     def start(self, model: Model) -> RunnerSession:
         """Load the model for its outputs. Raises `ToolFailed`."""
         return self._runner.start(str(model.file.absolute()), model)
+
+    def load(self, session: RunnerSession, model: Model) -> None:
+        """Load another model, of the directories that it reads, in a session of this runtime.
+
+        Raises `ToolFailed`.
+        """
+        self._runner.load(session, str(model.file.absolute()), model)
 
 
 def _environment(runner: Runner, target: Target) -> Environment:

@@ -150,6 +150,7 @@ def _tuned(run: Question) -> Tuning:
         metrics=(run.wanted.metric,) if run.wanted.metric else (),
         output=run.wanted.output or None,
     )
+    place = run.made_place()
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(scratch_directory())
         opened = stack.enter_context(SearchSamples(run))
@@ -164,12 +165,13 @@ def _tuned(run: Question) -> Tuning:
                 samples.batch,
                 measuring,
                 run.execution,
+                place,
             )
         )
         runner = Trials(
             floating=floating,
             plan=_plan(run, floating, samples),
-            place=run.made_place(),
+            place=place,
             judge=judges["search"],
             objective=run.wanted.objective,
             budget=run.wanted.max_drop,

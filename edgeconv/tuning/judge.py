@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from edgeconv.errors import InputRefused
+from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.measure.entrants import Entrant
 from edgeconv.measure.evaluate import evaluate
 from edgeconv.measure.measuring import Bench
@@ -23,6 +23,7 @@ from edgeconv.measure.rounds import time_in_rounds
 from edgeconv.measure.sampled import Sampled
 from edgeconv.measure.timing import latency_of
 from edgeconv.runtimes.interface import Model
+from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.store import scratch_directory
 from edgeconv.tuning.chances import loss_of
 from edgeconv.types import Measuring, Timing
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
     from edgeconv.data.source import DataSet
     from edgeconv.measure.metrics.scoring import Outputs
-    from edgeconv.runtimes.interface import Runtime
+    from edgeconv.runtimes.conversation import RunnerSession
+    from edgeconv.runtimes.interface import Arrays, Runtime, Session
     from edgeconv.types import Accuracy, Execution, Latency, Loss
 
 AGREEMENT = "agreement"
@@ -115,6 +117,64 @@ class Judge:
             yield dataclasses.replace(self._run, scratch=Path(name))
 
 
+class _Staying:
+    """A runtime of this machine whose processes stay, and load one file after the other.
+
+    To start one takes longer than most files take to be judged. `time` is in a fresh process.
+    """
+
+    def __init__(self, runtime: LocalRuntime) -> None:
+        self._runtime = runtime
+        self._idle: list[RunnerSession] = []
+        self.environment = runtime.environment
+        self.sessions = runtime.sessions
+        self.time = runtime.time
+
+    def start(self, model: Model) -> Session:
+        """Load the model for its outputs. Raises `ToolFailed`."""
+        try:
+            lent = _Lent(self._idle.pop(), self._idle)
+        except IndexError:
+            return _Lent(self._runtime.start(model), self._idle)
+        with lent.failing():
+            self._runtime.load(lent.session, model)
+        return lent
+
+    def close(self) -> None:
+        """End the processes that are at rest."""
+        for session in self._idle:
+            session.close()
+
+
+class _Lent:
+    """A session that is at rest when it is closed, unless it failed."""
+
+    def __init__(self, session: RunnerSession, idle: list[RunnerSession]) -> None:
+        self.session = session
+        self._idle = idle
+        self._has_failed = False
+
+    @contextlib.contextmanager
+    def failing(self) -> Iterator[None]:
+        """What fails in here ends the process."""
+        try:
+            yield
+        except ToolFailed:
+            self._has_failed = True
+            self.session.close()
+            raise
+
+    def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
+        """Every output by name, over all samples. Raises `ToolFailed`."""
+        with self.failing():
+            return self.session.run(inputs)
+
+    def close(self) -> None:
+        """Let the process rest."""
+        if not self._has_failed and self.session not in self._idle:
+            self._idle.append(self.session)
+
+
 def said_by(outputs: Outputs, output: str | None) -> NDArray[np.int64]:
     """The class of each score vector, (n, ...) without the last dimension.
 
@@ -141,15 +201,20 @@ def opened_judges(
     batch: int,
     measuring: Measuring,
     execution: Execution,
+    place: Path,
 ) -> Iterator[dict[str, Judge]]:
-    """A judge of each source, all on one runtime. Raises as `opened_places` and `Judge` do."""
+    """A judge of each source, all on one runtime; the files are in `place`, but for `floating`.
+
+    Raises as `opened_places` and `Judge` do.
+    """
     measuring = msgspec.structs.replace(measuring, rounds=_ROUNDS, timing=_TIMING)
+    reads = (place, floating)
     with (
         scratch_directory() as scratch,
         contextlib.ExitStack() as stack,
     ):
         runs = {
-            name: Bench(Sampled(source, None, batch), measuring, execution, scratch, _quiet)
+            name: Bench(Sampled(source, None, batch), measuring, execution, scratch, _quiet, reads)
             for name, source in sources.items()
         }
         places = stack.enter_context(opened_places(next(iter(runs.values())), None))
@@ -159,6 +224,9 @@ def opened_judges(
                 f"{next(iter(places.running))} gives no outputs, so that there is no accuracy",
                 hint="tune in another runtime, and measure there with edgeconv bench",
             )
+        if isinstance(runtime, LocalRuntime):
+            runtime = _Staying(runtime)
+            stack.callback(runtime.close)
         yield {name: Judge(run, runtime, floating, signature) for name, run in runs.items()}
 
 
