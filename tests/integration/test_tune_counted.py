@@ -1,0 +1,152 @@
+"""What a search does once, however many trials it makes; counted, not timed."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from tune_models import samples, two_layers
+
+from edgeconv.conversion import session
+from edgeconv.conversion.convert import convert
+from edgeconv.processes.workers import Child
+from edgeconv.quantize.recipes import make_recipes
+from edgeconv.requests.convert import ConvertRequest
+from edgeconv.store import hashes
+from edgeconv.tuning.asked import Limits, Wanted
+from edgeconv.tuning.flow import tune
+
+if TYPE_CHECKING:
+    from edgeconv.types import Conversion, Tuning
+
+RECIPES = ("int8x4", "int8", "weight-only-int8", "dynamic", "float16")
+
+
+class Seen(NamedTuple):
+    """Children started by label, files run to be verified, files hashed, and the lines told."""
+
+    children: Counter[str]
+    verified: Counter[str]
+    hashed: Counter[str]
+    told: list[str]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("counted")
+    two_layers(directory / "net.tflite")
+    for name, count in (("data.npz", 400), ("cal.npz", 60)):
+        samples(directory / name, directory / "net.tflite", count, seed=count)
+    # A file that has only just changed is hashed again each time.
+    time.sleep(2 * hashes.CLOCK_STEP_NS / 1e9)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def watched(place: Path) -> Any:
+    """Runs something, and says what was seen of it."""
+
+    def watch(run: Any) -> tuple[Any, Seen]:
+        seen = Seen(Counter(), Counter(), Counter(), [])
+        start, run_file, compute = Child.__init__, session.start_run, hashes.sha256_file
+
+        def starting(self: Child, *arguments: Any, label: str, **options: Any) -> None:
+            seen.children[label] += 1
+            start(self, *arguments, label=label, **options)
+
+        def running(model: Path, *arguments: Any, **options: Any) -> Any:
+            seen.verified[model.name] += 1
+            return run_file(model, *arguments, **options)
+
+        def hashing(path: Path) -> str:
+            seen.hashed[path.name] += 1
+            return compute(path)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
+            patch.setattr(Child, "__init__", starting)
+            patch.setattr(session, "start_run", running)
+            patch.setattr(hashes, "sha256_file", hashing)
+            patch.setattr(hashes, "_hashes", {})
+            return run(seen.told.append), seen
+
+    return watch
+
+
+@pytest.fixture(scope="module")
+def searched(place: Path, watched: Any) -> tuple[Tuning, Seen]:
+    wanted = Wanted(max_drop=0.0, recipes=RECIPES, calibration=f"{place / 'cal.npz'}?x=x")
+    source = f"{place / 'data.npz'}?labels=labels"
+    limits = Limits(trials=12, seconds=600)
+    return watched(
+        lambda told: tune(
+            place / "net.tflite", source, wanted, place / "tuned", limits=limits, on_progress=told
+        )
+    )
+
+
+def test_a_search_of_many_trials_starts_one_child_to_quantize_and_calibrates_once(
+    searched: tuple[Tuning, Seen],
+) -> None:
+    tuning, seen = searched
+    assert len(tuning.trials) >= 4
+    assert seen.children["ai-edge-quantizer"] == 1
+    # Of all samples, of those that are left when some choose, and of these the equalized graph.
+    assert sum(line.endswith("calibrating") for line in seen.told) <= 3
+
+
+def test_it_runs_and_verifies_the_float32_model_once(searched: tuple[Tuning, Seen]) -> None:
+    tuning, seen = searched
+    assert sum("verifying float32" in line for line in seen.told) == 1
+    assert seen.verified.pop("float.tflite") == 1
+    assert seen.verified.total() == len(tuning.trials)
+
+
+def test_it_reads_each_data_set_once(place: Path, searched: tuple[Tuning, Seen]) -> None:
+    _, seen = searched
+    reading = {label: n for label, n in seen.children.items() if label.startswith("reading")}
+    assert set(reading.values()) == {1}
+    assert len(reading) == 2
+
+
+def test_it_hashes_the_model_and_each_data_set_once(searched: tuple[Tuning, Seen]) -> None:
+    _, seen = searched
+    assert (seen.hashed["net.tflite"], seen.hashed["data.npz"], seen.hashed["cal.npz"]) == (1, 1, 1)
+
+
+def test_what_it_publishes_is_what_was_tried_and_what_convert_makes(
+    place: Path, watched: Any, searched: tuple[Tuning, Seen]
+) -> None:
+    tuning, _ = searched
+    for trial in tuning.trials:
+        if trial.error or trial.recipe.layers:
+            continue
+        request = ConvertRequest(
+            model=str(place / "net.tflite"),
+            directory=str(place / f"by-hand-{trial.name}"),
+            to=(trial.recipe,),
+            calibration={"": f"{place / 'cal.npz'}?x=x"},
+        )
+        done, _ = watched(lambda told, asked=request: convert(asked, on_progress=told))
+        assert done.artifacts[0].sha256 == trial.sha256, trial.name
+
+
+def test_a_cold_conversion_hashes_the_model_and_reads_its_samples_once(
+    place: Path, watched: Any
+) -> None:
+    request = ConvertRequest(
+        model=str(place / "net.tflite"),
+        directory=str(place / "six"),
+        to=make_recipes(["all"]),
+        calibration={"": f"{place / 'cal.npz'}?x=x"},
+    )
+    done: Conversion
+    done, seen = watched(lambda told: convert(request, on_progress=told))
+    assert len(done.artifacts) == 6
+    assert (seen.hashed["net.tflite"], seen.hashed["cal.npz"]) == (1, 1)
+    assert sum(n for label, n in seen.children.items() if label.startswith("reading")) == 1
+    assert seen.children["ai-edge-quantizer"] == 1
+    assert seen.verified["float.tflite"] == 1
