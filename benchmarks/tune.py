@@ -11,6 +11,7 @@ the same two halves: the best of them is the smallest that is within the budget 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -95,16 +96,25 @@ def uniform_rows(subject: Subject, wanted: Wanted, scratch: Path) -> dict[str, d
     convert(subject.model, place, ["float32"])
     (floating,) = find_subjects([place], None)
     inputs = float_inputs(floating.signature)
-    samples = samples_of(
-        str(subject.test), inputs, wanted, scratch / "none.npz", scratch, Execution()
-    )
-    halves = {"search": samples.parts.search, "fresh": samples.parts.fresh}
     measuring = Measuring(metrics=(wanted.metric,) if wanted.metric else ())
     rows: dict[str, dict[str, Any]] = {}
-    with opened_judges(
-        halves, floating.file, floating.signature.key, samples.batch, measuring, Execution()
-    ) as judges:
-        for recipe in uniform(wanted, samples.calibration_count):
+    with contextlib.ExitStack() as stack:
+        samples = stack.enter_context(
+            samples_of(str(subject.test), inputs, wanted, scratch / "none.npz", Execution())
+        )
+        halves = {"search": samples.parts.search, "fresh": samples.parts.fresh}
+        judges = stack.enter_context(
+            opened_judges(
+                halves,
+                floating.file,
+                floating.signature.key,
+                samples.batch,
+                measuring,
+                Execution(),
+                place,
+            )
+        )
+        for recipe in uniform(wanted, samples.calibrating.count):
             print(f"{subject.name}: {recipe.name}", flush=True)
             made = convert(floating.file, place, [recipe], calibration=wanted.calibration)
             if made.failures:
