@@ -19,8 +19,9 @@ _TEXT_OR_COMMENT = re.compile(
       | "(?:\\.|[^"\\\n])*" | '[^'\n]*'""",
     re.VERBOSE | re.DOTALL,
 )
-# No key of a configuration is deeper.
+# No key of a configuration is deeper, or longer; a TOML reader takes the square of its parts.
 _DEEPEST = 16
+_LONGEST_KEY = 1 << 10
 _LONGEST_SHOWN = 60
 
 
@@ -82,6 +83,8 @@ def _blank(match: re.Match[str]) -> str:
 
 def _parts(key: str) -> Key:
     """The names in a dotted key as it is written."""
+    if len(key) > _LONGEST_KEY:
+        return (key,)
     names, content = [], msgspec.toml.decode(f"{key} = 0")
     while isinstance(content, dict):
         (name,) = content

@@ -95,4 +95,5 @@ def test_keys_of_thousands_of_parts_take_no_room() -> None:
     text = "".join(f"k{i}.{'.'.join(['a'] * 400)} = 1\n" for i in range(20))
     lines = key_lines(text)
     assert lines["k19", "a"] == 20
+    assert key_lines(f"[b]\n{'a.' * 4000}a = 1\nc = 1\n")["b", "c"] == 3
     assert sum(map(len, lines)) < 20 * 16 * 16
