@@ -149,7 +149,6 @@ class RelativeMean:
         return MeanOf(values, self.of.scale, self.of.resampling)
 
 
-@lru_cache(maxsize=64)
 def mean_bounds(
     values: tuple[float, ...],
     scale: float,
@@ -173,7 +172,7 @@ def mean_bounds(
     mean = float(numbers.mean())
     error = float(numbers.std(ddof=1)) / math.sqrt(count)
     low_level, high_level = KEPT * low_level, KEPT * high_level
-    ups, downs = _resampled(numbers, low_level, high_level, resampling)
+    ups, downs = _resampled(values, low_level, high_level, resampling)
     low = mean - error * max(ups, -stdtrit(count - 1, low_level))
     high = mean + error * max(downs, -stdtrit(count - 1, high_level))
     if np.count_nonzero(numbers) < _FEW:
@@ -184,24 +183,24 @@ def mean_bounds(
 
 
 def _resampled(
-    numbers: Floats, low_level: float, high_level: float, resampling: Resampling
+    values: tuple[float, ...], low_level: float, high_level: float, resampling: Resampling
 ) -> tuple[float, float]:
     """How far a bound is below, and above the mean, in standard errors."""
     least = min(low_level, high_level)
     resamples = max(resampling.resamples, min(_MOST_RESAMPLES, math.ceil(_BEYOND / least)))
-    centred = numbers - numbers.mean()
-    if not centred.any():
-        return 0.0, 0.0
-    centred /= np.abs(centred).max()
-    # In samples that are few and alike there may be no spread at all: beyond every bound.
-    scores = np.sort(_scores(centred, resamples, np.random.default_rng(resampling.seed)))
+    scores = resampled_scores(values, resamples, resampling.seed)
     below, above = (max(1, int((resamples + 1) * one)) for one in (high_level, low_level))
     return float(scores[-above]), -float(scores[below - 1])
 
 
-def _scores(centred: Floats, resamples: int, rng: np.random.Generator) -> Floats:
-    """The mean of every resample in standard errors of its own."""
-    count = len(centred)
+@lru_cache(maxsize=16)
+def resampled_scores(values: tuple[float, ...], resamples: int, seed: int) -> Floats:
+    """The mean of every resample in standard errors of its own, the lowest first."""
+    centred = np.asarray(values, np.float64) - np.mean(values)
+    if not centred.any():
+        return np.zeros(resamples)
+    centred /= np.abs(centred).max()
+    rng, count = np.random.default_rng(seed), len(centred)
     kinds, counts = np.unique(centred, return_counts=True)
     found = []
     step = max(1, _CHUNK_VALUES // count)
@@ -215,9 +214,9 @@ def _scores(centred: Floats, resamples: int, rng: np.random.Generator) -> Floats
             sums, squares = drawn.sum(axis=1), np.einsum("ij,ij->i", drawn, drawn)
         means = sums / count
         variance = np.maximum(squares / count - means**2, 0.0) / (count - 1)
-        spread = np.sqrt(np.maximum(variance, _TINY))
-        found.append(means / spread)
-    return np.concatenate(found)
+        # In samples that are few and alike there may be no spread at all: beyond every bound.
+        found.append(means / np.sqrt(np.maximum(variance, _TINY)))
+    return np.sort(np.concatenate(found))
 
 
 def _variance_at_most(numbers: Floats) -> float:
