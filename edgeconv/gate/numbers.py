@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from edgeconv.gate.asked import Asked, Interval, Question
     from edgeconv.statistics.evidence import Levels
-    from edgeconv.types import Artifact, Finding, Latency, Measurement, Report
+    from edgeconv.types import Artifact, Finding, Measurement, Report
 
     Answer = Callable[[Asked, Measurement, Report], Finding | Question]
 
@@ -55,7 +56,13 @@ def _latency_p50(asked: Asked, row: Measurement, _: Report) -> Finding | Questio
     latency = row.latency
     if latency is None or not math.isfinite(latency.p50_us) or latency.p50_us <= 0:
         return asked.missing("it was not timed")
-    return _timed(asked, _Median(latency), latency.p50_interval_us)
+    rounds = latency.rounds_us
+
+    def bounds(low: float, high: float) -> Interval:
+        return median_interval(rounds, 2 * low)[0], median_interval(rounds, 2 * high)[1]
+
+    evidence = _Times("student, of rounds", latency.p50_us, len(rounds), bounds)
+    return _timed(asked, evidence, latency.p50_interval_us)
 
 
 def _latency_ratio(asked: Asked, row: Measurement, report: Report) -> Finding | Question:
@@ -63,69 +70,45 @@ def _latency_ratio(asked: Asked, row: Measurement, report: Report) -> Finding | 
     ratio = row.latency_ratio
     if row.latency is None or ratio is None or not math.isfinite(ratio):
         return asked.missing("it was not timed beside a float32 .tflite")
-    other = row.float_latency(report.measurements)
+    other, rounds = row.float_latency(report.measurements), row.latency.rounds_us
     if other is row.latency:
         return asked.plain(ratio)
-    if other is None or len(other.rounds_us) != len(row.latency.rounds_us):
+    if other is None or len(other.rounds_us) != len(rounds):
         return asked.found("inconclusive", ratio, reason=_NO_PARTNER)
-    if len(other.rounds_us) == 1:
+    if len(rounds) == 1:
         return asked.found("inconclusive", ratio, reason=_ONE_ROUND)
-    return _timed(asked, _Ratio(row.latency, other, ratio), row.latency_ratio_interval)
+    bounds = partial(ratio_bounds, rounds, other.rounds_us)
+    evidence = _Times("student, of ratios by round", ratio, len(rounds), bounds)
+    return _timed(asked, evidence, row.latency_ratio_interval)
 
 
 @dataclass(frozen=True)
 class _Times(Bounded):
-    """Of times the rounds are the samples."""
+    """Evidence of a time, or a ratio of two, of which the rounds are the samples."""
 
-    latency: Latency
+    method: str
+    value: float
+    samples: int
+    bounded: Callable[[float, float], Interval]
 
-    @property
-    def samples(self) -> int:
-        return len(self.latency.rounds_us)
+    def bounds(self, low_level: float, high_level: float) -> Interval:
+        """See `Bounded`."""
+        return self.bounded(low_level, high_level)
 
-    def told(self, value: float, limit: float, levels: Levels) -> int | None:
+    def enough(self, limit: float, levels: Levels) -> int | None:
         """How many rounds tell a time from a limit, if both stay as they are."""
         from scipy.special import stdtrit
 
-        if value == limit or limit <= 0:
+        if self.value == limit or limit <= 0:
             return None
         _, high = self.bounds(levels.fail, levels.hold)
         far = -float(stdtrit(max(1, self.samples - 1), levels.hold))
-        spread = abs(math.log(high / value)) / far * math.sqrt(self.samples)
-        rounds = (levels.far * spread / math.log(value / limit)) ** 2 + 2
+        spread = abs(math.log(high / self.value)) / far * math.sqrt(self.samples)
+        rounds = (levels.far * spread / math.log(self.value / limit)) ** 2 + 2
         return max(self.samples + 1, math.ceil(rounds)) if rounds <= _MOST_ROUNDS else None
 
 
-@dataclass(frozen=True)
-class _Median(_Times):
-    method = "student, of rounds"
-
-    @property
-    def value(self) -> float:
-        return self.latency.p50_us
-
-    def bounds(self, low_level: float, high_level: float) -> Interval:
-        rounds = self.latency.rounds_us
-        return median_interval(rounds, 2 * low_level)[0], median_interval(rounds, 2 * high_level)[1]
-
-    def enough(self, limit: float, levels: Levels) -> int | None:
-        return self.told(self.value, limit, levels)
-
-
-@dataclass(frozen=True)
-class _Ratio(_Times):
-    other: Latency
-    value: float
-    method = "student, of ratios by round"
-
-    def bounds(self, low_level: float, high_level: float) -> Interval:
-        return ratio_bounds(self.latency.rounds_us, self.other.rounds_us, low_level, high_level)
-
-    def enough(self, limit: float, levels: Levels) -> int | None:
-        return self.told(self.value, limit, levels)
-
-
-def _timed(asked: Asked, evidence: _Median | _Ratio, interval: Interval | None) -> Question:
+def _timed(asked: Asked, evidence: _Times, interval: Interval | None) -> Question:
     """As of any evidence, but what there is of it are rounds, and no samples."""
 
     def answer(levels: Levels) -> Finding:

@@ -14,7 +14,6 @@ from rich.text import Text
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import compared_with, error_lines
 from edgeconv.reporting.differences import difference_lines
-from edgeconv.reporting.findings import finding_grids, word
 from edgeconv.reporting.layout import Column, Grid, Labelled, Page, Row, to_text
 from edgeconv.reporting.limits import closing_line, word_of_verdict
 from edgeconv.reporting.post_training import post_training_remarks
@@ -33,6 +32,7 @@ from edgeconv.reporting.training import (
     outcome_facts,
     place_facts,
 )
+from edgeconv.reporting.verdicts.terminal import finding_grids, word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

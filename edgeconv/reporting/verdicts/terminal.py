@@ -1,11 +1,22 @@
-"""The checks as text for a terminal or the log of a job."""
+"""The checks, and findings in a table, as text for a terminal or the log of a job."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.text import Text
+
 from edgeconv.reporting import units
-from edgeconv.reporting.limits import word_of_verdict
+from edgeconv.reporting.layout import Column, Grid, Row, to_text
+from edgeconv.reporting.limits import (
+    VerdictWord,
+    Word,
+    explanation,
+    in_words,
+    name_of,
+    word_of,
+    word_of_verdict,
+)
 from edgeconv.reporting.verdicts.grids import class_grid, stage_grid
 from edgeconv.reporting.verdicts.words import (
     closing,
@@ -16,22 +27,29 @@ from edgeconv.reporting.verdicts.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from edgeconv.reporting.layout import Block
-    from edgeconv.reporting.verdicts.grids import Grid
-    from edgeconv.types import Check, Checked
+    from edgeconv.reporting.verdicts import grids
+    from edgeconv.types import Check, Checked, Finding
 
 _MOST_CLASSES = 10
+_STYLES = {
+    "PASS": "green",
+    "FAIL": "bold red",
+    **dict.fromkeys(("WARN", "–", "?", "NOT MEASURED", "INCONCLUSIVE"), "yellow"),
+}
+_COLUMNS = (
+    Column("", right=False),
+    Column("model", right=False, wraps=True),
+    Column("limit", right=False),
+    Column("allowed"),
+    Column("actual"),
+)
 
 
 def render_text(checked: Checked, *, width: int | None = None, color: bool = False) -> str:
     """A table of all limits for each model, what moved and dropped, and a last line for all."""
-    from rich.text import Text
-
-    from edgeconv.reporting.findings import word
-    from edgeconv.reporting.layout import to_text
-
     page = [block for check in checked.checks for block in (*check_page(check), Text())]
     page.append(Text.assemble(word("PASS" if checked.ok else "FAIL"), " ", closing(checked)))
     return to_text(page, width=width, color=color) + "\n"
@@ -39,10 +57,6 @@ def render_text(checked: Checked, *, width: int | None = None, color: bool = Fal
 
 def check_page(check: Check) -> Iterator[Block]:
     """The limits of one model, and what moved and dropped."""
-    from rich.text import Text
-
-    from edgeconv.reporting.findings import finding_grids, word
-
     which = word_of_verdict(check.verdict)
     yield Text.assemble(word(which), " ", Text(headline(check), style="bold"))
     if check.summary:
@@ -57,18 +71,33 @@ def check_page(check: Check) -> Iterator[Block]:
     yield from (Text(line, style="dim") for line in (*remarks(check), judging_line(check)))
 
 
-def _grid_blocks(grid: Grid) -> Iterator[Block]:
-    from rich.text import Text
-
-    from edgeconv.reporting import layout
-
+def _grid_blocks(grid: grids.Grid) -> Iterator[Block]:
     # The model's name is long, and no other column can be made narrower.
     wraps = grid.headings.index("model")
     columns = tuple(
-        layout.Column(heading, right=i >= grid.texts, wraps=i == wraps)
+        Column(heading, right=i >= grid.texts, wraps=i == wraps)
         for i, heading in enumerate(grid.headings)
     )
     yield Text(f"{grid.title}:", style="bold")
-    yield layout.Grid(columns, [layout.Row(tuple(map(Text, row))) for row in grid.rows])
+    yield Grid(columns, [Row(tuple(map(Text, row))) for row in grid.rows])
     if grid.left_out:
         yield Text(f"and {grid.left_out} more", style="dim")
+
+
+def word(which: Word | VerdictWord) -> Text:
+    """The word in its colour."""
+    return Text(which, style=_STYLES[which])
+
+
+def finding_grids(findings: Sequence[Finding], *, beside_table: bool = False) -> list[Grid]:
+    """One row a finding, and under it what else is to be said; no table where there is none."""
+    rows = [_row(finding, beside_table) for finding in findings]
+    return [Grid(_COLUMNS, rows)] if rows else []
+
+
+def _row(finding: Finding, beside_table: bool) -> Row:
+    allowed, actual = in_words(finding)
+    cells = (units.plain(finding.model), name_of(finding), allowed, actual)
+    said = "; ".join(explanation(finding, beside_table=beside_table))
+    details = (Text(said, style="dim"),) if said else ()
+    return Row((word(word_of(finding)), *map(Text, cells)), details)
