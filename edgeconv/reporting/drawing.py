@@ -29,6 +29,9 @@ _CHARTS = Path(__file__).with_name("charts")
 _MARK = re.compile(
     r'<(\w+) aria-label="([^"]*)" role="[^"]*" aria-roledescription="[^"]*"(.*?)(/?)>'
 )
+# Text of models in an attribute, before it is a tooltip, stays as it is.
+_TAG = re.compile(r'(?<= )(?:d|transform|[xy]2?|width|height)="[^"]*"(?=[^<>]*>)')
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?e-\d+|-?\d+\.\d+")
 _LEAST, _MOST = 1e-6, 1e15
 # What the engine in vl-convert reserves, of which it uses little; without it, it aborts.
 _ADDRESS_SPACE_BYTES = 72 * 2**30
@@ -97,6 +100,8 @@ def _svg(spec: str) -> tuple[str, str]:
             hint="lift the limit (ulimit -v unlimited), or write the report as text or Markdown",
         )
     svg = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
+    # The last digit of a number depends on when the engine compiled what computes it.
+    svg = _TAG.sub(lambda tag: _NUMBER.sub(lambda n: f"{round(float(n[0]), 2):g}", tag[0]), svg)
     _, view, body = re.split(r'viewBox="([^"]*)">', svg, maxsplit=1)
     return view, body
 

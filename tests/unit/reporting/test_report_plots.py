@@ -146,6 +146,14 @@ def test_a_mark_says_in_its_tooltip_what_the_table_says_and_which_row_that_is() 
     assert ">97 %</text>" in svg
 
 
+@pytest.mark.parametrize("text", [' d="1.23456"', 'x> x2="1.23456">', "1.23456"])
+def test_a_drawing_has_no_digit_that_depends_on_the_engine_and_names_keep_theirs(text: str) -> None:
+    svg = str(drawn(by_size([Point(text, 5e4, 0.97123456, False), *POINTS]), "k"))
+    assert svg.count("1.23456") == 3
+    inside_tags = " ".join(re.findall("<[a-z][^<>]*>", svg.replace("1.23456", "")))
+    assert not re.search(r"\d\.\d{3}|e-\d", inside_tags)
+
+
 @pytest.mark.parametrize("text", ["</svg><script>", "\"'&", "{{7*7}}", "signal('x')", "datum.x"])
 def test_text_of_a_model_is_nothing_but_text_in_a_drawing(text: str) -> None:
     points = [Point(text, 5e4, 0.97, False), Point("b", 6e4, 0.9, True)]
