@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -12,12 +14,14 @@ from tune_models import samples, two_layers
 
 from edgeconv.conversion import session
 from edgeconv.conversion.convert import convert
+from edgeconv.processes.standing import Standing
 from edgeconv.processes.workers import Child
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.store import hashes
 from edgeconv.tuning.asked import Limits, Wanted
 from edgeconv.tuning.flow import tune
+from edgeconv.types import Execution
 
 if TYPE_CHECKING:
     from edgeconv.types import Conversion, Tuning
@@ -150,3 +154,31 @@ def test_a_cold_conversion_hashes_the_model_and_reads_its_samples_once(
     assert sum(n for label, n in seen.children.items() if label.startswith("reading")) == 1
     assert seen.children["ai-edge-quantizer"] == 1
     assert seen.verified["float.tflite"] == 1
+
+
+def test_a_crash_of_the_quantizer_costs_one_recipe_and_another_child_makes_the_rest(
+    place: Path, watched: Any
+) -> None:
+    starts: list[Standing] = []
+    start = Standing.start
+
+    def crashing(self: Standing, *arguments: Any) -> Any:
+        call = start(self, *arguments)
+        starts.append(self)
+        if len(starts) == 1:
+            os.kill(self.child._process.pid, signal.SIGSEGV)
+        return call
+
+    request = ConvertRequest(
+        model=str(place / "net.tflite"),
+        directory=str(place / "crashed"),
+        to=("float16", "dynamic", "int8"),
+        calibration={"": f"{place / 'cal.npz'}?x=x"},
+        execution=Execution(use_cache=False),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Standing, "start", crashing)
+        done, seen = watched(lambda told: convert(request, on_progress=told))
+    assert [(one.recipe, one.error) for one in done.failures] == [("float16", "WorkerCrashed")]
+    assert [one.recipe.name for one in done.artifacts] == ["dynamic", "int8"]
+    assert seen.children["ai-edge-quantizer"] == 2
