@@ -17,10 +17,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.quality_models import run
-from edgeconv import convert
+from edgeconv import convert, tune
 from edgeconv.measure.subjects import find_subjects, float_inputs
-from edgeconv.tuning.asked import Limits, Wanted, uniform
-from edgeconv.tuning.flow import tune
+from edgeconv.tuning.asked import Wanted, uniform
 from edgeconv.tuning.judge import opened_judges
 from edgeconv.tuning.samples import samples_of
 from edgeconv.types import Execution, Measuring
@@ -56,7 +55,14 @@ def measure(subject: Subject, scratch: Path) -> dict[str, Any]:
     )
     print(f"{subject.name}: tune", flush=True)
     started_s = time.perf_counter()
-    tuning = tune(subject.model, str(subject.test), wanted, scratch / "tuned", limits=Limits())
+    tuning = tune(
+        subject.model,
+        str(subject.test),
+        BUDGET,
+        scratch / "tuned",
+        calibration=subject.calibration,
+        metric=wanted.metric,
+    )
     wall_s = time.perf_counter() - started_s
     load.append(os.getloadavg()[0])
     rows = uniform_rows(subject, wanted, scratch)

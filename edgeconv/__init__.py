@@ -1,7 +1,8 @@
 """edgeconv: a trained model in, a judged set of .tflite files out.
 
-The verbs are functions from noun to noun; they print nothing and never exit.
-Nothing heavy is imported until a verb is first used.
+The verbs are functions from request to noun; they print nothing and never exit. A verb takes the
+fields of its request, in their order or by name. Nothing heavy is imported until a verb, or a value
+that it takes or gives, is first used.
 """
 
 from __future__ import annotations
@@ -12,62 +13,93 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgeconv.conversion.in_memory import qat
     from edgeconv.evidence import verify
-    from edgeconv.gate.budget import check
-    from edgeconv.measure.bench import bench
-    from edgeconv.measure.compare import compare
-    from edgeconv.measure.doctoring.doctor import doctor
-    from edgeconv.measure.insides.debug import debug
     from edgeconv.scanning import scan
-    from edgeconv.source import inspect_model, load
-    from edgeconv.training.baseline import train
-    from edgeconv.tuning.flow import tune
-    from edgeconv.types import Conversion
+    from edgeconv.source import load
+    from edgeconv.types import (
+        Built,
+        Checked,
+        Conversion,
+        Debugged,
+        Diagnosis,
+        Difference,
+        Embedded,
+        Inspection,
+        Report,
+        TrainingRecord,
+        Tuning,
+    )
     from edgeconv.verbs import Verb
 
+    bench: Verb[Report]
+    build: Verb[tuple[Built, ...]]
+    check: Verb[Checked]
+    compare: Verb[Difference]
     convert: Verb[Conversion]
+    debug: Verb[Debugged]
+    doctor: Verb[Diagnosis]
+    embed: Verb[Embedded]
+    inspect: Verb[Inspection]
+    report: Verb[tuple[Report, ...]]
+    train: Verb[TrainingRecord | None]
+    tune: Verb[Tuning]
 
 __version__ = "0.1.0"
+_FUNCTIONS = {
+    "load": "edgeconv.source",
+    "qat": "edgeconv.conversion.in_memory",
+    "scan": "edgeconv.scanning",
+    "verify": "edgeconv.evidence",
+}
+# The values that a caller gives, beside what `edgeconv.types` has.
+_VALUES = {
+    "Trust": "edgeconv.evidence",
+    "BenchRequest": "edgeconv.requests.bench",
+    "BuildRequest": "edgeconv.requests.check",
+    "CheckRequest": "edgeconv.requests.check",
+    "CompareRequest": "edgeconv.requests.looking",
+    "ConvertRequest": "edgeconv.requests.convert",
+    "DebugRequest": "edgeconv.requests.looking",
+    "DoctorRequest": "edgeconv.requests.looking",
+    "EmbedRequest": "edgeconv.requests.embed",
+    "InspectRequest": "edgeconv.requests.looking",
+    "ReportRequest": "edgeconv.requests.looking",
+    "Running": "edgeconv.requests.shared",
+    "TrainRequest": "edgeconv.requests.train",
+    "TuneRequest": "edgeconv.requests.tune",
+}
 __all__ = [
     "bench",
+    "build",
     "check",
     "compare",
     "convert",
     "debug",
     "doctor",
-    "inspect_model",
+    "embed",
+    "inspect",
     "load",
     "qat",
+    "report",
     "scan",
     "train",
     "tune",
     "verify",
 ]
 
-_VERBS = {
-    "bench": "edgeconv.measure.bench",
-    "check": "edgeconv.gate.budget",
-    "compare": "edgeconv.measure.compare",
-    "debug": "edgeconv.measure.insides.debug",
-    "doctor": "edgeconv.measure.doctoring.doctor",
-    "inspect_model": "edgeconv.source",
-    "load": "edgeconv.source",
-    "qat": "edgeconv.conversion.in_memory",
-    "scan": "edgeconv.scanning",
-    "train": "edgeconv.training.baseline",
-    "tune": "edgeconv.tuning.flow",
-    "verify": "edgeconv.evidence",
-}
-
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    types = import_module("edgeconv.types")
+    return sorted({*globals(), *__all__, *_VALUES, *types.__all__})
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("convert",):
+    if name in __all__ and name not in _FUNCTIONS:
         from edgeconv.verbs import Verb
 
         return globals().setdefault(name, Verb(name))
-    if name not in _VERBS:
-        raise AttributeError(f"module 'edgeconv' has no attribute {name!r}")
-    return getattr(import_module(_VERBS[name]), name)
+    for table in (_FUNCTIONS, _VALUES):
+        if name in table:
+            return getattr(import_module(table[name]), name)
+    if name[:1].isupper() and name in (types := import_module("edgeconv.types")).__all__:
+        return getattr(types, name)
+    raise AttributeError(f"module 'edgeconv' has no attribute {name!r}")

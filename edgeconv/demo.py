@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,14 +12,17 @@ from edgeconv.conversion.convert import convert
 from edgeconv.gate.budget import check
 from edgeconv.measure.bench import bench
 from edgeconv.reporting.files import write_report
+from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.convert import ConvertRequest
+from edgeconv.requests.train import TrainRequest
 from edgeconv.store import publish_bytes, writable_directory
 from edgeconv.training.baseline import train
-from edgeconv.types import RECIPE_NAMES, Conversion, Execution, Measuring, Report
+from edgeconv.types import RECIPE_NAMES, Conversion, Measuring, Report, Training
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+    from edgeconv.requests.looking import DemoRequest
 
 MODEL = "digits_cnn"
 CONFIG = """\
@@ -45,25 +49,27 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def demonstrate(
-    directory: Path,
-    *,
-    execution: Execution = Execution(),
-    on_progress: Callable[[str], None] = lambda _: None,
+    asked: DemoRequest, *, on_progress: Callable[[str], None] = lambda _: None
 ) -> Demonstration:
-    """Run the whole job on scikit-learn's handwritten digits; everything goes to `directory`.
+    """Run the whole job on scikit-learn's handwritten digits; everything goes to one directory.
 
     A small CNN is trained under MirroredStrategy on two logical CPU devices, exported as
     the next version of a SavedModel, converted by every recipe, measured and held to a
     small budget. Raises an `EdgeconvError` where a step fails.
     """
+    directory, execution = Path(asked.directory).absolute(), asked.execution
     writable_directory(directory)
-    record = train(MODEL, str(directory), allowance=execution.allowance, on_progress=on_progress)
+    training = TrainRequest(
+        training=Training(module=MODEL), directory=str(directory), allowance=execution.allowance
+    )
+    record = train(training, on_progress=on_progress)
     assert record is not None, "no member of a cluster"
     train_set, test_set = _store_data(directory)
+    published = str(directory / "tflites")
     conversion = convert(
         ConvertRequest(
             model=record.saved_model,
-            directory=str(directory / "tflites"),
+            directory=published,
             to=RECIPE_NAMES,
             calibration={"": train_set},
             samples=200,
@@ -72,12 +78,13 @@ def demonstrate(
         on_progress=on_progress,
     )
     report = bench(
-        [directory / "tflites"],
-        data_source=test_set,
-        baseline=record.saved_model,
-        training=record,
-        measuring=Measuring(title="edgeconv demo: handwritten digits"),
-        execution=execution,
+        BenchRequest(
+            models=(published,),
+            data_source=test_set,
+            baseline=record.saved_model,
+            measuring=Measuring(title="edgeconv demo: handwritten digits"),
+            execution=execution,
+        ),
         on_progress=on_progress,
     )
     config = directory / FILE_NAME

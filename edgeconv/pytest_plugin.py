@@ -12,17 +12,19 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
+from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
-    from pathlib import Path
 
-    from edgeconv.cli.project import Project
     from edgeconv.errors import UsageError
+    from edgeconv.gate.jobs import Job
+    from edgeconv.gate.project import Project
     from edgeconv.types import Budget, Check, Measurement, Report
 
 
@@ -62,16 +64,46 @@ def edgeconv_artifact(pytestconfig: pytest.Config) -> Callable[[str, str], Edgec
 
 
 def _opened(pytestconfig: pytest.Config) -> Project:
-    from edgeconv.cli.project import Project
     from edgeconv.config import find_config
+    from edgeconv.config.chosen import settled
+    from edgeconv.errors import UsageError
+    from edgeconv.gate.project import Project
+    from edgeconv.requests.check import CheckRequest
 
     here = pytestconfig.invocation_params.dir
     named = pytestconfig.getoption("--edgeconv-config")
-    return Project(
-        here if find_config(here) else pytestconfig.rootpath,
-        here / str(named) if named else None,
-        allow_code=bool(pytestconfig.getoption("--edgeconv-allow-code")),
-    )
+    root = pytestconfig.rootpath
+    file = here / str(named) if named else find_config(here) or find_config(root)
+    if file is None:
+        raise UsageError(
+            f"there is no edgeconv.toml in {root}, and no pyproject.toml with [tool.edgeconv]",
+            hint="write one with `edgeconv init MODEL`, or name another",
+        )
+    any_code = bool(pytestconfig.getoption("--edgeconv-allow-code"))
+    asked = settled(CheckRequest(config=str(file), any_code=any_code), "check")
+    return Project(asked, lambda _: None)
+
+
+@contextlib.contextmanager
+def _turn() -> Iterator[None]:
+    """Other processes wait, as those of pytest-xdist: together they would disturb each other."""
+    from edgeconv.store import cache_directory, owned
+
+    with owned(cache_directory() / "projects", passing=True):
+        yield
+
+
+def _path(project: Project, job: Job, recipe: str) -> Path:
+    """The published file. Raises `ToolFailed` where there is none."""
+    from edgeconv.errors import ToolFailed
+
+    with _turn():
+        done = project.checking.published(job)
+    for one in done.artifacts:
+        if one.recipe.name == recipe:
+            return Path(done.directory).absolute() / one.file
+    failed = (one.message for one in done.failures if one.recipe == recipe)
+    raise ToolFailed(f"{job.name} was not converted to {recipe}: {'; '.join(failed)}")
 
 
 class EdgeconvArtifact:
@@ -85,8 +117,9 @@ class EdgeconvArtifact:
     def __init__(self, project: Project, model: str, recipe: str) -> None:
         self.model, self.recipe = model, recipe
         self._project = project
-        self._job = project.job(model)
-        rows = project.recipes(self._job)
+        (self._job,) = project.jobs([model])
+        measured = (row for row in self.report.measurements if row.role == "artifact")
+        rows = [row.recipe for row in measured if row.recipe]
         if recipe not in rows:
             from edgeconv.errors import unknown_name
 
@@ -95,7 +128,8 @@ class EdgeconvArtifact:
     @property
     def report(self) -> Report:
         """Everything that was measured of the model, beside its baseline."""
-        return self._project.report(self._job)
+        with _turn():
+            return self._project.checking.report(self._job)
 
     @property
     def measurement(self) -> Measurement:
@@ -107,7 +141,7 @@ class EdgeconvArtifact:
         """The file. Fails the test where the conversion gave none."""
         __tracebackhide__ = True
         with _readable():
-            return self._project.file(self._job, self.recipe)
+            return _path(self._project, self._job, self.recipe)
 
     def assert_within(self, **limits: float | str | Collection[str]) -> None:
         """Any limits of a budget by their names, as `max_accuracy_drop=0.01, min_accuracy=0.9`.
@@ -116,8 +150,12 @@ class EdgeconvArtifact:
         """
         __tracebackhide__ = True
         with _readable():
-            check = self._project.check(self._job, _budget(self.recipe, limits))
+            check = self._check(_budget(self.recipe, limits))
         _judge(check)
+
+    def _check(self, budget: Budget) -> Check:
+        with _turn():
+            return self._project.checking.check(replace(self._job, budget=budget))
 
     def assert_within_budget(self) -> None:
         """What the configuration's budget says of this artifact."""
@@ -133,7 +171,7 @@ class EdgeconvArtifact:
                 raise UsageError(f"the budget of {self.model!r} has no limit for {self.recipe}")
             values = {name.replace("-", "_"): limit for name, limit in given.items()}
             own = structs.replace(Limits(), **values)
-            check = self._project.check(self._job, Budget(recipe={self.recipe: own}))
+            check = self._check(Budget(recipe={self.recipe: own}))
         _judge(check)
 
 
@@ -204,12 +242,9 @@ def _judge(check: Check) -> None:
 def _readable() -> Iterator[None]:
     """What edgeconv refuses is a failed test with its message, without edgeconv's own lines."""
     __tracebackhide__ = True
-    from click import ClickException
-
     from edgeconv.errors import EdgeconvError
 
     try:
         yield
-    except (EdgeconvError, ClickException) as error:
-        text = error.format_message() if isinstance(error, ClickException) else str(error)
-        raise pytest.fail.Exception(f"edgeconv: {text}", pytrace=False) from None
+    except EdgeconvError as error:
+        raise pytest.fail.Exception(f"edgeconv: {error}", pytrace=False) from None

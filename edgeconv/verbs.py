@@ -49,8 +49,9 @@ class Verb(Generic[Result]):
         kind = self._entry.kind
         is_request = len(fields) == 1 and not by_name and isinstance(fields[0], kind)
         request: Any = fields[0] if is_request else called(kind, fields, by_name)
+        told = {"on_progress": on_progress} if self._entry.tells else {}
         with sandboxed(getattr(request, "sandbox", None)):
-            done: Result = named(self._entry.function)(request, on_progress=on_progress)
+            done: Result = named(self._entry.function)(request, **told)
         return done
 
 

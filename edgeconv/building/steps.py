@@ -8,51 +8,61 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from edgeconv.building.stamp import fresh, stamp_file, write_stamp
+from edgeconv.conversion.convert import convert
 from edgeconv.conversion.plan import REVISION
 from edgeconv.embedding.embedding import perform
-from edgeconv.embedding.request import RECORD, embedded_already, is_torn
-from edgeconv.errors import OutputRefused, ToolFailed, UsageError
+from edgeconv.embedding.request import RECORD, embedded_already, is_torn, resolved
+from edgeconv.errors import EdgeconvError, OutputRefused, ToolFailed, UsageError
 from edgeconv.reporting.last_check import require_passed, verdict_file
 from edgeconv.store import hash_of, locked, tool_versions, writable_directory
 from edgeconv.types import Built
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from edgeconv.building.inputs import Inputs
-    from edgeconv.embedding.request import Request
-    from edgeconv.types import Allowance, Artifact, Conversion, Embedded
+    from edgeconv.requests.convert import ConvertRequest
+    from edgeconv.requests.embed import EmbedRequest
+    from edgeconv.types import Artifact, Conversion, Embedded
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """What a build does for one model.
 
-    `convert` publishes the artifacts, `request` is what is to be embedded of the one of `recipe`
-    ("" for the only one) into `directory`. `options` are all options of both, as plain values;
-    `inputs` are the files that they name. `config` is the file that they are in; it is no
-    input: what it says of this model is in `options`, and of the rest nothing depends.
-    `accepted` has the hashes of the files that the lock accepted of the model, None where it is not
-    locked; of a locked one every other file has to be checked, as with `require_check`.
+    `converting` publishes the artifacts, and `embedding` puts the one of its recipe ("" for the
+    only one) into a directory. `inputs` are the files that both name. `config` is the file that
+    they are in; it is no input: what it says of this model is in the requests, and of the rest
+    nothing depends. `place` is the line of the model, and `table` that of its [embed]. `accepted`
+    has the hashes of the files that the lock accepted of the model, None where it is not locked;
+    of a locked one every other file has to be checked, as with `require_check`.
     """
 
     name: str
     config: Path
-    recipe: str
-    directory: Path
-    options: Mapping[str, object]
+    converting: ConvertRequest
+    embedding: EmbedRequest
     inputs: Inputs
-    convert: Callable[[], Conversion]
-    request: Callable[[Path], Request]
-    allowance: Allowance
-    require_check: bool = False
+    place: str = ""
+    table: str = ""
     accepted: Collection[str] | None = None
 
     @property
+    def directory(self) -> Path:
+        """Where the model is embedded."""
+        return Path(self.embedding.directory)
+
+    @property
     def key(self) -> str:
-        """The hash of the options and of the tools' versions."""
-        return hash_of("build", REVISION, dict(self.options), tool_versions())
+        """The hash of what is asked, of where all of it is, and of the tools' versions."""
+        convert, embed = self.converting, self.embedding
+        places = [*map(str, self.inputs.roots), convert.directory, embed.directory]
+        return hash_of(
+            "build", REVISION, convert.key(), embed.key(), embed.recipe, places, tool_versions()
+        )
 
     @property
     def stamp_file(self) -> Path:
@@ -60,7 +70,7 @@ class Step:
         return stamp_file(str(self.config.resolve()), self.name)
 
 
-def build(step: Step, *, on_progress: Callable[[str], None] = lambda _: None) -> Built:
+def do_step(step: Step, *, on_progress: Callable[[str], None] = lambda _: None) -> Built:
     """Do the step where anything that it depends on changed since it was done.
 
     Any number of builds may do the same step at once: one does it, the others wait and find it
@@ -100,20 +110,26 @@ def _verdict(model: Path) -> list[str]:
 def _check_note(step: Step, model: Path, sha256: str) -> str:
     """What there is to say of the last check of a file. Raises as `require_passed`."""
     is_unknown = step.accepted is not None and sha256 not in step.accepted
-    return require_passed(model, sha256, is_required=step.require_check or is_unknown)
+    is_required = step.embedding.require_check or is_unknown
+    return require_passed(model, sha256, is_required=is_required)
 
 
 def _done_now(step: Step, on_progress: Callable[[str], None]) -> Built:
     began_ns = time.time_ns()
-    conversion = step.convert()
+    conversion = convert(step.converting)
     artifact = _chosen(step, conversion)
     model = Path(conversion.directory) / artifact.file
     note = _check_note(step, model, artifact.sha256)
-    request = step.request(model)
+    asked = msgspec.structs.replace(step.embedding, artifact=str(model))
+    try:
+        request = resolved(asked)
+    except EdgeconvError as error:
+        error.place = error.place or step.table
+        raise
     already = embedded_already(request)
     # A SOURCE that runs code came this far only where its user allowed it.
     embedded = already or perform(
-        request, allow_code=True, allowance=step.allowance, on_progress=on_progress
+        request, allow_code=True, allowance=asked.allowance, on_progress=on_progress
     )
     directory = request.directory.absolute()
     outputs = [directory / RECORD, *(directory / one.path for one in embedded.files)]
@@ -157,15 +173,15 @@ def _turn(step: Step, on_progress: Callable[[str], None]) -> Iterator[None]:
 def _chosen(step: Step, conversion: Conversion) -> Artifact:
     """The artifact to embed. Raises `ToolFailed` where it failed, `UsageError` for several."""
     for failure in conversion.failures:
-        if step.recipe in ("", failure.recipe):
+        if step.embedding.recipe in ("", failure.recipe):
             raise ToolFailed(f"{failure.recipe}: {failure.message}", hint=failure.hint)
-    found = [one for one in conversion.artifacts if step.recipe in ("", one.recipe.name)]
+    found = [one for one in conversion.artifacts if step.embedding.recipe in ("", one.recipe.name)]
     if len(found) == 1:
         return found[0]
     made = ", ".join(one.recipe.name for one in conversion.artifacts)
     if not found:
         raise UsageError(
-            f"not converted to {step.recipe}, which is to be embedded",
+            f"not converted to {step.embedding.recipe}, which is to be embedded",
             hint=f"`to` of [convert] has {made}",
         )
     raise UsageError(

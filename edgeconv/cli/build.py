@@ -4,171 +4,110 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
+from msgspec.structs import replace
 
-from edgeconv.cli.configured import Configured, origin_of
-from edgeconv.cli.options import echo_json, execution_options
-from edgeconv.cli.printing import echo
+from edgeconv.cli.command import Call, verb_command
+from edgeconv.cli.printing import echo, echo_json
 from edgeconv.cli.progress import progress
-from edgeconv.cli.values import PLACE, TEXT
+from edgeconv.config.chosen import NoConfig
+from edgeconv.errors import EdgeconvError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from edgeconv.building.steps import Step
-    from edgeconv.errors import EdgeconvError
+    from edgeconv.requests.check import BuildRequest
     from edgeconv.types import Built
 
 
-class _Build(Configured):
-    """A command whose errors are in the form that IDEs pick up, those of the file too."""
+@contextlib.contextmanager
+def complaints(call: Call | None, model: str = "") -> Iterator[None]:
+    """An error ends the build with one line that IDEs understand."""
+    try:
+        yield
+    except EdgeconvError as error:
+        if call is None and not error.place:
+            raise
+        if call is not None and call.config is None:
+            raise
+        place = error.place
+        if call is not None and call.config is not None:
+            # The file is read by its absolute path; here it is as it was named.
+            line = place.rpartition(":")[2] or str(call.config.line("model", model))
+            place = f"{call.config.path}:{line}"
+        _complain(place, error, model)
+        raise click.exceptions.Exit(error.exit_code) from error
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        from edgeconv.errors import EdgeconvError
 
-        try:
-            return super().parse_args(ctx, args)
-        except EdgeconvError as error:
-            if not error.place:
-                raise
-            _complain(error.place, error)
-            ctx.exit(error.exit_code)
-
-
-@click.command("build", cls=_Build)
-@click.option(
-    "--model",
-    "names",
-    type=TEXT,
-    multiple=True,
-    metavar="NAME",
-    help="Build this model of the configuration only. Repeatable. [default: all with [embed]]",
-)
-@click.option(
-    "--depfile",
-    type=PLACE,
-    metavar="FILE",
-    help="Write what the files were made from, as a rule for make and ninja.",
-)
-@click.option(
-    "--depfile-target",
-    type=TEXT,
-    default="",
-    metavar="TARGET",
-    help="What the rule is for. [default: the record of the first model's files]",
-)
-@click.option("--list-outputs", is_flag=True, help="Print every file that was made, a line each.")
-@click.option("--watch", is_flag=True, help="Build again whenever something changes, until Ctrl-C.")
-@click.option("--verbose", is_flag=True, help="Say what is being done, on stderr.")
-@execution_options
-@click.pass_context
-def command(ctx: click.Context, /, **options: Any) -> None:
+@verb_command("build", around=complaints)
+def command(call: Call) -> None:
     """Convert every model of edgeconv.toml that has an [embed] table, and embed it.
 
     Quiet where nothing changed, and done at once: nothing is loaded, and only what has another
     time is read. An error is one line, as compilers write it, FILE:LINE: error: what is wrong.
     """
-    if options["watch"]:
-        _watch(ctx, options)
-    depfile = Path(options["depfile"]).absolute() if options["depfile"] else None
-    with _complaints(ctx):
-        from edgeconv.cli.build_steps import at_home, make_steps
+    from edgeconv.building.build import built, finished, make_steps
 
-        with at_home(ctx) as chosen, progress(quiet=not options["verbose"]) as on_progress:
-            steps = make_steps(chosen, options["names"], options)
-            built = [_built(ctx, step, on_progress) for step in steps]
-            config = chosen.config.path.absolute()
-        if depfile:
-            _write_depfile(depfile, options["depfile_target"], built, config)
-    _show(built, options)
+    asked, shown = replace(call.request, **call.of_config), call.shown
+    if shown.watch:
+        _watch(call, asked)
+    with complaints(call), progress(quiet=not shown.verbose) as on_progress:
+        done = []
+        for step in make_steps(asked):
+            with complaints(call, step.name):
+                done.append(built(step, on_progress))
+            _tell(call, done[-1])
+        finished(asked, done)
+    _show(done, call)
 
 
-def _watch(ctx: click.Context, options: dict[str, Any]) -> NoReturn:
+def _watch(call: Call, asked: BuildRequest) -> None:
     from edgeconv.cli.watching import watch
-    from edgeconv.errors import UsageError
 
-    config = origin_of(ctx).config
-    if config and ctx.get_parameter_source("watch") == ParameterSource.DEFAULT_MAP:
-        # Each build of the watch would watch, and never end.
-        with _complaints(ctx):
+    with complaints(call):
+        if call.config is None:
+            raise NoConfig
+        if "--watch" not in call.typed:
+            # Each build of the watch would watch, and never end.
             raise UsageError(
                 "watch of [build] can only be typed, as --watch",
-                place=config.origin("build", "watch"),
+                place=call.config.origin("build", "watch"),
             )
-    with _complaints(ctx):
-        watch(ctx, options)
+        watch(asked, call.config.path, call.typed)
 
 
-def _built(ctx: click.Context, step: Step, on_progress: Callable[[str], None]) -> Built:
-    from edgeconv.building.steps import build
-
-    on_progress(f"building {step.name}")
-    with _complaints(ctx, step.name):
-        built = build(step, on_progress=on_progress)
-    if built.is_new and not ctx.params["quiet"]:
-        for note in built.notes:
+def _tell(call: Call, done: Built) -> None:
+    if done.is_new and not call.shown.quiet:
+        assert call.config is not None
+        place = f"{call.config.path}:{call.config.line('model', done.name)}"
+        for note in done.notes:
             level, _, text = note.partition(": ")
-            echo(f"{_place(ctx, step.name)}: {level}: {step.name}: {text}", err=True)
-    return built
-
-
-def _place(ctx: click.Context, model: str, line: str = "") -> str:
-    """FILE:LINE of a model's table, or of a line; the file as it was named."""
-    config = origin_of(ctx).config
-    assert config is not None
-    return f"{config.path}:{line or config.line('model', model)}"
-
-
-@contextlib.contextmanager
-def _complaints(ctx: click.Context, model: str = "") -> Iterator[None]:
-    """An error ends the build with one line that IDEs understand."""
-    from edgeconv.errors import EdgeconvError
-
-    try:
-        yield
-    except EdgeconvError as error:
-        if origin_of(ctx).config is None:
-            raise
-        _, _, line = error.place.rpartition(":")
-        # The file may have been read in its own folder; here it is as it was named.
-        _complain(_place(ctx, model, line), error, model)
-        ctx.exit(error.exit_code)
+            echo(f"{place}: {level}: {done.name}: {text}", err=True)
 
 
 def _complain(place: str, error: EdgeconvError, model: str = "") -> None:
     """FILE:LINE: error: MESSAGE, and what next as a note."""
     file, _, line = place.rpartition(":")
-    message = error.message
-    for name in (file, Path(file).name):
-        message = message.removeprefix(f"{name}, line {line}: ")
-    said = " ".join((*([f"{model}:"] if model else ()), *message.split()))
-    echo(f"{place}: error: {said}", err=True)
+    # It is read by its absolute path, and said as it was named.
+    message = error.message.replace(str(Path(file).absolute()), file)
+    message = message.removeprefix(f"{file}, line {line}: ")
+    words = " ".join((*([f"{model}:"] if model else ()), *message.split()))
+    echo(f"{place}: error: {words}", err=True)
     if error.hint:
         echo(f"{place}: note: next: {' '.join(error.hint.split())}", err=True)
 
 
-def _write_depfile(depfile: Path, target: str, built: Sequence[Built], config: Path) -> None:
-    from edgeconv.embedding.depfile import make_rule
-    from edgeconv.embedding.request import RECORD
-    from edgeconv.store import publish_bytes
-
-    inputs = {Path(path) for one in built for path in one.inputs} | {config}
-    target = target or str(Path(built[0].directory, RECORD))
-    publish_bytes(make_rule(target, sorted(inputs)), depfile)
-
-
-def _show(built: Sequence[Built], options: dict[str, Any]) -> None:
-    if options["as_json"]:
+def _show(built: Sequence[Built], call: Call) -> None:
+    if call.shown.as_json:
         echo_json(built)
         return
     for one in built:
-        if options["list_outputs"]:
+        if call.shown.list_outputs:
             for path in one.outputs:
                 echo(path)
-        elif one.is_new and not options["quiet"]:
+        elif one.is_new and not call.shown.quiet:
             embedded = one.embedded
             echo(
                 f"built {one.name} for {embedded.target} in {one.directory}: "

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import click
-
-from edgeconv.cli.configured import Configured
-from edgeconv.cli.options import echo_json, terminal
-from edgeconv.cli.printing import echo_page
+from edgeconv.cli.command import Call, verb_command
+from edgeconv.cli.printing import echo_json, echo_page, terminal
 
 
-@click.command("compare", cls=Configured)
-@click.argument("before", type=click.Path(path_type=Path))
-@click.argument("after", type=click.Path(path_type=Path))
-@click.option("--all", "everything", is_flag=True, help="Every tensor and flip, not the first.")
-@click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON document.")
-def command(before: Path, after: Path, *, everything: bool, as_json: bool) -> None:
+@verb_command("compare")
+def command(call: Call) -> None:
     """Show what changed from BEFORE to AFTER.
 
     Both are the report.json of `edgeconv bench`, or both .tflite files. What must not be
     compared, such as times of two machines, is left out with the reason. A change is no
     failure: the exit code is 0.
     """
-    from edgeconv.measure.compare import compare
     from edgeconv.reporting.changes import difference_text
 
-    difference = compare(before, after)
-    if as_json:
+    difference, shown = call.done(), call.shown
+    if shown.as_json:
         echo_json(difference)
     else:
-        echo_page(difference_text(difference, everything=everything, **terminal()))
+        echo_page(difference_text(difference, everything=shown.everything, **terminal()))

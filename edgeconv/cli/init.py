@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgeconv.cli.options import SANDBOX
+from edgeconv.cli.command import sandbox_option
 from edgeconv.cli.printing import echo
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="The file to write. It must not be there yet.",
 )
-@SANDBOX
+@sandbox_option
 def command(
     model: Path | None, data_source: str | None, calibration: str | None, target: Path
 ) -> None:
@@ -49,7 +49,7 @@ def command(
     a float .tflite. Without it, the one model in the current directory is taken. Nothing is
     overwritten.
     """
-    from edgeconv.cli.starting import Start, starting_text
+    from edgeconv.gate.starting import Start, starting_text
     from edgeconv.source import distinct_signatures, inspect_model, refuse_quantized
     from edgeconv.store import publish_new
 

@@ -10,15 +10,23 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
-from edgeconv.escaping import harmless_line, plain
+from edgeconv.escaping import encodable, harmless_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edgeconv.errors import EdgeconvError
     from edgeconv.types import Failure
+
+
+class Terminal(TypedDict):
+    """The width in cells (None: no limit) and whether ANSI colors are understood."""
+
+    width: int | None
+    color: bool
+
 
 COLORS = re.compile(r"\x1b\[[0-9;]*m")
 ANNOTATIONS = re.compile(r"^::(?:error|warning|notice) (?:file=[^:\n]*,)?title=[^:\n]*::", re.M)
@@ -52,6 +60,26 @@ def echo_text(text: str, *, err: bool = False, own: re.Pattern[str] | None = Non
 def echo_page(text: str) -> None:
     """Print lines that `report.layout.to_text` colored; it escapes what it is given."""
     echo_text(f"{text}\n", own=COLORS)
+
+
+def echo_json(noun: Any) -> None:
+    """Print a noun as one JSON document."""
+    import msgspec
+
+    try:
+        encoded = msgspec.json.encode(noun)
+    except UnicodeEncodeError:
+        encoded = msgspec.json.encode(encodable(msgspec.to_builtins(noun)))
+    echo_text(f"{msgspec.json.format(encoded, indent=2).decode()}\n")
+
+
+def terminal() -> Terminal:
+    """How wide and colorful text on stdout may be; a file or a pipe has no limits."""
+    import shutil
+
+    if not sys.stdout.isatty():
+        return {"width": None, "color": False}
+    return {"width": shutil.get_terminal_size().columns, "color": True}
 
 
 def echo_error(error: EdgeconvError) -> None:

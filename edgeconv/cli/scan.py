@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from edgeconv.cli.options import SANDBOX
+from edgeconv.cli.command import sandbox_option
 from edgeconv.cli.printing import echo_error, echo_text
 from edgeconv.errors import InputRefused
 
@@ -22,7 +22,7 @@ from edgeconv.errors import InputRefused
     help="Of what is printed; sarif is for code scanning.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@SANDBOX
+@sandbox_option
 def command(paths: tuple[Path, ...], *, form: str, as_json: bool) -> int:
     """Show what the models at PATHS would touch outside of themselves.
 

@@ -6,15 +6,14 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import click
-
-from edgeconv.cli.configured import Configured
+from edgeconv.cli.command import Call, verb_command
 from edgeconv.cli.printing import echo
 from edgeconv.sandbox import environment_of
 from edgeconv.store import scratch_directory
 
 if TYPE_CHECKING:
     from edgeconv.reporting.node_data import Shown
+    from edgeconv.requests.looking import VisualizeRequest
     from edgeconv.types import Measurement, Report
 
 Viewer = Literal["model-explorer", "netron"]
@@ -24,56 +23,33 @@ _MEASURED_BY: dict[Shown, str] = {"errors": "--layers", "times": "--profile"}
 _INSTALL = "pip install ai-edge-model-explorer (shows errors by layer), or pip install netron"
 
 
-@click.command("visualize", cls=Configured)
-@click.argument("model", type=click.Path(path_type=Path))
-@click.option(
-    "--report",
-    "report_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The report.json with the errors or times of this model's layers.",
-)
-@click.option(
-    "--show",
-    "shown",
-    type=click.Choice(("errors", "times")),
-    default="errors",
-    show_default=True,
-    help="What colours the layers.",
-)
-@click.option(
-    "--viewer",
-    type=click.Choice(tuple(_VIEWERS)),
-    help="What to open it with. [default: the first that is installed]",
-)
-@click.option(
-    "-o",
-    "--out",
-    "target",
-    type=click.Path(path_type=Path),
-    help="Write Model Explorer's node data to this file, and open nothing.",
-)
-def command(
-    model: Path, report_file: Path | None, shown: Shown, viewer: Viewer | None, target: Path | None
-) -> None:
+@verb_command("visualize")
+def command(call: Call) -> None:
     """Open MODEL, a .tflite file, with the error of each layer on its graph.
 
     In Model Explorer, which colours the layers, or in Netron, which shows the graph alone.
     The viewer runs until it is interrupted.
     """
+    call.done()
+
+
+def visualize(asked: VisualizeRequest) -> None:
+    """Open a .tflite, or write what Model Explorer shows on it."""
     from edgeconv.errors import UsageError
     from edgeconv.source import load
     from edgeconv.store import publish_bytes
 
+    model = Path(asked.model)
     sha256 = load(model).sha256
-    data = _node_data(model, sha256, report_file, shown) if report_file else None
-    if target is not None:
+    report = Path(asked.report_file) if asked.report_file else None
+    data = _node_data(model, sha256, report, asked.shown) if report else None
+    if asked.target is not None:
         if data is None:
             raise UsageError("node data is made from a report", hint="give one with --report")
-        publish_bytes(data, target.absolute())
-        echo(f"node data: {target}")
+        publish_bytes(data, Path(asked.target).absolute())
+        echo(f"node data: {asked.target}")
         return
-    _open(model, data, *_found(viewer))
+    _open(model, data, *_found(asked.viewer))
 
 
 def _node_data(model: Path, sha256: str, report_file: Path, shown: Shown) -> bytes:

@@ -6,19 +6,17 @@ import json
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from edgeconv.cli.build_steps import at_home, make_steps
-from edgeconv.cli.chosen import Chosen
-from edgeconv.cli.configured import origin_of
+from edgeconv.building.build import make_steps
 from edgeconv.cli.printing import echo
 from edgeconv.errors import EdgeconvError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    import click
+    from edgeconv.requests.check import BuildRequest
 
 POLL_SECONDS = 0.3
 # Without the present directory, whose modules -m and -c would take for installed ones.
@@ -26,30 +24,26 @@ _BUILD = "import sys; sys.path[:] = filter(None, sys.path); import edgeconv.cli 
 _OWN = frozenset({"--watch", "--json", "--list-outputs"})
 
 
-def watch(ctx: click.Context, options: dict[str, Any]) -> NoReturn:
+def watch(asked: BuildRequest, config: Path, typed: Sequence[str]) -> NoReturn:
     """Build, and again after every change, until it is interrupted.
 
     Each build is a process of its own, which reads the configuration as it is then. What it
-    stands on is looked at every third of a second: that works on every file system. Raises
-    `UsageError` where there is no configuration.
+    stands on is looked at every third of a second: that works on every file system.
     """
-    config = Chosen(ctx).config
-    words = [word for word in origin_of(ctx).typed if word not in _OWN]
+    words = [word for word in typed if word not in _OWN]
     command = [sys.executable, "-c", _BUILD, "build", *words, "--json"]
     while True:
         # Before the build: what changes while it runs is built anew.
-        before = _times({config.path.absolute(), *_inputs(ctx, options)})
+        before = _times({config.absolute(), *_inputs(asked)})
         _run(command)
         while _times(before) == before:
             time.sleep(POLL_SECONDS)
 
 
-def _inputs(ctx: click.Context, options: dict[str, Any]) -> set[Path]:
+def _inputs(asked: BuildRequest) -> set[Path]:
     """What the configuration names at this moment; nothing where it has an error."""
     try:
-        with at_home(ctx, anew=True) as chosen:
-            steps = make_steps(chosen, options["names"], options)
-            return {path for step in steps for path in step.inputs.files()}
+        return {path for step in make_steps(asked) for path in step.inputs.files()}
     except (EdgeconvError, OSError):
         return set()
 

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.data.location import parse_location
+from edgeconv.embedding.request import RECORD
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.reporting.last_check import verdict_file
+from edgeconv.store import publish_bytes
 from edgeconv.store.converted import was_converted
 
 if TYPE_CHECKING:
@@ -35,6 +37,12 @@ def dependencies(request: Request) -> tuple[Path, ...]:
     roots += [request.labels_file] if request.labels_file else []
     roots += [place for source in sources if source and (place := _place(source))]
     return tuple(sorted({file.absolute() for root in roots for file in _files(root)}))
+
+
+def write_depfile(request: Request, depfile: Path, result: str = "") -> None:
+    """Write the rule for what is embedded, called `result`. Raises `OutputRefused`."""
+    target = result or str((request.directory / RECORD).absolute())
+    publish_bytes(make_rule(target, dependencies(request)), depfile)
 
 
 def make_rule(target: str, files: Iterable[Path]) -> bytes:

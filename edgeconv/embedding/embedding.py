@@ -2,76 +2,69 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.embedding.request import Request, embedded_already, make_request
+import msgspec
+
+from edgeconv.embedding.request import Request, embedded_already, resolved
 from edgeconv.errors import InputRefused
 from edgeconv.plugins import embed_target
 from edgeconv.types import Allowance, Embedded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable
 
     from edgeconv.embedding.interface import Embedding, Port
+    from edgeconv.requests.embed import EmbedRequest
 
 
-def embed(
-    artifact: str | Path,
-    target: str,
-    directory: str | Path,
-    *,
-    symbol: str = "",
-    signature: str = "",
-    data: str = "",
-    labels: str | Path = "",
-    vectors: int = 2,
-    options: Mapping[str, str] | None = None,
-    allow_code: bool = False,
-    require_check: bool = False,
-    bom: bool = False,
-    report: str | Path = "",
-    allowance: Allowance = Allowance(),
-    on_progress: Callable[[str], None] = lambda _: None,
-) -> Embedded:
-    """Write what `target` needs of a published .tflite into `directory`; what is there is kept.
+class Done(NamedTuple):
+    """An embedding that is done: `saving` says what converting the model again saved."""
 
-    `artifact` is the .tflite, its manifest beside it. `symbol` begins all generated names, ""
-    for the model's name. `signature` is the one to be called, "" for the only one. `data` is a
-    SOURCE that the golden vectors are taken from, "" for made-up ones; `vectors` says how many.
-    `labels` is a file with the name of each class on a line, "" for those that `data` has.
-    `options` are the target's own. `allow_code`: `data` may name a function. `require_check`: an
-    artifact that `edgeconv check` never judged is refused too. `bom`: SYMBOL.cdx.json is written
-    too, a bill of materials of CycloneDX; `report` is a report.json for its metrics, "" for the one
-    beside the artifact, where that measured it. Where all is up to date nothing is
-    written or run.
+    request: Request
+    embedded: Embedded
+    is_new: bool
+    saving: str = ""
+
+
+def embed(asked: EmbedRequest, *, on_progress: Callable[[str], None] = lambda _: None) -> Embedded:
+    """Write what a target needs of a published .tflite into a directory; what is there is kept.
+
+    Where all is up to date nothing is written or run. What there is to say of the file's last
+    check is told as progress.
 
     Raises `UsageError` for a target, option or symbol that cannot be, `InputRefused` for an
     artifact, data or labels that do not fit, `OutputRefused` where something foreign is in the
     way or nothing can be written, `ToolFailed` where the model does not run, `CheckFailed` for an
     artifact that its last check rejected.
     """
-    request = make_request(
-        artifact,
-        target,
-        directory,
-        symbol=symbol,
-        signature=signature,
-        data=data,
-        labels=labels,
-        vectors=vectors,
-        options=options,
-        allow_code=allow_code,
-        require_check=require_check,
-        allowance=allowance,
-        bom=bom,
-        report=report,
+    done = embed_or_keep(asked, on_progress)
+    if done.request.check_note:
+        on_progress(done.request.check_note)
+    return done.embedded
+
+
+def embed_or_keep(asked: EmbedRequest, on_progress: Callable[[str], None]) -> Done:
+    """What `embed` does, with what it was made of, and whether anything was written."""
+    from edgeconv.embedding.depfile import write_depfile
+
+    request, saving = resolved(asked), ""
+    if asked.remake:
+        from edgeconv.embedding.remaking import remake
+
+        artifact, saving = remake(request, on_progress)
+        request = resolved(msgspec.structs.replace(asked, artifact=str(artifact)))
+    found = embedded_already(request)
+    embedded = found or perform(
+        request,
+        allow_code=asked.allow_code,
+        allowance=asked.allowance,
+        on_progress=on_progress,
     )
-    if request.check_note:
-        on_progress(request.check_note)
-    return embedded_already(request) or perform(
-        request, allow_code=allow_code, allowance=allowance, on_progress=on_progress
-    )
+    if asked.depfile:
+        write_depfile(request, Path(asked.depfile), asked.depfile_target)
+    return Done(request, embedded, found is None, saving)
 
 
 def perform(

@@ -11,7 +11,7 @@ import msgspec
 
 from edgeconv import data as samples
 from edgeconv.embedding.accessors import identifiers
-from edgeconv.embedding.published import Published, find_published
+from edgeconv.embedding.published import Published, find_published, published_file
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.plugins import embed_target
 from edgeconv.reporting.last_check import require_passed
@@ -21,6 +21,8 @@ from edgeconv.types import Allowance, Embedded, Signature
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from edgeconv.requests.embed import EmbedRequest
 
 RECORD = "edgeconv-embedded.json"
 # It is there while files are being put in place, and where a run was killed over that.
@@ -153,6 +155,26 @@ def make_request(
             published.model, published.artifact.sha256, is_required=require_check
         ),
         bom=_bom(published, report) if bom else b"",
+    )
+
+
+def resolved(asked: EmbedRequest) -> Request:
+    """What is asked for, as `make_request` gives it; of a directory, its one artifact."""
+    return make_request(
+        published_file(Path(asked.artifact), asked.recipe),
+        asked.target,
+        asked.directory,
+        symbol=asked.symbol,
+        signature=asked.signature,
+        data=asked.data,
+        labels=asked.labels,
+        vectors=asked.vectors,
+        options=asked.options,
+        allow_code=asked.allow_code,
+        require_check=asked.require_check,
+        allowance=asked.allowance,
+        bom=asked.bom,
+        report=asked.report,
     )
 
 

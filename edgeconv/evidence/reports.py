@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from edgeconv.config import lock as locks
 from edgeconv.errors import InputRefused
 from edgeconv.evidence.pieces import checksum_links
 from edgeconv.evidence.reading import LARGEST_LOCK_BYTES, LARGEST_REPORT_BYTES, read_within
-from edgeconv.gate import lock as locks
 from edgeconv.reporting import units
 from edgeconv.store import decode_checked, html_checksum
 from edgeconv.types import Link, Lock, Report

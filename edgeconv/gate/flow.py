@@ -87,7 +87,7 @@ class Checking:
             done = self._converted(job)
             report = self._kept("report", key, Report)
             if report is None:
-                report = _measured(job, done, self._extent(job))
+                report = _measured(job, done, self._extent(job), self.on_progress)
                 # What changed meanwhile was measured as it was then, or as it is now.
                 if _is_sound(report) and self._inputs(job) == done.inputs:
                     self._keep("report", key, report)
@@ -100,7 +100,7 @@ class Checking:
 
     def accepted(self, job: Job) -> LockedModel:
         """The model as it is now, to be locked."""
-        from edgeconv.gate.lock import locked_model
+        from edgeconv.config.lock import locked_model
 
         return locked_model(job.name, self.report(job), self._converted(job).inputs)
 
@@ -162,7 +162,7 @@ class Checking:
             # Before the conversion, which would speak of its own options.
             refuse_job(job)
             self.on_progress(f"checking {job.name}")
-            conversion = job.convert()
+            conversion = job.ready or self._convert(job)
             if not conversion.artifacts:
                 raise InputRefused(
                     "nothing could be converted: "
@@ -171,6 +171,12 @@ class Checking:
                 )
             self._done[job.name] = _Converted(job, conversion, self._inputs(job))
         return self._done[job.name]
+
+    def _convert(self, job: Job) -> Conversion:
+        from edgeconv.conversion.convert import convert
+
+        assert job.converting is not None, "what is not ready is converted"
+        return convert(job.converting, on_progress=self.on_progress)
 
     def _inputs(self, job: Job) -> dict[str, str]:
         return job_inputs(job, self.execution)
@@ -255,13 +261,18 @@ class _Converted:
         return [Path(self.conversion.directory) / one.file for one in self.conversion.artifacts]
 
 
-def _measured(job: Job, done: _Converted, extent: Extent) -> Report:
+def _measured(
+    job: Job, done: _Converted, extent: Extent, on_progress: Callable[[str], None]
+) -> Report:
     """The report of all artifacts, of the recipes that failed, and of the checkpoint."""
-    report = job.bench(done.files, extent)
+    from edgeconv.measure.bench import bench
+
+    report = bench(job.bench_request(done.files, extent), on_progress=on_progress)
     failed = tuple(_failed(one) for one in done.conversion.failures)
     checkpoint = None
-    if job.bench_checkpoint is not None:
-        first = job.bench_checkpoint(done.files[:1], extent).baseline
+    if job.checkpoint:
+        asked = job.bench_request(done.files[:1], extent, job.checkpoint)
+        first = bench(asked, on_progress=on_progress).baseline
         checkpoint = first and msgspec.structs.replace(first, name="checkpoint")
     return msgspec.structs.replace(
         report, measurements=(*report.measurements, *failed), checkpoint=checkpoint

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from edgeconv import data, source
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.store import hash_of, refuse_pointer, sha256_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
+    from edgeconv.requests.bench import BenchRequest
+    from edgeconv.requests.convert import ConvertRequest
     from edgeconv.types import Budget, Conversion, Execution, Report
 
 _LONGEST_SETTING = 64
@@ -37,26 +40,43 @@ class Extent(NamedTuple):
 class Job:
     """One model of a configuration, with all that is done to it.
 
-    `convert` publishes its artifacts; `bench` measures these files beside the trained model, and
-    `bench_checkpoint` the checkpoint, where there is one. `settings` are the options of `convert`
-    and `bench`, by command, that are not at their defaults, as plain values. `calibration` and
-    `training` are the SOURCEs that the conversion reads, `test` the one that is measured on,
-    `slices` a file with the slice of each test sample on a line.
+    `converting` publishes its artifacts; None where the source is `ready`, as it is. `measuring`
+    measures them beside the trained model, and then the `checkpoint`, where there is one. `slices`
+    is a file with the slice of each test sample on a line, `report_directory` where the report
+    goes, if it goes anywhere.
     """
 
     name: str
     source: str
     budget: Budget
-    convert: Callable[[], Conversion]
-    bench: Callable[[Sequence[Path], Extent], Report]
-    settings: Mapping[str, Any]
-    bench_checkpoint: Callable[[Sequence[Path], Extent], Report] | None = None
+    measuring: BenchRequest
+    converting: ConvertRequest | None = None
+    ready: Conversion | None = None
     checkpoint: str = ""
-    baseline: str = ""
-    calibration: tuple[str, ...] = ()
-    training: str = ""
-    test: str = ""
     slices: str = ""
+    report_directory: Path | None = None
+
+    def bench_request(
+        self, files: Sequence[Path], extent: Extent, baseline: str | None = None
+    ) -> BenchRequest:
+        """What `bench` is asked: these files beside the trained model, or beside `baseline`."""
+        asked = self.measuring
+        beside = baseline or asked.baseline
+        opening = asked.opening
+        if self.converting is not None and not beside and self.converting.opening.custom_objects:
+            custom = self.converting.opening.custom_objects
+            opening = replace(opening, custom_objects=custom)
+        first = asked.measuring.metrics or ("top1",)
+        further = tuple(name for name in extent.metrics if name not in first)
+        metrics = (*first, *further) if further else asked.measuring.metrics
+        return replace(
+            asked,
+            models=tuple(map(str, files)),
+            baseline=beside,
+            directory=None,
+            opening=opening,
+            measuring=replace(asked.measuring, metrics=metrics, is_timed=extent.is_timed),
+        )
 
 
 def refuse_job(job: Job) -> None:
@@ -70,20 +90,22 @@ def refuse_job(job: Job) -> None:
 
 def job_inputs(job: Job, execution: Execution) -> dict[str, str]:
     """All that goes into the conversion and the measuring, by name: hashes, and settings."""
+    convert, bench = job.converting, job.measuring
+    requests = {"convert": convert, "bench": bench}
     found = {
-        f"{command} --{key}": _short(value)
-        for command, options in job.settings.items()
-        for key, value in options.items()
+        f"{verb} --{key}": _short(value)
+        for verb, request in requests.items()
+        if request is not None
+        for key, value in request.settings().items()
     }
-    for name, path in (
-        ("source", job.source),
-        ("checkpoint", job.checkpoint),
-        ("baseline", job.baseline),
-    ):
-        if path:
-            found[name] = source.identify(path).sha256
-    sources = {"training data": job.training, "test data": job.test}
-    for number, text in enumerate(job.calibration):
+    models = {"source": job.source, "checkpoint": job.checkpoint, "baseline": bench.baseline}
+    found |= {name: source.identify(path).sha256 for name, path in models.items() if path}
+    sources = {
+        "training data": convert.training if convert else "",
+        "test data": bench.data_source or "",
+    }
+    calibrating = convert.calibration if convert else {}
+    for number, (_, text) in enumerate(sorted(calibrating.items())):
         sources["calibration data" + (f" {number + 1}" if number else "")] = text
     found |= {
         name: data.identity(text, allow_code=execution.allow_code, allowance=execution.allowance)

@@ -31,16 +31,18 @@ from edgeconv.measure.subjects import (
 )
 from edgeconv.measure.trained import measure_trained
 from edgeconv.runtimes.warmup import write_warmup_requests
-from edgeconv.store import scratch_directory
-from edgeconv.types import DataIdentity, Execution, Measuring, Opening, Report, TrainingRecord
+from edgeconv.store import read_noun, scratch_directory, writable_directory
+from edgeconv.types import DataIdentity, Report, TrainingRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from edgeconv.measure.places import Places
     from edgeconv.measure.subjects import Subject
+    from edgeconv.requests.bench import BenchRequest
     from edgeconv.types import (
         Conditions,
+        Measuring,
         Preprocessing,
         Signature,
         SourceModel,
@@ -52,45 +54,29 @@ _SYNTHETIC_SEED = 7
 _UNTIMED = "latency and memory: not measured: no limit needs them"
 
 
-def bench(
-    models: Sequence[str | Path],
-    *,
-    data_source: str | None = None,
-    preprocess: str | None = None,
-    samples: int | None = None,
-    baseline: str | Path | None = None,
-    opening: Opening = Opening(),
-    signature: str | None = None,
-    training: TrainingRecord | None = None,
-    measuring: Measuring = Measuring(),
-    execution: Execution = Execution(),
-    command: Sequence[str] = (),
-    on_progress: Callable[[str], None] = lambda _: None,
-) -> Report:
+def bench(asked: BenchRequest, *, on_progress: Callable[[str], None] = lambda _: None) -> Report:
     """Measure .tflite files, and the trained model they came from, on the same samples.
 
-    `models`: files, or directories that `convert` published in. `data_source`: samples, with labels
-    for accuracy; without it made-up ones. `preprocess`: what is done to each stored sample, None
-    what the manifests say. `samples`: how many, by a fixed seed, None all. `baseline`: the trained
-    model, None that of the manifests; `opening`: how it is opened; `training`: its record, None
-    the one beside it. What does not run has its `error` set. Raises an `EdgeconvError`.
+    What does not run has its `error` set. Raises an `EdgeconvError`.
     """
-    subjects = find_subjects(models, signature, execution.trusted)
-    trained, notes = find_baseline(subjects, baseline, opening, execution)
-    training = training or record_beside(trained)
+    execution, measuring, source = asked.execution, asked.measuring, asked.data_source
+    given = _record(Path(asked.training)) if asked.training else None
+    subjects = find_subjects(asked.models, asked.signature, execution.trusted)
+    trained, notes = find_baseline(subjects, asked.baseline, asked.opening, execution)
+    training = given or record_beside(trained)
     names = Names(subjects, trained)
-    steps, said = preprocessing_of(subjects, preprocess)
+    steps, said = preprocessing_of(subjects, asked.preprocess)
     with contextlib.ExitStack() as stack, scratch_directory() as scratch:
-        taken = _sampled(stack, data_source, names.inputs, steps, samples, measuring, execution)
+        taken = _sampled(stack, asked, names.inputs, steps)
         run = Bench(taken, measuring, execution, scratch, on_progress)
-        scorer = _scorer(run, data_source, subjects[0].signature)
+        scorer = _scorer(run, source, subjects[0].signature)
         places = stack.enter_context(opened_places(run, trained))
         rows, watch = _measure(run, scorer, places, trained, subjects, names)
         measured = rows.artifacts()
-        identity = _identity(taken, steps if data_source else {})
+        identity = _identity(taken, steps if source else {})
     first, conditions = rows.baseline, watch.conditions if places.is_here else None
     artifacts = tuple(one.artifact for one in subjects if one.artifact)
-    return Report(
+    report = Report(
         title=measuring.title or subjects[0].file.parent.name,
         environment=places.environment,
         data=identity,
@@ -102,7 +88,7 @@ def bench(
         conditions=conditions,
         labels=_class_labels(taken),
         class_names=taken.class_names,
-        command=tuple(command),
+        command=("edgeconv", "bench", *asked.words()),
         notes=(
             *notes,
             *said,
@@ -112,6 +98,25 @@ def bench(
             *rows.notes,
         ),
     )
+    if asked.directory is not None:
+        _write(report, Path(asked.directory).absolute())
+    return report
+
+
+def _write(report: Report, directory: Path) -> None:
+    from edgeconv.reporting.files import write_report
+
+    writable_directory(directory)
+    write_report(report, directory)
+
+
+def _record(path: Path) -> TrainingRecord:
+    """The training record in a file. Raises `InputRefused`, also for one of an older version."""
+    try:
+        return read_noun(path, TrainingRecord, what="training record")
+    except InputRefused as error:
+        hint = "give the N.training.json that this version's `edgeconv train` wrote, or none"
+        raise InputRefused(error.message, hint=hint) from error
 
 
 def _of_times(measuring: Measuring, conditions: Conditions | None) -> tuple[str, ...]:
@@ -122,27 +127,24 @@ def _of_times(measuring: Measuring, conditions: Conditions | None) -> tuple[str,
 
 def _sampled(
     stack: contextlib.ExitStack,
-    source: str | None,
+    asked: BenchRequest,
     inputs: tuple[TensorSpec, ...],
     steps: Mapping[str, Preprocessing],
-    count: int | None,
-    measuring: Measuring,
-    execution: Execution,
 ) -> Sampled:
     """The samples to measure on, of a SOURCE that is open as long as the stack, or made up."""
     batch = data.batch_size(inputs)
-    if source is None:
+    if asked.data_source is None:
         made_up = data.synthetic_samples(inputs, _SYNTHETIC_SAMPLES, _SYNTHETIC_SEED)
         return Sampled(made_up, None, batch)
     opened = data.opened_samples(
-        source,
+        asked.data_source,
         inputs,
         preprocessing=steps,
-        allow_code=execution.allow_code,
-        only_classes=not measuring.metrics,
-        allowance=execution.allowance,
+        allow_code=asked.execution.allow_code,
+        only_classes=not asked.measuring.metrics,
+        allowance=asked.execution.allowance,
     )
-    return Sampled(stack.enter_context(opened), count, batch)
+    return Sampled(stack.enter_context(opened), asked.samples, batch)
 
 
 def _identity(samples: Sampled, steps: Mapping[str, Preprocessing]) -> DataIdentity:

@@ -19,15 +19,16 @@ from edgeconv.types import Difference, FlipCount, ModelDifference, NumberChange
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from edgeconv.requests.looking import CompareRequest
     from edgeconv.types import Accuracy, Latency, Measurement, Report
 
 
-def compare(before: str | Path, after: str | Path) -> Difference:
-    """What changed from `before` to `after`: two report.json, or two .tflite files.
+def compare(asked: CompareRequest) -> Difference:
+    """What changed from one to the other: two report.json, or two .tflite files.
 
     Raises `InputRefused` for a file that cannot be read, or for one of each kind.
     """
-    one, other = Path(before), Path(after)
+    one, other = Path(asked.before), Path(asked.after)
     kinds = {path.suffix == ".tflite" for path in (one, other)}
     if len(kinds) == 2:
         raise InputRefused(

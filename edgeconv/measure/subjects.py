@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 import msgspec
 
 from edgeconv import source
-from edgeconv.data.preprocessing import describe, parse_preprocessing
+from edgeconv.data.preprocessing import describe
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.scanning import admitted, trusted_models
 from edgeconv.store import read_noun, sha256_file
@@ -30,6 +30,8 @@ from edgeconv.types import (
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+    from edgeconv.types import Steps
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -244,7 +246,7 @@ def record_beside(model: SourceModel | None) -> TrainingRecord | None:
 
 
 def preprocessing_of(
-    subjects: Sequence[Subject], given: str | None
+    subjects: Sequence[Subject], given: Steps | None
 ) -> tuple[dict[str, Preprocessing], tuple[str, ...]]:
     """What is done to each stored sample, by input, and notes on it.
 
@@ -252,7 +254,7 @@ def preprocessing_of(
     """
     declared = {describe(s.artifact.preprocessing): s.artifact for s in subjects if s.artifact}
     if given is not None:
-        steps = parse_preprocessing(given)
+        steps = given.by_input
         others = [text for text in declared if text != describe(steps)]
         note = f"preprocessing was given; the manifests say {' and '.join(others) or 'the same'}"
         return steps, (note,) if others else ()

@@ -8,7 +8,7 @@ from edgeconv.plugins import METRICS
 from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import Executed, Opened, Sandboxed
-from edgeconv.requests.texts import METRIC, PLACE, PROGRAM, RUNTIME, SOURCE, STEPS, TREE
+from edgeconv.requests.texts import METRIC, PLACE, PROGRAM, RUNTIME, SOURCE, STEPS, TEXT, TREE
 from edgeconv.types import Execution, Measuring, Opening, Steps
 
 _TIMING = Within(
@@ -71,7 +71,9 @@ Measured = Annotated[
             "[default: top1]",
         ),
         output=Option(
-            group="Data", help="The output that the labels are for, if there are several."
+            text=TEXT,
+            group="Data",
+            help="The output that the labels are for, if there are several.",
         ),
         profile=Option(group="Quality", help="The time of each operator, too."),
         layers=Option(group="Quality", help="The error of each layer beside float32, too."),
@@ -83,7 +85,9 @@ Measured = Annotated[
             help="Write N of the samples into the SavedModel as TensorFlow Serving's warm-up "
             "requests.",
         ),
-        title=Option(group="Output", help="The report's title. [default: the directory's name]"),
+        title=Option(
+            text=TEXT, group="Output", help="The report's title. [default: the directory's name]"
+        ),
     ),
 ]
 
@@ -139,7 +143,12 @@ class BenchRequest(Request, frozen=True, kw_only=True):
     ] = None
     opening: Opened = Opening()
     signature: Annotated[
-        str | None, Option(group="Input", help="The signature to run, if there are several.")
+        str | None,
+        Option(
+            text=TEXT,
+            group="Input",
+            help="The signature to run, if there are several.",
+        ),
     ] = None
     training: Annotated[
         str | None,

@@ -16,6 +16,7 @@ from edgeconv.requests.texts import (
     SOURCE,
     STEPS,
     TARGET_RUNTIME,
+    TEXT,
 )
 from edgeconv.requests.training import Trained
 from edgeconv.store.hashes import hash_of
@@ -186,6 +187,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
     signature: Annotated[
         tuple[str, ...],
         Option(
+            text=TEXT,
             group="Input",
             several=True,
             metavar="KEY",
@@ -240,6 +242,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
     input_type: Annotated[
         IoType,
         Option(
+            text=TEXT,
             name="io",
             group="Recipes",
             several=True,
@@ -259,6 +262,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
     shapes: Annotated[
         dict[str, tuple[int, ...]],
         Option(
+            text=TEXT,
             name="shape",
             group="Input",
             several=True,

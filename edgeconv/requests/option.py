@@ -169,11 +169,15 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
         if self.several:
             each = raw if isinstance(raw, list | tuple) else (raw,)
             found: Any = tuple(self._one(item) for item in each)
-        elif isinstance(raw, list | tuple) and self.text.is_list:
-            found = self._one(",".join(self._in_list(item) for item in raw))
         else:
-            found = self._one(raw)
+            found = self._one(self.joined(raw))
         return found if self.option.make is None else self.option.make(found, values)
+
+    def joined(self, raw: Any) -> Any:
+        """A list of names as the text that would be typed; all else as it is."""
+        if not (isinstance(raw, list | tuple) and self.text.is_list):
+            return raw
+        return ",".join(self._in_list(item) for item in raw)
 
     def given(self, value: Any, values: Mapping[tuple[str, ...], Any]) -> Any:
         """The field's value, of what a caller of Python gave: what is typed, or the value."""
@@ -282,11 +286,16 @@ def _leaf(path: tuple[str, ...], option: Option, kind: Any, default: Any) -> Lea
     choices = get_args(kind) if get_origin(kind) is Literal else ()
     text = option.text or TEXT
     plain: Takes = "choice" if choices and text is not SANDBOX_MODE else "text"
+    takes = option.takes or _TYPES.get(kind, plain)
+    if takes == "text" and option.text is None:
+        # What a project may not name must not come in by an oversight.
+        where = ".".join(path)
+        raise TypeError(f"{where}: say what its texts name, by a kind of edgeconv.requests.texts")
     return Leaf(
         path=path,
         option=option,
         default=default,
-        takes=option.takes or _TYPES.get(kind, plain),
+        takes=takes,
         choices=choices,
         text=text,
         several=several,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from edgeconv.errors import UsageError, unknown_name
+from edgeconv.errors import EdgeconvError, UsageError, unknown_name
 from edgeconv.requests.option import (
     NOTHING,
     Leaf,
     MissingOption,
+    Refused,
     default_of,
     leaves_of,
     noun_of,
@@ -18,9 +20,10 @@ from edgeconv.requests.option import (
 )
 from edgeconv.requests.texts import Reads
 from edgeconv.store.hashes import hash_of
+from edgeconv.types import Execution
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 Asked = TypeVar("Asked", bound=msgspec.Struct)
 
@@ -88,22 +91,47 @@ def _read(leaf: Leaf, value: Any) -> Iterator[Reads]:
     yield from (leaf.text.reads(each) for each in (value if isinstance(value, tuple) else (value,)))
 
 
-def request_of(kind: type[Asked], raw: Mapping[str, Any], *, runs_code: bool = False) -> Asked:
+class Nothing(Request, frozen=True):
+    """Nothing is asked, or to be printed otherwise."""
+
+
+def request_of(
+    kind: type[Asked],
+    raw: Mapping[str, Any],
+    *,
+    runs_code: bool = False,
+    blame: Callable[[str, EdgeconvError], EdgeconvError] | None = None,
+) -> Asked:
     """The request of what is typed or written, by the options' keys.
 
     With `runs_code` what it names may run: it was typed, or is allowed. Raises `MissingOption`
-    where an option is missing, and what is wrong with a value.
+    where an option is missing, and what is wrong with the value of a key as `blame` has it.
     """
     values: dict[tuple[str, ...], Any] = {}
     for leaf in leaves_of(kind):
         if leaf.key in raw:
-            value = leaf.value(raw[leaf.key], values)
-            values |= spread(leaf, value)
+            try:
+                values |= spread(leaf, leaf.value(raw[leaf.key], values))
+            except EdgeconvError as error:
+                blamed = error if blame is None else blame(leaf.key, error)
+                if blamed is not error:
+                    raise blamed from error
+                if isinstance(error, Refused):
+                    raise UsageError(f"{leaf.shown} {error.message}", hint=error.hint) from error
+                raise
         elif leaf.is_required:
             raise MissingOption(leaf)
-    if runs_code and "execution" in kind.__struct_fields__:
-        values["execution", "allow_code"] = True
+    if runs_code:
+        values |= _leave(kind)
     return put(kind, values)
+
+
+def _leave(kind: type[msgspec.Struct]) -> dict[tuple[str, ...], bool]:
+    """The fields that let a request run the code that it names."""
+    for field in msgspec.structs.fields(kind):
+        if noun_of(field.type) is Execution:
+            return {(field.name, "allow_code"): True}
+    return {("allow_code",): True} if "allow_code" in kind.__struct_fields__ else {}
 
 
 def called(kind: type[Asked], positional: tuple[Any, ...], keywords: Mapping[str, Any]) -> Asked:
@@ -125,16 +153,35 @@ def called(kind: type[Asked], positional: tuple[Any, ...], keywords: Mapping[str
     for path in sorted(((name,) for name in given), key=lambda path: names.index(path[0])):
         value, leaf = given[path[0]], leaves.get(path)
         try:
-            values[path] = leaf.given(value, values) if leaf else value
-        except UsageError as error:
-            raise error.saying(f"{path[0]} {error.message}") from error
+            if leaf:
+                values[path] = leaf.given(value, values)
+            elif isinstance(value, str | os.PathLike):
+                values |= _of_argument(leaves.values(), path, value)
+            else:
+                values[path] = value
+        except Refused as error:
+            raise UsageError(f"{path[0]} {error.message}", hint=error.hint) from error
     for leaf in leaves.values():
         if leaf.is_required and leaf.path[0] not in given:
             raise MissingOption(leaf)
     try:
-        return msgspec.convert({path[0]: value for path, value in values.items()}, kind)
+        plain = {path[0]: value for path, value in values.items() if len(path) == 1}
+        nested = {path: value for path, value in values.items() if len(path) > 1}
+        return (
+            put(kind, nested, msgspec.convert(plain, kind))
+            if nested
+            else msgspec.convert(plain, kind)
+        )
     except msgspec.ValidationError as error:
         raise UsageError(f"{kind.__name__}: {error}") from error
+
+
+def _of_argument(
+    leaves: Iterable[Leaf], path: tuple[str, ...], value: Any
+) -> dict[tuple[str, ...], Any]:
+    """What a text says in the place of a noun: the noun's argument."""
+    own = [leaf for leaf in leaves if leaf.option.is_argument and leaf.path[: len(path)] == path]
+    return {path: {leaf.path[-1]: leaf.value(value) for leaf in own} if own else value}
 
 
 def spread(leaf: Leaf, value: Any) -> dict[tuple[str, ...], Any]:

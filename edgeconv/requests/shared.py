@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from msgspec import structs
+
 from edgeconv.requests.option import Option, Within
-from edgeconv.requests.texts import CUSTOM_OBJECTS, SANDBOX_MODE, SHA256, comma_list
+from edgeconv.requests.request import Request
+from edgeconv.requests.texts import CUSTOM_OBJECTS, SANDBOX_MODE, SHA256, TEXT, comma_list
 from edgeconv.sandbox import Mode
 from edgeconv.types import Allowance, Execution, Opening
 
@@ -25,6 +28,7 @@ def split_names(text: str, _: Any = None) -> tuple[str, ...]:
 
 
 TAG = Option(
+    text=TEXT,
     name="tag",
     group="Input",
     make=split_names,
@@ -40,9 +44,8 @@ Sandboxed = Annotated[
         group="Execution",
         text=SANDBOX_MODE,
         metavar="[auto|required|off]",
-        shown="auto",
         help="Whether models and data are read in a sandbox: where there is one, or else not at "
-        "all (exit code 4), or never; see docs/security.md.",
+        "all (exit code 4), or never; see docs/security.md. [default: auto]",
     ),
 ]
 
@@ -108,3 +111,58 @@ EXECUTION = {
 Executed = Annotated[Execution, Within(**EXECUTION)]
 QUIET = Annotated[bool, Option(short="q", group="Output", help="No progress on stderr.")]
 JSON = Annotated[bool, Option(name="json", group="Output", help="Print the result as JSON.")]
+
+
+class Running(Request, frozen=True, kw_only=True):
+    """What is said once of how to run, for every model of a configuration; None: as each says.
+
+    `trusted` are the content hashes of models that are loaded although the scan refuses them.
+    """
+
+    threads: int | None = None
+    timeout_s: float | None = None
+    memory_limit_mib: int | None = None
+    no_cache: bool = False
+    trusted: tuple[str, ...] = ()
+
+    def typed(self) -> dict[str, Any]:
+        """What was said, by the keys of the options."""
+        fields = {
+            "threads": self.threads,
+            "timeout-s": self.timeout_s,
+            "memory-limit-mib": self.memory_limit_mib,
+            "no-cache": self.no_cache or None,
+            "trust-model": self.trusted or None,
+        }
+        return {key: value for key, value in fields.items() if value is not None}
+
+    @property
+    def execution(self) -> Execution:
+        """How to run what is of no model. What is read may run the code that it names."""
+        plain = Execution()
+        timeout_s = plain.allowance.timeout_s if self.timeout_s is None else self.timeout_s
+        return Execution(
+            threads=self.threads or plain.threads,
+            allowance=Allowance(
+                timeout_s=timeout_s, memory_bytes=(self.memory_limit_mib or 0) * 2**20
+            ),
+            use_cache=not self.no_cache,
+            allow_code=True,
+            trusted=self.trusted,
+        )
+
+
+_ALLOWANCE = EXECUTION["allowance"]
+assert isinstance(_ALLOWANCE, Within)
+RunForAll = Annotated[
+    Running,
+    Within(
+        threads=EXECUTION["threads"],
+        timeout_s=structs.replace(_ALLOWANCE.options["timeout_s"], shown=3600.0),
+        memory_limit_mib=structs.replace(
+            _ALLOWANCE.options["memory_bytes"], make=None, say=None, shown=0
+        ),
+        no_cache=structs.replace(EXECUTION["use_cache"], make=None, say=None),
+        trusted=EXECUTION["trusted"],
+    ),
+]

@@ -19,12 +19,14 @@ class Printing(Request, frozen=True, kw_only=True):
 class Entry(NamedTuple):
     """A verb, each of its parts as MODULE:NAME, imported when it is first used.
 
-    `shown` are the further options of the verb's command, which are about what is printed.
+    `shown` are the further options of the verb's command, which are about what is printed. `tells`:
+    the function says what it is doing.
     """
 
     request: str
     function: str
     shown: str = "edgeconv.requests.table:Printing"
+    tells: bool = True
 
     @property
     def kind(self) -> type[Request]:
@@ -45,8 +47,51 @@ def named(text: str) -> Any:
     return getattr(import_module(module), name)
 
 
-_R = "edgeconv.requests"
+_LOOKING = "edgeconv.requests.looking"
+# In the order of the commands; each has a table of its name in edgeconv.toml.
 VERBS = {
-    "convert": Entry(f"{_R}.convert:ConvertRequest", "edgeconv.conversion.convert:convert"),
-    "bench": Entry(f"{_R}.bench:BenchRequest", "edgeconv.measure.bench:bench"),
+    "demo": Entry(f"{_LOOKING}:DemoRequest", "edgeconv.demo:demonstrate"),
+    "train": Entry("edgeconv.requests.train:TrainRequest", "edgeconv.training.baseline:train"),
+    "convert": Entry(
+        "edgeconv.requests.convert:ConvertRequest", "edgeconv.conversion.convert:convert"
+    ),
+    "tune": Entry("edgeconv.requests.tune:TuneRequest", "edgeconv.tuning.flow:tune"),
+    "bench": Entry("edgeconv.requests.bench:BenchRequest", "edgeconv.measure.bench:bench"),
+    "report": Entry(
+        f"{_LOOKING}:ReportRequest",
+        "edgeconv.gate.reported:report",
+        f"{_LOOKING}:ReportPrinting",
+        tells=False,
+    ),
+    "compare": Entry(
+        f"{_LOOKING}:CompareRequest",
+        "edgeconv.measure.compare:compare",
+        f"{_LOOKING}:ComparePrinting",
+        tells=False,
+    ),
+    "check": Entry("edgeconv.requests.check:CheckRequest", "edgeconv.gate.check:check"),
+    "embed": Entry("edgeconv.requests.embed:EmbedRequest", "edgeconv.embedding.embedding:embed"),
+    "build": Entry(
+        "edgeconv.requests.check:BuildRequest",
+        "edgeconv.building.build:build",
+        "edgeconv.requests.check:BuildPrinting",
+    ),
+    "doctor": Entry(f"{_LOOKING}:DoctorRequest", "edgeconv.measure.doctoring.doctor:doctor"),
+    "debug": Entry(
+        f"{_LOOKING}:DebugRequest",
+        "edgeconv.measure.insides.debug:debug",
+        f"{_LOOKING}:DebugPrinting",
+    ),
+    "inspect": Entry(
+        f"{_LOOKING}:InspectRequest",
+        "edgeconv.scanning.inspecting:inspect",
+        f"{_LOOKING}:InspectPrinting",
+        tells=False,
+    ),
+    "visualize": Entry(
+        f"{_LOOKING}:VisualizeRequest",
+        "edgeconv.cli.visualize:visualize",
+        "edgeconv.requests.request:Nothing",
+        tells=False,
+    ),
 }

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from edgeconv.errors import UsageError
 from edgeconv.requests.option import Group, Option, Within
-from edgeconv.requests.texts import ADDRESS, NAMES
+from edgeconv.requests.texts import ADDRESS, NAMES, TEXT
 from edgeconv.types import Qat
 
 _RUNS_ON: Group = "Distribution"
@@ -116,6 +116,7 @@ Trained = Annotated[
             help="Steps that find the ranges before the weights change.",
         ),
         freeze_batch_norm_after=Option(
+            text=TEXT,
             name="qat-freeze-batch-norm",
             group=_TRAINS,
             takes="text",

@@ -27,11 +27,13 @@ from edgeconv.tf.training.member import TrainJob, train_member
 from edgeconv.tf.training.modules import refuse_missing
 from edgeconv.tf.training.options import refuse_options
 from edgeconv.training.launch import clusters_of, is_chief, launch, workers_of
-from edgeconv.types import Allowance, Training, TrainingRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+
+    from edgeconv.requests.train import TrainRequest
+    from edgeconv.types import Training, TrainingRecord
 
 
 # What Vertex AI tells a custom job.
@@ -57,26 +59,14 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def train(
-    training: Training | str,
-    directory: str | None = None,
-    *,
-    checkpoints: str | None = None,
-    tensorboard: str | None = None,
-    allowance: Allowance = Allowance(),
-    on_progress: Callable[[str], None] = lambda _: None,
+    request: TrainRequest, *, on_progress: Callable[[str], None] = lambda _: None
 ) -> TrainingRecord | None:
     """Train a baseline, evaluate it and export it as the next version of a SavedModel.
-
-    `training`: what to train and how, or the module alone. The SavedModel goes to
-    `directory`/NAME/N; None takes the current directory, or AIP_MODEL_DIR where that is set, in
-    which the model goes into the directory itself. `checkpoints`: where they are kept, else in
-    AIP_CHECKPOINT_DIR, else beside the model and only until it is there. `tensorboard`: where
-    its logs go, else to AIP_TENSORBOARD_LOG_DIR.
 
     What was killed goes on from its last checkpoint. Comes back with the record, or, as a
     member of a cluster that is not its chief, with None. Raises an `EdgeconvError`.
     """
-    asked = Training(module=training) if isinstance(training, str) else training
+    asked = request.training
     refuse_options(asked)
     refuse_missing(asked.module)
     _refuse_data(asked)
@@ -84,7 +74,7 @@ def train(
         # Found now, so that a name that is wrong ends it before any process starts.
         find_custom(text, str(Path.cwd()))
     clusters = clusters_of(asked.distribution)
-    places = _places(asked, directory, checkpoints, tensorboard)
+    places = _places(asked, request.directory, request.checkpoints, request.tensorboard)
     access = _access(asked, places, exports=is_chief(clusters))
     own = _own(places, on_progress) if is_chief(clusters) else contextlib.nullcontext()
     with own, _made(access.writes), scratch_directory() as scratch:
@@ -96,7 +86,7 @@ def train(
             label="training",
             scratch=scratch,
             access=access,
-            allowance=allowance,
+            allowance=request.allowance,
             environment=_ENVIRONMENT,
             on_progress=on_progress,
         )

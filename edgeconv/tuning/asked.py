@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edgeconv.data.preprocessing import describe
 from edgeconv.errors import UsageError
 from edgeconv.quantize.recipes import make_recipes, recipe_names
 from edgeconv.tuning.search import ORDERS, in_order
 from edgeconv.types import QAT, Objective
 
 if TYPE_CHECKING:
+    from edgeconv.requests.tune import TuneRequest
     from edgeconv.types import Recipe, RecipeName
 
 # Its accuracy is what a drop is measured from, so that it always is within the budget.
@@ -40,6 +42,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     batch: int | None = None
     samples: int | None = None
     allow_float: tuple[str, ...] = ("*",)
+
+    @classmethod
+    def of(cls, asked: TuneRequest) -> Wanted:
+        """What decides what is tried, of all that was asked."""
+        own = {name: getattr(asked, name) for name in cls.__struct_fields__}
+        return cls(**{**own, "preprocess": describe(asked.preprocess.by_input)})
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

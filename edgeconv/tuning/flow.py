@@ -45,43 +45,33 @@ from edgeconv.tuning.recipe_file import recipe_text
 from edgeconv.tuning.samples import SearchSamples
 from edgeconv.tuning.search import pareto
 from edgeconv.tuning.trials import Trials
-from edgeconv.types import DataIdentity, Execution, Measuring, Opening, Steps, Tuning, TuningTrial
+from edgeconv.types import DataIdentity, Measuring, Steps, Tuning, TuningTrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edgeconv.conversion.climb import Good
     from edgeconv.conversion.plan import Plan
+    from edgeconv.requests.tune import TuneRequest
     from edgeconv.tuning.judge import Judge
     from edgeconv.tuning.samples import Samples
+    from edgeconv.types import Execution
 
 
-def tune(
-    model: str | Path,
-    data_source: str,
-    wanted: Wanted,
-    directory: str | Path | None = None,
-    *,
-    limits: Limits = Limits(),
-    opening: Opening = Opening(),
-    execution: Execution = Execution(),
-    on_progress: Callable[[str], None] = lambda _: None,
-) -> Tuning:
-    """Search the cheapest artifact of `model` that loses no more than `wanted.max_drop`.
+def tune(asked: TuneRequest, *, on_progress: Callable[[str], None] = lambda _: None) -> Tuning:
+    """Search the cheapest artifact of a model that loses no more than what is allowed.
 
-    `data_source`: samples with labels; one half searches, and the other, which nothing of the
-    search sees, confirms. Without labels the budget is of the agreement with the float32 model.
-    The artifact is published in `directory` (None: NAME.tuned in the current one) with its recipe
-    as a file for `edgeconv convert --config` and all the trials. Trials are kept as they are
-    made: a search that was killed goes on. That nothing meets the budget is an answer and no
-    error.
+    Trials are kept as they are made: a search that was killed goes on. That nothing meets the
+    budget is an answer and no error.
 
     Raises an `EdgeconvError` for a model, data or options that cannot be taken.
     """
     started_s = time.monotonic()
+    wanted, limits = Wanted.of(asked), Limits(trials=asked.trials, seconds=asked.time_limit_s)
     refuse(wanted, limits)
-    identified = source.identify(model, opening, allow_code=execution.allow_code)
-    target = Path(directory or f"{identified.name}.tuned").absolute()
+    execution, data_source = asked.execution, asked.data_source
+    identified = source.identify(asked.model, asked.opening, allow_code=execution.allow_code)
+    target = Path(asked.directory or f"{identified.name}.tuned").absolute()
     run = Question(
         model=identified,
         wanted=wanted,

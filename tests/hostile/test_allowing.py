@@ -9,21 +9,26 @@ import py_compile
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-import click
 import pytest
 from strangers import Place, place, watch
 
 from edgeconv.cli import command_named, run, watching
-from edgeconv.cli.config_values import options_of
-from edgeconv.cli.configured import CONFIGURABLE, Configured
-from edgeconv.cli.values import TEXT, Text, UserOption, text_of
 from edgeconv.config import project
 from edgeconv.config.reach import NotAllowed
+from edgeconv.config.tables import options_of
 from edgeconv.config.user import KEYS, KINDS, read_user_config, user_configuration
 from edgeconv.data.load import load_samples
 from edgeconv.errors import UsageError
+from edgeconv.requests.option import Option, leaves_of
+from edgeconv.requests.request import Request
+from edgeconv.requests.table import VERBS
+from edgeconv.requests.texts import TEXT
 from edgeconv.types import TensorSpec
+
+if TYPE_CHECKING:
+    from edgeconv.requests.bench import BenchRequest
 
 __all__ = ["place", "watch"]
 
@@ -34,8 +39,11 @@ def settings(text: str) -> None:
     user_configuration().write_text(text)
 
 
-def bench(*words: str) -> dict[str, object]:
-    return command_named("bench").make_context("bench", ["int8.tflite", *words]).params
+def bench(*words: str) -> BenchRequest:
+    request: BenchRequest = (
+        command_named("bench").make_context("bench", ["int8.tflite", *words]).obj.request
+    )
+    return request
 
 
 def refused(*words: str) -> NotAllowed:
@@ -52,13 +60,10 @@ def git(place: Place, *words: str) -> None:
 
 
 def test_every_option_that_a_project_can_give_says_what_its_texts_may_name() -> None:
-    harmless = {click.types.IntParamType, click.types.FloatParamType, click.types.BoolParamType}
-    for name in CONFIGURABLE:
-        for key, option in options_of(command_named(name)).items():
-            of_numbers = isinstance(option.type, (*harmless, click.Choice))
-            said = isinstance(option.type, Text | click.Path) or of_numbers
-            assert said, f"{name} --{key}: {option.type}"
-            text_of(option.type)
+    for name in VERBS:
+        for key, leaf in options_of(name).items():
+            of_numbers = leaf.takes in ("flag", "whole", "number", "choice")
+            assert of_numbers or leaf.option.text is not None, f"{name} --{key}"
 
 
 # Of these, what is written is a name, a shape, a version: nobody opens, starts or asks it.
@@ -70,22 +75,24 @@ PLAIN = {
 
 def test_the_options_with_plain_texts_are_the_ones_that_were_looked_at() -> None:
     plain = {
-        key
-        for name in CONFIGURABLE
-        for key, option in options_of(command_named(name)).items()
-        if option.type is TEXT
+        key for name in VERBS for key, leaf in options_of(name).items() if leaf.option.text is TEXT
     }
-    assert plain == PLAIN
+    # Their texts are taken apart, and nothing in them is opened either.
+    assert plain == PLAIN - {"target-runtime", "layer"}
+
+
+class Careless(Request, frozen=True, kw_only=True):
+    """A request of which an option does not say what it may name."""
+
+    new: Annotated[str, Option()] = ""
 
 
 def test_an_option_that_does_not_say_it_cannot_be_made() -> None:
-    with pytest.raises(TypeError, match=r"edgeconv\.cli\.values"):
-        Configured("bench", params=[click.Option(["--new"])])
+    with pytest.raises(TypeError, match=r"edgeconv\.requests\.texts"):
+        leaves_of(Careless)
 
 
 def test_an_option_of_the_user_is_none_of_a_project(place: Place) -> None:
-    option = UserOption(["--sandbox"], type=click.Choice(["auto", "off"]))
-    assert options_of(Configured("bench", params=[option])) == {}
     for line in ("allow = ['runtime=web']", "allow-code = true", "trust-model = []"):
         place.config(f"[bench]\n{line}\n")
         with pytest.raises(UsageError, match="unknown option"):
@@ -137,8 +144,8 @@ def test_a_tracker_and_an_address_are_allowed_word_for_word(place: Place) -> Non
 
 def test_what_is_typed_needs_no_leave(place: Place) -> None:
     place.config("[bench]\nrounds = 1\n")
-    params = bench("--runtime", "web:./evil.sh", "--data", "../../secret.npz", "-o", "/tmp/out")
-    assert params["runtimes"] == ("web:./evil.sh",)
+    asked = bench("--runtime", "web:./evil.sh", "--data", "../../secret.npz", "-o", "/tmp/out")
+    assert asked.measuring.runtimes == ("web:./evil.sh",)
 
 
 def test_a_project_of_the_user_may_name_anything(place: Place) -> None:
@@ -243,7 +250,7 @@ def test_a_repository_is_the_project_of_a_configuration_that_it_tracks(place: Pl
     refused(*words)
     git(place, "add", "apps")
     project._project_of.cache_clear()
-    assert bench(*words)["data_source"] == "apps/a/../../x.npz"
+    assert bench(*words).data_source == "apps/a/../../x.npz"
     (app / "edgeconv.toml").write_text('[bench]\ndata = "../../../../secret.npz"\n')
     refused(*words)
     (app / "edgeconv.toml").write_text('[bench]\nout = "../../.git/hooks"\n')
@@ -273,13 +280,13 @@ def test_a_worktree_is_a_project_too(place: Place) -> None:
     git(place, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all")
     git(place, "worktree", "add", "-q", "../other")
     os.chdir("../other")
-    assert bench("--config", "sub/edgeconv.toml")["data_source"] == "sub/../x.npz"
+    assert bench("--config", "sub/edgeconv.toml").data_source == "sub/../x.npz"
 
 
 def test_links_and_absolute_paths_within_the_project_are_followed(place: Place) -> None:
     Path("linked.npz").symlink_to("x.npz")
     place.config(f'[bench]\ndata = "linked.npz"\nout = "{place.checkout}/build/report"\n')
-    assert bench()["data_source"] == "linked.npz"
+    assert bench().data_source == "linked.npz"
 
 
 def test_a_folder_that_is_allowed_is_allowed_through_links_too(place: Place) -> None:

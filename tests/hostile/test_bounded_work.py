@@ -28,9 +28,10 @@ from processor_time import at_most
 from tiny_saved_model import number
 from tiny_tflite import Graph, float_model, packed
 
-from edgeconv import inspect_model, scan
+from edgeconv import scan
 from edgeconv.data import synthetic_samples
 from edgeconv.errors import InputRefused, UsageError
+from edgeconv.source import inspect_model
 from edgeconv.source.keras_ends import declared_signature
 from edgeconv.tf.training.checkpoints import refuse_elsewhere
 from edgeconv.tflite.names import valid_names
@@ -412,8 +413,8 @@ def test_a_checkpoint_that_the_directory_names_must_be_in_it():
 
 
 def test_keys_of_half_a_million_parts_are_refused_in_a_lock_and_in_steps(tmp_path):
+    from edgeconv.config import lock
     from edgeconv.data.preprocessing import parse_preprocessing
-    from edgeconv.gate import lock
 
     (tmp_path / "edgeconv.lock").write_text("format = 1\n" + "a." * 500_000 + "a = 1\n")
     with pytest.raises(InputRefused, match="line 2"):

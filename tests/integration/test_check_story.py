@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from places import SHARED, SUPPORT
 
-from edgeconv.gate import lock
+from edgeconv.config import lock
+from edgeconv.config.lock import FILE_NAME
 from edgeconv.reporting.units import percent
 from edgeconv.types import Check, Checked, Finding, StageState
 
@@ -166,11 +167,11 @@ def team(accepted: Team, tmp_path: Path) -> Team:
 
 
 def locked_bytes(team: Team) -> bytes:
-    return (team.place / lock.FILE_NAME).read_bytes()
+    return (team.place / FILE_NAME).read_bytes()
 
 
 def test_what_was_accepted_is_in_the_lock_and_checking_it_again_measures_nothing(team: Team):
-    model = lock.read(team.place / lock.FILE_NAME).models["mnist"]
+    model = lock.read(team.place / FILE_NAME).models["mnist"]
     assert [stage.name for stage in model.stages] == ["baseline", "float32", "int8"]
     assert {"source", "calibration data", "test data"} <= model.inputs.keys()
     assert model.test_samples == 2000
@@ -250,7 +251,7 @@ def test_wrong_preprocessing_fails_is_accepted_by_name_only_and_is_not_shipped(t
     partly = team.checks("--update", *words[:2])
     assert (partly.code, locked_bytes(team)) == (1, before)
     assert team.checks("--update", *words).code == 0
-    noted = lock.read(team.place / lock.FILE_NAME).models["mnist"].accepted
+    noted = lock.read(team.place / FILE_NAME).models["mnist"].accepted
     assert [one.stage for one in noted] == ["baseline", "float32", "int8"]
     after = team.checks()
     assert after.code == 0
@@ -301,7 +302,7 @@ def test_a_lock_edited_by_hand_is_refused(team: Team):
     text = locked_bytes(team).decode()
     line = next(line for line in text.splitlines() if line.startswith("accuracy = "))
     edited = text.replace(line, "accuracy = 0.1", 1)
-    (team.place / lock.FILE_NAME).write_text(edited, encoding="utf-8")
+    (team.place / FILE_NAME).write_text(edited, encoding="utf-8")
     for options in ((), ("--update",)):
         answer = team.checks(*options)
         assert answer.code == 3

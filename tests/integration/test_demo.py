@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from places import ROOT
 
-from edgeconv.cli.configured import read_config
+from edgeconv.config.tables import read_config
 from edgeconv.store import sha256_file
 from edgeconv.types import RECIPE_NAMES, Artifact, Report
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from embed_models import HOSTILE, int8_tiny, large_tiny
 
-from edgeconv.embedding.embedding import embed
+from edgeconv import embed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ import pytest
 from embed_models import HOSTILE, hostile_tiny, int8_tiny, large_tiny, named_tiny, published, tree
 from tiny_tflite import Graph, packed
 
-from edgeconv.embedding import embed
+from edgeconv import embed
 from edgeconv.embedding.embedding import make_embedding
 from edgeconv.embedding.request import make_request
 from edgeconv.types import Preprocessing

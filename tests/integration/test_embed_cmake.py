@@ -14,7 +14,7 @@ from embed_models import SIGNED, float_tiny, published
 from places import ROOT
 from tiny_tflite import Graph, float_model, packed
 
-from edgeconv.embedding import embed
+from edgeconv import embed
 from edgeconv.errors import InputRefused
 
 GENERATORS = {"Ninja": "ninja", "Unix Makefiles": "make"}

@@ -23,7 +23,7 @@ from embed_web_models import fixed_float_model, three_inputs_model, uint8_model
 from places import KOTLIN_STUBS, SHARED, SUPPORT
 from tiny_tflite import BIASES, WEIGHTS, Graph, packed
 
-from edgeconv.embedding.embedding import embed
+from edgeconv import embed
 from edgeconv.types import Preprocessing
 
 if TYPE_CHECKING:

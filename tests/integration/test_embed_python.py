@@ -15,7 +15,7 @@ from embed_updates import DAMAGED, NO_MODEL, broken, cases, model, stream
 from places import SHARED
 from tiny_tflite import BIASES, WEIGHTS
 
-from edgeconv.embedding import embed
+from edgeconv import embed
 from edgeconv.errors import UsageError
 from edgeconv.types import Preprocessing
 

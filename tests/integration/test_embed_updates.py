@@ -18,7 +18,7 @@ from embed_updates import broken, cases, model, plain, python_says, stream, verd
 from places import SUPPORT
 from tiny_tflite import Graph, packed
 
-from edgeconv.embedding import embed
+from edgeconv import embed
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow", "-Wundef")
 # Whatever is read beside the file, or computed as C does not define it, ends the program.

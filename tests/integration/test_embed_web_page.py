@@ -20,7 +20,7 @@ from embed_models import HOSTILE, published
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model, web
 from places import SHARED
 
-from edgeconv.embedding.embedding import embed
+from edgeconv import embed
 from edgeconv.errors import ToolFailed
 from edgeconv.runtimes.web_package import litertjs
 from edgeconv.types import Preprocessing

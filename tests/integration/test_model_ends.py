@@ -11,8 +11,7 @@ import pytest
 import tf_keras
 from edge_models import Lite, only
 
-from edgeconv import convert, source
-from edgeconv.embedding.embedding import embed
+from edgeconv import convert, embed, source
 from edgeconv.errors import InputRefused
 from edgeconv.tf import keras_files
 from edgeconv.tf.ends import arranged, inputs_of, output_names, served_shape

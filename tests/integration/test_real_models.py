@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from places import SHARED, SUPPORT
 
-from edgeconv import bench, check, convert
+from edgeconv import bench, convert
+from edgeconv.gate.budget import check
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.types import RECIPE_NAMES, Budget, Limits, Measuring, Report, Timing
 

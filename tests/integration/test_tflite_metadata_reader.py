@@ -15,7 +15,7 @@ import pytest
 from embed_models import HOSTILE, float_tiny, hostile_tiny, published
 from tiny_tflite import Graph, packed
 
-from edgeconv.embedding.embedding import embed
+from edgeconv import embed
 from edgeconv.types import Preprocessing
 
 READER = """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from embed_models import published
 from tiny_tflite import Graph, float_model, packed
 
-from edgeconv.embedding.embedding import embed
+from edgeconv import embed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -373,7 +373,7 @@ def _report_seeds() -> list[bytes]:
 def _lock_seeds() -> list[bytes]:
     import tempfile
 
-    from edgeconv.gate import lock
+    from edgeconv.config import lock
     from edgeconv.types import Accuracy, Lock, LockedModel, LockedStage
 
     right = "110" * 6 + "11"
@@ -397,14 +397,15 @@ def _lock_seeds() -> list[bytes]:
 
 
 def _lock(directory: Path) -> Target:
-    from edgeconv.gate import lock
+    from edgeconv.config import lock
+    from edgeconv.config.lock import accepted_hashes
 
     path = directory / "edgeconv.lock"
 
     def run(data: bytes) -> None:
         path.write_bytes(data)
         with contextlib.suppress(EdgeconvError):
-            lock.accepted_hashes(path, "m")
+            accepted_hashes(path, "m")
         _each(
             lambda: lock.read(path),
             # As whoever computes the checksum anew can write it.
@@ -416,7 +417,7 @@ def _lock(directory: Path) -> Target:
 
 def _signed(path: Path, data: bytes) -> bool:
     """Write the tables of a lock with the checksums that they should have."""
-    from edgeconv.gate.lock_text import as_text
+    from edgeconv.config.lock_text import as_text
 
     with contextlib.suppress(ValueError, RecursionError):
         found = tomllib.loads(data.decode()).get("model")
@@ -428,7 +429,7 @@ def _signed(path: Path, data: bytes) -> bool:
 
 
 def _checked(name: str, table: Any) -> Any:
-    from edgeconv.gate.lock_text import CHECKSUM, checksum
+    from edgeconv.config.lock_text import CHECKSUM, checksum
 
     if not isinstance(table, dict):
         return table
@@ -451,7 +452,7 @@ def _config_seeds() -> list[bytes]:
 
 
 def _config(directory: Path) -> Target:
-    from edgeconv.cli.configured import read_config
+    from edgeconv.config.tables import read_config
     from edgeconv.requests.places import source_within, steps_within
 
     paths = (directory / "edgeconv.toml", directory / "pyproject.toml")

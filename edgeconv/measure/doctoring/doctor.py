@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeconv import data, source
-from edgeconv.data.preprocessing import describe, parse_preprocessing
+from edgeconv.data.preprocessing import describe
 from edgeconv.errors import UsageError
 from edgeconv.measure.doctoring.attempts import LEAST_SAMPLES, attempts, joined, picked, stored_of
 from edgeconv.measure.doctoring.candidates import STANDARDISED
@@ -16,50 +16,37 @@ from edgeconv.measure.doctoring.judging import judged
 from edgeconv.measure.doctoring.patient import Clinic, answers, examined, only_float_input
 from edgeconv.statistics.paired import is_better
 from edgeconv.store import scratch_directory
-from edgeconv.types import DataIdentity, Diagnosis, Execution, Opening, Preprocessing, Trial
+from edgeconv.types import DataIdentity, Diagnosis, Preprocessing, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from edgeconv.data.source import DataSet, Source
     from edgeconv.measure.doctoring.attempts import Attempt
     from edgeconv.measure.doctoring.judging import Judgement, Outputs
-    from edgeconv.types import TensorSpec
+    from edgeconv.requests.looking import DoctorRequest
+    from edgeconv.types import Execution, TensorSpec
 
 
 def doctor(
-    model: str | Path,
-    data_source: str,
-    *,
-    preprocess: str | None = None,
-    samples: int | None = None,
-    signature: str | None = None,
-    output: str | None = None,
-    opening: Opening = Opening(),
-    execution: Execution = Execution(),
-    on_progress: Callable[[str], None] = lambda _: None,
+    asked: DoctorRequest, *, on_progress: Callable[[str], None] = lambda _: None
 ) -> Diagnosis:
     """Try the plausible preprocessings of labelled samples, and say with which the model works.
-
-    `model`: of any kind that `load` takes, with one float input and an output of class scores.
-    `data_source`: samples with labels. `preprocess`: what is done to each stored sample now
-    (None: what the manifest beside a .tflite says, else nothing); what it does to the shape is
-    kept, and its scale, mean, std and order of colours are what is questioned. `samples`: how
-    many, by a fixed seed; None takes 48, or all where there are fewer.
 
     A model that works with none is an answer, not an error. Raises an `EdgeconvError` for what
     cannot be examined: several or integer inputs, no labels, one label only, fewer than 8
     samples, an output that has no score for each class.
     """
+    model, data_source, samples = asked.model, asked.data_source, asked.samples
+    execution = asked.execution
     if samples is not None and samples < LEAST_SAMPLES:
         raise UsageError(f"asked for {samples} samples", hint=f"at least {LEAST_SAMPLES}")
-    given = None if preprocess is None else parse_preprocessing(preprocess)
+    given = None if asked.preprocess is None else asked.preprocess.by_input
     _refuse_early(model, data_source, given, execution)
     with scratch_directory() as scratch:
         clinic = Clinic(scratch=scratch, execution=execution, on_progress=on_progress)
-        patient = examined(clinic, model, signature, opening)
+        patient = examined(clinic, model, asked.signature, asked.opening)
         # Steps that do nothing let the samples be opened that do not fit the model as stored.
         steps = (patient.declared if given is None else given) or {"": Preprocessing()}
         with _opened(data_source, patient.spec, steps, execution) as whole:
@@ -72,12 +59,12 @@ def doctor(
     assert chosen.labels is not None
     limits = int(whole.labels.min()), int(whole.labels.max())
     parts = _parts(outputs, len(tried), chosen.count)
-    judgement = judged(parts, chosen.labels, label_limits=limits, output=output)
-    return _diagnosis(str(model), runtime, whole, chosen, tried, judgement)
+    judgement = judged(parts, chosen.labels, label_limits=limits, output=asked.output)
+    return _diagnosis(model, runtime, whole, chosen, tried, judgement)
 
 
 def _refuse_early(
-    model: str | Path,
+    model: str,
     data_source: str,
     steps: Mapping[str, Preprocessing] | None,
     execution: Execution,

@@ -14,67 +14,52 @@ from edgeconv.conversion.climb import make_all
 from edgeconv.conversion.plan import make_plan
 from edgeconv.conversion.run import Run
 from edgeconv.conversion.signatures import ALL_SIGNATURES
-from edgeconv.data import parse_preprocessing
 from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
 from edgeconv.measure.insides.layers import layer_errors
 from edgeconv.quantize.debugging import DebugJob, dissect, worst_first
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest
+from edgeconv.requests.texts import comma_list
 from edgeconv.runtimes.interface import Model
 from edgeconv.store import Cache, cache_directory, scratch_directory, tool_versions
-from edgeconv.types import QAT, Debugged, Execution, Opening, Recipe, Steps
+from edgeconv.types import QAT, Debugged, Recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from edgeconv.conversion.prepare import Part
     from edgeconv.conversion.session import Session
     from edgeconv.quantize.debugging import Dissected
-    from edgeconv.types import DebuggedLayer, Preprocessing
+    from edgeconv.requests.looking import DebugRequest
+    from edgeconv.types import DebuggedLayer
 
 _FLOAT32 = "float32"
 _RUNTIME = "ai-edge-litert"
 
 
-def debug(
-    model: str | Path,
-    calibration: str,
-    to: str | Recipe = "int8",
-    *,
-    samples: int | None = None,
-    preprocess: str | Mapping[str, Preprocessing] = "none",
-    signature: str | None = None,
-    opening: Opening = Opening(),
-    execution: Execution = Execution(),
-    on_progress: Callable[[str], None] = lambda _: None,
-) -> Debugged:
-    """Quantise `model` by one recipe, and say what each layer loses and which rules help.
-
-    `model`: anything that `convert` takes. `to`: the name of a recipe that quantises, or a recipe
-    of `edgeconv.quantize.recipes.make_recipes`, with methods and rules. `calibration`, `samples`,
-    `preprocess`: as in `convert`; up to 32 of the samples measure too. `signature`: the one to
-    debug, if there are several. `opening`: as in `convert`.
+def debug(asked: DebugRequest, *, on_progress: Callable[[str], None] = lambda _: None) -> Debugged:
+    """Quantize a model by one recipe, and say what each layer loses and which rules help.
 
     The file is what `convert` would verify, made by the first engine; one that `convert` would
     refuse for what it answers is debugged all the same. Raises an `EdgeconvError` where the model
     gives no float32 graph, or the quantiser nothing that runs.
     """
-    recipe = _refuse_recipe(make_recipes([to])[0] if isinstance(to, str) else to)
-    if signature == ALL_SIGNATURES:
+    recipe = _refuse_recipe(_recipe(asked))
+    if asked.signature == ALL_SIGNATURES:
         raise UsageError("debug looks into one signature", hint="name it with --signature")
-    steps = parse_preprocessing(preprocess) if isinstance(preprocess, str) else dict(preprocess)
+    execution = asked.execution
     (floating,) = make_recipes([_FLOAT32])
     with scratch_directory() as scratch:
         plan = make_plan(
             ConvertRequest(
-                model=str(model),
+                model=asked.model,
                 directory=str(scratch / "files"),
                 to=(floating, recipe),
-                signature=(signature,) if signature else (),
-                calibration={"": calibration},
-                samples=samples,
-                preprocess=Steps(by_input=steps),
-                opening=opening,
+                signature=(asked.signature,) if asked.signature else (),
+                calibration={"": asked.calibration},
+                samples=asked.samples,
+                preprocess=asked.preprocess,
+                opening=asked.opening,
                 execution=execution,
             )
         )
@@ -85,6 +70,21 @@ def debug(
             raise good
         with good.session as session:
             return _debugged(session, recipe)
+
+
+def _recipe(asked: DebugRequest) -> Recipe:
+    """The one recipe that is asked for. Raises `UsageError`."""
+    if isinstance(asked.to, Recipe):
+        return asked.to
+    recipes = make_recipes(
+        comma_list(asked.to),
+        calibration_range=asked.calibration_range,
+        methods=asked.methods,
+        layers=asked.layers,
+    )
+    if len(recipes) > 1:
+        raise UsageError(f"--to {asked.to}: debug looks into one recipe at a time", hint="name one")
+    return recipes[0]
 
 
 def _refuse_recipe(recipe: Recipe) -> Recipe:

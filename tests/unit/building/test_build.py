@@ -65,7 +65,7 @@ def no_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("the step is done again")
 
-    monkeypatch.setattr("edgeconv.cli.convert.convert_of", refuse)
+    monkeypatch.setattr("edgeconv.building.steps.convert", refuse)
 
 
 # When
@@ -279,7 +279,7 @@ def changed(old: str, new: str) -> str:
         (CONFIG + "[build]\nwatch = true\n", 2, "edgeconv.toml:10: error: watch of [build]"),
         (CONFIG + 'recipe = "int16x8"\n', 2, "toml:1: error: net: not converted to int16x8"),
         (CONFIG + 'symbol = "a-b"\n', 2, "toml:6: error: net: symbol 'a-b' is no identifier"),
-        (CONFIG + 'option = "bytes"\n', 2, "net: --option bytes: not of the form NAME=VALUE"),
+        (CONFIG + 'option = "bytes"\n', 2, "is not understood: --option bytes: not of"),
         (changed('"int8"', '["int8", "float32"]'), 2, "net: converted to float32, int8, of"),
         ("", 2, "edgeconv.toml:1: error: edgeconv.toml has no model"),
     ],

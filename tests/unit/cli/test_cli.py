@@ -17,11 +17,13 @@ from report_example import report as example_report
 
 from edgeconv import __version__, cli
 from edgeconv.cli import run
-from edgeconv.cli.options import comma_list, execution
 from edgeconv.cli.progress import Clock
 from edgeconv.errors import UsageError
 from edgeconv.progress import Counted
+from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.convert import io_pair
+from edgeconv.requests.request import request_of
+from edgeconv.requests.texts import comma_list
 from edgeconv.sandbox import available
 from edgeconv.store import locked, tool_versions
 
@@ -386,13 +388,13 @@ def test_a_comma_list_drops_spaces_and_what_is_empty():
 
 
 def test_execution_options_become_seconds_bytes_and_threads():
-    options = {"threads": None, "timeout_s": 5.0, "memory_limit_mib": 3, "no_cache": True}
-    options["trusted"] = ("0" * 64,)
-    made = execution(options)
+    given = {"models": ("m",), "timeout-s": 5.0, "memory-limit-mib": 3, "no-cache": True}
+    made = request_of(BenchRequest, given | {"trust-model": ("0" * 64,)}).execution
     assert made.threads == os.cpu_count()
     assert (made.allowance.timeout_s, made.allowance.memory_bytes) == (5.0, 3 * 2**20)
     assert not made.use_cache
-    assert execution(options | {"threads": 7, "no_cache": False}).threads == 7
+    assert made.trusted == ("0" * 64,)
+    assert request_of(BenchRequest, given | {"threads": 7}).execution.threads == 7
 
 
 def test_a_fault_in_edgeconv_itself_does_not_look_like_a_broken_limit():

@@ -5,27 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from edgeconv import plugins
 from edgeconv.cli import COMMANDS, command_named, run
-from edgeconv.cli.chosen import Chosen
-from edgeconv.cli.config_values import key_of, options_of
-from edgeconv.cli.configured import (
-    CONFIGURABLE,
-    Configured,
-    OptionNames,
-    command_line,
-    context_of,
-    origin_of,
-    read_config,
-)
-from edgeconv.cli.qat import qat
-from edgeconv.cli.values import UserOption
+from edgeconv.cli.command import Call, VerbCommand
+from edgeconv.config.chosen import Chosen
+from edgeconv.config.tables import OptionNames, options_of
 from edgeconv.data import runs_code
 from edgeconv.errors import UsageError
+from edgeconv.requests.bench import BenchRequest
+from edgeconv.requests.check import CheckRequest
+from edgeconv.requests.option import leaves_of
 from edgeconv.requests.places import (
     NAMED_KINDS,
     PATH_OPTIONS,
@@ -33,9 +26,7 @@ from edgeconv.requests.places import (
     source_within,
     steps_within,
 )
-
-if TYPE_CHECKING:
-    import click
+from edgeconv.requests.table import VERBS
 
 MODELS = """\
 [model.mnist]
@@ -69,8 +60,13 @@ def write(text: str, name: str = "edgeconv.toml") -> Path:
     return path
 
 
-def typed(command: str, *arguments: str) -> click.Context:
-    return command_named(command).make_context(command, list(arguments))
+def called(command: str, *arguments: str) -> Call:
+    found: Call = command_named(command).make_context(command, list(arguments)).obj
+    return found
+
+
+def typed(command: str, *arguments: str) -> Any:
+    return called(command, *arguments).request
 
 
 def refused(command: str, *arguments: str) -> UsageError:
@@ -80,55 +76,57 @@ def refused(command: str, *arguments: str) -> UsageError:
 
 
 def test_every_command_with_options_of_its_own_can_be_configured() -> None:
-    for name in CONFIGURABLE:
-        assert isinstance(command_named(name), Configured)
-        assert command_named(name).name == name
-        users = {key_of(o) for o in command_named(name).params if isinstance(o, UserOption)}
+    for name, entry in VERBS.items():
+        command = command_named(name)
+        assert isinstance(command, VerbCommand)
+        assert command.name == name
+        users = {leaf.key for leaf in leaves_of(entry.kind) if leaf.option.is_typed}
         assert set(OptionNames()[name]).isdisjoint(users)
     without = {"init", "config", "cmake-dir", "cache", "scan", "verify"}
-    assert set(COMMANDS) - set(CONFIGURABLE) == without
-    assert len(OptionNames()) == len(CONFIGURABLE)
+    assert set(COMMANDS) - set(VERBS) == without
+    assert len(OptionNames()) == len(VERBS)
 
 
 def test_every_long_option_is_a_key_but_those_that_only_a_person_may_give() -> None:
     found: set[str] = set()
-    for name in CONFIGURABLE:
+    for name in VERBS:
         command = command_named(name)
         longs = {n[2:] for option in command.params for n in option.opts if n.startswith("--")}
-        found |= longs - set(options_of(command))
+        found |= longs - set(options_of(name))
     assert found == {"config", "allow", "allow-code", "trust-model", "update", "accept-drop"}
 
 
 def test_what_is_not_typed_is_taken_from_the_file_and_what_is_typed_wins() -> None:
     write('[convert]\nto = "int8"\nsamples = 5\nno-cache = true\nmin-snr-db = 30\n')
-    assert typed("convert", "m").params["to"] == "int8"
-    params = typed("convert", "m", "--to", "float16", "--samples", "9").params
-    assert (params["to"], params["samples"]) == ("float16", 9)
-    assert (params["no_cache"], params["min_snr_db"], params["engine"]) == (True, 30.0, "auto")
+    assert typed("convert", "m").to == ("int8",)
+    request = typed("convert", "m", "--to", "float16", "--samples", "9")
+    assert (request.to, request.samples) == (("float16",), 9)
+    assert not request.execution.use_cache
+    assert (request.min_snr_db, request.engine) == (30, "auto")
 
 
 def test_a_repeatable_option_takes_one_value_or_an_array_and_a_list_of_names_both() -> None:
     write('[bench]\nmetric = "top5"\nruntime = ["litert", "fake"]\n')
-    params = typed("bench", "m").params
-    assert (params["metrics"], params["runtimes"]) == (("top5",), ("litert", "fake"))
+    measuring = typed("bench", "m").measuring
+    assert (measuring.metrics, measuring.runtimes) == (("top5",), ("litert", "fake"))
     write('[convert]\nto = ["float32", "int8"]\nallow-float = "SOFTMAX,ADD"\n')
-    params = typed("convert", "m").params
-    assert (params["to"], params["allow_float"]) == ("float32,int8", "SOFTMAX,ADD")
+    request = typed("convert", "m")
+    assert (request.to, request.allow_float) == (("float32", "int8"), ("SOFTMAX", "ADD"))
 
 
 def test_another_file_can_be_named_and_the_one_here_is_then_not_read() -> None:
     write("[bench]\nrounds = no toml\n")
     write("[bench]\nrounds = 4\n", "other.toml")
-    assert typed("bench", "m", "--config", "other.toml").params["rounds"] == 4
+    assert typed("bench", "m", "--config", "other.toml").measuring.rounds == 4
     with pytest.raises(UsageError, match=r"edgeconv\.toml is no valid TOML.*line 2"):
         typed("bench", "m")
 
 
 def test_pyproject_is_taken_where_it_has_the_table() -> None:
     write("[tool.edgeconv.bench]\nrounds = 6\n", "pyproject.toml")
-    assert typed("bench", "m").params["rounds"] == 6
+    assert typed("bench", "m").measuring.rounds == 6
     write("[bench]\nrounds = 5\n")
-    assert typed("bench", "m").params["rounds"] == 5
+    assert typed("bench", "m").measuring.rounds == 5
 
 
 def test_help_is_shown_whatever_the_file_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,29 +136,27 @@ def test_help_is_shown_whatever_the_file_says(capsys: pytest.CaptureFixture[str]
 
 
 def test_no_file_changes_nothing() -> None:
-    context = typed("bench", "m")
-    assert context.default_map is None
-    assert origin_of(context).config is None
-    assert command_line(context) == ("edgeconv", "bench", "m")
+    call = called("bench", "m")
+    assert call.config is None
+    assert call.request.words() == ("m",)
 
 
 def test_the_recorded_command_line_does_the_same_without_the_file() -> None:
     write('[bench]\nrounds = 4\nmetric = ["top1", "top5"]\nlayers = true\nprofile = false\n')
-    context = typed("bench", "m", "--rounds", "9")
-    words = command_line(context)
-    assert words[:5] == ("edgeconv", "bench", "m", "--rounds", "9")
-    assert words[5:] == ("--metric", "top1", "--metric", "top5", "--layers")
+    request = typed("bench", "m", "--rounds", "9")
+    words = request.words()
+    assert words == ("m", "--rounds", "9", "--metric", "top1", "--metric", "top5", "--layers")
     Path("edgeconv.toml").unlink()
-    assert typed("bench", *words[2:]).params == context.params
+    assert typed("bench", *words) == request
 
 
 def test_qat_settings_of_the_file_count_as_given() -> None:
     write('[convert]\nto = "qat"\nqat-epochs = 3\n')
-    settings = qat(typed("convert", "m"))
+    settings = typed("convert", "m").qat
     assert settings is not None
     assert settings.epochs == 3
     write('[convert]\nto = "int8"\n')
-    assert qat(typed("convert", "m")) is None
+    assert typed("convert", "m").qat is None
 
 
 # Which model it is about
@@ -168,37 +164,37 @@ def test_qat_settings_of_the_file_count_as_given() -> None:
 
 def test_a_model_that_is_the_source_of_a_table_takes_that_models_values() -> None:
     write(MODELS)
-    params = typed("convert", "models/mnist/1").params
-    assert params["calibrations"] == ("mnist.npz",)
-    assert params["to"] == "float32,int8"
-    assert typed("convert", "./models/../models/mnist/1").params["directory"] == "published"
-    assert typed("convert", "models/other.tflite").params["calibrations"] == ("general.npz",)
-    assert typed("convert", "elsewhere").params["calibrations"] == ("general.npz",)
+    request = typed("convert", "models/mnist/1")
+    assert request.calibration == {"": "mnist.npz"}
+    assert request.to == ("float32", "int8")
+    assert typed("convert", "./models/../models/mnist/1").directory == "published"
+    assert typed("convert", "models/other.tflite").calibration == {"": "general.npz"}
+    assert typed("convert", "elsewhere").calibration == {"": "general.npz"}
 
 
 def test_what_a_model_publishes_takes_that_models_values_too() -> None:
     write(MODELS)
     for place in ("published", "published/mnist.int8.tflite", "models/mnist/1"):
-        assert typed("bench", place).params["rounds"] == 7
-    assert typed("bench", "published/a.tflite", "published/b.tflite").params["rounds"] == 7
-    assert typed("bench", "published/a.tflite", "other.tflites").params["rounds"] == 2
-    assert origin_of(typed("bench", "other.tflites")).model == "other"
+        assert typed("bench", place).measuring.rounds == 7
+    both = typed("bench", "published/a.tflite", "published/b.tflite")
+    assert both.measuring.rounds == 7
+    assert typed("bench", "published/a.tflite", "other.tflites").measuring.rounds == 2
+    assert called("bench", "other.tflites").model == "other"
 
 
 def test_a_source_of_two_models_is_refused_where_a_model_has_to_be_chosen() -> None:
     write("[model.a]\nsource = 'm'\n[model.b]\nsource = './m'\n[convert]\nto = 'int8'\n")
     assert "several models of edgeconv.toml: a, b" in refused("convert", "m").message
-    assert typed("convert", "n").params["to"] == "int8"
+    assert typed("convert", "n").to == ("int8",)
 
 
-def test_a_context_for_a_model_is_made_with_its_values() -> None:
-    config = read_config(write(MODELS))
-    context = context_of(config, "bench", ["-o", "out", "x.tflite"], model="mnist")
-    assert context.params["rounds"] == 7
-    assert context.params["data_source"] == "test.npz"
-    assert (context.params["models"], context.params["directory"]) == (("x.tflite",), "out")
-    assert origin_of(context).model == "mnist"
-    assert command_line(context)[:5] == ("edgeconv", "bench", "-o", "out", "x.tflite")
+def test_a_request_for_a_model_is_made_with_its_values() -> None:
+    chosen = Chosen(CheckRequest(config=str(write(MODELS))))
+    model = chosen.config.models["mnist"]
+    request = chosen.request(BenchRequest, "bench", model, {"models": ("x.tflite",), "out": "out"})
+    assert request.measuring.rounds == 7
+    assert request.data_source == "test.npz"
+    assert (request.models, request.directory) == (("x.tflite",), "out")
 
 
 # What is refused
@@ -246,7 +242,7 @@ def test_a_value_of_a_models_own_table_is_refused_with_its_own_line() -> None:
     assert "edgeconv.toml, line 7: rounds of [model.mnist.bench]" in str(
         refused("bench", "published")
     )
-    assert typed("bench", "x").params["rounds"] == 2
+    assert typed("bench", "x").measuring.rounds == 2
 
 
 @pytest.mark.parametrize("key", ["config", "allow-code", "update", "help", "roundz"])
@@ -293,19 +289,20 @@ def test_code_that_a_file_names_runs_only_where_the_command_line_allows_it(
     assert "edgeconv.toml, line 2: " in error.message
     assert "names code" in error.message
     assert "--allow-code" in error.hint
-    assert origin_of(typed(command, *words, "--allow-code")).granted.any_code
+    assert called(command, *words, "--allow-code").request
 
 
 def test_code_that_is_typed_needs_no_leave() -> None:
     write("[bench]\nrounds = 1\n")
-    params = typed("bench", "m", "--data", "module.name:load", "--metric", "m:f").params
-    assert (params["data_source"], params["metrics"]) == ("module.name:load", ("m:f",))
+    request = typed("bench", "m", "--data", "module.name:load", "--metric", "m:f")
+    assert (request.data_source, request.measuring.metrics) == ("module.name:load", ("m:f",))
+    assert request.execution.allow_code
 
 
 def test_check_can_allow_the_code_of_the_commands_that_it_runs() -> None:
     write("[bench]\nrounds = 1\n")
-    assert origin_of(typed("check", "--allow-code")).granted.any_code
-    assert not origin_of(typed("check")).granted.any_code
+    assert called("check", "--allow-code").of_config["any_code"]
+    assert not called("check").of_config["any_code"]
 
 
 # Paths
@@ -321,18 +318,21 @@ def test_paths_start_in_the_files_folder() -> None:
         'training = "sklearn:digits"\n',
         "sub/edgeconv.toml",
     )
-    params = typed("convert", "m", "--config", "sub/edgeconv.toml").params
-    assert params["directory"] == "sub/made"
-    assert params["calibrations"] == ("serve=sub/c.npz", "sub/d.npz?labels=y")
-    assert params["preprocess"] == "sub/steps.toml"
-    assert params["training"] == "sklearn:digits"
+    Path("sub/steps.toml").write_text("[preprocess]\nscale = 0.5\n")
+    request = typed(
+        "convert", "m", "--signature", "serve", "--signature", "x", "--config", "sub/edgeconv.toml"
+    )
+    assert request.directory == "sub/made"
+    assert request.calibration == {"serve": "sub/c.npz", "": "sub/d.npz?labels=y"}
+    assert request.preprocess.file == "sub/steps.toml"
+    assert request.training == "sklearn:digits"
 
 
 def test_a_file_with_an_equals_sign_in_its_name_has_no_key() -> None:
     write('[convert]\nto = "int8"\ncalibration = "a=b.npz"\n', "sub/e.toml")
     Path("sub/a=b.npz").touch()
-    params = typed("convert", "m", "--config", "sub/e.toml").params
-    assert params["calibrations"] == ("sub/a=b.npz",)
+    request = typed("convert", "m", "--config", "sub/e.toml")
+    assert request.calibration == {"": "sub/a=b.npz"}
 
 
 def test_paths_of_check_and_of_its_outputs_start_in_the_files_folder() -> None:
@@ -340,17 +340,17 @@ def test_paths_of_check_and_of_its_outputs_start_in_the_files_folder() -> None:
         '[check]\nlock = "e.lock"\noutput = "junit=build/j.xml"\ntrack = ["csv:t.csv"]\n',
         "sub/e.toml",
     )
-    params = typed("check", "--config", "sub/e.toml").params
-    assert params["lock"] == "sub/e.lock"
-    assert params["outputs"] == ("junit=sub/build/j.xml",)
-    assert params["trackers"] == ("csv:sub/t.csv",)
+    request = typed("check", "--config", "sub/e.toml")
+    assert request.lock == "sub/e.lock"
+    assert request.outputs == (("junit", "sub/build/j.xml"),)
+    assert request.trackers == (("csv", "sub/t.csv"),)
 
 
 def test_a_model_is_published_beside_the_file_that_names_it() -> None:
     write('[model.net]\nsource = "net.tflite"\n[convert]\nto = "float32"\n', "sub/e.toml")
-    chosen = Chosen(typed("check", "--config", "sub/e.toml"))
+    chosen = Chosen(CheckRequest(config="sub/e.toml"))
     (model,) = chosen.models([])
-    assert chosen.converting(model).params["directory"] == "sub/net.tflites"
+    assert chosen.converting(model).directory == "sub/net.tflites"
 
 
 @pytest.mark.parametrize(
@@ -430,9 +430,9 @@ def test_a_configuration_is_resolved_without_anything_heavy() -> None:
     write(MODELS)
     program = (
         "import sys; from pathlib import Path\n"
-        "from edgeconv.cli.configured import context_of, read_config\n"
-        "config = read_config(Path('edgeconv.toml'))\n"
-        "for name in ('convert', 'bench'): context_of(config, name, ['m'], model='mnist')\n"
+        "from edgeconv.gate.project import Project\n"
+        "from edgeconv.requests.check import CheckRequest\n"
+        "Project(CheckRequest(), print).jobs(['mnist'])\n"
         "print(*{'numpy', 'scipy', 'rich', 'tensorflow', 'sklearn', 'h5py'} & {*sys.modules})\n"
     )
     done = subprocess.run(

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from tiny_tflite import float_model, packed
 
-from edgeconv.cli import command_named, run
-from edgeconv.cli.config_values import options_of
-from edgeconv.cli.configured import context_of, read_config
-from edgeconv.cli.starting import Start, decidable_drop, starting_text
+from edgeconv.cli import run
 from edgeconv.config import Config, limited
+from edgeconv.config.chosen import Chosen
+from edgeconv.config.reach import NOTHING_GRANTED
+from edgeconv.config.tables import Table, options_of, read_config
+from edgeconv.gate.starting import Start, decidable_drop, starting_text
+from edgeconv.requests.bench import BenchRequest
+from edgeconv.requests.check import CheckRequest
 from edgeconv.types import Inspection, Signature, SourceKind, SourceModel, TensorSpec
 
 ROWS = TensorSpec(name="x", shape=(-1, 28, 28, 1), dtype="float32")
@@ -61,10 +64,11 @@ def start(
 def loaded(text: str) -> Config:
     Path("edgeconv.toml").write_text(text, encoding="utf-8")
     config = read_config(Path("edgeconv.toml"))
-    for name, model in config.models.items():
-        for command in ("convert", "bench"):
-            context_of(config, command, [model.source], model=name)
-    context_of(config, "check", [])
+    chosen = Chosen(CheckRequest(), config)
+    for model in config.models.values():
+        chosen.converting(model)
+        chosen.request(BenchRequest, "bench", model, {"models": (model.source,)})
+    Table(config, "check", NOTHING_GRANTED).request(CheckRequest, {})
     return config
 
 
@@ -157,9 +161,7 @@ def test_hostile_names_stay_in_their_comments_and_quotes() -> None:
 
 
 def test_what_is_shown_of_check_are_options_that_it_has() -> None:
-    assert {"confidence", "method", "inconclusive", "output"} <= set(
-        options_of(command_named("check"))
-    )
+    assert {"confidence", "method", "inconclusive", "output"} <= set(options_of("check"))
 
 
 # The command

@@ -11,11 +11,11 @@ import jsonschema
 import pytest
 from places import ROOT
 
-from edgeconv.cli import command_named, run
-from edgeconv.cli.config_schema import config_schema
-from edgeconv.cli.config_values import options_of
-from edgeconv.cli.configured import CONFIGURABLE, read_config
+from edgeconv.cli import COMMANDS, run
 from edgeconv.config.limits import LIMITS
+from edgeconv.config.schema import config_schema
+from edgeconv.config.tables import options_of, read_config
+from edgeconv.requests.table import VERBS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -144,24 +144,22 @@ def test_a_directory_without_a_configuration_says_how_to_get_one(
 
 
 def schema() -> Any:
-    return json.loads(config_schema())
+    return json.loads(config_schema(COMMANDS))
 
 
 def test_the_published_schema_is_that_of_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert config_schema() == SCHEMA.read_bytes(), "edgeconv config schema > docs/schemas/…"
-    assert said(capsys, "schema").encode() == config_schema()
+    assert config_schema(COMMANDS) == SCHEMA.read_bytes(), "edgeconv config schema > docs/schemas/…"
+    assert said(capsys, "schema").encode() == config_schema(COMMANDS)
     jsonschema.Draft7Validator.check_schema(schema())
 
 
 def test_every_option_is_in_it_with_its_help_and_default() -> None:
     definitions = schema()["definitions"]
-    for name in CONFIGURABLE:
-        options = options_of(command_named(name))
+    for name in VERBS:
+        options = options_of(name)
         assert set(definitions[name]["properties"]) == set(options)
         for key, option in options.items():
-            assert (option.help or "") in definitions[name]["properties"][key].get(
-                "description", ""
-            )
+            assert option.option.help in definitions[name]["properties"][key].get("description", "")
     rounds = definitions["bench"]["properties"]["rounds"]
     assert (rounds["type"], rounds["minimum"], rounds["default"]) == ("integer", 1, 3)
     engine = definitions["convert"]["properties"]["engine"]

@@ -11,7 +11,7 @@ import h5py
 import pytest
 from tiny_saved_model import write_plain
 
-from edgeconv.cli.build_steps import _inputs as inputs_of
+from edgeconv.building.inputs import inputs
 from edgeconv.cli.convert import command as convert
 from edgeconv.conversion.plan import make_plan
 from edgeconv.conversion.run import Run
@@ -276,5 +276,5 @@ def test_a_build_looks_at_the_module_and_at_what_it_imports_and_at_none_that_is_
     (here / "parts.py").write_text("", encoding="utf-8")
     words = ["m.keras", "--to", "float32", "--custom-objects", "my_layers:Pool"]
     context = convert.make_context("convert", [*words, "--custom-objects", "gone"])
-    roots = inputs_of("m.keras", context).roots
+    roots = inputs(*context.obj.request.inputs()).roots
     assert roots == tuple(here / name for name in ("m.keras", "my_layers.py", "parts.py"))

@@ -16,9 +16,10 @@ from embed_models import float_tiny, hostile_tiny, int8_tiny, large_tiny, publis
 from embed_syntax import mistakes
 from tiny_tflite import Graph, packed, run
 
+from edgeconv import embed
 from edgeconv.embedding.app_files import app_values
 from edgeconv.embedding.app_metadata import shipped_model
-from edgeconv.embedding.embedding import embed, make_embedding
+from edgeconv.embedding.embedding import make_embedding
 from edgeconv.embedding.request import make_request
 from edgeconv.embedding.targets import android
 from edgeconv.errors import InputRefused, UsageError

@@ -12,7 +12,7 @@ from embed_models import HOSTILE, float_tiny, int8_tiny, large_tiny, named_tiny,
 from embed_web_models import variable_model
 from tiny_tflite import Graph, packed
 
-from edgeconv.embedding.embedding import embed
+from edgeconv import embed
 from edgeconv.errors import InputRefused, UnsupportedOperators, UsageError
 
 if TYPE_CHECKING:

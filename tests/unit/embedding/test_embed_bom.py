@@ -14,8 +14,8 @@ from embed_models import int8_tiny, published
 from tiny_tflite import float_model, packed
 
 import edgeconv
+from edgeconv import embed
 from edgeconv.cli import run
-from edgeconv.embedding import embed
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.reporting.files import write_report
 from edgeconv.reporting.last_check import write_last_check

@@ -16,7 +16,7 @@ from embed_models import HOSTILE, float_tiny, hostile_tiny, int8_tiny, published
 from embed_syntax import mistakes
 from tiny_tflite import Graph, packed
 
-from edgeconv.embedding.embedding import embed
+from edgeconv import embed
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.types import Preprocessing
 

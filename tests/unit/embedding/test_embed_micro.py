@@ -6,7 +6,7 @@ from ai_edge_litert import schema_py_generated as schema
 from embed_models import float_tiny, int8_tiny, published
 from tiny_tflite import Graph, int8_model, packed
 
-from edgeconv.embedding import embed
+from edgeconv import embed
 from edgeconv.embedding.micro import MARGIN, arena, resolver_methods, resource_variables
 from edgeconv.errors import UnsupportedOperators
 from edgeconv.tflite.arena import arena_bytes

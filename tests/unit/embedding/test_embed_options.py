@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from embed_models import float_tiny, int8_tiny, tree
 from embed_syntax import mistakes
 
+from edgeconv import embed
 from edgeconv.cli import cli
-from edgeconv.embedding.embedding import embed
 from edgeconv.errors import UsageError
 from edgeconv.plugins import EMBED_TARGETS, embed_target
 

@@ -6,7 +6,7 @@ import pytest
 from embed_models import HOSTILE, SIGNED, float_tiny, hostile_tiny, int8_tiny, published, tree
 from tiny_tflite import Graph, float_model, packed
 
-from edgeconv.embedding import embed
+from edgeconv import embed
 from edgeconv.embedding.request import RECORD, embedded_already, make_request, read_labels
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.store import read_noun

@@ -14,7 +14,8 @@ import pytest
 from embed_models import HOSTILE, float_tiny, hostile_tiny, int8_tiny, tree
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model, variable_model, web
 
-from edgeconv.embedding.embedding import embed, make_embedding
+from edgeconv import embed
+from edgeconv.embedding.embedding import make_embedding
 from edgeconv.embedding.request import embedded_already, make_request
 from edgeconv.embedding.targets.web import files
 from edgeconv.errors import InputRefused, UsageError

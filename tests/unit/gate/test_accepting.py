@@ -12,8 +12,8 @@ import pytest
 import report_example as example
 from test_gate_flow import checking, job, model, work  # noqa: F401
 
+from edgeconv.config import lock
 from edgeconv.errors import UsageError
-from edgeconv.gate import lock
 from edgeconv.gate.accepting import parse_accepted, unnamed, with_accepted
 from edgeconv.reporting.verdicts import render
 from edgeconv.types import Accuracy, Check, Checked, Lock, LockedModel, Report

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_gate import LATENCY, agreement, measured, report
 
+from edgeconv.config.lock import locked_model
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.budget import check, losses
 from edgeconv.gate.groups import class_drops
-from edgeconv.gate.lock import locked_model
 from edgeconv.gate.stages import stage_states
 from edgeconv.measure.beside import beside as compare
 from edgeconv.reporting.units import percent

@@ -12,8 +12,19 @@ from tiny_tflite import float_model, int8_model, packed
 
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.flow import Checking
-from edgeconv.gate.jobs import Extent, Job
-from edgeconv.types import Budget, Conversion, Execution, Failure, Judging, Limits, Report
+from edgeconv.gate.jobs import Job
+from edgeconv.requests.bench import BenchRequest
+from edgeconv.requests.convert import ConvertRequest
+from edgeconv.types import (
+    Budget,
+    Conversion,
+    Execution,
+    Failure,
+    Judging,
+    Limits,
+    Measuring,
+    Report,
+)
 
 LENIENT = Budget(every=Limits(max_size_ratio=100.0))
 
@@ -24,7 +35,7 @@ class Work:
     def __init__(self, directory: Path) -> None:
         self.conversions = 0
         self.benches = 0
-        self.extents: list[Extent] = []
+        self.asked: list[BenchRequest] = []
         self.conversion = Conversion(
             directory=str(directory), artifacts=(example.artifact("float32"),)
         )
@@ -33,14 +44,15 @@ class Work:
             example.report(), measurements=(row,), verdict=None, comparisons=()
         )
 
-    def convert(self) -> Conversion:
+    def convert(self, _: ConvertRequest, **_told: Any) -> Conversion:
         self.conversions += 1
         return self.conversion
 
-    def bench(self, files: Any, extent: Extent) -> Report:
+    def bench(self, asked: BenchRequest, **_told: Any) -> Report:
         self.benches += 1
-        self.extents.append(extent)
-        assert [file.name for file in files] == [self.conversion.artifacts[0].file]
+        self.asked.append(asked)
+        names = [Path(file).name for file in asked.models]
+        assert names == [self.conversion.artifacts[0].file]
         return self.report
 
 
@@ -55,7 +67,13 @@ def model(tmp_path: Path) -> Path:
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
-    return Work(tmp_path)
+    work = Work(tmp_path)
+    # By whatever name the test puts in their place later.
+    monkeypatch.setattr(
+        "edgeconv.conversion.convert.convert", lambda *a, **k: work.convert(*a, **k)
+    )
+    monkeypatch.setattr("edgeconv.measure.bench.bench", lambda *a, **k: work.bench(*a, **k))
+    return work
 
 
 def job(work: Work, model: Path, **changes: Any) -> Job:
@@ -63,9 +81,8 @@ def job(work: Work, model: Path, **changes: Any) -> Job:
         "name": "digits",
         "source": str(model),
         "budget": LENIENT,
-        "convert": work.convert,
-        "bench": work.bench,
-        "settings": {"convert": {"to": "float32"}},
+        "converting": ConvertRequest(model=str(model), to=("float32",)),
+        "measuring": BenchRequest(models=(str(model),)),
     }
     return Job(**(values | changes))
 
@@ -86,7 +103,7 @@ def test_a_check_is_answered_from_before_where_nothing_changed(work, model):
 @pytest.mark.parametrize(
     "change",
     [
-        {"settings": {"convert": {"to": "float32"}, "bench": {"rounds": 9}}},
+        {"measuring": BenchRequest(models=("m",), measuring=Measuring(rounds=9))},
         {"name": "other"},
         {"slices": "slices.txt"},
     ],
@@ -111,12 +128,16 @@ def test_another_source_or_another_artifact_is_measured_again(work, model):
 
 
 def test_what_changes_while_it_is_measured_is_not_kept(work, model):
-    def bench(files: Any, extent: Extent) -> Report:
+    bench = work.bench
+
+    def changing(asked: BenchRequest, *, on_progress: Any) -> Report:
         model.write_bytes(packed(int8_model()))
-        return work.bench(files, extent)
+        return bench(asked, on_progress=on_progress)
+
+    work.bench = changing
 
     before = model.read_bytes()
-    checking().report(job(work, model, bench=bench))
+    checking().report(job(work, model))
     model.write_bytes(before)
     assert checking().report(job(work, model)) == work.report
     assert work.benches == 2
@@ -155,11 +176,17 @@ def test_a_recipe_that_could_not_be_converted_breaks_every_limit(work, model):
 def test_the_checkpoint_is_measured_beside_the_rest(work, model):
     checkpoint = msgspec.structs.replace(example.baseline(), sha256="c" * 64)
 
-    def bench_checkpoint(files: Any, extent: Extent) -> Report:
-        return msgspec.structs.replace(work.report, baseline=checkpoint)
+    bench = work.bench
+
+    def beside(asked: BenchRequest, *, on_progress: Any) -> Report:
+        if asked.baseline:
+            return msgspec.structs.replace(work.report, baseline=checkpoint)
+        return bench(asked, on_progress=on_progress)
+
+    work.bench = beside
 
     run = checking()
-    report = run.report(job(work, model, checkpoint=str(model), bench_checkpoint=bench_checkpoint))
+    report = run.report(job(work, model, checkpoint=str(model)))
     assert report.checkpoint == msgspec.structs.replace(checkpoint, name="checkpoint")
     assert report.baseline == work.report.baseline
 
@@ -217,7 +244,7 @@ def test_times_are_measured_only_where_a_limit_needs_them(work, model, limits, i
     given = Limits(**limits)
     budget = Budget(recipe={recipe: given}) if recipe else Budget(every=given)
     checking().check(job(work, model, budget=budget))
-    assert work.extents == [Extent(is_timed)]
+    assert [one.measuring.is_timed for one in work.asked] == [is_timed]
 
 
 def test_a_report_without_times_does_not_answer_a_limit_on_them(work, model):
@@ -227,18 +254,26 @@ def test_a_report_without_times_does_not_answer_a_limit_on_them(work, model):
     run.check(job(work, model, budget=timed))
     # In one process too, as in a team's own tests.
     run.check(job(work, model))
-    assert [one.is_timed for one in work.extents] == [False, True]
+    assert [one.measuring.is_timed for one in work.asked] == [False, True]
     run.check(job(work, model, budget=timed))
     assert work.benches == 2
 
 
 def test_the_locked_metric_is_measured_too_where_the_test_data_are_the_same(work, model, tmp_path):
     (tmp_path / "test.npz").write_bytes(b"samples")
-    state = checking().accepted(job(work, model, test=str(tmp_path / "test.npz")))
+
+    def on(name: str) -> BenchRequest:
+        return BenchRequest(
+            models=("m",),
+            data_source=str(tmp_path / name),
+            measuring=Measuring(metrics=("top5",)),
+        )
+
+    state = checking().accepted(job(work, model, measuring=on("test.npz")))
     run = checking(locked={"digits": state}, has_lock=True)
-    run.report(job(work, model, test=str(tmp_path / "test.npz")))
-    assert work.extents[-1] == Extent(False, ("top1",))
+    run.report(job(work, model, measuring=on("test.npz")))
+    assert work.asked[-1].measuring.metrics == ("top5", "top1")
     (tmp_path / "other.npz").write_bytes(b"others")
     run = checking(locked={"digits": state}, has_lock=True)
-    run.report(job(work, model, test=str(tmp_path / "other.npz")))
-    assert work.extents[-1] == Extent(False)
+    run.report(job(work, model, measuring=on("other.npz")))
+    assert work.asked[-1].measuring.metrics == ("top5",)

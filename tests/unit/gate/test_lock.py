@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_example import report
 
+from edgeconv.config import lock
 from edgeconv.errors import InputRefused, OutputRefused
-from edgeconv.gate import lock
 from edgeconv.types import Accuracy, Lock, LockedModel, LockedStage
 
 INPUTS = {"source": "a" * 64, "calibration data": "b" * 64}
@@ -259,7 +259,7 @@ def test_what_is_no_lock_is_refused(tmp_path, text, said):
 
 def forged(table: dict, place: Path) -> str:
     """A file whose checksum is right for what is in it."""
-    from edgeconv.gate.lock_text import as_text, checksum
+    from edgeconv.config.lock_text import as_text, checksum
 
     whole = {"model": {"digits": {"checksum": checksum("digits", table), **table}}}
     return refusal(place, f"format = 1\n{as_text(whole)}")
@@ -421,7 +421,7 @@ def test_reading_a_lock_loads_nothing_heavy(tmp_path):
     lock.write(a_lock("digits"), tmp_path / "edgeconv.lock")
     heavy = "{'numpy', 'scipy', 'rich', 'tensorflow', 'jinja2'}"
     code = (
-        "import sys\nfrom edgeconv.gate import lock\n"
+        "import sys\nfrom edgeconv.config import lock\n"
         f"assert lock.read({str(tmp_path / 'edgeconv.lock')!r}).models\n"
         f"assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)"
     )

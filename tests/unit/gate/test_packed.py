@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeconv.gate.packed import (
+from edgeconv.config.packed import (
     pack_classes,
     pack_numbers,
     pack_right,

@@ -10,8 +10,9 @@ from loaded_modules import loaded_by
 from tiny_tflite import BIASES, WEIGHTS, float_model, packed
 
 from edgeconv import pytest_plugin
-from edgeconv.cli.project import Project
 from edgeconv.errors import UsageError
+from edgeconv.gate.project import Project
+from edgeconv.requests.check import CheckRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -182,8 +183,8 @@ def test_without_a_configuration_it_says_how_to_get_one(pytester):
 
 @pytest.mark.parametrize("place", ["no/edgeconv.toml", "other.toml"])
 def test_a_configuration_that_is_not_there_is_refused(tmp_path, place):
-    with pytest.raises(UsageError, match="does not exist"):
-        Project(tmp_path, tmp_path / place, allow_code=False)
+    with pytest.raises(UsageError, match=r"does not exist|cannot be read"):
+        Project(CheckRequest(config=str(tmp_path / place)), print)
 
 
 def test_the_configuration_may_be_elsewhere_and_the_directory_stays(pytester, project):

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from report_example import SAMPLES, report
 
-from edgeconv.gate.lock import locked_model
+from edgeconv.config.lock import locked_model
 from edgeconv.gate.stages import stage_states
 from edgeconv.reporting.verdicts.summary import changes, summary
 from edgeconv.types import Accuracy, Finding, Judging, Measurement, Verdict

@@ -12,9 +12,10 @@ import report_example as example
 import tiny_tflite
 from click.testing import CliRunner
 
+from edgeconv import compare
 from edgeconv.cli.compare import command
 from edgeconv.errors import InputRefused
-from edgeconv.measure.compare import compare, compare_reports
+from edgeconv.measure.compare import compare_reports
 from edgeconv.reporting.changes import difference_text
 from edgeconv.types import (
     Accuracy,

@@ -152,6 +152,39 @@ def test_the_command_line_prints_through_one_file_which_escapes():
     assert wrong == []
 
 
+def test_only_the_command_line_knows_click():
+    wrong = [
+        f"{found.where} imports {found.module}"
+        for source in SOURCES
+        for found in imports(source)
+        if found.module.split(".")[0] == "click" and not source.name.startswith("cli/")
+    ]
+    assert wrong == []
+
+
+# Each is run in a child, or is the code of one.
+OF_CHILDREN = {
+    *("quantize/worker.py", "tf/lean.py", "tf/environment.py", "tf/training/member.py"),
+    *("data/reading.py", "data/code.py"),
+}
+CHANGES_THE_PROCESS = re.compile(
+    r"os\.(?:chdir|fchdir|putenv|unsetenv)\(.*"
+    r"|os\.environ(?:\[.*\] = .*|\.(?:update|setdefault|pop|clear)\(.*)"
+)
+
+
+def test_the_process_of_a_caller_keeps_its_directory_and_its_environment():
+    found = {
+        source.name
+        for source in SOURCES
+        for node in ast.walk(source.tree)
+        if isinstance(node, (ast.Call, ast.Assign, ast.Delete))
+        and CHANGES_THE_PROCESS.fullmatch(ast.unparse(node))
+    }
+    assert found - OF_CHILDREN == set()
+    assert found == OF_CHILDREN, "what is in the list does it, so that the rule sees it"
+
+
 ANYTHING = {"Exception", "BaseException"}
 # What a mistake of ours raises.
 MISTAKES = {"AssertionError", "AttributeError", "IndexError", "KeyError", "LookupError"}
@@ -392,6 +425,17 @@ def test_nothing_heavy_is_loaded_by(code, arguments):
 
 def test_the_look_at_loaded_modules_sees_what_is_loaded():
     assert loaded_by("import numpy") == {"numpy"}
+
+
+def test_a_verb_and_a_value_are_found_in_the_package_without_click():
+    code = (
+        "sys.modules['click'] = None; import edgeconv; "
+        "from inspect import signature; "
+        "[str(signature(getattr(edgeconv, name))) for name in edgeconv.__all__]; "
+        "assert {'Measuring', 'ConvertRequest', 'Budget'} <= set(dir(edgeconv)); "
+        "[getattr(edgeconv, name) for name in dir(edgeconv)]"
+    )
+    assert not loaded_by(code) & {"tensorflow", "keras", "tf_keras", "ai_edge_litert"}
 
 
 def test_the_verbs_are_found_in_the_package_and_load_no_tensorflow():

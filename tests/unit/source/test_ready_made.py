@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from tiny_tflite import WEIGHTS, Graph, float_model, int8_model, packed
 
-from edgeconv import bench, convert
-from edgeconv.embedding import embed
+from edgeconv import bench, convert, embed
 from edgeconv.errors import InputRefused
 from edgeconv.source import ready_made
 from edgeconv.store import sha256_file

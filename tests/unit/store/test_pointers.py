@@ -13,11 +13,11 @@ from tiny_saved_model import write_plain
 from tiny_tflite import float_model, packed
 
 from edgeconv.cli import cli
+from edgeconv.config.lock import read as read_lock
 from edgeconv.data import identity
 from edgeconv.data.load import open_samples
 from edgeconv.embedding.published import find_published
 from edgeconv.errors import EdgeconvError, InputRefused
-from edgeconv.gate.lock import read as read_lock
 from edgeconv.source import load
 from edgeconv.store.pointers import refuse_pointer
 from edgeconv.types import TensorSpec

@@ -10,7 +10,8 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import Graph, float_model, packed, packed_with_weights_outside, run
 
-from edgeconv import convert, inspect_model
+from edgeconv import convert
+from edgeconv.source import inspect_model
 from edgeconv.tflite import brought_up_to_date, float_layers, summarise
 from edgeconv.tflite.flatbuffer import is_outdated, parse
 from edgeconv.types import Artifact, Conversion, Execution

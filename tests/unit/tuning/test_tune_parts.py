@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeconv.cli.configured import context_of, read_config
-from edgeconv.cli.convert import convert_of
+from edgeconv.config.reach import NOTHING_GRANTED
+from edgeconv.config.tables import Table, read_config
 from edgeconv.data import parse_preprocessing
 from edgeconv.data.load import Source, open_samples
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.quantize.recipes import make_recipes
+from edgeconv.requests.convert import ConvertRequest
 from edgeconv.tuning.advice import advice, can_be_trained
 from edgeconv.tuning.asked import Limits, Wanted, refuse, uniform
 from edgeconv.tuning.parts import archive_of, parted, refuse_shared
 from edgeconv.tuning.recipe_file import recipe_text
 from edgeconv.types import LayerRule, Loss, Opening, SourceModel, TensorSpec, TuningTrial
-
-if TYPE_CHECKING:
-    from edgeconv.requests.convert import ConvertRequest
 
 X = TensorSpec(name="x", shape=(-1, 3), dtype="float32")
 
@@ -176,15 +173,8 @@ def test_the_recipe_file_says_the_same_recipe(tmp_path_factory, names, to):
     text = recipe_text(recipe, Wanted(max_drop=0.01, batch=1), Opening(), "c.npz", "scale=1/255")
     file = tmp_path_factory.mktemp("recipe") / "m.recipe.toml"
     file.write_text(text, encoding="utf-8")
-    context = context_of(read_config(file), "convert", ["model.tflite"])
-    asked: list[ConvertRequest] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "edgeconv.conversion.convert.convert",
-            lambda request, **_: asked.append(request),
-        )
-        convert_of(context, lambda _: None)
-    (request,) = asked
+    table = Table(read_config(file), "convert", NOTHING_GRANTED)
+    request = table.request(ConvertRequest, {"model": "model.tflite"})
     assert request.recipes == (recipe,)
     assert request.calibration == {"": str(file.parent / "c.npz")}
     assert (request.preprocess.by_input, request.batch) == (parse_preprocessing("scale=1/255"), 1)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.config.file import LONGEST_NAME
+from edgeconv.config.tables import options_of
 from edgeconv.config.toml_text import toml_header, toml_value
 from edgeconv.reporting.limits import LIMIT_WORDS
 from edgeconv.reporting.units import plain
@@ -179,21 +180,12 @@ def decidable_drop(samples: int, models: int) -> float | None:
 
 
 def _check() -> Iterator[str]:
-    import click
-
-    from edgeconv.cli import command_named
-    from edgeconv.cli.config_values import options_of
-
-    command = command_named("check")
-    defaults = command.make_context("check", [], resilient_parsing=True).params
     yield "[check]"
-    for key, option in options_of(command).items():
-        default = defaults.get(option.name or "")
+    for key, leaf in options_of("check").items():
         if key in ("confidence", "method", "inconclusive"):
-            choices = option.type.choices if isinstance(option.type, click.Choice) else ()
-            one_of = f" One of {', '.join(choices)}." if choices else ""
-            yield f"# {option.help}{one_of}"
-            yield f"# {key} = {toml_value(default)}"
+            one_of = f" One of {', '.join(leaf.choices)}." if leaf.choices else ""
+            yield f"# {leaf.option.help}{one_of}"
+            yield f"# {key} = {toml_value(leaf.raw_default)}"
     yield "# Also text, json, sarif and those of GitHub and GitLab:"
     yield '# output = ["junit=build/junit.xml"]'
 

@@ -1,16 +1,11 @@
-"""The JSON Schema of edgeconv.toml, made from the commands' options and the limits."""
+"""The JSON Schema of edgeconv.toml, made from the requests' fields and the limits."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import click
 import msgspec
 
-from edgeconv.cli import COMMANDS, command_named
-from edgeconv.cli.config_values import form_of, options_of
-from edgeconv.cli.configured import CONFIGURABLE
-from edgeconv.cli.values import text_of
 from edgeconv.config.file import MODEL_KEYS, NAME
 from edgeconv.config.limits import (
     ABOVE_ZERO,
@@ -23,8 +18,15 @@ from edgeconv.config.limits import (
     SIGNED,
     VERSION,
 )
+from edgeconv.config.tables import options_of
 from edgeconv.reporting.limits import LIMIT_WORDS
+from edgeconv.requests.table import VERBS
 from edgeconv.types import MAX_SNR_DB
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from edgeconv.requests.option import Leaf
 
 Schema = dict[str, Any]
 
@@ -32,10 +34,13 @@ Schema = dict[str, Any]
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 
 
-def config_schema() -> bytes:
-    """What docs/schemas/edgeconv.json holds: equal bytes for equal options and limits."""
-    commands = {name: {"$ref": f"#/definitions/{name}"} for name in CONFIGURABLE}
-    definitions = {name: _command(name) for name in CONFIGURABLE}
+def config_schema(lines: Mapping[str, str]) -> bytes:
+    """What docs/schemas/edgeconv.json holds: equal bytes for equal options and limits.
+
+    `lines` says in one what the command of each table does.
+    """
+    commands = {name: {"$ref": f"#/definitions/{name}"} for name in VERBS}
+    definitions = {name: _command(name, lines[name]) for name in VERBS}
     schema = {
         "$schema": _DIALECT,
         "title": "edgeconv configuration",
@@ -108,24 +113,18 @@ def _bare(name: str) -> Schema:
     return {"type": "number", **least, **({"maximum": 1} if name in FRACTIONS else {})}
 
 
-def _command(name: str) -> Schema:
-    command = command_named(name)
-    defaults = command.make_context(name, [], resilient_parsing=True).params
-    properties = {
-        key: _option(option, defaults.get(option.name or ""))
-        for key, option in options_of(command).items()
-    }
-    return {**_table(properties), "description": f"edgeconv {name}: {COMMANDS[name]}"}
+def _command(name: str, line: str) -> Schema:
+    properties = {key: _option(leaf) for key, leaf in options_of(name).items()}
+    return {**_table(properties), "description": f"edgeconv {name}: {line}"}
 
 
-def _option(option: click.Option, default: object) -> Schema:
-    kind = text_of(option.type)
-    one = _one(option)
+def _option(leaf: Leaf) -> Schema:
+    one = _one(leaf)
     schema = one
-    if option.multiple or kind.is_list:
+    if leaf.several or leaf.text.is_list:
         schema = {"anyOf": [one, {"type": "array", "items": one}]}
-    texts = (option.help or "", kind.form)
-    description = " ".join(text for text in texts if text)
+    description = " ".join(text for text in (leaf.option.help, leaf.text.form) if text)
+    default = leaf.raw_default
     return {
         **schema,
         **({"description": description} if description else {}),
@@ -133,18 +132,17 @@ def _option(option: click.Option, default: object) -> Schema:
     }
 
 
-def _one(option: click.Option) -> Schema:
-    if isinstance(option.type, click.Choice):
-        return {"enum": list(option.type.choices)}
-    wanted, _ = form_of(option)
-    words = {"true or false": "boolean", "a whole number": "integer", "a number": "number"}
-    schema: Schema = {"type": words.get(wanted, "string")}
-    if isinstance(option.type, click.IntRange | click.FloatRange):
-        schema |= _range(option.type)
-    return schema
+def _one(leaf: Leaf) -> Schema:
+    if leaf.takes == "choice":
+        return {"enum": list(leaf.choices)}
+    words = {"flag": "boolean", "whole": "integer", "number": "number", "text": "string"}
+    option = leaf.option
+    low = "exclusiveMinimum" if option.is_above else "minimum"
+    high = "exclusiveMaximum" if option.is_below else "maximum"
+    ends = {low: _end(leaf, option.least), high: _end(leaf, option.most)}
+    bounds = {name: end for name, end in ends.items() if end is not None}
+    return {"type": words[leaf.takes], **bounds}
 
 
-def _range(kind: click.IntRange | click.FloatRange) -> Schema:
-    low = "exclusiveMinimum" if kind.min_open else "minimum"
-    high = "exclusiveMaximum" if kind.max_open else "maximum"
-    return {name: end for name, end in ((low, kind.min), (high, kind.max)) if end is not None}
+def _end(leaf: Leaf, bound: float | None) -> float | None:
+    return bound if bound is None or leaf.takes == "number" else int(bound)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.config.toml_text import toml_header, toml_key, toml_value
-from edgeconv.gate.packed import (
+from edgeconv.config.packed import (
     pack_classes,
     pack_numbers,
     pack_right,
@@ -15,6 +14,7 @@ from edgeconv.gate.packed import (
     unpack_numbers,
     unpack_right,
 )
+from edgeconv.config.toml_text import toml_header, toml_key, toml_value
 from edgeconv.store import hash_of
 from edgeconv.types import LockedModel, LockedStage
 

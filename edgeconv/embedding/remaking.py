@@ -5,23 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.cli import command_named
+from edgeconv.conversion.convert import convert
 from edgeconv.data import runs_code
-from edgeconv.data.preprocessing import describe
 from edgeconv.embedding.micro import arena
-from edgeconv.embedding.savings import options_that_save
+from edgeconv.embedding.published import find_published
+from edgeconv.embedding.savings import has_open_batch, integer_ends, options_that_save
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.escaping import shell_line
+from edgeconv.plugins import embed_target
 from edgeconv.quantize.recipes import MIN_SNR_DB
+from edgeconv.requests.convert import ConvertRequest
+from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.store.converted import was_converted
 from edgeconv.tflite.flatbuffer import operator_name, parse
-from edgeconv.types import CALIBRATED
+from edgeconv.types import CALIBRATED, Execution, Steps, TargetRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edgeconv.embedding.published import Published
-    from edgeconv.types import Artifact, Recipe
+    from edgeconv.embedding.request import Request
+    from edgeconv.types import Artifact
 
 _FOLDER = "remade"
 
@@ -37,21 +41,25 @@ class _Cost(NamedTuple):
 
 def remake_command(published: Published) -> str:
     """The command that does what `remake` does, to be typed."""
-    return shell_line(["edgeconv", "convert", *_words(published)])
+    return shell_line(["edgeconv", "convert", *_conversion(published).words()])
 
 
-def remake(published: Published, on_progress: Callable[[str], None]) -> tuple[Path, str]:
+def remake(request: Request, on_progress: Callable[[str], None]) -> tuple[Path, str]:
     """Convert the model so, from the source and samples of its manifest.
 
     Returns the .tflite, in a folder beside the published one, and what it saves, measured; the
     published one itself, and "", where there is nothing to save. Raises `InputRefused` where the
     source is not at hand, or is another than when the model was converted, `UsageError` for a model
-    of quantization-aware training, and `ToolFailed` where the conversion fails.
+    of quantization-aware training or a target that is not for microcontrollers, and `ToolFailed`
+    where the conversion fails.
     """
-    from edgeconv.cli.convert import convert_of
-    from edgeconv.embedding.published import find_published
-
+    published = request.published
     artifact = published.artifact
+    if "micro" not in embed_target(request.target).OPTIONS:
+        raise UsageError(
+            f"--remake is for microcontrollers, and {request.target} is not for these",
+            hint="convert with --batch 1, or --io int8, yourself",
+        )
     if not options_that_save(artifact):
         return published.model, ""
     if artifact.recipe.name not in ("float32", *CALIBRATED):
@@ -67,8 +75,7 @@ def remake(published: Published, on_progress: Callable[[str], None]) -> tuple[Pa
             hint="run it where the model was converted, or type the command with your paths: "
             + remake_command(published),
         )
-    context = command_named("convert").make_context("convert", [*_words(published)], default_map={})
-    conversion = convert_of(context, on_progress)
+    conversion = convert(_conversion(published), on_progress=on_progress)
     for failure in conversion.failures:
         raise ToolFailed(f"--remake: {failure.message}", hint=failure.hint)
     made = find_published(Path(conversion.directory) / conversion.artifacts[0].file)
@@ -120,36 +127,35 @@ def _refuse_other(before: Artifact, after: Artifact) -> None:
         )
 
 
-def _words(published: Published) -> list[str]:
-    """The arguments of `convert` that make the model so."""
+def _conversion(published: Published) -> ConvertRequest:
+    """What `convert` is asked, so that it makes the model so."""
     artifact = published.artifact
+    recipe = artifact.recipe
     several = len(artifact.signatures) > 1
-    words = [artifact.source_path, *_recipe_words(artifact.recipe)]
-    words += options_that_save(artifact)
-    for record in artifact.calibration:
-        source = f"{record.signature}={record.source}" if several else record.source
-        words += ["--calibration", source]
-    if several:
-        words += [word for one in artifact.signatures for word in ("--signature", one.key)]
-    if artifact.preprocessing:
-        words += ["--preprocess", describe(artifact.preprocessing)]
-    if artifact.target:
-        words += ["--target-runtime", artifact.target.runtime]
-    return [*words, "-o", str(published.model.parent / _FOLDER)]
-
-
-def _recipe_words(recipe: Recipe) -> list[str]:
-    words = ["--to", recipe.name]
-    if recipe.engine != "auto":
-        words += ["--engine", recipe.engine]
-    if recipe.name in CALIBRATED and recipe.calibration_range != "minmax":
-        words += ["--calibration-range", recipe.calibration_range]
-    if recipe.allow_float:
-        words += ["--allow-float", ",".join(recipe.allow_float)]
-    if recipe.min_snr_db != MIN_SNR_DB[recipe.name]:
-        words += ["--min-snr-db", str(recipe.min_snr_db)]
-    if recipe.methods:
-        words += ["--methods", ",".join(recipe.methods)]
-    for rule in recipe.layers:
-        words += ["--layer", f"{rule.pattern}={rule.precision}"]
-    return words
+    first, last = integer_ends(artifact)
+    fixes = has_open_batch(artifact) and artifact.source_kind != "tflite"
+    least = recipe.min_snr_db
+    return ConvertRequest(
+        model=artifact.source_path,
+        directory=str(published.model.parent / _FOLDER),
+        to=(recipe.name,),
+        engine=recipe.engine,
+        calibration_range=recipe.calibration_range,
+        input_type=first,
+        output_type=last,
+        allow_float=recipe.allow_float,
+        min_snr_db=None if least == MIN_SNR_DB[recipe.name] else least,
+        methods=recipe.methods or None,
+        layers=recipe.layers,
+        calibration={
+            record.signature if several else "": record.source for record in artifact.calibration
+        },
+        signature=tuple(one.key for one in artifact.signatures) if several else (),
+        preprocess=Steps(by_input=artifact.preprocessing),
+        batch=1 if fixes else None,
+        target_runtime=parse_target_runtime(artifact.target.runtime)
+        if artifact.target
+        else TargetRuntime(),
+        # The manifest is this user's own.
+        execution=Execution(allow_code=True),
+    )

@@ -1,0 +1,165 @@
+"""The models of a configuration that a verb is about, and the requests for each."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from edgeconv.config import find_config
+from edgeconv.config.file import MODEL_KEYS
+from edgeconv.config.reach import Granted, NotAllowed, refusal
+from edgeconv.config.tables import Table, options_of, read_config
+from edgeconv.config.user import allowed_by
+from edgeconv.errors import UsageError, unknown_name
+from edgeconv.requests.convert import ConvertRequest
+from edgeconv.requests.option import MissingOption, leaves_of, value_at
+from edgeconv.requests.places import Reach
+from edgeconv.requests.request import put, spread
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from edgeconv.config import Config
+    from edgeconv.config.file import ModelTable
+    from edgeconv.config.toml_text import Key
+    from edgeconv.requests.check import BuildRequest, CheckRequest
+    from edgeconv.requests.request import Request
+
+Asked = TypeVar("Asked", bound="Request")
+Settled = TypeVar("Settled", "CheckRequest", "BuildRequest")
+_EXAMPLES = {"to": '"int8"', "target": '"android"', "out": '"app"'}
+
+
+class NoConfig(UsageError):
+    """There is no configuration where one is needed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "there is no edgeconv.toml here, and no pyproject.toml with [tool.edgeconv]",
+            hint="write one with `edgeconv init MODEL`, or name it with --config",
+        )
+
+
+def settled(asked: Settled, verb: str) -> Settled:
+    """What is asked, with the values of the verb's table in place of what was not given.
+
+    Raises `UsageError`, with the line, for a value that is not understood.
+    """
+    if not asked.by_table or (path := _found(asked.config)) is None:
+        return asked
+    table = Table(read_config(path), verb, granted_by(asked))
+    written, values = table.values(), dict[tuple[str, ...], Any]()
+    for leaf in leaves_of(type(asked)):
+        if leaf.key in written and value_at(asked, leaf.path) == leaf.default:
+            values |= spread(leaf, leaf.value(written[leaf.key], values))
+    return put(type(asked), {**values, ("by_table",): False}, asked)
+
+
+def granted_by(asked: CheckRequest | BuildRequest) -> Granted:
+    """What a request allows the configuration. Raises `UsageError`."""
+    return Granted(allowed=allowed_by(asked.allow), any_code=asked.any_code)
+
+
+class Chosen:
+    """A configuration, what it is allowed, and what is said of how to run all of it.
+
+    Without `config` it is read: the one that is named, or that of the current directory. Raises
+    `UsageError`.
+    """
+
+    def __init__(self, asked: CheckRequest | BuildRequest, config: Config | None = None) -> None:
+        self.config = config or _read(asked.config)
+        self.granted = granted_by(asked)
+        self._running = asked.execution.typed()
+
+    def models(self, names: Sequence[str]) -> tuple[ModelTable, ...]:
+        """The models of these names, all where none is named. Raises `UsageError`."""
+        models = self.config.models
+        if not models:
+            raise UsageError(
+                f"{self.config.path} has no model", hint='add [model.NAME] with source = "PATH"'
+            )
+        for name in names:
+            if name not in models:
+                raise unknown_name("model", name, models)
+        chosen = tuple(model for name, model in models.items() if name in names or not names)
+        for model in chosen:
+            self._refuse_paths(model)
+        return chosen
+
+    def within_project(self, path: Path, what: str, *key: str) -> Path:
+        """The path itself. Raises `NotAllowed`, with the line of `key`, where it leads out."""
+        self._refuse_elsewhere(Reach("path", str(path)), what, key)
+        return path
+
+    def _refuse_elsewhere(self, reach: Reach, what: str, key: Key) -> None:
+        if found := refusal(reach, self.config.path, self.granted):
+            error = self.config.written.error(key, f"{what} {found.message}", found.hint)
+            raise NotAllowed(error.message, hint=error.hint, place=error.place)
+
+    def _refuse_paths(self, model: ModelTable) -> None:
+        for key in MODEL_KEYS:
+            if path := getattr(model, key):
+                what = f"{key} of model {model.name!r}"
+                self._refuse_elsewhere(Reach("tree", path), what, ("model", model.name, key))
+
+    def request(
+        self, kind: type[Asked], verb: str, model: ModelTable, given: Mapping[str, Any]
+    ) -> Asked:
+        """What a verb is asked for a model: `given`, by the options' keys, and what is written.
+
+        Raises `UsageError`, with the line, also where the table has not all that is needed.
+        """
+        known = options_of(verb).keys() | {"trust-model"}
+        running = {key: value for key, value in self._running.items() if key in known}
+        table = Table(self.config, verb, self.granted, model=model.name)
+        try:
+            return table.request(kind, {**running, **given})
+        except MissingOption as error:
+            key = error.leaf.key
+            raise UsageError(
+                f"{model.name}: [{verb}] has no `{key}`",
+                hint=f"add {key} = {_EXAMPLES[key]}" if key in _EXAMPLES else "",
+                place=self.config.origin("model", model.name, verb),
+            ) from error
+
+    def converting(self, model: ModelTable) -> ConvertRequest:
+        """The model's conversion.
+
+        It publishes in NAME.tflites in the folder of the configuration, if nowhere else.
+        """
+        given = {"model": model.source, "out": str(self._published(model))}
+        return self.request(ConvertRequest, "convert", model, given)
+
+    def published(self) -> list[Path]:
+        """Where the conversions publish, of all models whose tables say what is to be made."""
+        found = []
+        for model in self.config.models.values():
+            with contextlib.suppress(UsageError):
+                found.append(Path(self.converting(model).directory or ""))
+        return found
+
+    def _published(self, model: ModelTable) -> Path:
+        directory = self.directory(model, "convert")
+        beside = self.config.folder / f"{model.name}.tflites"
+        what = f"the directory of model {model.name!r}"
+        return directory or self.within_project(beside, what, "model", model.name)
+
+    def directory(self, model: ModelTable, verb: str) -> Path | None:
+        """`out` of a verb's table; of a general one, a folder for each of several models."""
+        out = Table(self.config, verb, self.granted, model=model.name).values().get("out")
+        if out is None:
+            return None
+        is_own = self.config.key(verb, "out", model=model.name)[0] == "model"
+        return Path(out) if is_own or len(self.config.models) == 1 else Path(out, model.name)
+
+
+def _found(named: str | None) -> Path | None:
+    return Path(named) if named is not None else find_config(Path())
+
+
+def _read(named: str | None) -> Config:
+    if (path := _found(named)) is None:
+        raise NoConfig
+    return read_config(path)

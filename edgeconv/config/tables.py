@@ -1,0 +1,193 @@
+"""The tables of a configuration as requests: each value checked, with its line where it is wrong.
+
+The keys of a table are the long options of the command that it is called after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from edgeconv.config.reach import NotAllowed, refusal
+from edgeconv.config.toml_text import shown
+from edgeconv.errors import EdgeconvError, InputRefused, UsageError
+from edgeconv.requests.option import Leaf, Refused, leaves_of
+from edgeconv.requests.request import Nothing, Request, request_of
+from edgeconv.requests.table import VERBS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from edgeconv.config import Config
+    from edgeconv.config.reach import Granted
+    from edgeconv.requests.places import Reach
+
+Asked = TypeVar("Asked", bound=Request)
+Shown = TypeVar("Shown", bound=Request)
+
+
+class OptionNames(Mapping[str, tuple[str, ...]]):
+    """The keys of each table; its request is imported when they are asked for."""
+
+    def __getitem__(self, verb: str) -> tuple[str, ...]:
+        return tuple(options_of(verb))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(VERBS)
+
+    def __len__(self) -> int:
+        return len(VERBS)
+
+
+def options_of(verb: str) -> dict[str, Leaf]:
+    """The options of a verb and of its command that a configuration may give, by their keys."""
+    entry = VERBS[verb]
+    leaves = (*leaves_of(entry.kind), *leaves_of(entry.printing))
+    return {
+        leaf.key: leaf for leaf in leaves if not (leaf.option.is_argument or leaf.option.is_typed)
+    }
+
+
+def read_config(path: Path) -> Config:
+    """The configuration in a file. Raises `UsageError`, with the line."""
+    # Where there is none, what reads one is not imported.
+    from edgeconv.config.file import load_config
+
+    return load_config(path, OptionNames())
+
+
+class Table:
+    """What a configuration says of a verb; of a model, where there is one.
+
+    What the project may not name and is not `granted` raises `NotAllowed`; with None, only to be
+    shown, nothing is refused so.
+    """
+
+    def __init__(
+        self, config: Config | None, verb: str, granted: Granted | None, *, model: str = ""
+    ) -> None:
+        self._config = config
+        self._verb = verb
+        self._granted = granted
+        self._model = model
+
+    def values(self) -> dict[str, Any]:
+        """The values as they would be typed. Raises `UsageError`, with file and line."""
+        return {key: self._value(leaf, raw) for key, leaf, raw in self._written()}
+
+    def refused(self) -> dict[str, NotAllowed]:
+        """What `values` would refuse as not allowed, by key."""
+        found = {}
+        for key, leaf, raw in self._written():
+            try:
+                self._value(leaf, raw)
+            except NotAllowed as error:
+                found[key] = error
+        return found
+
+    def both(
+        self, kind: type[Asked], printing: type[Shown], typed: Mapping[str, Any]
+    ) -> tuple[Asked, Shown]:
+        """What the verb is asked and what its command prints; of what is typed, and the table.
+
+        Raises as `request_of`, with file and line for what is written.
+        """
+        raw = {**self.values(), **typed}
+
+        def blame(key: str, error: EdgeconvError) -> EdgeconvError:
+            return error if key in typed else self._blamed(key, error)
+
+        return (
+            request_of(kind, raw, runs_code=True, blame=blame),
+            request_of(printing, raw, blame=blame),
+        )
+
+    def request(self, kind: type[Asked], typed: Mapping[str, Any]) -> Asked:
+        """What the verb is asked. Raises as `both`."""
+        return self.both(kind, Nothing, typed)[0]
+
+    def _written(self) -> Iterator[tuple[str, Leaf, Any]]:
+        config = self._config
+        if config is None:
+            return
+        tables = config.models[self._model].tables if self._model else config.tables
+        options = options_of(self._verb)
+        yield from ((key, options[key], raw) for key, raw in tables.get(self._verb, {}).items())
+
+    def _value(self, leaf: Leaf, raw: Any) -> Any:
+        try:
+            if leaf.several:
+                each = raw if isinstance(raw, list) else [raw]
+                return [self._one(leaf, item) for item in each]
+            return self._one(leaf, leaf.joined(raw))
+        except (Refused, NotAllowed) as error:
+            raise self._blamed(leaf.key, error) from error
+
+    def _one(self, leaf: Leaf, raw: Any) -> Any:
+        leaf.refuse(raw)
+        if not isinstance(raw, str) or leaf.takes == "choice":
+            return raw
+        if "\0" in raw:
+            raise Refused(f"has a character that no text may have: {shown(raw)}")
+        assert self._config is not None
+        try:
+            text = leaf.text.within(raw, self._config.folder)
+            self._refuse(leaf.text.reaches(text))
+        except NotAllowed:
+            raise
+        except (UsageError, InputRefused) as error:
+            raise Refused(f"is not understood: {error.message}", hint=error.hint) from error
+        except OSError as error:
+            raise Refused(f"is not understood: {error.strerror}") from error
+        return text
+
+    def _refuse(self, reaches: Iterable[Reach]) -> None:
+        if self._granted is None or self._config is None:
+            return
+        for reach in reaches:
+            if found := refusal(reach, self._config.path, self._granted):
+                raise NotAllowed(found.message, hint=found.hint)
+
+    def _blamed(self, key: str, error: EdgeconvError) -> EdgeconvError:
+        """The error with the value's place."""
+        config = self._config
+        assert config is not None
+        said = isinstance(error, Refused | NotAllowed)
+        message = error.message if said else f"is not understood: {error.message}"
+        place = config.key(self._verb, key, model=self._model)
+        table = config.written.header(*place[:-1])
+        where = config.written.error(place, f"{key} of {table} {message}", error.hint)
+        kind = UsageError if isinstance(error, Refused) else type(error)
+        return kind(where.message, hint=where.hint, place=where.place)
+
+
+def model_of(config: Config, places: Sequence[Path]) -> str:
+    """The one model that all places belong to; "" where there is none. Raises `UsageError`."""
+    found = {_model_at(config, place) for place in places}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _model_at(config: Config, place: Path) -> str:
+    """The model that a path is the source of, or that alone publishes where it is.
+
+    Raises `UsageError` where two models have the same source.
+    """
+    sources = [name for name, one in config.models.items() if place == Path(one.source).resolve()]
+    if len(sources) > 1:
+        raise UsageError(
+            f"{place} is the source of several models of {config.path}: {', '.join(sources)}",
+            hint="`edgeconv check` takes each with its own settings",
+        )
+    found = sources or [name for name in config.models if _published(config, name, place)]
+    return found[0] if len(found) == 1 else ""
+
+
+def _published(config: Config, model: str, place: Path) -> bool:
+    """Whether a path is the directory that the artifacts of the model are in, or in it."""
+    out = config.models[model].tables.get("convert", {}).get("out", f"{model}.tflites")
+    if not isinstance(out, str) or "\0" in out:
+        return False
+    directory = (config.folder / out).resolve()
+    # `edgeconv check` gives each of several models a folder in a general one.
+    return any(each == place or each in place.parents for each in (directory, directory / model))

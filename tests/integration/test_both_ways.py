@@ -1,0 +1,178 @@
+"""Every verb, called in Python without click and as a command: they are the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_tflite import BIASES, WEIGHTS, float_model, packed
+
+import edgeconv
+from edgeconv.requests.table import VERBS
+
+CONFIG = """\
+[model.net]
+source = "net.tflite"
+[model.net.embed]
+target = "c"
+out = "built"
+[convert]
+to = "int8"
+calibration = "cal.npz"
+[bench]
+data = "test.npz?labels=y"
+rounds = 1
+warmup = 1
+repeats = 3
+warmup-seconds = 0.01
+seconds = 0.01
+[budget]
+max-size-bytes = 100_000
+max-accuracy-drop = 0.5
+"""
+QUICK = ["--rounds", "1", "--repeats", "3", "--seconds", "0.01", "--warmup-seconds", "0.01"]
+# As in Python below; each is called in a directory of its own, after those above it.
+COMMANDS = {
+    "inspect": ["net.tflite"],
+    "convert": ["net.tflite", "--to", "int8", "--calibration", "cal.npz", "--io", "int8"],
+    "bench": ["net.tflites", "--data", "test.npz?labels=y", *QUICK, "-o", "measured"],
+    "report": ["measured/report.json", "--title", "again", "--format", "json"],
+    "compare": ["measured/report.json", "measured/report.json"],
+    "check": ["--confidence", "0.9"],
+    "build": [],
+    "embed": ["net.tflites", "--target", "python", "-o", "embedded", "--vectors", "3"],
+    "debug": ["net.tflite", "--calibration", "cal.npz", "--to", "int8"],
+    "doctor": ["net.tflite", "test.npz?labels=y"],
+    "tune": [
+        *("net.tflite", "--data", "test.npz?labels=y", "--max-drop", "0.2"),
+        *("--to", "dynamic", "--trials", "1"),
+    ],
+    "train": ["digits_cnn", "--strategy", "none", "--epochs", "1"],
+}
+PYTHON = """
+import sys
+sys.modules["click"] = None
+import msgspec
+import edgeconv
+import edgeconv.building.build, edgeconv.gate.check, edgeconv.gate.project, edgeconv.pytest_plugin
+import edgeconv.tuning.flow
+from edgeconv import Distribution, Judging, Measuring, Running, Timing, Training
+
+timing = Timing(repeats=3, seconds=0.01, warmup_seconds=0.01)
+calls = {
+    "inspect": lambda: edgeconv.inspect("net.tflite"),
+    "convert": lambda: edgeconv.convert(
+        "net.tflite", to=["int8"], calibration="cal.npz", input_type="int8", output_type="int8"
+    ),
+    "bench": lambda: edgeconv.bench(
+        ["net.tflites"],
+        data_source="test.npz?labels=y",
+        measuring=Measuring(rounds=1, timing=timing),
+        directory="measured",
+    ),
+    "report": lambda: edgeconv.report("measured/report.json", title="again")[0],
+    "compare": lambda: edgeconv.compare("measured/report.json", "measured/report.json"),
+    "check": lambda: edgeconv.check(judging=Judging(confidence=0.9)),
+    "build": lambda: edgeconv.build(execution=Running(threads=1)),
+    "embed": lambda: edgeconv.embed("net.tflites", "python", "embedded", vectors=3),
+    "debug": lambda: edgeconv.debug("net.tflite", "cal.npz", "int8"),
+    "doctor": lambda: edgeconv.doctor("net.tflite", "test.npz?labels=y"),
+    "tune": lambda: edgeconv.tune(
+        "net.tflite", "test.npz?labels=y", 0.2, recipes="dynamic", trials=1
+    ),
+    "train": lambda: edgeconv.train(
+        Training(module="digits_cnn", epochs=1, distribution=Distribution(strategy="none"))
+    ),
+}
+done = {name: call() for name, call in calls.items()}
+assert edgeconv.scan("net.tflite").findings == ()
+assert edgeconv.verify("net.tflites").ok
+sys.stdout.buffer.write(msgspec.json.encode(done))
+"""
+
+
+def write_project(directory: Path) -> None:
+    directory.mkdir()
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(400, 4)).astype(np.float32)
+    labels = (x @ WEIGHTS.T.astype(np.float32) + BIASES).argmax(axis=1)
+    model = packed(float_model(signature=("serving_default", ["x"], ["y"])))
+    (directory / "net.tflite").write_bytes(model)
+    np.savez(directory / "test.npz", x=x, y=labels)
+    np.savez(directory / "cal.npz", x=x[:64])
+    (directory / "edgeconv.toml").write_text(CONFIG, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def in_python(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What each verb gives in Python, as JSON."""
+    directory = tmp_path_factory.mktemp("python") / "project"
+    write_project(directory)
+    command = [sys.executable, "-c", PYTHON]
+    done = subprocess.run(command, cwd=directory, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def as_commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What each command prints as JSON."""
+    directory = tmp_path_factory.mktemp("commands") / "project"
+    write_project(directory)
+    found = {}
+    for name, words in COMMANDS.items():
+        as_json = [] if name == "report" else ["--json"]
+        command = [sys.executable, "-m", "edgeconv", name, *words, *as_json]
+        done = subprocess.run(command, cwd=directory, capture_output=True, check=False)
+        assert done.returncode == 0, f"{name}: {done.stderr.decode()}"
+        found[name] = json.loads(done.stdout)
+    return found
+
+
+# What differs from run to run: times, and what is made of them; and where it was.
+CHANGES = {
+    *("load_us", "first_us", "samples_us", "latency", "batch_latencies", "memory_bytes", "rounds"),
+    *("throughput", "log", "conditions", "notes", "seconds", "wall_seconds", "command", "epochs"),
+    *("peak_memory_bytes", "comparisons", "environment", "sha256", "key", "training", "summary"),
+    *("saved_model", "keras_file", "source_path", "config", "directory", "path", "model", "source"),
+    *("outputs", "inputs", "reused", "is_new", "artifacts", "verdict_sha256"),
+}
+
+
+def steady(value: Any) -> Any:
+    """A result without what differs from run to run."""
+    if isinstance(value, dict):
+        return {key: steady(each) for key, each in value.items() if key not in CHANGES}
+    return [steady(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_verb_gives_what_its_command_gives(
+    name: str, in_python: dict[str, Any], as_commands: dict[str, Any]
+) -> None:
+    ours, theirs = steady(in_python[name]), steady(as_commands[name])
+    assert ours == theirs
+    assert ours, "something is compared"
+
+
+def test_every_file_that_a_verb_makes_is_the_commands(
+    in_python: dict[str, Any], as_commands: dict[str, Any]
+) -> None:
+    made = [found["convert"]["artifacts"][0]["sha256"] for found in (in_python, as_commands)]
+    assert made[0] == made[1]
+    limits = [
+        found["check"]["checks"][0]["verdict"]["findings"] for found in (in_python, as_commands)
+    ]
+    assert limits[0] == limits[1]
+    assert len(limits[0]) == 2
+
+
+def test_every_verb_is_called_both_ways() -> None:
+    assert set(COMMANDS) == set(VERBS) - {"demo", "visualize"}
+    assert set(COMMANDS) | {"load", "qat", "scan", "verify"} == set(edgeconv.__all__)
