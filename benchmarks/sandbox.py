@@ -28,9 +28,9 @@ from unittest import mock
 import msgspec
 
 from benchmarks.measuring import write_result
+from edgeconv.processes.sandbox import Access, policy, walls
+from edgeconv.processes.sandbox.walls import Wall
 from edgeconv.runtimes.isolated import relu_model
-from edgeconv.sandbox import Access, policy, walls
-from edgeconv.sandbox.walls import Wall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgeconv.conversion.in_memory import qat
-    from edgeconv.evidence import verify
-    from edgeconv.scanning import scan
+    from edgeconv.gate.evidence import verify
     from edgeconv.source import load
+    from edgeconv.source.scanning import scan
     from edgeconv.types import (
         Built,
         Checked,
@@ -47,12 +47,12 @@ __version__ = "0.1.0"
 _FUNCTIONS = {
     "load": "edgeconv.source",
     "qat": "edgeconv.conversion.in_memory",
-    "scan": "edgeconv.scanning",
-    "verify": "edgeconv.evidence",
+    "scan": "edgeconv.source.scanning",
+    "verify": "edgeconv.gate.evidence",
 }
 # The values that a caller gives, beside what `edgeconv.types` has.
 _VALUES = {
-    "Trust": "edgeconv.evidence",
+    "Trust": "edgeconv.gate.evidence",
     "BenchRequest": "edgeconv.requests.bench",
     "BuildRequest": "edgeconv.requests.check",
     "CheckRequest": "edgeconv.requests.check",

@@ -71,9 +71,6 @@ EMBED_TARGETS = {
     "zephyr": "edgeconv.embedding.targets.zephyr",
 }
 
-# What shows a result of a verb to a person: the module has `as_text` and `as_html`.
-SHOWN = "edgeconv.reporting.shown"
-
 # Where a check can be logged; edgeconv/reporting/trackers/__init__.py says what a module has.
 TRACKERS = {
     "csv": "edgeconv.reporting.trackers.csv_file",
@@ -111,11 +108,6 @@ def tracker(name: str) -> ModuleType:
 def embed_target(name: str) -> ModuleType:
     """The module of a target of `embed`. Raises `UsageError` for an unknown name."""
     return import_module(_found(EMBED_TARGETS, "target", name))
-
-
-def shown() -> ModuleType:
-    """The module that shows results."""
-    return import_module(SHOWN)
 
 
 def _found(table: Mapping[str, str], kind: str, name: str) -> str:

@@ -12,7 +12,7 @@ from edgeconv.requests.table import VERBS, named
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.sandbox import Mode
+    from edgeconv.processes.sandbox import Mode
 
 Result = TypeVar("Result")
 
@@ -58,7 +58,7 @@ class Verb(Generic[Result]):
 def sandboxed(mode: Mode | None) -> AbstractContextManager[None]:
     """For the block, what the children are held to; None is what the user's own file says."""
     from edgeconv.config.user import read_user_config
-    from edgeconv.sandbox import using
+    from edgeconv.processes.sandbox import using
 
     if mode is None and (mode := read_user_config().sandbox) == "auto":
         return nullcontext()

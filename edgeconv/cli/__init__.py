@@ -102,7 +102,7 @@ def cli(ctx: click.Context, /, *, version: bool, as_json: bool) -> None:
 
 
 def _print_version(*, as_json: bool) -> None:
-    from edgeconv.sandbox import available
+    from edgeconv.processes.sandbox import available
     from edgeconv.store.hashes import tool_versions
 
     versions = dict(tool_versions())

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from edgeconv.config import Config
-    from edgeconv.sandbox import Mode
+    from edgeconv.processes.sandbox import Mode
 
 # They run commands that may be told to run code.
 _RUN_OTHERS = ("check", "build")

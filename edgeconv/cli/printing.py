@@ -12,7 +12,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
-from edgeconv.escaping import encodable, harmless_line, plain
+from edgeconv.processes.escaping import encodable, harmless_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING
 
 from edgeconv.cli.printing import echo, unescaped
-from edgeconv.escaping import harmless_line
-from edgeconv.progress import Counted
+from edgeconv.processes.escaping import harmless_line
+from edgeconv.processes.progress import Counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

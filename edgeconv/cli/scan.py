@@ -32,7 +32,7 @@ def command(paths: tuple[Path, ...], *, form: str, as_json: bool) -> int:
     command that loads a model refuses what is refused here; see docs/security.md.
     """
     from edgeconv.reporting.scans import render_scan_json, render_scan_sarif, render_scan_text
-    from edgeconv.scanning import scan
+    from edgeconv.source.scanning import scan
 
     renders = {"text": render_scan_text, "json": render_scan_json, "sarif": render_scan_sarif}
     scans, errors = [], list[InputRefused]()

@@ -13,7 +13,7 @@ from edgeconv.cli.printing import echo, echo_text
 from edgeconv.types import LINK_NAMES
 
 if TYPE_CHECKING:
-    from edgeconv.evidence.pieces import Piece
+    from edgeconv.gate.evidence.pieces import Piece
     from edgeconv.types import Evidence, LinkName
 
 PASSPHRASE = "EDGECONV_KEY_PASSPHRASE"
@@ -87,7 +87,7 @@ def command(
     Exit code 0 where all that was checked holds, 1 where anything does not or was rejected by its
     check, 3 where there is nothing to verify. See docs/evidence.md.
     """
-    from edgeconv.evidence import Trust, examine
+    from edgeconv.gate.evidence import Trust, examine
     from edgeconv.reporting.verified import (
         evidence_schema,
         render_evidence_json,
@@ -153,7 +153,7 @@ def _signed(
     """The evidence, with where the signatures are. Raises an `EdgeconvError`."""
     import msgspec
 
-    from edgeconv.evidence.signing import Signer, sign
+    from edgeconv.gate.evidence.signing import Signer, sign
 
     signer = Signer(key=key, certificates=certificates, trust_config=trust_config)
     asked: list[str] = []

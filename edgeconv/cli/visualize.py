@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgeconv.cli.command import Call, verb_command
 from edgeconv.cli.printing import echo
-from edgeconv.sandbox import environment_of
+from edgeconv.processes.sandbox import environment_of
 from edgeconv.store import scratch_directory
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import msgspec
 
 from edgeconv.config.toml_text import shown
 from edgeconv.errors import UsageError, unknown_name
-from edgeconv.sandbox import Mode
+from edgeconv.processes.sandbox import Mode
 from edgeconv.store.hashes import is_sha256
 
 if TYPE_CHECKING:

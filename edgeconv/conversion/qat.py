@@ -23,8 +23,8 @@ from edgeconv.conversion.target import is_asked, prove
 from edgeconv.conversion.verify import beside, examine, judge_float
 from edgeconv.data.handover import mapped_arrays
 from edgeconv.errors import EdgeconvError, InputRefused, VerificationFailed
+from edgeconv.processes.sandbox import Access
 from edgeconv.runtimes.local import start_run
-from edgeconv.sandbox import Access
 from edgeconv.source import places_of_code
 from edgeconv.statistics.paired import paired_difference
 from edgeconv.store import cache_directory, owned, publish_sealed, read_sealed, remove_directory

@@ -17,9 +17,9 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-from edgeconv.progress import Counted
+from edgeconv.processes.progress import Counted
+from edgeconv.processes.sandbox import Access
 from edgeconv.quantize.worker import Attempt, QuantizeJob, quantize
-from edgeconv.sandbox import Access
 from edgeconv.tf.second_engine import EngineJob, EnginePart, quantize_with_tflite
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from edgeconv.conversion.plan import Plan
     from edgeconv.conversion.samples import Split
+    from edgeconv.processes.sandbox import Access
     from edgeconv.processes.tasks import Task
-    from edgeconv.sandbox import Access
     from edgeconv.store import Cache
     from edgeconv.types import Execution, Signature
 

@@ -15,11 +15,11 @@ from edgeconv.conversion.quantize import start_first_engine
 from edgeconv.conversion.target import verifying_runtime
 from edgeconv.conversion.verify import judge_all, judge_float
 from edgeconv.errors import EdgeconvError
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.standing import Standing
 from edgeconv.processes.workers import in_turn
 from edgeconv.quantize.worker import ENVIRONMENT, GraphFile, QuantizePart
 from edgeconv.runtimes.local import start_run
-from edgeconv.sandbox import Access
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

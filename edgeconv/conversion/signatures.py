@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv import source
 from edgeconv.errors import UsageError, unknown_name
-from edgeconv.scanning import refuse_findings
+from edgeconv.source.scanning import refuse_findings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.errors import EdgeconvError
-from edgeconv.sandbox import Access
+from edgeconv.processes.sandbox import Access
 from edgeconv.source import places_of_code, served
 from edgeconv.store import hash_of
 from edgeconv.tf.convert import FloatJob, to_float

@@ -11,8 +11,8 @@ from edgeconv.conversion.graph_checks import examine_graph
 from edgeconv.conversion.output_checks import compare
 from edgeconv.conversion.quantize import second_engine
 from edgeconv.errors import EdgeconvError, ToolFailed, UnsupportedOperators
+from edgeconv.processes.progress import Counted
 from edgeconv.processes.workers import in_turn
-from edgeconv.progress import Counted
 from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes
 from edgeconv.types import Verification
 

@@ -25,9 +25,9 @@ from edgeconv.data.location import kind_module, parse_location, readable_of
 from edgeconv.data.samples import Samples
 from edgeconv.data.tfds_layout import data_directory
 from edgeconv.errors import InputRefused, ToolFailed, WorkerCrashed, WorkerKilled
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.talk import Talk
 from edgeconv.processes.workers import Child
-from edgeconv.sandbox import Access
 from edgeconv.store import scratch_directory
 from edgeconv.types import Allowance
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgeconv.data.arrays import Items
     from edgeconv.types import Preprocessing, TensorSpec
 
-    Column = Array | Items
+    Column: TypeAlias = Array | Items
 
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 

@@ -11,8 +11,8 @@ from edgeconv.embedding.micro import arena
 from edgeconv.embedding.published import find_published
 from edgeconv.embedding.savings import has_open_batch, integer_ends, options_that_save
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.escaping import shell_line
 from edgeconv.plugins import embed_target
+from edgeconv.processes.escaping import shell_line
 from edgeconv.quantize.recipes import MIN_SNR_DB
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.runtimes.choice import parse_target_runtime

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import ToolFailed
 from edgeconv.measure.batching import widened
 from edgeconv.measure.entrants import Kept
-from edgeconv.progress import Counted
+from edgeconv.processes.progress import Counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

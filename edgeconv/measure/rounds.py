@@ -6,7 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import ToolFailed
-from edgeconv.progress import Counted
+from edgeconv.processes.progress import Counted
 from edgeconv.types import Timing
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import msgspec
 from edgeconv import source
 from edgeconv.data.preprocessing import describe
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.scanning import admitted, trusted_models
+from edgeconv.source.scanning import admitted, trusted_models
 from edgeconv.store import read_noun, sha256_file
 from edgeconv.store.converted import was_converted
 from edgeconv.tflite import is_quantized, summarise

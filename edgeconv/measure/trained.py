@@ -12,9 +12,9 @@ from edgeconv import source
 from edgeconv.data.handover import mapped_arrays, put_part, waiting_parts
 from edgeconv.errors import InputRefused
 from edgeconv.measure.timing import make_latency
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
 from edgeconv.processes.workers import poll_until
-from edgeconv.sandbox import Access
 from edgeconv.store import tool_versions
 from edgeconv.tf.baseline import BaselineJob, BaselineRun, run_baseline
 from edgeconv.types import Measurement

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from edgeconv.escaping import plain
+from edgeconv.processes.escaping import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.processes.failures import tell_faults
 from edgeconv.processes.tasks import Answer, Task, answer_type, call, put_job
-from edgeconv.processes.workers import poll_until, start
+from edgeconv.processes.workers import Child, poll_until
 from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from edgeconv.sandbox import Access
+    from edgeconv.processes.sandbox import Access
 
 _DONE = "done"
 
@@ -47,7 +47,7 @@ class Standing:
     ) -> None:
         # The only place that the child may write to.
         self.directory = Path(tempfile.mkdtemp(prefix="standing-", dir=scratch))
-        self.child = start(
+        self.child = Child(
             [sys.executable, "-m", "edgeconv.processes.standing"],
             label=label,
             cwd=self.directory,

@@ -20,14 +20,14 @@ import msgspec
 from edgeconv.errors import EdgeconvError, WorkerCrashed
 from edgeconv.processes.failures import FAILURE, Failure, tell_faults
 from edgeconv.processes.logs import NewLines
-from edgeconv.processes.workers import Child, start
-from edgeconv.progress import Counted
+from edgeconv.processes.progress import Counted
+from edgeconv.processes.workers import Child
 from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from edgeconv.sandbox import Access
+    from edgeconv.processes.sandbox import Access
 
 Answer = TypeVar("Answer")
 Said = TypeVar("Said")
@@ -126,7 +126,7 @@ def start_task(
     directory = Path(tempfile.mkdtemp(prefix=function.__name__ + "-", dir=scratch))
     name = put_job(function, job, directory)
     command = [sys.executable, "-m", "edgeconv.processes.tasks", name, str(directory)]
-    child = start(
+    child = Child(
         command,
         label=label,
         cwd=directory,

@@ -35,7 +35,7 @@ from edgeconv.errors import (
 )
 from edgeconv.processes.failures import fault_of
 from edgeconv.processes.logs import tail
-from edgeconv.sandbox import entry
+from edgeconv.processes.sandbox import entry
 from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-    from edgeconv.sandbox import Access
+    from edgeconv.processes.sandbox import Access
 
 
 class Closes(Protocol):
@@ -266,9 +266,6 @@ class Child:
                 hint="raise --memory-limit-mib, or give fewer or smaller samples",
             )
             self.kill()
-
-
-start = Child
 
 
 def in_turn(starts: Iterable[Callable[[], Running]], *, width: int = 2) -> Iterator[Running]:

@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from edgeconv.errors import ToolFailed
+from edgeconv.processes.progress import Counted
 from edgeconv.processes.tasks import report_progress
-from edgeconv.progress import Counted
 from edgeconv.quantize.choose import answers, lowest_snr_db
 from edgeconv.quantize.quantize import quantize_bytes
 from edgeconv.quantize.refine.layers import from_rows, to_rows

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from edgeconv.escaping import shell_line
+from edgeconv.processes.escaping import shell_line
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import error_lines
 from edgeconv.reporting.layers import layer_name

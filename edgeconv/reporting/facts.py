@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from edgeconv.escaping import shell_line
+from edgeconv.processes.escaping import shell_line
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import snr, span
 from edgeconv.reporting.models_table import all_models

@@ -20,7 +20,7 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from edgeconv.escaping import harmless_line, plain
+from edgeconv.processes.escaping import harmless_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from edgeconv.escaping import plain as plain
+from edgeconv.processes.escaping import plain as plain
 from edgeconv.types import MAX_SNR_DB
 
 ABSENT = "–"

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from msgspec import structs
 
+from edgeconv.processes.sandbox import Mode
 from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
 from edgeconv.requests.texts import CUSTOM_OBJECTS, SANDBOX_MODE, SHA256, TEXT, comma_list
-from edgeconv.sandbox import Mode
 from edgeconv.types import Allowance, Execution, Opening
 
 CUSTOM = Option(

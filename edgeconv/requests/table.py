@@ -50,7 +50,7 @@ def named(text: str) -> Any:
 _LOOKING = "edgeconv.requests.looking"
 # In the order of the commands; each has a table of its name in edgeconv.toml.
 VERBS = {
-    "demo": Entry(f"{_LOOKING}:DemoRequest", "edgeconv.demo:demonstrate"),
+    "demo": Entry(f"{_LOOKING}:DemoRequest", "edgeconv.gate.demo:demonstrate"),
     "train": Entry("edgeconv.requests.train:TrainRequest", "edgeconv.training.baseline:train"),
     "convert": Entry(
         "edgeconv.requests.convert:ConvertRequest", "edgeconv.conversion.convert:convert"
@@ -84,7 +84,7 @@ VERBS = {
     ),
     "inspect": Entry(
         f"{_LOOKING}:InspectRequest",
-        "edgeconv.scanning.inspecting:inspect",
+        "edgeconv.source.scanning.inspecting:inspect",
         f"{_LOOKING}:InspectPrinting",
         tells=False,
     ),

@@ -7,16 +7,12 @@ import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgeconv.errors import ToolFailed, UsageError, WorkerCrashed
 from edgeconv.processes.logs import shown
-from edgeconv.processes.workers import start
-from edgeconv.sandbox import Access
+from edgeconv.processes.sandbox import Access
+from edgeconv.processes.workers import Child
 from edgeconv.types import Allowance
-
-if TYPE_CHECKING:
-    from edgeconv.processes.workers import Child
 
 _ANSWER_TIMEOUT_S = 120.0
 _LIST = "List of devices attached"
@@ -104,7 +100,7 @@ class Device:
     def _adb_said(self, arguments: list[str], what: str, allowance: Allowance) -> tuple[int, str]:
         directory = Path(tempfile.mkdtemp(prefix="adb-", dir=self._scratch))
         child: Child
-        with start(
+        with Child(
             [self._adb, *arguments],
             label=what,
             cwd=directory,

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from edgeconv.errors import Cause, ToolFailed
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.talk import Talk
 from edgeconv.processes.workers import Child
 from edgeconv.runtimes.interface import Timed
-from edgeconv.sandbox import Access
 from edgeconv.types import Accelerator, Allowance
 
 if TYPE_CHECKING:

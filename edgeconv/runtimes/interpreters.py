@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.errors import ToolFailed
-from edgeconv.processes.workers import start
-from edgeconv.sandbox import Access
+from edgeconv.processes.sandbox import Access
+from edgeconv.processes.workers import Child
 from edgeconv.store import scratch_directory
 from edgeconv.types import Allowance
 
@@ -65,7 +65,7 @@ def _works(path: str, version: Version) -> bool:
         command = [path, "-I", "-c", _TRY]
         try:
             access = Access(profile="programs")
-            with start(
+            with Child(
                 command, label=path, cwd=scratch, access=access, allowance=allowance
             ) as child:
                 child.wait()

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from edgeconv.errors import OutputRefused, PackageMissing, ToolFailed, UsageError
-from edgeconv.processes.workers import start
+from edgeconv.processes.sandbox import Access
+from edgeconv.processes.workers import Child
 from edgeconv.runtimes.choice import runtime_text
 from edgeconv.runtimes.interpreters import Version, interpreters, preferred
 from edgeconv.runtimes.local import Target, start_run
-from edgeconv.sandbox import Access
 from edgeconv.store import cache_directory, locked, seal_directory, sealed_directory
 from edgeconv.types import Allowance
 
@@ -227,7 +227,7 @@ def _run(environment: _Environment, command: Sequence[str], label: str, hint: st
     allowance = Allowance(timeout_s=_INSTALL_TIMEOUT_S)
     # What a user has set for pip elsewhere would put the packages beside the environment.
     variables = {"PIP_USER": "0", "PIP_TARGET": "", "PIP_PREFIX": ""}
-    child = start(
+    child = Child(
         command,
         label=label,
         cwd=environment.directory,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.processes.sandbox import Access
 from edgeconv.runtimes.conversation import Package, Runner
 from edgeconv.runtimes.interface import Model, Settings
-from edgeconv.sandbox import Access
 from edgeconv.store import tool_versions
 from edgeconv.types import Allowance
 

@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.errors import ToolFailed, UsageError, WorkerCrashed, WorkerTimedOut
-from edgeconv.processes.workers import poll_until, start
-from edgeconv.sandbox import Access
+from edgeconv.processes.sandbox import Access
+from edgeconv.processes.workers import Child, poll_until
 from edgeconv.store import scratch_directory
 from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edgeconv.processes.workers import Child
 
 _CONNECT_TIMEOUT_S = 15
 # Keys are exchanged after the connection was made, and a slow board takes its time.
@@ -119,7 +118,7 @@ class Machine:
             directory = Path(tempfile.mkdtemp(prefix="ssh-", dir=self._scratch))
             command = ["ssh", "-M", "-N", *self._options, self.address.host]
             self._master = unless_connected.enter_context(
-                start(
+                Child(
                     command,
                     label=self._label,
                     cwd=directory,
@@ -194,7 +193,7 @@ class Machine:
     def _done(self, command: tuple[str, ...], what: str) -> str:
         directory = Path(tempfile.mkdtemp(prefix="ssh-", dir=self._scratch))
         allowance = Allowance(timeout_s=_COMMAND_TIMEOUT_S)
-        with start(
+        with Child(
             command, label=what, cwd=directory, access=_ACCESS, allowance=allowance
         ) as child:
             try:

@@ -8,8 +8,8 @@ import shutil
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import OutputRefused, ToolFailed, UsageError
-from edgeconv.processes.workers import start
-from edgeconv.sandbox import Access
+from edgeconv.processes.sandbox import Access
+from edgeconv.processes.workers import Child
 from edgeconv.store import (
     cache_directory,
     locked,
@@ -79,7 +79,7 @@ def _install(version: str, directory: Path, on_progress: Callable[[str], None]) 
         (directory / "package-lock.json").write_text(_lock(version), encoding="utf-8")
     command = [npm, "ci" if known else "install", "--ignore-scripts", "--no-audit", "--no-fund"]
     with scratch_directory() as scratch:
-        child = start(
+        child = Child(
             [*command, "--prefix", str(directory)],
             label=f"installing LiteRT.js {version}",
             cwd=scratch,

@@ -17,8 +17,8 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
-from edgeconv.sandbox import Access
 from edgeconv.source.keras_ends import built_for, declared_signature, layers_of, never_called
 from edgeconv.source.keras_weights import parameters, weights_of
 from edgeconv.source.unknown import unknown_classes

@@ -14,7 +14,7 @@ from edgeconv.data.custom import find_custom
 from edgeconv.errors import InputRefused
 from edgeconv.models.archives import keras_datasets
 from edgeconv.plugins import BASELINE_MODELS
-from edgeconv.sandbox import Access
+from edgeconv.processes.sandbox import Access
 from edgeconv.store import (
     owned,
     refuse_pointer,

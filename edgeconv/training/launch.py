@@ -17,7 +17,7 @@ from edgeconv.training.ports import local_cluster
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from edgeconv.sandbox import Access
+    from edgeconv.processes.sandbox import Access
     from edgeconv.training.cluster import Cluster
     from edgeconv.types import Allowance, Distribution
 

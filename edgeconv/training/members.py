@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     import msgspec
 
+    from edgeconv.processes.sandbox import Access
     from edgeconv.processes.tasks import Task
-    from edgeconv.sandbox import Access
     from edgeconv.training.cluster import Cluster
 
 Answer = TypeVar("Answer")

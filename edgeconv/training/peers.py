@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import ToolFailed
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import report_progress, start_task
-from edgeconv.sandbox import Access
 from edgeconv.training.cluster import host_and_port
 from edgeconv.types import Allowance
 

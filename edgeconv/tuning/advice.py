@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeconv.escaping import shell_line
+from edgeconv.processes.escaping import shell_line
 from edgeconv.types import FULL_INTEGER
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from edgeconv.progress import Counted
+from edgeconv.processes.progress import Counted
 from edgeconv.tflite import float_layers
 from edgeconv.tuning.asked import uniform
 from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE

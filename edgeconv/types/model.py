@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from importlib import import_module
+from typing import Any, Literal
 
 import msgspec
 
-from edgeconv import plugins
-
+# What shows a result of a verb: the module has `as_text` and `as_html`.
+_SHOWN = "edgeconv.reporting.shown"
 SourceKind = Literal["saved_model", "keras", "hdf5", "tflite"]
 
 
@@ -20,11 +21,13 @@ class Result(Noun, frozen=True):
 
     def __repr__(self) -> str:
         """The result as a person reads it."""
-        text: str = plugins.shown().as_text(self)
+        shown: Any = import_module(_SHOWN)
+        text: str = shown.as_text(self)
         return text
 
     def _repr_html_(self) -> str:
-        html: str = plugins.shown().as_html(self)
+        shown: Any = import_module(_SHOWN)
+        html: str = shown.as_html(self)
         return html
 
 

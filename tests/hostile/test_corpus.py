@@ -10,7 +10,7 @@ from processor_time import at_most
 
 from edgeconv import scan
 from edgeconv.errors import InputRefused
-from edgeconv.scanning.keras_files import KerasJob, scan_keras_here
+from edgeconv.source.scanning.keras_files import KerasJob, scan_keras_here
 
 if TYPE_CHECKING:
     import socket

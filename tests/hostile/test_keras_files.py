@@ -14,8 +14,8 @@ from graph_files import block, graph, meta_graph, write
 
 from edgeconv import scan
 from edgeconv.errors import InputRefused
-from edgeconv.scanning.findings import Findings
-from edgeconv.scanning.keras_config import scan_config
+from edgeconv.source.scanning.findings import Findings
+from edgeconv.source.scanning.keras_config import scan_config
 
 if TYPE_CHECKING:
     from pathlib import Path

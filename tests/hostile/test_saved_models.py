@@ -35,7 +35,7 @@ from hostile_operators import OPERATORS, PLACES
 
 from edgeconv import scan
 from edgeconv.errors import InputRefused
-from edgeconv.scanning.operators import families
+from edgeconv.source.scanning.operators import families
 
 if TYPE_CHECKING:
     from pathlib import Path

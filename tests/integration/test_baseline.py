@@ -10,8 +10,8 @@ from places import SHARED
 from edgeconv.data import Samples
 from edgeconv.data.handover import put_part, waiting_parts
 from edgeconv.errors import InputRefused, UsageError
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
-from edgeconv.sandbox import Access
 from edgeconv.tf.baseline import (
     BaselineJob,
     batch_sizes,

@@ -16,13 +16,13 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.data import Samples, write_samples
 from edgeconv.errors import ToolFailed
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.standing import Standing
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.worker import GraphFile, QuantizeJob, QuantizePart, quantize
 from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import installed, isolated_target
 from edgeconv.runtimes.local import Target, start_run
-from edgeconv.sandbox import Access
 from edgeconv.statistics.outputs import output_errors
 from edgeconv.tflite import oldest_runtime, summarise
 from edgeconv.tflite.releases import Release, parse_release, releases

@@ -11,7 +11,7 @@ OURS = """
 from edgeconv.data import example_pb2
 from edgeconv.reporting.trackers import tensorboard_pb2
 from edgeconv.runtimes import serving_pb2
-from edgeconv.scanning import nodes_pb2
+from edgeconv.source.scanning import nodes_pb2
 from edgeconv.source import saved_model_pb2
 """
 THEIRS = """

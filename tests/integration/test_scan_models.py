@@ -12,7 +12,7 @@ from places import SHARED, SUPPORT
 
 from edgeconv import scan
 from edgeconv.errors import InputRefused
-from edgeconv.scanning.operators import families
+from edgeconv.source.scanning.operators import families
 
 ZOO = SUPPORT / "scan_zoo.py"
 

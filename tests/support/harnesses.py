@@ -109,8 +109,8 @@ def _tflite(_: Path) -> Target:
 
 
 def _tflite_scan(directory: Path) -> Target:
-    from edgeconv.scanning.findings import Findings
-    from edgeconv.scanning.tflite import scan_tflite
+    from edgeconv.source.scanning.findings import Findings
+    from edgeconv.source.scanning.tflite import scan_tflite
 
     path = directory / "m.tflite"
 
@@ -157,8 +157,8 @@ def _emptied(directory: Path) -> None:
 
 
 def _saved_model_scan(directory: Path) -> Target:
-    from edgeconv.scanning.findings import Findings
-    from edgeconv.scanning.saved_model import scan_saved_model
+    from edgeconv.source.scanning.findings import Findings
+    from edgeconv.source.scanning.saved_model import scan_saved_model
 
     def run(data: bytes) -> None:
         (directory / "saved_model.pb").write_bytes(data)
@@ -178,8 +178,8 @@ def _keras_metadata_seeds() -> list[bytes]:
 
 
 def _keras_metadata(directory: Path) -> Target:
-    from edgeconv.scanning.findings import Findings
-    from edgeconv.scanning.keras_metadata import scan_keras_metadata
+    from edgeconv.source.scanning.findings import Findings
+    from edgeconv.source.scanning.keras_metadata import scan_keras_metadata
 
     path = directory / "keras_metadata.pb"
 
@@ -202,9 +202,9 @@ def _keras_config_seeds() -> list[bytes]:
 
 
 def _keras_config(_: Path) -> Target:
-    from edgeconv.scanning.findings import Findings
-    from edgeconv.scanning.keras_config import scan_config
     from edgeconv.source.keras_files import content_of, decoded
+    from edgeconv.source.scanning.findings import Findings
+    from edgeconv.source.scanning.keras_config import scan_config
 
     weights = (
         (("layers", "dense", "vars", "0"), 12),

@@ -8,7 +8,7 @@ import os
 import struct
 import sys
 
-from edgeconv.sandbox import enter
+from edgeconv.processes.sandbox import enter
 
 
 def hide_landlock() -> None:

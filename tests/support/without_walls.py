@@ -22,8 +22,8 @@ from typing import Any
 
 from edgeconv.cli import run
 from edgeconv.processes import workers
-from edgeconv.scanning import refusing
 from edgeconv.source import loading
+from edgeconv.source.scanning import refusing
 from edgeconv.tf import keras_files, lean
 from edgeconv.types import Scan
 

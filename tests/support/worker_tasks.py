@@ -14,10 +14,10 @@ import msgspec
 from places import SUPPORT
 
 from edgeconv.errors import ClusterLost, EdgeconvError, ToolFailed, UsageError
+from edgeconv.processes.progress import Counted
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import report_progress, start_task
-from edgeconv.processes.workers import end_on_signals, start
-from edgeconv.progress import Counted
-from edgeconv.sandbox import Access
+from edgeconv.processes.workers import Child, end_on_signals
 from edgeconv.training.members import Part, run_cluster
 from edgeconv.training.ports import local_cluster
 from edgeconv.types import CONNECTED, OperatorCount
@@ -269,7 +269,7 @@ def parent(what: str, directory: str) -> None:
     scratch = Path(directory)
     if what == "command":
         command = ["sh", "-c", 'sleep 600 & echo "$$ $!" > half && mv half pids && sleep 600']
-        with start(command, label="sh", cwd=scratch, access=FREE) as child:
+        with Child(command, label="sh", cwd=scratch, access=FREE) as child:
             child.wait()
     else:
         job = Job(directory=directory)

@@ -22,8 +22,8 @@ from edgeconv.data.blame import Blamed
 from edgeconv.data.code import users_code, users_function
 from edgeconv.data.room import LARGEST_BYTES
 from edgeconv.errors import InputRefused, UsageError, WorkerCrashed, unknown_name
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
-from edgeconv.sandbox import Access
 from edgeconv.store import scratch_directory
 from edgeconv.store.hashes import hash_of, sha256_file
 from edgeconv.types import Allowance

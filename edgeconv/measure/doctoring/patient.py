@@ -13,10 +13,10 @@ from edgeconv import data, source
 from edgeconv.errors import InputRefused
 from edgeconv.measure.subjects import find_subjects, float_inputs, preprocessing_of
 from edgeconv.measure.trained import run_trained
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
 from edgeconv.runtimes.local import start_run
-from edgeconv.sandbox import Access
-from edgeconv.scanning import admitted
+from edgeconv.source.scanning import admitted
 from edgeconv.store import tool_versions
 from edgeconv.tf.baseline import SERVING, BaselineJob
 from edgeconv.tf.exported import ExportJob, export_keras

@@ -13,10 +13,10 @@ import numpy as np
 from edgeconv.data import Samples, read_samples, write_samples
 from edgeconv.data.strings import as_tensorflow_takes
 from edgeconv.errors import InputRefused, ToolFailed
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
 from edgeconv.runtimes.loaded import Loaded, opened
 from edgeconv.runtimes.tensors import raw, signature_of
-from edgeconv.sandbox import Access
 from edgeconv.statistics.signal import Signal, snr_db
 from edgeconv.tflite.cut import with_fixed_shapes, with_outputs
 from edgeconv.tflite.flatbuffer import is_constant, operator_name, parse, text

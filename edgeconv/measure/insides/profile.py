@@ -14,9 +14,9 @@ from edgeconv.data import Samples, read_samples, write_samples
 from edgeconv.data.strings import as_tensorflow_takes
 from edgeconv.errors import ToolFailed, WorkerOutOfMemory, WorkerTimedOut
 from edgeconv.measure.insides.layering import Operator, operators_of
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
 from edgeconv.runtimes.tensors import raw, signature_of
-from edgeconv.sandbox import Access
 from edgeconv.tflite.cut import with_fixed_shapes
 from edgeconv.tflite.flatbuffer import operator_name, parse, text
 from edgeconv.types import OperatorTime, Profile

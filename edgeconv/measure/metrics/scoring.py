@@ -16,8 +16,8 @@ from edgeconv.data.strings import holds_strings
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
 from edgeconv.measure.metrics.scores import Likeness, Metric, Scored
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
-from edgeconv.sandbox import Access
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.escaping import encodable
+from edgeconv.processes.escaping import encodable
 
 if TYPE_CHECKING:
     from edgeconv.types import Check, Checked, Finding

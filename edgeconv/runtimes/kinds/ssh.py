@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.processes.sandbox import Access
 from edgeconv.runtimes.choice import refuse_version, split_place
 from edgeconv.runtimes.conversation import Conversation, Facts, Package, Runner
 from edgeconv.runtimes.isolated import relu_model
 from edgeconv.runtimes.local import RUNNER
 from edgeconv.runtimes.remote import Machine, parse_address
-from edgeconv.sandbox import Access
 from edgeconv.store import sha256_file
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from edgeconv.errors import InputRefused, UsageError
+from edgeconv.processes.sandbox import Access
 from edgeconv.runtimes.conversation import Runner
 from edgeconv.runtimes.tensors import check_fixed, refuse_strings, signature_of
 from edgeconv.runtimes.web_package import litertjs
-from edgeconv.sandbox import Access
 from edgeconv.store import scratch_directory
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from edgeconv import __version__, cli
 from edgeconv.cli import run
 from edgeconv.cli.progress import Clock
 from edgeconv.errors import UsageError
-from edgeconv.progress import Counted
+from edgeconv.processes.progress import Counted
+from edgeconv.processes.sandbox import available
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.convert import io_pair
 from edgeconv.requests.request import request_of
 from edgeconv.requests.texts import comma_list
-from edgeconv.sandbox import available
 from edgeconv.store import locked, tool_versions
 
 if TYPE_CHECKING:
@@ -322,7 +322,7 @@ def test_progress_in_a_log_file_is_plain_lines_on_stderr():
 def test_in_a_log_file_a_count_is_one_line():
     code = (
         "from edgeconv.cli.progress import progress\n"
-        "from edgeconv.progress import Counted\n"
+        "from edgeconv.processes.progress import Counted\n"
         "with progress(quiet=False) as tell:\n"
         "    for done in range(5): tell(Counted('timing', done, 5))\n"
         "    tell('writing')\n"

@@ -23,7 +23,7 @@ from edgeconv.cli import run
 from edgeconv.cli.printing import echo, echo_error, echo_page, echo_text, escaped_output
 from edgeconv.cli.progress import progress
 from edgeconv.errors import ToolFailed
-from edgeconv.escaping import harmless_line, plain, shell_line
+from edgeconv.processes.escaping import harmless_line, plain, shell_line
 from edgeconv.reporting.layout import Column, Grid, Labelled, Row, to_text
 
 if TYPE_CHECKING:

@@ -35,9 +35,9 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.talk import Talk
 from edgeconv.processes.workers import Child, poll_until
-from edgeconv.sandbox import Access
 from edgeconv.types import Allowance, TensorSpec
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.measure.insides.layering import Operator, operators_of
 from edgeconv.measure.insides.prefixes import delegated
 from edgeconv.measure.insides.profile import ProfileJob, by_prefixes, middle_mean, profile_model
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
 from edgeconv.runtimes.c_api import Event
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.tensors import signature_of
-from edgeconv.sandbox import Access
 from edgeconv.tflite.cut import with_fixed_shapes
 from edgeconv.types import Allowance
 

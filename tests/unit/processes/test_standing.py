@@ -13,8 +13,8 @@ import worker_tasks
 from worker_tasks import Job
 
 from edgeconv.errors import UsageError, WorkerCrashed, WorkerTimedOut
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.standing import Standing
-from edgeconv.sandbox import Access
 from edgeconv.types import Allowance
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from edgeconv.errors import (
 from edgeconv.processes import tasks, workers
 from edgeconv.processes.talk import Talk
 from edgeconv.processes.tasks import start_task
-from edgeconv.processes.workers import Child, in_turn, resident_bytes, start
+from edgeconv.processes.workers import Child, in_turn, resident_bytes
 from edgeconv.types import Allowance, OperatorCount
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def task(function: Callable[[Job], Sum], scratch: Path, limit: Allowance | None 
 def sleeper(scratch: Path, seconds: float = 600, timeout_s: float = 60) -> Child:
     scratch.mkdir(exist_ok=True)
     command = ["sleep", str(seconds)]
-    return start(
+    return Child(
         command, label="sleeper", cwd=scratch, access=FREE, allowance=Allowance(timeout_s=timeout_s)
     )
 
@@ -214,7 +214,7 @@ def test_a_child_ended_by_a_signal_is_a_crash_that_names_it(name, tmp_path):
 def test_a_real_time_signal_without_a_name_is_told_by_number(tmp_path):
     command = ["sh", "-c", "kill -40 $$"]
     with pytest.raises(WorkerCrashed, match="sh was ended by signal 40"):
-        start(command, label="sh", cwd=tmp_path, access=FREE).wait()
+        Child(command, label="sh", cwd=tmp_path, access=FREE).wait()
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_hostile_log_content_is_shown_short_and_without_control_characters(tmp_p
 
 def test_the_log_of_a_child_that_printed_nothing_adds_nothing(tmp_path):
     with pytest.raises(WorkerCrashed) as caught:
-        start(["false"], label="false", cwd=tmp_path, access=FREE).wait()
+        Child(["false"], label="false", cwd=tmp_path, access=FREE).wait()
     assert str(caught.value) == "false ended with exit code 1"
 
 
@@ -291,7 +291,7 @@ def test_what_a_child_started_ends_with_it(tmp_path):
 
 def test_what_a_child_leaves_running_ends_when_the_child_has_ended_well(tmp_path):
     command = ["sh", "-c", "sleep 600 & echo $! > pids"]
-    start(command, label="sh", cwd=tmp_path, access=FREE).wait()
+    Child(command, label="sh", cwd=tmp_path, access=FREE).wait()
     assert_all_end(pids_in(tmp_path))
 
 
@@ -302,7 +302,7 @@ def test_memory_is_counted_with_all_that_the_child_started(tmp_path):
         "child = subprocess.Popen([sys.executable, '-c', inner])\n"
         "child.wait()\n"
     )
-    with start([sys.executable, "-c", code], label="python", cwd=tmp_path, access=FREE) as child:
+    with Child([sys.executable, "-c", code], label="python", cwd=tmp_path, access=FREE) as child:
         wait_until(lambda: "ready" in child.tail(), "the allocation")
         assert resident_bytes(child._process.pid) > 80_000_000
     assert resident_bytes(child._process.pid) == 0
@@ -362,7 +362,7 @@ def test_a_child_outlives_the_thread_that_started_it(tmp_path):
 
 def test_two_hundred_children_leak_no_file_descriptor_and_no_thread(tmp_path):
     def run_one() -> None:
-        start(["true"], label="true", cwd=tmp_path, access=FREE).wait()
+        Child(["true"], label="true", cwd=tmp_path, access=FREE).wait()
 
     run_one()
     files, threads = psutil.Process().num_fds(), threading.active_count()
@@ -377,9 +377,9 @@ def test_two_hundred_children_leak_no_file_descriptor_and_no_thread(tmp_path):
 def test_a_program_that_is_not_there_has_crashed_and_leaks_no_file_descriptor(tmp_path):
     files = psutil.Process().num_fds()
     with pytest.raises(WorkerCrashed, match="no-such-program-anywhere: not found"):
-        start(["no-such-program-anywhere"], label="none", cwd=tmp_path, access=FREE).wait()
+        Child(["no-such-program-anywhere"], label="none", cwd=tmp_path, access=FREE).wait()
     with pytest.raises(FileNotFoundError):
-        start(["true"], label="true", cwd=tmp_path / "no such directory", access=FREE)
+        Child(["true"], label="true", cwd=tmp_path / "no such directory", access=FREE)
     assert psutil.Process().num_fds() == files
 
 
@@ -388,14 +388,14 @@ def test_a_program_gets_its_arguments_as_they_are_and_an_empty_input(tmp_path):
     arguments = ["", "a b", "$HOME", "*", '"', "\\", "\n"]
     with (
         pytest.raises(WorkerCrashed) as caught,
-        start(
+        Child(
             [sys.executable, "-c", code, *arguments], label="it", cwd=tmp_path, access=FREE
         ) as child,
     ):
         child.wait()
     assert "BlockingIOError" in str(caught.value)
     code = "import sys; print(sys.argv[1:])"
-    start([sys.executable, "-c", code, *arguments], label="it", cwd=tmp_path, access=FREE).wait()
+    Child([sys.executable, "-c", code, *arguments], label="it", cwd=tmp_path, access=FREE).wait()
     assert (tmp_path / "log.txt").read_text() == f"{arguments}\n"
 
 
@@ -406,19 +406,19 @@ def test_a_child_killed_before_it_began_has_crashed(tmp_path, monkeypatch):
 
     monkeypatch.setattr(workers, "_end_session_when_closed", kill_it)
     with pytest.raises(WorkerCrashed, match="true was ended by SIGKILL"):
-        start(["true"], label="true", cwd=tmp_path, access=FREE).wait()
+        Child(["true"], label="true", cwd=tmp_path, access=FREE).wait()
 
 
 def test_a_parent_killed_before_the_child_is_tied_to_it_leaves_none(tmp_path):
     """At the worst moment: once the process is there, before anything else is done."""
     code = (
         "import os, pathlib, signal, sys, edgeconv.processes.workers as w\n"
-        "from edgeconv.sandbox import Access\n"
+        "from edgeconv.processes.sandbox import Access\n"
         "def die(stdin, session):\n"
         "    pathlib.Path('pids').write_text(str(session))\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "w._end_session_when_closed = die\n"
-        "w.start(['sleep', '600'], label='sleeper', cwd=pathlib.Path(), "
+        "w.Child(['sleep', '600'], label='sleeper', cwd=pathlib.Path(), "
         "access=Access(profile='programs'))\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
@@ -472,7 +472,7 @@ def test_while_one_child_is_talked_with_the_others_are_held_to_their_memory(tmp_
         (tmp_path / name).mkdir()
     hold = "held = b'1' * (300 * 2**20); import time; time.sleep(600)"
     limit = Allowance(timeout_s=600, memory_bytes=100 * 2**20)
-    with start(
+    with Child(
         [sys.executable, "-c", hold],
         label="hog",
         cwd=tmp_path / "hog",
@@ -480,7 +480,7 @@ def test_while_one_child_is_talked_with_the_others_are_held_to_their_memory(tmp_
         allowance=limit,
     ) as hog:
         wait = f"while [ -e /proc/{hog._process.pid} ]; do sleep 0.01; done"
-        other = start(
+        other = Child(
             ["sh", "-c", f"echo hello; {wait}; echo gone"],
             label="other",
             cwd=tmp_path / "other",
@@ -641,4 +641,4 @@ def test_an_interrupt_that_native_code_swallowed_is_raised_by_the_next_wait(tmp_
     assert not alive(child._process.pid)
     # The next command line begins anew.
     workers.end_on_signals()
-    start(["true"], label="true", cwd=tmp_path, access=FREE).wait()
+    Child(["true"], label="true", cwd=tmp_path, access=FREE).wait()

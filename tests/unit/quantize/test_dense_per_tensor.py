@@ -9,11 +9,11 @@ import pytest
 from tiny_tflite import float_model, packed
 
 from edgeconv.data import Samples, write_samples
+from edgeconv.processes.sandbox import Access
 from edgeconv.processes.standing import Standing
 from edgeconv.quantize.quantize import quantizer_recipe
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.worker import GraphFile, QuantizeJob, QuantizePart, quantize
-from edgeconv.sandbox import Access
 from edgeconv.tflite import oldest_runtime
 from edgeconv.tflite.flatbuffer import operator_name, parse
 from edgeconv.tflite.uses import scales_of

@@ -107,7 +107,7 @@ PRINTING_ATTRIBUTES = {
 # Programs that run in a child, and are called by nobody else.
 ENDS_ITS_CHILD = {
     "processes/tasks.py": {"os._exit", "sys.stdout", "sys.stderr"},
-    "sandbox/enter.py": {"sys.exit"},
+    "processes/sandbox/enter.py": {"sys.exit"},
     "runtimes/web_runner.py": {"sys.stderr"},
 }
 
@@ -195,7 +195,7 @@ BROAD = {
     "tf/lean.py": "TensorFlow's converter raises Exception itself, from C++",
     "data/decoding.py": "Pillow decodes when the pixels are asked for, in the caller's block",
     "data/kinds/parquet.py": "pyarrow decodes when rows are asked for, in the caller's block",
-    "scanning/hdf5.py": "h5py raises at any access to a damaged file",
+    "source/scanning/hdf5.py": "h5py raises at any access to a damaged file",
     "source/keras_files.py": "h5py raises at any access to a damaged file",
     "models/archives.py": "a damaged pickle may raise anything, and numpy while it is read",
     "runtimes/runner.py": "what an old runtime raises is not known",
@@ -332,7 +332,7 @@ def reads_a_message(node: ast.AST) -> bool:
 # Where the error of a tool is caught, and becomes one of ours with fields.
 READS_TOOLS = {
     # A line or two of what a tool said are shown.
-    *("evidence/signing.py", "tf/baseline.py", "tf/qat/flat.py"),
+    *("gate/evidence/signing.py", "tf/baseline.py", "tf/qat/flat.py"),
     *("tf/training/checkpoints.py", "tf/training/member.py"),
     # TensorFlow has no code for these.
     *("tf/keras_files.py", "tf/training/strategies.py"),

@@ -20,12 +20,12 @@ from worker_tasks import FREE
 
 from edgeconv.data import Samples, write_samples
 from edgeconv.errors import ToolFailed, WorkerCrashed, WorkerTimedOut
+from edgeconv.processes.sandbox import Access
 from edgeconv.runtimes.conversation import Conversation, Runner
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.loaded import opened
 from edgeconv.runtimes.local import RUNNER, Target, start_run
 from edgeconv.runtimes.runner import LoadedModel, dequantize, is_stable, quantize, warm_up
-from edgeconv.sandbox import Access
 from edgeconv.tflite import with_uint8_io
 from edgeconv.types import Allowance, Timing
 

@@ -1,0 +1,239 @@
+"""Signing, and who signed, with OpenSSF model-signing: keys, certificates, Sigstore.
+
+The package is an extra, `edgeconv[sign]`, and is imported here only, inside functions. What it
+writes is the signature that its own command writes, with one more field in the statement, as its
+specification allows: `edgeconv`, the verdicts. So its command verifies what edgeconv signed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edgeconv.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.gate.evidence.signatures import signature_of
+from edgeconv.gate.evidence.statement import FIELD, payload_of
+from edgeconv.store import publish_bytes, scratch_directory
+from edgeconv.types import SignedArtifact, SignedEvidence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
+
+    from edgeconv.gate.evidence.pieces import Piece
+    from edgeconv.gate.evidence.signatures import Trust
+
+SIGSTORE = "sigstore"
+_NO_NETWORK = (
+    "Sigstore needs its servers: sign where there is a network, or with a key; to verify without, "
+    "give --trust-config"
+)
+
+
+class Signer(msgspec.Struct, frozen=True, kw_only=True):
+    """Who signs: a file with a private `key` in PEM, or "sigstore" for an identity there.
+
+    `certificates` are the one of that key, and those that vouch for it. `trust_config` is a file
+    with other servers than Sigstore's own.
+    """
+
+    key: str
+    certificates: tuple[str, ...] = ()
+    trust_config: str = ""
+
+
+def sign(
+    path: Path, pieces: Sequence[Piece], signer: Signer, passphrase: Callable[[], str]
+) -> Path:
+    """Sign a directory or file that was verified, with the verdicts of its files; where it went.
+
+    `passphrase` is called where the key is encrypted. Raises `UsageError` for a key or certificate
+    that cannot be used, `ToolFailed` where Sigstore cannot be reached or the package is missing,
+    `InputRefused` for files that cannot be signed, `OutputRefused` where it cannot be written.
+    """
+    signing = _package().signing
+    target = signature_of(path)
+    signs = _signer_of(signing, signer, passphrase)
+    try:
+        hashing = _package().hashing.Config()
+        hashing.set_ignored_paths(paths=[target.name], ignore_git_paths=True)
+        manifest = hashing.hash(path)
+    except (ValueError, OSError) as error:
+        raise InputRefused(f"{path} cannot be signed: {error}") from error
+    payload = signing.signing.Payload(manifest)
+    added = SignedEvidence(artifacts=tuple(_artifacts(path, pieces)))
+    _refuse_changed(path, manifest, added)
+    payload.statement.pb.predicate.update({FIELD: json.loads(msgspec.json.encode(added))})
+    with scratch_directory() as scratch:
+        with _reported(signer.key):
+            signs.sign(payload).write(scratch / "signature")
+        publish_bytes((scratch / "signature").read_bytes(), target)
+    return target
+
+
+def verified_payload(bundle: bytes, path: Path, trust: Trust) -> tuple[bytes, str]:
+    """What was signed, and by whom, once it is certain that they did.
+
+    Raises `InputRefused` where it was somebody else or the signature is damaged, `UsageError` for
+    a key or certificate that cannot be used, `ToolFailed` as `sign`.
+    """
+    payload = payload_of(bundle, path)
+    _refuse_other_kind(bundle, path, trust)
+    verifier, by = _verifier_of(_package().verifying, trust)
+    with scratch_directory() as scratch, contextlib.redirect_stdout(io.StringIO()):
+        copy = scratch / "signature"
+        copy.write_bytes(bundle)
+        try:
+            module = _package().verifying
+            kind = module.sigstore if trust.identity else module.sigstore_pb
+            verifier.verify(kind.Signature.read(copy))
+        except _errors_of_signatures() as error:
+            raise InputRefused(
+                f"it was not signed by {by}, or was changed since: {_reason(error)}"
+            ) from error
+    return payload, by
+
+
+def is_encrypted(key: str) -> bool:
+    """Whether a private key needs a passphrase. Raises `UsageError` where it cannot be read."""
+    return b"ENCRYPTED" in _content(key)
+
+
+def _artifacts(path: Path, pieces: Sequence[Piece]) -> Iterator[SignedArtifact]:
+    for piece in pieces:
+        is_inside = path in piece.model.parents
+        if is_inside or piece.model == path:
+            file = piece.model.relative_to(path).as_posix()
+            yield SignedArtifact(file=file, sha256=piece.sha256, verdict=piece.verdict)
+
+
+def _refuse_changed(path: Path, manifest: Any, added: SignedEvidence) -> None:
+    """What is signed has to be what was verified."""
+    found = {one.identifier: one.digest.digest_hex for one in manifest.resource_descriptors()}
+    for one in added.artifacts:
+        if found.get(one.file) != one.sha256:
+            raise InputRefused(
+                f"{path / one.file} changed while it was signed", hint="run it again"
+            )
+
+
+def _signer_of(signing: ModuleType, signer: Signer, passphrase: Callable[[], str]) -> Any:
+    if signer.key == SIGSTORE:
+        config = Path(signer.trust_config) if signer.trust_config else None
+        with _reported(SIGSTORE):
+            return signing.sigstore.Signer(use_ambient_credentials=True, trust_config=config)
+    encrypted = is_encrypted(signer.key)
+    certificates = [Path(one) for one in signer.certificates]
+    if certificates and encrypted:
+        raise UsageError(
+            f"the key {signer.key} has a passphrase, and model-signing takes none together with a "
+            "certificate",
+            hint="sign with the key alone, or with a key that is protected otherwise",
+        )
+    for one in certificates:
+        _content(str(one))
+    secret = passphrase().encode() if encrypted else None
+    with _reported(signer.key):
+        if certificates:
+            return signing.certificate.Signer(Path(signer.key), certificates[0], certificates[1:])
+        return signing.ec_key.Signer(Path(signer.key), secret)
+
+
+def _verifier_of(verifying: ModuleType, trust: Trust) -> tuple[Any, str]:
+    if trust.identity:
+        config = Path(trust.trust_config) if trust.trust_config else None
+        with _reported(SIGSTORE):
+            verifier = verifying.sigstore.Verifier(
+                identity=trust.identity, oidc_issuer=trust.issuer, trust_config=config
+            )
+        return verifier, f"{trust.identity} ({trust.issuer})"
+    names = trust.certificates or (trust.key,)
+    for name in names:
+        _content(name)
+    with _reported(names[0]):
+        if trust.certificates:
+            verifier = verifying.certificate.Verifier([Path(one) for one in names])
+            return verifier, f"a certificate of {names[0]}"
+        return verifying.ec_key.Verifier(Path(trust.key)), f"the key {trust.key}"
+
+
+def _refuse_other_kind(bundle: bytes, path: Path, trust: Trust) -> None:
+    """Raise `InputRefused` where the signature is of another kind than what is trusted."""
+    kinds = {
+        "publicKey": ("a key", bool(trust.key)),
+        "x509CertificateChain": ("a certificate", bool(trust.certificates)),
+        "certificate": ("an identity at Sigstore", bool(trust.identity)),
+    }
+    try:
+        material = msgspec.json.decode(bundle)["verificationMaterial"]
+        found = next(name for name in kinds if name in material)
+    except (msgspec.DecodeError, KeyError, TypeError, StopIteration) as error:
+        raise InputRefused(f"{path} does not say how it was signed") from error
+    what, is_trusted = kinds[found]
+    if not is_trusted:
+        raise InputRefused(f"it was signed with {what}, which is not what was given to trust")
+
+
+def _package() -> ModuleType:
+    """The package model_signing. Raises `ToolFailed` where it is not installed."""
+    try:
+        import model_signing
+    except ImportError as error:
+        raise ToolFailed(
+            f"signatures need the package model-signing: {error}",
+            hint="pip install 'edgeconv[sign]'",
+        ) from error
+    module: ModuleType = model_signing
+    return module
+
+
+@contextlib.contextmanager
+def _reported(what: str) -> Iterator[None]:
+    """What the package raises for a key, a certificate or Sigstore, as this package's errors."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from OpenSSL.crypto import Error as OpenSslError
+    from sigstore.errors import Error as SigstoreError
+
+    try:
+        yield
+    except SigstoreError as error:
+        raise ToolFailed(f"Sigstore could not be used: {error}", hint=_NO_NETWORK) from error
+    except (ValueError, TypeError, AttributeError, UnsupportedAlgorithm, OpenSslError) as error:
+        if what == SIGSTORE:
+            raise ToolFailed(f"Sigstore could not be used: {error}", hint=_NO_NETWORK) from error
+        # What the package looks for in any key, and other kinds do not have.
+        is_other = isinstance(error, AttributeError)
+        why = "it is not an elliptic curve key" if is_other else _reason(error)
+        raise UsageError(
+            f"{what} cannot be used to sign or verify: {why}",
+            hint="a key is made with openssl ecparam -name prime256v1 -genkey -noout, its public "
+            "part with openssl ec -pubout; see docs/evidence.md",
+        ) from error
+    except OSError as error:
+        raise ToolFailed(f"Sigstore could not be reached: {error}", hint=_NO_NETWORK) from error
+
+
+def _errors_of_signatures() -> tuple[type[Exception], ...]:
+    from cryptography.exceptions import InvalidSignature
+    from OpenSSL.crypto import Error as OpenSslError
+    from OpenSSL.crypto import X509StoreContextError
+    from sigstore.errors import Error as SigstoreError
+
+    own = (InvalidSignature, OpenSslError, X509StoreContextError, SigstoreError)
+    return (*own, ValueError, TypeError, AttributeError, LookupError)
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,157 @@
+"""From what a child is granted to how it is started: its command, its environment, its policy."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edgeconv.errors import SandboxMissing
+from edgeconv.processes.sandbox.profiles import PROFILES
+from edgeconv.processes.sandbox.walls import Wall, is_required, tell_once, wall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from edgeconv.processes.sandbox.access import Access, Profile
+    from edgeconv.processes.sandbox.profiles import Rules
+
+_ENTER = Path(__file__).with_name("enter.py")
+_POLICY, _AGAIN, _FAILURE = "sandbox.json", "sandbox-inside.json", "sandbox-failure.txt"
+_MOST_FAILURE_BYTES = 1000
+# The package, and the models that stand beside it in a checkout.
+_PACKAGE = Path(__file__).parents[2]
+_OURS = (_PACKAGE, _PACKAGE.parent / "models")
+_GPUS_AND_TPUS = ("nvidia*", "nvidia-caps", "dri", "kfd", "accel*", "vfio", "dxg")
+_ABOUT_DEVICES = ("/sys", "/proc/driver", "/proc/devices", "/etc/OpenCL", "/etc/vulkan")
+# For XLA, which calls the assembler of CUDA; only where there is such a GPU.
+_CUDA_PROGRAMS = ("usr", "lib", "lib64", "opt/cuda*", sys.prefix[1:])
+# Where libraries keep what they download, by the variable that says so.
+_KEPT = {
+    "XDG_CACHE_HOME": ".cache",
+    "KERAS_HOME": ".keras",
+    "TFDS_DATA_DIR": "tensorflow_datasets",
+    "TFHUB_CACHE_DIR": ".tfhub",
+    "HF_HOME": ".cache/huggingface",
+}
+_FILE_BYTES = 2**36
+# Of all processes of the user; not for root.
+_TASKS = 2**15
+
+
+class Entry(NamedTuple):
+    """How to start a child: `failure` is where it says why it could not be confined."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    failure: Path
+    is_wrapped: bool = False
+
+    def own_code(self, code: int) -> int:
+        """The exit code of the child, where another process has told it: negative for a signal."""
+        return 128 - code if self.is_wrapped and code > 128 else code
+
+    def raise_or_tell(self) -> None:
+        """Of a child that has ended: raise `SandboxMissing` where it was not confined and must be.
+
+        Where it need not be, the user is told.
+        """
+        try:
+            with self.failure.open("rb") as file:
+                reason = file.read(_MOST_FAILURE_BYTES).decode("utf-8", "replace")
+        except OSError:
+            return
+        what = f"{self.command[0]} could not be confined: {reason}"
+        if is_required():
+            raise SandboxMissing(what, hint="use another Python, or --sandbox auto")
+        tell_once(what)
+
+
+def environment_of(profile: Profile) -> dict[str, str]:
+    """What a profile passes of this process's own environment."""
+    passes = PROFILES[profile].passes
+    return {name: value for name, value in os.environ.items() if passes(name)}
+
+
+def entry(
+    command: Sequence[str], *, cwd: Path, access: Access, environment: Mapping[str, str]
+) -> Entry:
+    """How to start `command` in `cwd`, which is its scratch directory.
+
+    It begins with the path of a Python, but for the profile "programs".
+    `environment` is added to what the profile passes of this process's own. Raises
+    `SandboxMissing`.
+    """
+    rules, scratch = PROFILES[access.profile], cwd.absolute()
+    variables = environment_of(access.profile)
+    # A browser of another user than root has a sandbox, and could not set it up in this one.
+    is_confined = rules.confined and not (access.profile == "browser" and os.geteuid())
+    if is_confined:
+        variables["TMPDIR"] = str(scratch)
+        if not rules.home:
+            variables["HOME"] = str(scratch)
+    variables.update(environment)
+    failure = scratch / _FAILURE
+    if not is_confined:
+        return Entry(tuple(command), variables, failure)
+    found, (python, *arguments) = wall(), command
+    policy = _policy(access, rules, found, scratch, arguments)
+    (scratch / _POLICY).write_text(json.dumps(policy), encoding="utf-8")
+    words = (python, str(_ENTER), str(scratch / _POLICY), *arguments)
+    return Entry(words, variables, failure, is_wrapped=found.kind == "bubblewrap")
+
+
+def _policy(
+    access: Access, rules: Rules, found: Wall, scratch: Path, arguments: Sequence[str]
+) -> dict[str, Any]:
+    """What enter.py is told.
+
+    `wall` is "landlock", "bubblewrap" or "none". `reads`, `writes`, `devices` and `runs` are
+    paths, with all that is below them; `runs` are programs, and no others may be.
+    """
+    for place in access.writes:
+        if not place.exists():
+            place.mkdir(parents=True)
+    script = [Path(each) for each in arguments[:1] if each.endswith(".py")]
+    reads, writes = [*_OURS, *script, *access.reads], [scratch, *access.writes]
+    devices = _found("/dev", _GPUS_AND_TPUS) if rules.devices else []
+    if rules.devices:
+        reads += [*map(Path, _ABOUT_DEVICES), _kept_by("KERAS_HOME")]
+    runs = _found("/", _CUDA_PROGRAMS) if any("nvidia" in each for each in devices) else []
+    if any("nvidia" in each for each in devices):
+        # By which NCCL passes what several GPUs have.
+        writes.append(Path("/dev/shm"))
+    if rules.processes:
+        reads, runs = [*reads, Path("/")], ["/"]
+    if rules.reads_all:
+        writes += [*map(_kept_by, _KEPT), Path("/dev")]
+    return {
+        "wall": found.kind,
+        "filters": found.filters and found.kind != "none",
+        "required": is_required(),
+        "bubblewrap": found.program,
+        "reads": _texts(reads),
+        "writes": _texts(writes),
+        "devices": devices,
+        "runs": runs,
+        "network": rules.network,
+        "processes": rules.processes,
+        "file_bytes": _FILE_BYTES,
+        "tasks": _TASKS if rules.processes else None,
+        "again": str(scratch / _AGAIN),
+        "failure": str(scratch / _FAILURE),
+    }
+
+
+def _found(root: str, patterns: Sequence[str]) -> list[str]:
+    return [str(path) for each in patterns for path in Path(root).glob(each)]
+
+
+def _kept_by(variable: str) -> Path:
+    return Path(os.environ.get(variable) or Path.home() / _KEPT[variable])
+
+
+def _texts(paths: Iterable[Path]) -> list[str]:
+    return [str(path.absolute()) for path in dict.fromkeys(paths)]

@@ -1,0 +1,82 @@
+"""What each profile may do, as data; docs/security.md says the same in words."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from edgeconv.processes.sandbox.access import Profile  # noqa: TC001
+
+# What every child may know of its surroundings, by the beginning of the names: Python, the
+# loader, numerical libraries and edgeconv.
+_COMPUTING = (
+    *("PATH", "LANG", "LC_", "TZ", "USER", "LOGNAME", "PYTHON", "VIRTUAL_ENV", "EDGECONV_"),
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_", "GLIBC_TUNABLES", "MALLOC_", "MIMALLOC_"),
+    *("TF_", "TFLITE_", "LITERT_", "KERAS_", "XLA_", "AUTOGRAPH_", "PROTOCOL_BUFFERS_"),
+    *("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "BLIS_", "ONEDNN_", "DNNL_", "NUMEXPR_"),
+    *("CUDA_", "CUDNN_", "NVIDIA_", "ROCM_", "HIP_", "HSA_", "VK_", "TPU_", "LIBTPU_"),
+    *("SOURCE_DATE_EPOCH", "COVERAGE_"),
+)
+# What processes that talk to each other need besides, and to storage of TensorFlow's.
+_TALKING = (
+    *("GRPC_", "grpc_", "NO_PROXY", "no_proxy", "no_grpc_proxy", "NCCL_", "GLOO_", "UCX_"),
+    *("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CONFIG", "GCE_METADATA_"),
+    *("GCS_", "CLOUD_TPU_", "COLAB_TPU_ADDR"),
+)
+# What ssh, adb, npm, pip and viewers of models go by.
+_PROGRAMS = (
+    *("HOME", "SHELL", "TERM", "TMPDIR", "XDG_", "SSH_", "KRB5", "GNUPGHOME", "ANDROID_", "ADB_"),
+    *("PIP_", "UV_", "NPM_CONFIG_", "npm_config_", "NODE_", "SSL_CERT_", "REQUESTS_CA_BUNDLE"),
+    *("CURL_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"),
+    *("all_proxy", "NO_PROXY", "no_proxy", "DISPLAY", "WAYLAND_DISPLAY", "BROWSER"),
+)
+# Whatever they begin with.
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE|_KEY(_|$)", re.IGNORECASE)
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a profile may do beyond computing.
+
+    `confined`: by Landlock or bubblewrap, and a filter of system calls; else only in its
+    environment and its limits. `network`: "internet" is sockets of TCP and UDP, "any" those
+    within the machine too. `processes`: others may be started, and programs. `devices`: GPUs and
+    TPUs. `home`: HOME is the user's, and not its scratch directory. `reads_all`: all that the user
+    may read. `variables`: names of the environment, or how they begin; "" is all.
+    """
+
+    confined: bool = True
+    network: Literal["none", "internet", "any"] = "none"
+    processes: bool = False
+    devices: bool = False
+    home: bool = False
+    reads_all: bool = False
+    variables: tuple[str, ...] = _COMPUTING
+
+    def passes(self, name: str) -> bool:
+        """Whether the child is told this variable of the environment."""
+        if "" in self.variables:
+            return True
+        is_named = name.startswith(self.variables)
+        return is_named and (name in self.variables or not _SECRET.search(name))
+
+
+PROFILES: dict[Profile, Rules] = {
+    # Models are converted, quantised and run, and data is read.
+    "confined": Rules(),
+    # One process trains, on what the machine has.
+    "training": Rules(devices=True, home=True),
+    # One of several that train, or one that writes to remote storage.
+    "cluster": Rules(
+        devices=True, home=True, network="internet", variables=(*_COMPUTING, *_TALKING)
+    ),
+    # A function or a model module that the user allowed by name.
+    "code": Rules(
+        network="any", processes=True, devices=True, home=True, reads_all=True, variables=("",)
+    ),
+    # A browser that runs a model, and who asks it; as root, where it has no sandbox of its own.
+    "browser": Rules(network="any", processes=True, variables=(*_COMPUTING, *_PROGRAMS)),
+    # ssh, adb, npm and pip, which read no model here, and the viewer that a user calls for.
+    "programs": Rules(confined=False, variables=(*_COMPUTING, *_PROGRAMS)),
+}

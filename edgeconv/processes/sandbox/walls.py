@@ -1,0 +1,134 @@
+"""Which wall there is around children on this machine, and whether there must be one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from edgeconv.errors import SandboxMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Mode = Literal["auto", "required", "off"]
+Kind = Literal["landlock", "bubblewrap", "none"]
+
+_PROBE_TIMEOUT_S = 10.0
+_HINT = (
+    "run it on Linux 6.2 or later, in a container that lets Landlock and seccomp through, or "
+    "install bubblewrap; --sandbox auto goes on without a sandbox"
+)
+
+
+class Wall(msgspec.Struct, frozen=True, kw_only=True):
+    """What children are confined by. `reason`: why not by what is better."""
+
+    kind: Kind
+    version: int = 0
+    filters: bool = False
+    program: str = ""
+    reason: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether files, the network and system calls are all held back."""
+        return self.kind != "none" and self.filters
+
+    def __str__(self) -> str:
+        if self.kind == "none":
+            return f"none: {self.reason}"
+        name = f"Landlock {self.version}" if self.kind == "landlock" else "bubblewrap"
+        return f"{name} and seccomp" if self.filters else f"{name}, without seccomp"
+
+
+_mode: Mode = "auto"
+_told: set[str] = set()
+
+
+@contextlib.contextmanager
+def using(mode: Mode) -> Iterator[None]:
+    """For the block, in all threads: whether children of this process must be confined.
+
+    "auto" says once on the log `edgeconv` where there is no sandbox, and goes on; "off" says
+    that too. Raises `SandboxMissing` for "required" where there is none.
+    """
+    global _mode
+    before = _mode
+    _mode = mode
+    try:
+        wall()
+        yield
+    finally:
+        _mode = before
+
+
+def is_required() -> bool:
+    """Whether a child that cannot be confined must not run."""
+    return _mode == "required"
+
+
+def tell_once(text: str) -> None:
+    """Tell the user, unless that was said already."""
+    if text not in _told:
+        _told.add(text)
+        # Without a handler it goes to stderr.
+        logging.getLogger("edgeconv").warning("%s", text)
+
+
+def wall() -> Wall:
+    """What the next child is confined by. Raises `SandboxMissing` where one is required."""
+    if _mode == "off":
+        tell_once("--sandbox off: models and data are read without a sandbox")
+        return Wall(kind="none", reason="--sandbox off")
+    found = available()
+    if found.is_whole:
+        return found
+    if is_required():
+        raise SandboxMissing(f"there is no whole sandbox here: {found.reason}", hint=_HINT)
+    tell_once(f"no whole sandbox here ({found.reason}): only the scan holds models back")
+    return found
+
+
+@functools.cache
+def available() -> Wall:
+    """The best that this machine has; it is looked for once."""
+    if sys.platform != "linux":
+        return Wall(kind="none", reason=f"{sys.platform} is not Linux")
+    from edgeconv.processes.sandbox.enter import LEAST_LANDLOCK, filters_calls, landlock_version
+
+    version, filters = landlock_version(), filters_calls()
+    no_filter = "" if filters else "the kernel does not filter system calls"
+    if version >= LEAST_LANDLOCK:
+        return Wall(kind="landlock", version=version, filters=filters, reason=no_filter)
+    old = f"Landlock {version} is too old" if version else "the kernel has no Landlock"
+    program = shutil.which("bwrap")
+    if program is None:
+        return Wall(kind="none", filters=filters, reason=f"{old}, and there is no bubblewrap")
+    if reason := _bubblewrap_fails(program):
+        return Wall(kind="none", filters=filters, reason=f"{old}, and bubblewrap fails: {reason}")
+    return Wall(kind="bubblewrap", filters=filters, program=program, reason=no_filter)
+
+
+def _bubblewrap_fails(program: str) -> str:
+    """Why it cannot make namespaces here; "" where it can."""
+    words = [program, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
+    try:
+        done = subprocess.run(
+            [*words, "true"],
+            capture_output=True,
+            timeout=_PROBE_TIMEOUT_S,
+            check=False,
+            text=True,
+            errors="replace",
+            env={"PATH": "/usr/bin:/bin"},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return (done.stderr.strip()[:200] or "it ended badly") if done.returncode else ""

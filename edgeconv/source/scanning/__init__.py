@@ -1,0 +1,9 @@
+"""What a model would touch when it is loaded and run, found without TensorFlow and before that.
+
+It is an allow-list: what nobody has looked at is refused. Nothing of a model is imported or run.
+"""
+
+from edgeconv.source.scanning.refusing import admitted, refuse_findings, trusted_models
+from edgeconv.source.scanning.scanner import scan
+
+__all__ = ["admitted", "refuse_findings", "scan", "trusted_models"]

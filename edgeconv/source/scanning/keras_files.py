@@ -1,0 +1,180 @@
+""".keras and HDF5 files held against what loading them may do; their structure comes first.
+
+A child process reads them: on damaged files the HDF5 library can loop for ever or crash.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import stat
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edgeconv.errors import WorkerCrashed, WorkerOutOfMemory, WorkerTimedOut
+from edgeconv.processes.sandbox import Access
+from edgeconv.processes.tasks import start_task
+from edgeconv.source.keras_files import HDF5_ERRORS, ZIP_ERRORS, damaged, decoded, without_model
+from edgeconv.source.scanning.findings import Findings
+from edgeconv.source.scanning.hdf5 import scan_hdf5
+from edgeconv.source.scanning.keras_config import scan_config
+from edgeconv.store import scratch_directory
+from edgeconv.types import Allowance, ScanFinding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ALLOWANCE = Allowance(timeout_s=60.0, memory_bytes=2**32)
+_CONFIGS = ("config.json", "metadata.json")
+_MOST_CONFIG_BYTES = 2**27
+_MOST_ENTRIES = 100_000
+# Weights do not compress; a text of words does, and this much is allowed of anything.
+_MOST_RATIO = 100
+_ALWAYS_BYTES = 2**28
+_TAKES_ALL = "takes all memory or disk to read"
+
+
+class KerasJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Which file to look at; `known` are MODULE or MODULE:NAME of the user's."""
+
+    path: str
+    is_archive: bool
+    scratch: str
+    known: tuple[str, ...] = ()
+
+
+class KerasFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found in it."""
+
+    findings: tuple[ScanFinding, ...]
+
+
+def scan_keras(path: Path, *, is_archive: bool, known: frozenset[str]) -> tuple[ScanFinding, ...]:
+    """What is found in a .keras or HDF5 file. Raises `InputRefused` for one that is damaged."""
+    with scratch_directory() as scratch:
+        job = KerasJob(
+            path=str(path), is_archive=is_archive, scratch=str(scratch), known=tuple(sorted(known))
+        )
+        task = start_task(
+            scan_keras_here,
+            job,
+            label="scanning",
+            scratch=scratch,
+            access=Access(reads=(path,), writes=(scratch,)),
+            allowance=_ALLOWANCE,
+        )
+        try:
+            with task:
+                return task.result().findings
+        except (WorkerCrashed, WorkerTimedOut, WorkerOutOfMemory) as error:
+            raise damaged(path, "a Keras file", error) from error
+
+
+def scan_keras_here(job: KerasJob) -> KerasFindings:
+    """What `scan_keras` gives, in this process."""
+    findings = Findings()
+    path, known = Path(job.path), frozenset(job.known)
+    if job.is_archive:
+        _scan_archive(path, Path(job.scratch), findings, known)
+    else:
+        _scan_hdf5_model(path, findings, known)
+    return KerasFindings(findings=findings.all())
+
+
+def _scan_archive(path: Path, scratch: Path, findings: Findings, known: frozenset[str]) -> None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _scan_entries(path, archive, findings)
+            if findings.has_error:
+                return
+            for entry in archive.infolist():
+                if entry.filename.endswith(".json"):
+                    content = decoded(path, entry.filename, archive.read(entry))
+                    _scan_json(entry.filename, content, findings, known)
+                elif entry.filename.endswith((".h5", ".hdf5")):
+                    # Not by its own name, which is the file's to choose.
+                    unpacked = scratch / "weights.h5"
+                    with archive.open(entry) as packed, unpacked.open("wb") as target:
+                        shutil.copyfileobj(packed, target)
+                    scan_hdf5(unpacked, findings, where=entry.filename)
+    except ZIP_ERRORS as error:
+        raise damaged(path, "a zip archive", error) from error
+
+
+def _scan_entries(path: Path, archive: zipfile.ZipFile, findings: Findings) -> None:
+    entries = archive.infolist()
+    if len(entries) > _MOST_ENTRIES:
+        what = f"more than {_MOST_ENTRIES} files in the archive"
+        findings.add("structure", path.name, what, _TAKES_ALL)
+        return
+    names = set[str]()
+    for entry in entries:
+        for what, why in _of_entry(entry):
+            findings.add("structure", entry.filename, what, why)
+        if entry.filename in names:
+            why = "what one reader takes, another may not"
+            findings.add("structure", entry.filename, "two files of one name", why)
+        names.add(entry.filename)
+    total_bytes = sum(entry.file_size for entry in entries)
+    if total_bytes > _ALWAYS_BYTES + _MOST_RATIO * path.stat().st_size:
+        what = f"{total_bytes} bytes packed into {path.stat().st_size}"
+        findings.add("structure", path.name, what, _TAKES_ALL)
+
+
+def _of_entry(entry: zipfile.ZipInfo) -> Iterator[tuple[str, str]]:
+    name = entry.filename
+    if name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name) or _climbs(name):
+        yield f"a file called {name!r}", "is written outside of the folder it is unpacked to"
+    if stat.S_ISLNK(entry.external_attr >> 16):
+        yield "a symbolic link", "leads out of the folder it is unpacked to"
+    if name in _CONFIGS and entry.file_size > _MOST_CONFIG_BYTES:
+        yield f"{name} of {entry.file_size} bytes", _TAKES_ALL
+    if name.endswith((".npz", ".npy", ".pkl", ".pickle")):
+        yield f"{name}, in NumPy's or Python's own format", "can hold code that runs when it loads"
+
+
+def _climbs(name: str) -> bool:
+    return ".." in re.split(r"[/\\]", name)
+
+
+def _scan_json(name: str, content: Any, findings: Findings, known: frozenset[str]) -> None:
+    scan_config(content, findings, known, where=name)
+    if name not in _CONFIGS:
+        # The names of further files, for weights in several.
+        for text in _texts(content):
+            if text.startswith("/") or _climbs(text):
+                findings.add("path", name, f"a file called {text!r}", "reads a file outside")
+
+
+def _texts(content: Any) -> Iterator[str]:
+    waiting = [content]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, str):
+            yield node
+        elif isinstance(node, dict):
+            waiting += [*node, *node.values()]
+        elif isinstance(node, list):
+            waiting += node
+
+
+def _scan_hdf5_model(path: Path, findings: Findings, known: frozenset[str]) -> None:
+    import h5py
+
+    scan_hdf5(path, findings, where=path.name)
+    if findings.has_error:
+        return
+    try:
+        with h5py.File(path, "r") as file:
+            config, training = (file.attrs.get(n) for n in ("model_config", "training_config"))
+    except HDF5_ERRORS as error:
+        raise damaged(path, "an HDF5 file", error) from error
+    if config is None:
+        raise without_model(path)
+    scan_config(decoded(path, "model_config", config), findings, known, where="model_config")
+    if training is not None:
+        held = {"training_config": decoded(path, "training_config", training)}
+        scan_config(held, findings, known, where="training_config")

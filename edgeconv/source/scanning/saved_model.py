@@ -1,0 +1,114 @@
+"""A SavedModel directory held against what its files and graphs may do."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeconv.source.saved_model import garbled
+from edgeconv.source.scanning.graphs import read_meta_graphs
+from edgeconv.source.scanning.keras_metadata import scan_keras_metadata
+from edgeconv.source.scanning.nodes import NodeCheck
+from edgeconv.source.scanning.paths import PathCheck, asset_files
+from edgeconv.source.wire import MalformedWire, TooMuchWire, mapped
+from edgeconv.store.hashes import leads_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edgeconv.source.scanning.findings import Findings
+
+_GRAPH_FILE = "saved_model.pb"
+# TensorFlow would read it before the other; no exporter writes it below 2 GiB.
+_CHUNKED_FILE = "saved_model.cpb"
+_KERAS_METADATA = "keras_metadata.pb"
+_MOST_BYTES = 2**31 - 1
+_MOST_FILES = 100_000
+_OUTSIDE = "reads a file that is not in the model"
+
+
+def scan_saved_model(
+    directory: Path, findings: Findings, known: frozenset[str], *, reads_layers: bool
+) -> None:
+    """Look at all files and all graphs of a SavedModel.
+
+    `reads_layers`: tf_keras is to make its layers again, to train them on. Raises `InputRefused`
+    for a graph that cannot be read, `OSError`.
+    """
+    from google.protobuf.message import DecodeError
+
+    _scan_files(directory, findings)
+    path = directory / _GRAPH_FILE
+    if leads_out(path, directory.resolve()):
+        # Found already, and not to be read.
+        return
+    try:
+        with path.open("rb") as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            if size_bytes > _MOST_BYTES:
+                raise TooMuchWire(f"{size_bytes} bytes, and protocol buffers end at 2 GiB")
+            if not size_bytes:
+                raise MalformedWire("it is empty (0 bytes)")
+            with mapped(file) as data:
+                _scan_graphs(directory, data, findings)
+    except TooMuchWire as error:
+        findings.add("structure", _GRAPH_FILE, str(error), "takes all memory or time to read")
+    except (MalformedWire, DecodeError) as error:
+        raise garbled(path, str(error)) from error
+    if (directory / _KERAS_METADATA).is_file():
+        metadata = directory / _KERAS_METADATA
+        scan_keras_metadata(metadata, findings, known, is_read=reads_layers)
+
+
+def _scan_graphs(directory: Path, data: memoryview, findings: Findings) -> None:
+    check = NodeCheck(findings)
+    for graph in read_meta_graphs(data, check):
+        check.finish(set(graph.bodies) - {""})
+        for node in graph.rest.object_graph_def.nodes:
+            for holder in (node.variable, node.resource):
+                if holder.device:
+                    check.check_device("object graph", holder.device)
+        for asset in asset_files(graph.rest):
+            _check_asset(directory, asset.filename, findings)
+        PathCheck(graph, findings).run()
+
+
+def _check_asset(directory: Path, name: str, findings: Findings) -> None:
+    parts = Path(name).parts
+    is_plain = len(parts) == 1 and name == parts[0] and name not in (".", "..") and "\0" not in name
+    if not is_plain:
+        findings.add("asset", "asset_file_def", f"asset {name!r}", _OUTSIDE)
+    elif not (directory / "assets" / name).is_file():
+        findings.add(
+            "asset", "asset_file_def", f"asset {name!r}", "is not in assets/", is_error=False
+        )
+
+
+def _scan_files(directory: Path, findings: Findings) -> None:
+    root = directory.resolve()
+    for count, entry in enumerate(_below(str(directory))):
+        where = os.path.relpath(entry.path, directory)
+        if count >= _MOST_FILES:
+            findings.add("structure", where, f"more than {_MOST_FILES} files", "is no model")
+            return
+        if where == _CHUNKED_FILE:
+            findings.add("structure", where, "a second graph", "TensorFlow may load it instead")
+        if entry.is_symlink():
+            if leads_out(Path(entry.path), root):
+                what = f"symbolic link to {Path(entry.path).resolve()}"
+                findings.add("path", where, what, _OUTSIDE)
+        elif not entry.is_dir() and not stat.S_ISREG(entry.stat().st_mode):
+            findings.add("structure", where, "a device, pipe or socket", _OUTSIDE)
+
+
+def _below(directory: str) -> Iterator[os.DirEntry[str]]:
+    """All entries below a directory; links are not followed."""
+    waiting = [directory]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                yield entry
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
