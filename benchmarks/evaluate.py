@@ -255,7 +255,7 @@ def streamed(count: int, scratch: Path) -> dict[str, Any]:
         started = time.perf_counter()
         bench(
             [model],
-            data_source=f"npy:{place}?labels={labels}",
+            data=f"npy:{place}?labels={labels}",
             preprocess="scale=1/255",
             measuring=Measuring(rounds=1, timing=Timing(repeats=10)),
             execution=Execution(threads=usable_cores()),

@@ -146,7 +146,7 @@ def judged(task: Task, place: Path, made: Mapping[str, Made]) -> dict[str, dict[
     for name, one in made.items():
         if one.file:
             shutil.copy(one.file, files / f"{name}.tflite")
-    report = bench([files], data_source=str(task.test), baseline=task.model, measuring=_QUICK)
+    report = bench([files], data=str(task.test), baseline=task.model, measuring=_QUICK)
     assert report.baseline is not None, "it was given"
     measured = {row.name: row for row in report.measurements}
     assert report.data is not None, "it was given"

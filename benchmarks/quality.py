@@ -171,7 +171,7 @@ def judged(
         if one.file is not None:
             shutil.copy(one.file, files / f"{name}.tflite")
     measuring = msgspec.structs.replace(_QUICK, metrics=(subject.metric,))
-    report = bench([files], data_source=str(subject.test), baseline=floating, measuring=measuring)
+    report = bench([files], data=str(subject.test), baseline=floating, measuring=measuring)
     found = _by_name(report)
     rows = {FLOAT: _row(found[FLOAT], found, floating)}
     for name, one in made.items():

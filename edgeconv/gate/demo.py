@@ -80,7 +80,7 @@ def demonstrate(
     report = bench(
         BenchRequest(
             models=(published,),
-            data_source=test_set,
+            data=test_set,
             baseline=record.saved_model,
             measuring=Measuring(title="edgeconv demo: handwritten digits"),
             execution=execution,

@@ -102,7 +102,7 @@ def job_inputs(job: Job, execution: Execution) -> dict[str, str]:
     found |= {name: source.identify(path).sha256 for name, path in models.items() if path}
     sources = {
         "training data": convert.training if convert else "",
-        "test data": bench.data_source or "",
+        "test data": bench.data or "",
     }
     calibrating = convert.calibration if convert else {}
     for number, (_, text) in enumerate(sorted(calibrating.items())):

@@ -59,7 +59,7 @@ def bench(asked: BenchRequest, *, on_progress: Callable[[str], None] = lambda _:
 
     What does not run has its `error` set. Raises an `EdgeconvError`.
     """
-    execution, measuring, source = asked.execution, asked.measuring, asked.data_source
+    execution, measuring, source = asked.execution, asked.measuring, asked.data
     given = _record(Path(asked.training)) if asked.training else None
     subjects = find_subjects(asked.models, asked.signature, execution.trusted)
     trained, notes = find_baseline(subjects, asked.baseline, asked.opening, execution)
@@ -133,11 +133,11 @@ def _sampled(
 ) -> Sampled:
     """The samples to measure on, of a SOURCE that is open as long as the stack, or made up."""
     batch = data.batch_size(inputs)
-    if asked.data_source is None:
+    if asked.data is None:
         made_up = data.synthetic_samples(inputs, _SYNTHETIC_SAMPLES, _SYNTHETIC_SEED)
         return Sampled(made_up, None, batch)
     opened = data.opened_samples(
-        asked.data_source,
+        asked.data,
         inputs,
         preprocessing=steps,
         allow_code=asked.execution.allow_code,

@@ -95,7 +95,7 @@ Measured = Annotated[
 class BenchRequest(Request, frozen=True, kw_only=True):
     """What to measure: .tflite files, or directories that `convert` published in.
 
-    `data_source`: samples, with labels for accuracy; without it made-up ones. `preprocess`: what is
+    `data`: samples, with labels for accuracy; without it made-up ones. `preprocess`: what is
     done to each stored sample, None what the manifests say. `samples`: how many, by a fixed seed,
     None all. `baseline`: the trained model, None that of the manifests; `opening`: how it is
     opened; `training`: the file of its record, None the one beside it. In `directory` go
@@ -106,7 +106,7 @@ class BenchRequest(Request, frozen=True, kw_only=True):
         tuple[str, ...],
         Option(is_argument=True, is_subject=True, is_required=True, several=True, text=PLACE),
     ]
-    data_source: Annotated[
+    data: Annotated[
         str | None,
         Option(
             name="data",

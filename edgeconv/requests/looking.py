@@ -100,7 +100,7 @@ class DoctorRequest(Request, frozen=True, kw_only=True):
     """
 
     model: Annotated[str, Option(is_argument=True, is_subject=True, text=PLACE)]
-    data_source: Annotated[str, Option(is_argument=True, text=SOURCE, metavar="DATA")]
+    data: Annotated[str, Option(is_argument=True, text=SOURCE, metavar="DATA")]
     preprocess: Annotated[
         Steps | None,
         Option(

@@ -15,7 +15,7 @@ from edgeconv.types import Execution, Objective, Opening, Steps
 class TuneRequest(Request, frozen=True, kw_only=True):
     """A model, samples and a budget, to find the cheapest artifact for.
 
-    One half of `data_source` searches; the other, which nothing of the search sees, confirms.
+    One half of `data` searches; the other, which nothing of the search sees, confirms.
     Without labels the budget is of the agreement with the float32 model. The artifact is published
     in `directory` (None: NAME.tuned in the current one) with its recipe as a file for `edgeconv
     convert --config` and all the trials. `recipes` are those to choose from, none for all;
@@ -25,7 +25,7 @@ class TuneRequest(Request, frozen=True, kw_only=True):
     """
 
     model: Annotated[str, Option(is_argument=True, is_subject=True, text=PLACE)]
-    data_source: Annotated[
+    data: Annotated[
         str,
         Option(
             name="data",

@@ -69,7 +69,7 @@ def tune(asked: TuneRequest, *, on_progress: Callable[[str], None] = lambda _: N
     started_s = time.monotonic()
     wanted, limits = Wanted.of(asked), Limits(trials=asked.trials, seconds=asked.time_limit_s)
     refuse(wanted, limits)
-    execution, data_source = asked.execution, asked.data_source
+    execution, data_source = asked.execution, asked.data
     identified = source.identify(asked.model, asked.opening, allow_code=execution.allow_code)
     target = Path(asked.directory or f"{identified.name}.tuned").absolute()
     run = Question(
@@ -77,7 +77,7 @@ def tune(asked: TuneRequest, *, on_progress: Callable[[str], None] = lambda _: N
         wanted=wanted,
         limits=limits,
         directory=target,
-        data_source=data_source,
+        data=data_source,
         identities=_identities(data_source, wanted.calibration, execution),
         execution=execution,
         on_progress=on_progress,
@@ -226,7 +226,7 @@ def _searched(run: Question, runner: Trials, samples: Samples, judges: dict[str,
         on_agreement=judges["search"].metric == AGREEMENT,
         runtime=run.wanted.runtime,
         data=DataIdentity(
-            source=run.data_source,
+            source=run.data,
             samples=sum(one.samples for one in losses),
             sha256=run.identities[0],
             preprocessing=describe(parse_preprocessing(run.wanted.preprocess)),

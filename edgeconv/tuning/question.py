@@ -26,7 +26,7 @@ class Question:
     wanted: Wanted
     limits: Limits
     directory: Path
-    data_source: str
+    data: str
     identities: tuple[str, str]
     execution: Execution
     on_progress: Callable[[str], None]
@@ -40,7 +40,7 @@ class Question:
     @property
     def key(self) -> str:
         """The key of the result, which the limits decide as well."""
-        question = (self.data_source, self.identities, self.wanted, self.limits)
+        question = (self.data, self.identities, self.wanted, self.limits)
         model = (self.model.sha256, opening_key(self.model))
         return hash_of(model, question, tool_versions())
 
@@ -71,7 +71,7 @@ class Question:
         """
         wanted = msgspec.structs.replace(self.wanted, max_drop=0.0, objective="size", recipes=())
         model = (self.model.sha256, opening_key(self.model))
-        key = hash_of(model, self.data_source, self.identities, wanted, tool_versions())
+        key = hash_of(model, self.data, self.identities, wanted, tool_versions())
         place = self.work / key[:24]
         place.mkdir(parents=True, exist_ok=True)
         return place

@@ -122,7 +122,7 @@ class SearchSamples:
         asked = self._run
         self._samples = self._open.enter_context(
             samples_of(
-                asked.data_source,
+                asked.data,
                 float_inputs(signature),
                 asked.wanted,
                 asked.calibration_file,

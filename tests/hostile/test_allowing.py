@@ -250,7 +250,7 @@ def test_a_repository_is_the_project_of_a_configuration_that_it_tracks(place: Pl
     refused(*words)
     git(place, "add", "apps")
     project._project_of.cache_clear()
-    assert bench(*words).data_source == "apps/a/../../x.npz"
+    assert bench(*words).data == "apps/a/../../x.npz"
     (app / "edgeconv.toml").write_text('[bench]\ndata = "../../../../secret.npz"\n')
     refused(*words)
     (app / "edgeconv.toml").write_text('[bench]\nout = "../../.git/hooks"\n')
@@ -280,13 +280,13 @@ def test_a_worktree_is_a_project_too(place: Place) -> None:
     git(place, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all")
     git(place, "worktree", "add", "-q", "../other")
     os.chdir("../other")
-    assert bench("--config", "sub/edgeconv.toml").data_source == "sub/../x.npz"
+    assert bench("--config", "sub/edgeconv.toml").data == "sub/../x.npz"
 
 
 def test_links_and_absolute_paths_within_the_project_are_followed(place: Place) -> None:
     Path("linked.npz").symlink_to("x.npz")
     place.config(f'[bench]\ndata = "linked.npz"\nout = "{place.checkout}/build/report"\n')
-    assert bench().data_source == "linked.npz"
+    assert bench().data == "linked.npz"
 
 
 def test_a_folder_that_is_allowed_is_allowed_through_links_too(place: Place) -> None:

@@ -61,7 +61,7 @@ def test_a_sigmoid_has_an_accuracy_beside_that_of_the_trained_model(place: Path)
     above = (X.sum(axis=1) > 0).astype(np.int64)
     report = bench(
         [place / "out"],
-        data_source=data(place, "above", above),
+        data=data(place, "above", above),
         measuring=Measuring(**QUICK, output="above", metrics=("top1", "auc", "f1")),
     )
     assert report.baseline is not None
@@ -89,7 +89,7 @@ def test_tokens_are_measured_where_they_have_labels(place: Path) -> None:
     tokens[RNG.random((300, 3)) < 0.5] = -1
     report = bench(
         [place / "out"],
-        data_source=data(place, "tokens", tokens),
+        data=data(place, "tokens", tokens),
         measuring=Measuring(**QUICK, output="tokens", metrics=("perplexity", "masked_accuracy")),
     )
     assert report.baseline is not None
@@ -121,7 +121,7 @@ def test_labels_that_do_not_fit_the_trained_model_are_refused_before_anything_is
     with pytest.raises(InputRefused, match="a label is 2, and the model has 2 classes"):
         bench(
             [place / "out"],
-            data_source=data(place, "wrong", np.arange(300) % 3),
+            data=data(place, "wrong", np.arange(300) % 3),
             measuring=Measuring(**QUICK, output="above"),
             on_progress=said.append,
         )

@@ -71,7 +71,7 @@ calls = {
     ),
     "bench": lambda: edgeconv.bench(
         ["net.tflites"],
-        data_source="test.npz?labels=y",
+        data="test.npz?labels=y",
         measuring=Measuring(rounds=1, timing=timing),
         directory="measured",
     ),

@@ -81,7 +81,7 @@ def test_the_training_of_a_saved_model_is_found_and_bench_agrees(
         return  # What bench measures, it measures with the labels as they are.
     report = bench(
         [converted],
-        data_source=source,
+        data=source,
         preprocess=diagnosis.trials[0].preprocess,
         samples=SAMPLES,
         baseline=zoo / name,

@@ -131,7 +131,7 @@ def test_the_same_again_trains_nothing(both, trained, monkeypatch):
 def test_the_report_pairs_qat_with_int8(both, trained):
     out, _ = both
     report = edgeconv.bench(
-        [out], data_source=str(trained[1] / "test.npz"), baseline=trained[1] / "digits.keras"
+        [out], data=str(trained[1] / "test.npz"), baseline=trained[1] / "digits.keras"
     )
     (compared,) = report.comparisons
     assert "qat" in compared.model
@@ -195,7 +195,7 @@ def test_what_cannot_be_trained_is_refused_and_nothing_is_published(
     out = tmp_path / "out"
     conversion = converted(trained[1], out, **options)
     (failure,) = conversion.failures
-    assert re.search(said, failure.message), failure.message
+    assert re.search(said, f"{failure.message}\n{failure.hint}"), failure
     assert not list(out.glob("*.tflite"))
 
 

@@ -41,7 +41,7 @@ def split_gestures(name: str, width: int, directory: Path) -> tuple[str, str]:
 def measure(model: Path, train: str, test: str, directory: Path) -> Report:
     conversion = convert(model, directory / "out", RECIPE_NAMES, calibration=train, samples=500)
     assert not conversion.failures
-    return bench([directory / "out"], data_source=test, measuring=QUICK)
+    return bench([directory / "out"], data=test, measuring=QUICK)
 
 
 def accuracies(report: Report) -> dict[str, float]:
@@ -81,7 +81,7 @@ def test_a_real_loss_of_accuracy_is_seen_and_stopped(tmp_path: Path) -> None:
     source = GESTURES / "point_history_classifier.hdf5"
     recipes = make_recipes(["int8"], engine="tflite")
     convert(source, tmp_path / "out", recipes, calibration=str(train), samples=500)
-    report = bench([tmp_path / "out"], data_source=str(test), measuring=Measuring(rounds=1))
+    report = bench([tmp_path / "out"], data=str(test), measuring=Measuring(rounds=1))
     (int8,) = report.measurements
     assert report.data is not None
     assert int8.broken is not None

@@ -190,7 +190,7 @@ def test_all_of_the_twins_that_keras_exports_is_one(brought: Path, tmp_path: Pat
 def test_bench_measures_the_signature_it_is_told(key: str, both: Made, brought: Path) -> None:
     report = bench(
         [both.directory],
-        data_source=str(brought / f"coder.{key}.npz"),
+        data=str(brought / f"coder.{key}.npz"),
         signature=key,
         measuring=Measuring(rounds=1, timing=Timing(warmup=1, repeats=3)),
     )

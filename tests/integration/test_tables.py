@@ -114,7 +114,7 @@ def test_the_name_of_a_class_may_be_the_answer(zoo: Path) -> None:
     ]
     report = bench(
         [done.file("float32"), done.file("dynamic")],
-        data_source=str(zoo / "x.npz"),
+        data=str(zoo / "x.npz"),
         baseline=zoo / "labelled",
         measuring=Measuring(timing=Timing(repeats=3, seconds=0.1)),
     )

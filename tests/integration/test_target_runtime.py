@@ -159,7 +159,7 @@ def test_a_model_that_cannot_run_there_is_not_published_and_says_why(
     assert failure.recipe == "float32"
     assert f"float32 does not run right on {OLD}" in failure.message
     assert "Didn't find op for builtin opcode 'FULLY_CONNECTED' version '12'" in failure.message
-    assert "edgeconv inspect" in failure.message
+    assert "edgeconv inspect" in failure.hint
     assert there.artifacts == ()
     assert not (tmp_path / "there").exists()
 
@@ -172,7 +172,7 @@ def test_with_the_first_engine_alone_the_other_is_not_tried(
     for artifact in made.conversion.artifacts:
         assert artifact.engine == "litert"
     for failure in made.conversion.failures:
-        assert "TFLiteConverter" not in failure.message
+        assert "TFLiteConverter" not in failure.message + failure.hint
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_bench_runs_on_it_and_its_accuracy_is_that_of_litert(
         runtimes=("tflite-runtime==2.14.0", "litert"),
     )
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(old_cache))
-    report = bench([tmp_path], data_source=str(data), measuring=measuring)
+    report = bench([tmp_path], data=str(data), measuring=measuring)
     assert [row.name for row in report.measurements] == [
         "float in tflite-runtime==2.14.0",
         "int8 in tflite-runtime==2.14.0",

@@ -38,7 +38,7 @@ def doctor(
     cannot be examined: several or integer inputs, no labels, one label only, fewer than 8
     samples, an output that has no score for each class.
     """
-    model, data_source, samples = asked.model, asked.data_source, asked.samples
+    model, data_source, samples = asked.model, asked.data, asked.samples
     execution = asked.execution
     if samples is not None and samples < LEAST_SAMPLES:
         raise UsageError(f"asked for {samples} samples", hint=f"at least {LEAST_SAMPLES}")

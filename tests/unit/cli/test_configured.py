@@ -193,7 +193,7 @@ def test_a_request_for_a_model_is_made_with_its_values() -> None:
     model = chosen.config.models["mnist"]
     request = chosen.request(BenchRequest, "bench", model, {"models": ("x.tflite",), "out": "out"})
     assert request.measuring.rounds == 7
-    assert request.data_source == "test.npz"
+    assert request.data == "test.npz"
     assert (request.models, request.directory) == (("x.tflite",), "out")
 
 
@@ -295,7 +295,7 @@ def test_code_that_a_file_names_runs_only_where_the_command_line_allows_it(
 def test_code_that_is_typed_needs_no_leave() -> None:
     write("[bench]\nrounds = 1\n")
     request = typed("bench", "m", "--data", "module.name:load", "--metric", "m:f")
-    assert (request.data_source, request.measuring.metrics) == ("module.name:load", ("m:f",))
+    assert (request.data, request.measuring.metrics) == ("module.name:load", ("m:f",))
     assert request.execution.allow_code
 
 

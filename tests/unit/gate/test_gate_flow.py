@@ -265,7 +265,7 @@ def test_the_locked_metric_is_measured_too_where_the_test_data_are_the_same(work
     def on(name: str) -> BenchRequest:
         return BenchRequest(
             models=("m",),
-            data_source=str(tmp_path / name),
+            data=str(tmp_path / name),
             measuring=Measuring(metrics=("top5",)),
         )
 

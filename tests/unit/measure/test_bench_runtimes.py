@@ -45,7 +45,7 @@ def measured(models: Path, labels: Any = None, **options: Any) -> Report:
     np.savez(source, x=X) if labels is None else np.savez(source, x=X, labels=labels)
     others = {n: options.pop(n) for n in ("baseline", "execution", "command") if n in options}
     measuring = Measuring(**{**QUICK, **options})
-    return bench([models], data_source=str(source), measuring=measuring, **others)
+    return bench([models], data=str(source), measuring=measuring, **others)
 
 
 def accuracies(row: Measurement) -> dict[str, float]:
@@ -319,7 +319,7 @@ def test_an_empty_set_is_refused(models: Path) -> None:
     source = models.parent / "empty.npz"
     np.savez(source, x=X[:0], labels=LABELS[:0])
     with pytest.raises(InputRefused, match="no samples"):
-        bench([models], data_source=str(source), measuring=Measuring(**QUICK))
+        bench([models], data=str(source), measuring=Measuring(**QUICK))
 
 
 def test_where_nothing_needs_times_every_model_runs_once_and_is_not_timed(

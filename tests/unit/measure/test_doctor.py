@@ -64,7 +64,7 @@ def test_bench_with_the_text_that_is_named_has_the_same_answers(tmp_path: Path) 
     file = classifier(tmp_path / "m.tflite", IMAGENET)
     for trial in doctor(file, source, samples=60).trials[:4]:
         report = bench(
-            [file], data_source=source, preprocess=trial.preprocess, samples=60, measuring=QUICK
+            [file], data=source, preprocess=trial.preprocess, samples=60, measuring=QUICK
         )
         assert report.measurements[0].accuracy == trial.accuracy
 

@@ -199,7 +199,7 @@ def test_bench_measures_every_model_in_every_round(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     samples = rng.normal(size=(12, 4)).astype(np.float32)
     np.savez(tmp_path / "data.npz", x=samples, labels=rng.integers(0, 3, 12))
-    report = bench([tmp_path], data_source=str(tmp_path / "data.npz"), measuring=QUICK)
+    report = bench([tmp_path], data=str(tmp_path / "data.npz"), measuring=QUICK)
     floating, integer = report.measurements
     for row in (floating, integer):
         assert row.error == ""
@@ -224,7 +224,7 @@ def test_every_accuracy_is_held_against_the_baseline_sample_by_sample(tmp_path: 
     np.savez(tmp_path / "data.npz", x=samples, labels=rng.integers(0, 3, 40))
     report = bench(
         [tmp_path / "made"],
-        data_source=str(tmp_path / "data.npz"),
+        data=str(tmp_path / "data.npz"),
         preprocess="none",
         baseline=trained,
         measuring=QUICK,
@@ -304,8 +304,8 @@ def test_samples_are_preprocessed_as_the_manifests_say_unless_told_otherwise(
     samples = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
     source = str(tmp_path / "data.npz")
     np.savez(source, x=samples)
-    declared = bench([tmp_path], data_source=source, measuring=QUICK)
-    given = bench([tmp_path], data_source=source, preprocess="none", measuring=QUICK)
+    declared = bench([tmp_path], data=source, measuring=QUICK)
+    given = bench([tmp_path], data=source, preprocess="none", measuring=QUICK)
     assert declared.data is not None
     assert given.data is not None
     assert (declared.data.preprocessing, given.data.preprocessing) == ("scale=1/16", "")
@@ -350,7 +350,7 @@ def test_one_input_is_the_same_whatever_a_file_calls_it(tmp_path: Path) -> None:
     report = bench(
         [tmp_path / "download.tflite"],
         baseline=trained,
-        data_source=str(tmp_path / "data.npz"),
+        data=str(tmp_path / "data.npz"),
         measuring=QUICK,
     )
     (row,) = report.measurements

@@ -99,7 +99,7 @@ def test_bench_takes_files_of_both_eras_beside_each_other_and_a_baseline(tmp_pat
     report = bench(
         [tmp_path / f"{name}.tflite" for name in ("old", "new", "half")],
         baseline=tmp_path / "float.tflite",
-        data_source=str(tmp_path / "data.npz"),
+        data=str(tmp_path / "data.npz"),
         measuring=QUICK,
     )
     assert [row.error for row in report.measurements] == ["", "", ""]
