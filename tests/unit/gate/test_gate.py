@@ -274,8 +274,10 @@ def test_a_budget_without_limits_is_refused() -> None:
         check(report(measured()), Budget())
 
 
-def test_check_is_a_verb_of_the_package() -> None:
-    assert edgeconv.check is check
+def test_the_verb_check_judges_a_report_by_a_budget() -> None:
+    judged, budget = report(measured()), Budget(every=Limits(max_size_bytes=2000))
+    (answer,) = edgeconv.check(report=judged, budget=budget).checks
+    assert answer.verdict == check(judged, budget)
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import edgeconv
 from edgeconv.errors import OutputRefused, UsageError
 from edgeconv.training import baseline
 from edgeconv.training.launch import clusters_of, is_chief, workers_of
@@ -194,11 +195,11 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_started(tm
     (tmp_path / "file").write_text("in the way")
     checkpoints = kept and str(tmp_path / kept)
     with pytest.raises(OutputRefused, match="file"):
-        baseline.train("digits_cnn", str(tmp_path / "file"), checkpoints=checkpoints)
+        edgeconv.train("digits_cnn", directory=str(tmp_path / "file"), checkpoints=checkpoints)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_name_too_long_for_a_directory_is_refused(tmp_path):
     with pytest.raises(OutputRefused, match="too long"):
-        baseline.train("digits_cnn", str(tmp_path / ("m" * 300)))
+        edgeconv.train("digits_cnn", directory=str(tmp_path / ("m" * 300)))
     assert not list(tmp_path.iterdir())
