@@ -8,6 +8,7 @@ of `--config`. Where a command is about the model of a [model.NAME], its own tab
 from __future__ import annotations
 
 from contextlib import nullcontext
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -103,7 +104,8 @@ class VerbCommand(click.Command):
         }
         named = ctx.params["config_file"]
         config = _config(named)
-        places = [Path(each).resolve() for each in self._subjects(typed) if "\0" not in each]
+        # Unlike Path.resolve, it takes a link that leads to itself.
+        places = [Path(realpath(each)) for each in self._subjects(typed) if "\0" not in each]
         model = model_of(config, places) if config else ""
         allow, any_code = ctx.params.get("allow", ()), bool(ctx.params.get("allow_code"))
         granted = Granted(allowed=allowed_by(allow), any_code=any_code)

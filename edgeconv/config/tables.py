@@ -6,6 +6,7 @@ The keys of a table are the long options of the command that it is called after.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -173,7 +174,7 @@ def _model_at(config: Config, place: Path) -> str:
 
     Raises `UsageError` where two models have the same source.
     """
-    sources = [name for name, one in config.models.items() if place == Path(one.source).resolve()]
+    sources = [name for name, one in config.models.items() if place == Path(realpath(one.source))]
     if len(sources) > 1:
         raise UsageError(
             f"{place} is the source of several models of {config.path}: {', '.join(sources)}",
@@ -188,6 +189,6 @@ def _published(config: Config, model: str, place: Path) -> bool:
     out = config.models[model].tables.get("convert", {}).get("out", f"{model}.tflites")
     if not isinstance(out, str) or "\0" in out:
         return False
-    directory = (config.folder / out).resolve()
+    directory = Path(realpath(config.folder / out))
     # `edgeconv check` gives each of several models a folder in a general one.
     return any(each == place or each in place.parents for each in (directory, directory / model))

@@ -171,4 +171,4 @@ def test_a_link_that_stays_in_the_project_is_followed(place: Place) -> None:
     (place.checkout / "shared.toml").write_text("[bench]\nrounds = 7\n")
     Path("edgeconv.toml").symlink_to("shared.toml")
     context = command_named("bench").make_context("bench", ["int8.tflite"])
-    assert context.params["rounds"] == 7
+    assert context.obj.request.measuring.rounds == 7

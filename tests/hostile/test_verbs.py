@@ -15,7 +15,7 @@ import edgeconv
 from edgeconv.cli import run
 from edgeconv.config.user import read_user_config, user_configuration
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.processes import tasks
+from edgeconv.processes import standing, tasks
 
 CONFIG = """
 [budget]
@@ -53,7 +53,8 @@ def no_child(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*words: object, **_: object) -> None:
         raise AssertionError(f"a child was started: {words}")
 
-    monkeypatch.setattr(tasks, "start", start)
+    for module in (tasks, standing):
+        monkeypatch.setattr(module, "Child", start)
 
 
 COMMANDS = {
@@ -140,6 +141,6 @@ def test_a_users_configuration_that_is_wrong_says_so(text):
 def test_the_api_refuses_and_trusts_alike():
     with pytest.raises(InputRefused, match="WriteFile"):
         edgeconv.convert("hostile", "out", ["float32"])
-    trusting = edgeconv.conversion.convert.Execution(trusted=(edgeconv.scan("hostile").sha256,))
+    trusting = edgeconv.Execution(trusted=(edgeconv.scan("hostile").sha256,))
     with pytest.raises(InputRefused, match="no signature"):
         edgeconv.convert("hostile", "out", ["float32"], execution=trusting)
