@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from tune_models import samples, two_layers
 
+import edgeconv
 from edgeconv.conversion import session
 from edgeconv.conversion.convert import convert
 from edgeconv.processes.standing import Standing
@@ -19,8 +20,6 @@ from edgeconv.processes.workers import Child
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.store import hashes
-from edgeconv.tuning.asked import Limits, Wanted
-from edgeconv.tuning.flow import tune
 from edgeconv.types import Execution
 
 if TYPE_CHECKING:
@@ -82,12 +81,17 @@ def watched(place: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def searched(place: Path, watched: Any) -> tuple[Tuning, Seen]:
-    wanted = Wanted(max_drop=0.0, recipes=RECIPES, calibration=f"{place / 'cal.npz'}?x=x")
-    source = f"{place / 'data.npz'}?labels=labels"
-    limits = Limits(trials=12, seconds=600)
     return watched(
-        lambda told: tune(
-            place / "net.tflite", source, wanted, place / "tuned", limits=limits, on_progress=told
+        lambda told: edgeconv.tune(
+            place / "net.tflite",
+            f"{place / 'data.npz'}?labels=labels",
+            max_drop=0.0,
+            directory=place / "tuned",
+            recipes=RECIPES,
+            calibration=f"{place / 'cal.npz'}?x=x",
+            trials=12,
+            time_limit_s=600,
+            on_progress=told,
         )
     )
 
