@@ -7,6 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 from places import ROOT
 
 if TYPE_CHECKING:
@@ -52,6 +53,11 @@ WITHOUT = {
     "test_runtime_web",
     "test_tune",
 }
+
+
+# How fast the machine is, and what else it does, is nothing that a test is about.
+settings.register_profile("edgeconv", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("edgeconv")
 
 
 @pytest.fixture(autouse=True)
