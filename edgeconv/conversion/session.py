@@ -53,7 +53,7 @@ class Session:
     """A prepared model at work. Leaving it as a context manager ends its child.
 
     It can be used on after that, as after a crash of the child: the next call starts another,
-    which calibrates anew.
+    which calibrates anew, and ends with the session itself.
     """
 
     def __init__(self, run: Run, prepared: Prepared) -> None:

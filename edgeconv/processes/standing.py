@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import weakref
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,8 @@ class Standing:
             environment=environment,
         )
         self.child.rest()
+        # It ends with whoever could still call it, also where nobody closes it.
+        weakref.finalize(self, self.child.kill)
         self._calls = 0
 
     @property

@@ -101,3 +101,8 @@ def test_it_ends_when_it_is_closed(standing: Standing) -> None:
     process = psutil.Process(standing.child._process.pid)
     standing.close()
     assert not process.is_running()
+
+
+def test_it_ends_with_whoever_could_still_call_it(tmp_path: Path) -> None:
+    child = Standing(label="left", scratch=tmp_path, access=Access()).child
+    assert child.has_ended()
