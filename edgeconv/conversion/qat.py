@@ -25,10 +25,10 @@ from edgeconv.data.handover import mapped_arrays
 from edgeconv.errors import EdgeconvError, InputRefused, VerificationFailed
 from edgeconv.processes.sandbox import Access
 from edgeconv.runtimes.local import start_run
-from edgeconv.source import places_of_code
+from edgeconv.source import code_directories
 from edgeconv.statistics.paired import paired_difference
 from edgeconv.store import cache_directory, owned, publish_sealed, read_sealed, remove_directory
-from edgeconv.tf.qat.member import QatDone, QatJob, train_qat
+from edgeconv.tf.qat.member import QatJob, QatResult, train_qat
 from edgeconv.tf.qat.opened import refuse_without_layers
 from edgeconv.training.launch import clusters_of, launch, workers_of
 from edgeconv.types import QatRecord, Validated
@@ -95,7 +95,7 @@ def _settings(recipe: Recipe) -> Qat:
     return recipe.qat
 
 
-def _record(done: QatDone) -> QatRecord:
+def _record(done: QatResult) -> QatRecord:
     assert done.record is not None, "the chief has one"
     return done.record
 
@@ -138,7 +138,7 @@ def _write(run: Run, samples: data.Samples, name: str) -> Path:
 
 def _trained(
     run: Run, prepared: Prepared, recipe: Recipe, samples: _Samples
-) -> tuple[Candidate, QatDone]:
+) -> tuple[Candidate, QatResult]:
     """The .tflite, whose training goes on where one that was killed had come to."""
     distribution = _settings(recipe).distribution
     clusters = clusters_of(distribution)
@@ -162,7 +162,7 @@ def _trained(
     return Candidate(recipe=recipe, file=file, engine="tflite", notes=_notes(done)), done
 
 
-def _notes(done: QatDone) -> tuple[str, ...]:
+def _notes(done: QatResult) -> tuple[str, ...]:
     left = [layer for layer in _record(done).layers if layer.treatment == "float"]
     if not left:
         return ()
@@ -216,7 +216,7 @@ def _access(run: Run, prepared: Prepared, samples: _Samples, checkpoints: Path) 
         profile="training",
         reads=(
             Path(model.path),
-            *places_of_code(model.opening),
+            *code_directories(model.opening),
             *(place for place in stored if place is not None),
         ),
         writes=(checkpoints, run.scratch / _OUTPUTS),
@@ -255,7 +255,7 @@ def _job(
     )
 
 
-def _expected(run: Run, prepared: Prepared, done: QatDone) -> Outputs:
+def _expected(run: Run, prepared: Prepared, done: QatResult) -> Outputs:
     """What the trained model answers in TensorFlow to the held-back samples."""
     (part,) = prepared.parts
     return {part.signature.key: mapped_arrays(run.scratch / _OUTPUTS, done.outputs)}

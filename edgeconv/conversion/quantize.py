@@ -20,7 +20,7 @@ from edgeconv.errors import (
 from edgeconv.processes.progress import Counted
 from edgeconv.processes.sandbox import Access
 from edgeconv.quantize.worker import Attempt, QuantizeJob, quantize
-from edgeconv.tf.second_engine import EngineJob, EnginePart, quantize_with_tflite
+from edgeconv.tf.tflite_converter import EngineJob, EnginePart, quantize_with_tflite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

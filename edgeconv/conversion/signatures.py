@@ -50,9 +50,9 @@ def resolve(plan: Plan, trusted: Collection[str] = ()) -> tuple[Signature, ...]:
 def declared(plan: Plan) -> tuple[Signature, ...]:
     """The signature that a Keras file's config declares; () where it does not tell, or elsewhere.
 
-    Raises `InputRefused` as `source.declared` does.
+    Raises `InputRefused` as `source.keras_file_signature` does.
     """
-    signature = source.declared(plan.model.path)
+    signature = source.keras_file_signature(plan.model.path)
     return (signature,) if signature else ()
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from edgeconv.errors import EdgeconvError
 from edgeconv.processes.sandbox import Access
-from edgeconv.source import places_of_code, served
+from edgeconv.source import code_directories, serving_path
 from edgeconv.store import hash_of
 from edgeconv.tf.convert import FloatJob, to_float
 from edgeconv.tf.reference import ReferenceJob, ReferencePart, run_reference
@@ -90,7 +90,7 @@ def start_float_graph(
     place = Path(tempfile.mkdtemp(prefix="float-", dir=run.scratch))
     run.on_progress("converting to float32 with TensorFlow")
     job = FloatJob(
-        path=served(plan.model, place / _EXPORTED),
+        path=serving_path(plan.model, place / _EXPORTED),
         kind=plan.model.kind,
         opening=plan.model.opening,
         other_keras=rung.other_keras,
@@ -103,7 +103,7 @@ def start_float_graph(
         rewritten=str(place / _REWRITTEN),
     )
     access = Access(
-        reads=(Path(plan.model.path), *places_of_code(plan.model.opening)), writes=(place,)
+        reads=(Path(plan.model.path), *code_directories(plan.model.opening)), writes=(place,)
     )
     task = children.enter_context(run.start(to_float, job, "TensorFlow's converter", access=access))
 

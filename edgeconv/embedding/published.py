@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from edgeconv.errors import InputRefused
-from edgeconv.source import ready_made
+from edgeconv.source import artifact_of_file
 from edgeconv.store import read_noun, refuse_pointer, sha256_file
 from edgeconv.types import Artifact
 
@@ -74,7 +74,7 @@ def find_published(path: str | Path) -> Published:
     if not manifest.is_file():
         if given.suffix == ".json":
             raise InputRefused(f"{given} does not exist", hint="give the .tflite")
-        return Published(artifact=ready_made(given), model=given, manifest=given)
+        return Published(artifact=artifact_of_file(given), model=given, manifest=given)
     artifact = read_noun(manifest, Artifact, what="manifest")
     model = manifest.parent / artifact.file
     if given.suffix != ".json" and model.name != given.name:

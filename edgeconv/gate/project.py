@@ -15,7 +15,7 @@ from edgeconv.gate.accepting import parse_accepted, refuse_without_update
 from edgeconv.gate.flow import Checking
 from edgeconv.gate.jobs import Job
 from edgeconv.requests.bench import BenchRequest
-from edgeconv.source import ready_made
+from edgeconv.source import artifact_of_file
 from edgeconv.types import Conversion
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Project:
         if not model.source.lower().endswith(".tflite"):
             return None
         try:
-            found = ready_made(model.source)
+            found = artifact_of_file(model.source)
         except InputRefused:
             return None  # The conversion says what is wrong with it.
         if found.recipe.name in ("float32", "float16"):

@@ -11,7 +11,7 @@ import msgspec
 from edgeconv import source
 from edgeconv.data.preprocessing import describe
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.source.scanning import admitted, trusted_models
+from edgeconv.source.scanning import admit_model, trusted_models
 from edgeconv.store import read_noun, sha256_file
 from edgeconv.store.converted import was_converted
 from edgeconv.tflite import is_quantized, summarise
@@ -123,7 +123,7 @@ def _manifests(directory: Path) -> list[Artifact]:
 
 
 def _subject(file: Path, key: str | None, trusted: Collection[str]) -> Subject:
-    admitted(file, trusted=trusted)
+    admit_model(file, trusted=trusted)
     model = source.load(file)
     if model.kind != "tflite":
         raise InputRefused(
@@ -187,7 +187,7 @@ def find_baseline(
     """
     allow_code, trusted = execution.allow_code, execution.trusted
     if given is not None:
-        admitted(given, opening, allow_code=allow_code, trusted=trusted)
+        admit_model(given, opening, allow_code=allow_code, trusted=trusted)
         return source.load_to_run(given, opening, allow_code=allow_code), ()
     artifacts = [s.artifact for s in subjects if s.artifact]
     # By the content of its code, wherever that was looked for.
@@ -209,7 +209,7 @@ def find_baseline(
         return None, (f"no baseline: {path} has changed since it was converted",)
     _refuse_unnamed_code(path, said, opening)
     opening = msgspec.structs.replace(opening, tags=opening.tags or said.tags)
-    admitted(path, opening, allow_code=allow_code, trusted=trusted)
+    admit_model(path, opening, allow_code=allow_code, trusted=trusted)
     model = source.load_to_run(path, opening, allow_code=allow_code)
     if model.opening.code_sha256 != said.code_sha256:
         named = ", ".join(opening.custom_objects)

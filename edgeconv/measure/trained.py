@@ -45,7 +45,7 @@ def measure_trained(run: Bench, model: SourceModel, signature: str) -> tuple[Mea
     run.on_progress("running the trained model")
     timing = run.measuring.timing if run.measuring.is_timed else None
     job = BaselineJob(
-        path=source.served(model, run.scratch / "served"),
+        path=source.serving_path(model, run.scratch / "served"),
         kind=model.kind,
         opening=model.opening,
         signature=signature if model.kind == "saved_model" else None,
@@ -79,7 +79,7 @@ def measure_trained(run: Bench, model: SourceModel, signature: str) -> tuple[Mea
 def _refuse_other_inputs(samples: Samples, model: SourceModel, key: str) -> None:
     """Raise `InputRefused` where it is known already that the model has other inputs."""
     by_key = {signature.key: signature for signature in model.signatures}
-    known = by_key.get(key) or source.declared(model.path)
+    known = by_key.get(key) or source.keras_file_signature(model.path)
     names = {spec.name for spec in known.inputs} if known else set(samples.arrays)
     if names != set(samples.arrays):
         raise InputRefused(
@@ -122,7 +122,7 @@ def run_trained(
         label="the trained model in TensorFlow",
         scratch=scratch,
         access=Access(
-            reads=(Path(job.path), *source.places_of_code(job.opening)), writes=(inputs, outputs)
+            reads=(Path(job.path), *source.code_directories(job.opening)), writes=(inputs, outputs)
         ),
         allowance=allowance,
     ) as task:

@@ -1,30 +1,30 @@
 """What a model file is, found without TensorFlow and without running it."""
 
+from edgeconv.source.file_artifact import artifact_of_file
 from edgeconv.source.loading import (
-    declared,
     identify,
     inspect_model,
+    keras_file_signature,
     load,
     load_to_run,
     refuse_quantized,
-    served,
+    serving_path,
 )
-from edgeconv.source.opening import opening_key, places_of_code
-from edgeconv.source.ready_made import ready_made
+from edgeconv.source.opening import code_directories, opening_key
 from edgeconv.source.signatures import chosen_signature, distinct_signatures, refuse_unusable
 
 __all__ = [
     "chosen_signature",
-    "declared",
+    "keras_file_signature",
     "distinct_signatures",
     "identify",
     "inspect_model",
     "load",
     "load_to_run",
     "opening_key",
-    "places_of_code",
-    "ready_made",
+    "code_directories",
+    "artifact_of_file",
     "refuse_quantized",
     "refuse_unusable",
-    "served",
+    "serving_path",
 ]

@@ -19,7 +19,7 @@ from edgeconv.errors import (
 )
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
-from edgeconv.source.keras_ends import built_for, declared_signature, layers_of, never_called
+from edgeconv.source.keras_signature import built_for, declared_signature, layers_of, never_called
 from edgeconv.source.keras_weights import parameters, weights_of
 from edgeconv.source.unknown import unknown_classes
 from edgeconv.store import scratch_directory

@@ -6,7 +6,7 @@ import math
 import re
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from edgeconv.source.keras_ends import layers_of, name_of, settings_of
+from edgeconv.source.keras_signature import layers_of, name_of, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

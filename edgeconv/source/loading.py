@@ -82,7 +82,7 @@ def inspect_model(
     return _inspect_keras(found, model, count=count)
 
 
-def declared(path: str | Path) -> Signature | None:
+def keras_file_signature(path: str | Path) -> Signature | None:
     """The signature that a Keras file's config declares; None where it does not tell, or elsewhere.
 
     Raises `InputRefused` as `load` does, and for a Sequential model that was never called.
@@ -97,7 +97,7 @@ def declared(path: str | Path) -> Signature | None:
     return inspection.declared
 
 
-def served(model: SourceModel, target: Path) -> str:
+def serving_path(model: SourceModel, target: Path) -> str:
     """The path of the model as TensorFlow takes it.
 
     That is its own; of a SavedModel whose graph for `opening` is not tagged "serve" alone, it is

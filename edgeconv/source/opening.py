@@ -52,7 +52,7 @@ def resolved(opening: Opening, found: Found, *, allow_code: bool) -> Opening:
     return replace(opening, directory=directory, code_sha256=custom_hash(modules))
 
 
-def places_of_code(opening: Opening) -> tuple[Path, ...]:
+def code_directories(opening: Opening) -> tuple[Path, ...]:
     """The directories that the user's own modules are imported from."""
     from edgeconv.data.custom import find_custom
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import OutputRefused
 from edgeconv.store import locked, scratch_directory
-from edgeconv.tf.ends import arranged, inputs_of, keras_of, output_names, served_shape, structured
+from edgeconv.tf.keras_io import (
+    arranged,
+    inputs_of,
+    keras_of,
+    output_names,
+    served_shape,
+    structured,
+)
 from edgeconv.tf.shapes import FixedShapes
 
 if TYPE_CHECKING:

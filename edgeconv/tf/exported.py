@@ -18,14 +18,14 @@ class ExportJob(msgspec.Struct, frozen=True, kw_only=True):
     opening: Opening = Opening()
 
 
-class Exported(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedModel(msgspec.Struct, frozen=True, kw_only=True):
     """What loaded the file: "keras" or "tf_keras"."""
 
     loader: str
 
 
-def export_keras(job: ExportJob) -> Exported:
+def export_keras(job: ExportJob) -> ExportedModel:
     """Write the SavedModel. Runs in a child. Raises `InputRefused`, see `keras_files.export`."""
     use_cpu_only()
     loaders = keras_files.export(job.path, job.kind, job.target, opening=job.opening)
-    return Exported(loader=loaders[-1].attempt)
+    return ExportedModel(loader=loaders[-1].attempt)

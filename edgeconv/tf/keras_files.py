@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from edgeconv.errors import Cause, ConversionRefused, InputRefused
 from edgeconv.tf.both_keras import refuse_another_function
 from edgeconv.tf.custom_objects import custom_objects, library_of, refuse_other_library
-from edgeconv.tf.ends import inputs_of, refuse_names
 from edgeconv.tf.export import export_keras, inference
+from edgeconv.tf.keras_io import inputs_of, refuse_names
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types import LadderStep, Opening
 

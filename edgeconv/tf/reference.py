@@ -27,13 +27,13 @@ class ReferenceJob(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[ReferencePart, ...]
 
 
-class ReferenceDone(msgspec.Struct, frozen=True, kw_only=True):
+class ReferenceOutputs(msgspec.Struct, frozen=True, kw_only=True):
     """The outputs' names, by signature; output i is `directory`/i.npy, over all samples."""
 
     outputs: dict[str, tuple[str, ...]]
 
 
-def run_reference(job: ReferenceJob) -> ReferenceDone:
+def run_reference(job: ReferenceJob) -> ReferenceOutputs:
     """Write the trained model's outputs. Runs in a child.
 
     The SavedModel is loaded as a server loads it: one graph, one session. Raises
@@ -53,7 +53,7 @@ def run_reference(job: ReferenceJob) -> ReferenceDone:
             f"the trained model does not run in TensorFlow: {reason[0][:400]}",
             hint="without its own outputs no conversion of it can be verified",
         ) from error
-    return ReferenceDone(outputs=outputs)
+    return ReferenceOutputs(outputs=outputs)
 
 
 def _run(job: ReferenceJob) -> dict[str, tuple[str, ...]]:

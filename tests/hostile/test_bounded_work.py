@@ -32,7 +32,7 @@ from edgeconv import scan
 from edgeconv.data import synthetic_samples
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.source import inspect_model
-from edgeconv.source.keras_ends import declared_signature
+from edgeconv.source.keras_signature import declared_signature
 from edgeconv.tf.training.checkpoints import refuse_elsewhere
 from edgeconv.tflite.names import valid_names
 from edgeconv.tflite.structure import structure

@@ -14,7 +14,7 @@ from edge_models import Lite, only
 from edgeconv import convert, embed, source
 from edgeconv.errors import InputRefused
 from edgeconv.tf import keras_files
-from edgeconv.tf.ends import arranged, inputs_of, output_names, served_shape
+from edgeconv.tf.keras_io import arranged, inputs_of, output_names, served_shape
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file:UserWarning"),

@@ -70,7 +70,7 @@ def _refuse_early(
     execution: Execution,
 ) -> None:
     """Raise what is wrong with a Keras file's input or the samples for it, before it is loaded."""
-    signature = source.declared(model)
+    signature = source.keras_file_signature(model)
     if signature is None or data.runs_code(data_source):
         return
     spec = only_float_input(str(model), signature)

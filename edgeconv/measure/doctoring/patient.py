@@ -16,7 +16,7 @@ from edgeconv.measure.trained import run_trained
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
 from edgeconv.runtimes.local import start_run
-from edgeconv.source.scanning import admitted
+from edgeconv.source.scanning import admit_model
 from edgeconv.store import tool_versions
 from edgeconv.tf.baseline import SERVING, BaselineJob
 from edgeconv.tf.exported import ExportJob, export_keras
@@ -72,7 +72,7 @@ def examined(
 ) -> Patient:
     """The model at a path. Raises an `EdgeconvError` for one that cannot be examined."""
     allow_code = clinic.execution.allow_code
-    admitted(model, opening, allow_code=allow_code, trusted=clinic.execution.trusted)
+    admit_model(model, opening, allow_code=allow_code, trusted=clinic.execution.trusted)
     found = source.load_to_run(model, opening, allow_code=allow_code)
     declared: Mapping[str, Preprocessing] = {}
     if found.kind == "tflite":
@@ -107,7 +107,7 @@ def _exported(clinic: Clinic, model: SourceModel) -> SourceModel:
     """A SavedModel as TensorFlow takes it; of a Keras file one that says what its input is."""
     target = clinic.scratch / "loaded" / "exported"
     if model.kind == "saved_model":
-        return msgspec.structs.replace(model, path=source.served(model, target))
+        return msgspec.structs.replace(model, path=source.serving_path(model, target))
     clinic.on_progress("loading the Keras file")
     job = ExportJob(path=model.path, kind=model.kind, target=str(target), opening=model.opening)
     with start_task(
@@ -116,7 +116,7 @@ def _exported(clinic: Clinic, model: SourceModel) -> SourceModel:
         label="loading the Keras file",
         scratch=clinic.scratch,
         access=Access(
-            reads=(Path(model.path), *source.places_of_code(model.opening)),
+            reads=(Path(model.path), *source.code_directories(model.opening)),
             writes=(target.parent,),
         ),
         allowance=clinic.execution.allowance,

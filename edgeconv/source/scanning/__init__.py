@@ -3,7 +3,7 @@
 It is an allow-list: what nobody has looked at is refused. Nothing of a model is imported or run.
 """
 
-from edgeconv.source.scanning.refusing import admitted, refuse_findings, trusted_models
+from edgeconv.source.scanning.refusing import admit_model, refuse_findings, trusted_models
 from edgeconv.source.scanning.scanner import scan
 
-__all__ = ["admitted", "refuse_findings", "scan", "trusted_models"]
+__all__ = ["admit_model", "refuse_findings", "scan", "trusted_models"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edgeconv.types import Scan, SourceModel
 
 
-def admitted(
+def admit_model(
     path: str | Path,
     opening: Opening = Opening(),
     *,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused, VerificationFailed
-from edgeconv.tf.ends import graph_of, structured
+from edgeconv.tf.keras_io import graph_of, structured
 from edgeconv.tf.qat.graph import Use, walk
 
 if TYPE_CHECKING:

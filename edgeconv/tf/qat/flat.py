@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.errors import InputRefused
-from edgeconv.tf.ends import graph_of, inputs_of, output_names, served_shape
+from edgeconv.tf.keras_io import graph_of, inputs_of, output_names, served_shape
 from edgeconv.tf.qat import counterparts, operations
 from edgeconv.tf.qat.activations import activated
 from edgeconv.tf.qat.graph import walk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.errors import InputRefused
-from edgeconv.tf.ends import arranged
+from edgeconv.tf.keras_io import arranged
 from edgeconv.tf.training.problem import Samples
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.errors import InputRefused
-from edgeconv.tf.ends import graph_of, inputs_of
+from edgeconv.tf.keras_io import graph_of, inputs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

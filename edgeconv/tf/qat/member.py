@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.processes.tasks import report_progress
-from edgeconv.tf.ends import arranged
 from edgeconv.tf.environment import use_tf_keras
+from edgeconv.tf.keras_io import arranged
 from edgeconv.tf.qat.equalized import equalize
 from edgeconv.tf.qat.flat import name_ends
 from edgeconv.tf.qat.goal import Goal, labels_goal, model_goal
@@ -69,14 +69,14 @@ class QatJob(msgspec.Struct, frozen=True, kw_only=True):
     is_chief: bool = True
 
 
-class QatDone(msgspec.Struct, frozen=True, kw_only=True):
+class QatResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a member has to say at the end; only the chief has a record and output names."""
 
     record: QatRecord | None = None
     outputs: tuple[str, ...] = ()
 
 
-def train_qat(job: QatJob) -> QatDone:
+def train_qat(job: QatJob) -> QatResult:
     """Train with quantisation, as one member of a cluster or alone, and convert.
 
     Runs in a child, with TF_CONFIG in its environment if it is in a cluster. Raises
@@ -110,12 +110,12 @@ class _Work:
         self._treated: tuple[TreatedLayer, ...] = ()
         self._fine_tuned: dict[str, TrainingRecord] = {}
 
-    def helped(self) -> QatDone:
+    def helped(self) -> QatResult:
         """What a member that keeps nothing does."""
         self._trained()
-        return QatDone()
+        return QatResult()
 
-    def done(self, started_s: float) -> QatDone:
+    def done(self, started_s: float) -> QatResult:
         """What the chief does: train, convert, and answer the held-back samples."""
         from edgeconv.tf.qat.to_tflite import qat_to_tflite
 
@@ -138,7 +138,7 @@ class _Work:
             clusters=None if job.settings.cluster is None else most_distinct(content),
             seconds=time.perf_counter() - started_s,
         )
-        return QatDone(record=record, outputs=outputs)
+        return QatResult(record=record, outputs=outputs)
 
     def _trained(self) -> Trained:
         from edgeconv.tf.qat.annotate import refuse_float_layers

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused
 from edgeconv.models import Data
-from edgeconv.tf.ends import arranged, inputs_of, refuse_names
+from edgeconv.tf.keras_io import arranged, inputs_of, refuse_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

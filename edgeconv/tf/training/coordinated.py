@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.tf.ends import fed, keras_of
+from edgeconv.tf.keras_io import fed, keras_of
 from edgeconv.tf.training.feeding import Feeder, untuned
 from edgeconv.tf.training.loops import MEAN_LOSS, OnSteps, Sums, compile_model, pauses, train_step
 

@@ -12,7 +12,7 @@ import msgspec
 
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.processes.tasks import report_progress
-from edgeconv.tf.ends import keras_of
+from edgeconv.tf.keras_io import keras_of
 from edgeconv.tf.training.checkpoints import Checkpoints, Progress
 from edgeconv.tf.training.coordinated import CoordinatedFitLoop, CoordinatorLoop
 from edgeconv.tf.training.evaluation import Evaluation

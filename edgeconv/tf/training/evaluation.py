@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.tf.ends import arranged
+from edgeconv.tf.keras_io import arranged
 from edgeconv.tf.training.feeding import Feeder, in_order
 
 if TYPE_CHECKING:

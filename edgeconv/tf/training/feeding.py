@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.tf.ends import fed
+from edgeconv.tf.keras_io import fed
 
 if TYPE_CHECKING:
     import numpy as np

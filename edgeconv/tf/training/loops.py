@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from edgeconv.tf.ends import arranged, keras_of
+from edgeconv.tf.keras_io import arranged, keras_of
 from edgeconv.tf.training.evaluation import weighted_sums
 from edgeconv.tf.training.feeding import Feeder
 

@@ -54,13 +54,13 @@ class TrainJob(msgspec.Struct, frozen=True, kw_only=True):
     is_chief: bool = True
 
 
-class MemberDone(msgspec.Struct, frozen=True, kw_only=True):
+class MemberResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a member has to say at the end; only the chief has the record."""
 
     record: TrainingRecord | None = None
 
 
-def train_member(job: TrainJob) -> MemberDone:
+def train_member(job: TrainJob) -> MemberResult:
     """Train, evaluate and export a baseline, as one member of a cluster or alone.
 
     Runs in a child, with TF_CONFIG in its environment if it is in a cluster. Raises
@@ -96,7 +96,7 @@ def train_member(job: TrainJob) -> MemberDone:
         trained = run_epochs(problem, _schedule(training, module), place)
         # In a cluster all members have to take part in reading the variables.
         plain = problem.plain(trained.model)
-        done = MemberDone()
+        done = MemberResult()
         if job.is_chief:
             record = record_of(
                 training,
@@ -107,12 +107,12 @@ def train_member(job: TrainJob) -> MemberDone:
                 workers=job.workers,
                 started_s=started_s,
             )
-            done = MemberDone(record=_finished(job, plain, problem, data, record))
+            done = MemberResult(record=_finished(job, plain, problem, data, record))
         wait_for_all(place)
     return done
 
 
-def serve_member(_job: TrainJob) -> MemberDone:
+def serve_member(_job: TrainJob) -> MemberResult:
     """Serve a coordinator, as a worker or a parameter server, until the process is ended.
 
     Runs in a child, with TF_CONFIG in its environment.
@@ -131,7 +131,7 @@ def serve_member(_job: TrainJob) -> MemberDone:
         raise ToolFailed(f"the server did not start: {str(error).splitlines()[0]}") from error
     report_progress(CONNECTED)
     server.join()
-    return MemberDone()
+    return MemberResult()
 
 
 def _go_to(job: TrainJob) -> None:

@@ -12,7 +12,7 @@ from edgeconv.data.blame import Blamed
 from edgeconv.data.code import refuse_missing_module
 from edgeconv.errors import InputRefused, UsageError, closest, unknown_name
 from edgeconv.plugins import BASELINE_MODELS, baseline_model
-from edgeconv.tf.ends import keras_of
+from edgeconv.tf.keras_io import keras_of
 from edgeconv.tf.training.checked import (
     refuse_data,
     refuse_model,

@@ -24,7 +24,7 @@ from edgeconv.conversion.signatures import resolve
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.source import inspect_model, load
-from edgeconv.source.keras_ends import declared_signature
+from edgeconv.source.keras_signature import declared_signature
 from edgeconv.types import Inspection, TensorSpec
 
 

@@ -14,7 +14,7 @@ from tiny_tflite import WEIGHTS, Graph, float_model, int8_model, packed
 
 from edgeconv import bench, convert, embed
 from edgeconv.errors import InputRefused
-from edgeconv.source import ready_made
+from edgeconv.source import artifact_of_file
 from edgeconv.store import sha256_file
 from edgeconv.tflite.precision import looks_like
 from edgeconv.types import Checked, Measuring, Timing
@@ -76,7 +76,7 @@ def test_a_file_is_known_by_the_types_in_it(model: schema.ModelT, recipe: str) -
 
 def test_its_description_claims_no_comparison(tmp_path: Path) -> None:
     (tmp_path / "net v1.tflite").write_bytes(packed(uint8_model()))
-    made = ready_made(tmp_path / "net v1.tflite")
+    made = artifact_of_file(tmp_path / "net v1.tflite")
     assert (made.name, made.key, made.quantized_weight_share) == ("net-v1", "", 1.0)
     assert made.sha256 == sha256_file(tmp_path / "net v1.tflite")
     assert made.verification.samples == 0

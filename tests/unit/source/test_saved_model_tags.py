@@ -8,7 +8,7 @@ import pytest
 from tiny_saved_model import meta_graph, signature, tensor, write_saved_model
 
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.source import identify, inspect_model, load_to_run, served
+from edgeconv.source import identify, inspect_model, load_to_run, serving_path
 from edgeconv.types import Opening
 
 
@@ -57,7 +57,7 @@ def test_tags_that_no_graph_has_exactly_are_refused_with_those_that_are_there(ta
 
 
 def test_the_chosen_graph_is_served_from_a_copy_with_its_variables_and_assets(model, tmp_path):
-    place = served(identify(model, Opening(tags=("gpu", "eval"))), tmp_path / "served")
+    place = serving_path(identify(model, Opening(tags=("gpu", "eval"))), tmp_path / "served")
     assert place == str(tmp_path / "served")
     assert inspect_model(place).tag_sets == (("serve",),)
     assert keys(place) == ["two"]
@@ -72,14 +72,18 @@ def test_a_graph_for_serving_is_taken_as_it_is(tmp_path):
     graphs = graph("one", "serve"), graph("two", "serve", "gpu")
     directory = write_saved_model(tmp_path / "model", *graphs)
     for tags in ((), ("serve",)):
-        assert served(identify(directory, Opening(tags=tags)), tmp_path / "no") == str(directory)
+        assert serving_path(identify(directory, Opening(tags=tags)), tmp_path / "no") == str(
+            directory
+        )
     assert not (tmp_path / "no").exists()
-    assert keys(served(identify(directory, Opening(tags=("serve", "gpu"))), tmp_path / "b")) == [
-        "two"
-    ]
+    assert keys(
+        serving_path(identify(directory, Opening(tags=("serve", "gpu"))), tmp_path / "b")
+    ) == ["two"]
 
 
 def test_a_graph_that_is_for_serving_among_others_is_taken_without_tags(tmp_path):
     directory = write_saved_model(tmp_path / "model", graph("one", "serve", "gpu"))
     assert load_to_run(directory).signatures[0].key == "one"
-    assert inspect_model(served(identify(directory), tmp_path / "copy")).tag_sets == (("serve",),)
+    assert inspect_model(serving_path(identify(directory), tmp_path / "copy")).tag_sets == (
+        ("serve",),
+    )

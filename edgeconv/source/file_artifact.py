@@ -11,7 +11,7 @@ from edgeconv.types import Artifact, Recipe, Verification
 NOT_MADE_HERE = "none: edgeconv did not make this file"
 
 
-def ready_made(path: str | Path) -> Artifact:
+def artifact_of_file(path: str | Path) -> Artifact:
     """What a manifest would say of the .tflite at `path`, as far as the file itself tells.
 
     The recipe is the one that it looks like. Nothing was compared with a float model, which
