@@ -30,12 +30,12 @@ import psutil
 
 from benchmarks.measuring import write_result
 from edgeconv import bench, data
-from edgeconv.measure.conditions import Watch
-from edgeconv.measure.entrants import Entrant
+from edgeconv.measure.bench_run import Bench
 from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.measuring import Bench
-from edgeconv.measure.sampled import Sampled
-from edgeconv.measure.subjects import find_subjects
+from edgeconv.measure.evaluation_set import Sampled
+from edgeconv.measure.machine_load import Watch
+from edgeconv.measure.model_files import find_subjects
+from edgeconv.measure.models import Entrant
 from edgeconv.runtimes.choice import open_runtime, parse_choice
 from edgeconv.runtimes.interface import Model, Settings
 from edgeconv.runtimes.local import usable_cores

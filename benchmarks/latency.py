@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from benchmarks.measuring import write_result
-from edgeconv.measure.conditions import Watch
+from edgeconv.measure.machine_load import Watch
 from edgeconv.runtimes.interface import Choice, Model, Settings
 from edgeconv.runtimes.kinds.python import open_runtime
 from edgeconv.runtimes.tensors import signature_of

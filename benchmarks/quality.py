@@ -28,7 +28,7 @@ import msgspec
 from benchmarks.quality_models import CALIBRATION_SAMPLES, run
 from benchmarks.quality_summary import BOTH_PEERS, FLOAT, summary
 from edgeconv import bench, convert
-from edgeconv.measure.beside import drop_of
+from edgeconv.measure.baseline_comparison import drop_of
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.types import CALIBRATED, Measuring, Timing
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.quality_models import run
 from edgeconv import convert, tune
-from edgeconv.measure.subjects import find_subjects, float_inputs
+from edgeconv.measure.model_files import find_subjects, float_inputs
 from edgeconv.tuning.asked import Wanted, uniform
 from edgeconv.tuning.judge import opened_judges
 from edgeconv.tuning.samples import samples_of

@@ -9,7 +9,7 @@ import msgspec
 
 from edgeconv.errors import UsageError
 from edgeconv.gate.budget import check
-from edgeconv.measure.together import differences_of, measured, together
+from edgeconv.measure.combine import differences_of, measured, together
 from edgeconv.reporting.files import read_report, write_formats
 from edgeconv.store import writable_directory
 

@@ -10,26 +10,26 @@ import numpy as np
 
 from edgeconv import data
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.measure.beside import beside, compared
-from edgeconv.measure.conditions import Watch, remarks
-from edgeconv.measure.doubts import doubts
+from edgeconv.measure.baseline_comparison import beside, compared
+from edgeconv.measure.bench_run import Bench
 from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.measuring import Bench
+from edgeconv.measure.evaluation_set import Sampled
+from edgeconv.measure.machine_load import Watch, remarks
 from edgeconv.measure.metrics.accuracy import chosen_name
 from edgeconv.measure.metrics.scoring import Scorer, named_metrics, wants_labels
-from edgeconv.measure.names import Names
-from edgeconv.measure.places import opened_places
-from edgeconv.measure.rounds import time_batched, time_in_rounds
-from edgeconv.measure.rows import Rows
-from edgeconv.measure.sampled import Sampled
-from edgeconv.measure.subjects import (
+from edgeconv.measure.model_files import (
     find_baseline,
     find_subjects,
     preprocessing_of,
     record_beside,
     warned,
 )
+from edgeconv.measure.names import Names
+from edgeconv.measure.opened_runtimes import opened_places
+from edgeconv.measure.rounds import time_batched, time_in_rounds
+from edgeconv.measure.rows import Rows
 from edgeconv.measure.trained import measure_trained
+from edgeconv.measure.warnings import doubts
 from edgeconv.runtimes.warmup import write_warmup_requests
 from edgeconv.store import read_noun, scratch_directory, writable_directory
 from edgeconv.types import DataIdentity, Report, TrainingRecord
@@ -37,8 +37,8 @@ from edgeconv.types import DataIdentity, Report, TrainingRecord
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from edgeconv.measure.places import Places
-    from edgeconv.measure.subjects import Subject
+    from edgeconv.measure.model_files import Subject
+    from edgeconv.measure.opened_runtimes import Places
     from edgeconv.requests.bench import BenchRequest
     from edgeconv.types import (
         Conditions,

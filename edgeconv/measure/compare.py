@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeconv.errors import InputRefused
+from edgeconv.measure.combine import measured
 from edgeconv.measure.comparable import accuracy_differences, latency_differences
 from edgeconv.measure.compare_files import changed_ends, changed_operators, compare_files
-from edgeconv.measure.together import measured
 from edgeconv.statistics.paired import paired_difference
 from edgeconv.statistics.rounds import median_interval, unpaired_ratio_bounds
 from edgeconv.types import Difference, FlipCount, ModelDifference, NumberChange

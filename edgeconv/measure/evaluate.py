@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import ToolFailed
 from edgeconv.measure.batching import widened
-from edgeconv.measure.entrants import Kept
+from edgeconv.measure.models import Kept
 from edgeconv.processes.progress import Counted
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.data import Samples
-    from edgeconv.measure.entrants import Entrant
-    from edgeconv.measure.measuring import Bench
+    from edgeconv.measure.bench_run import Bench
+    from edgeconv.measure.models import Entrant
     from edgeconv.runtimes.interface import Session
 
 # A session is a process of some tens of megabytes and the model.

@@ -10,7 +10,7 @@ import msgspec
 
 from edgeconv import source
 from edgeconv.errors import InputRefused
-from edgeconv.measure.subjects import float_inputs
+from edgeconv.measure.model_files import float_inputs
 from edgeconv.runtimes.interface import Model
 from edgeconv.tflite import ensure_signature, summarise
 from edgeconv.tflite.edit import with_names
@@ -19,7 +19,7 @@ from edgeconv.tflite.names import matched_names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.measure.subjects import Subject
+    from edgeconv.measure.model_files import Subject
     from edgeconv.types import Signature, SourceModel, TensorSpec
 
 

@@ -12,8 +12,8 @@ from edgeconv.types import Timing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.measure.entrants import Entrant
-    from edgeconv.measure.measuring import Bench
+    from edgeconv.measure.bench_run import Bench
+    from edgeconv.measure.models import Entrant
     from edgeconv.runtimes.interface import Timed
 
 

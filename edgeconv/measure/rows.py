@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import ToolFailed
-from edgeconv.measure.insides.inside import looked_into
+from edgeconv.measure.layers.inside import looked_into
 from edgeconv.measure.metrics.agreement import agreements
 from edgeconv.measure.rounds import memory_bytes_of
 from edgeconv.measure.timing import latency_of
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.measure.entrants import Entrant
-    from edgeconv.measure.measuring import Bench
+    from edgeconv.measure.bench_run import Bench
     from edgeconv.measure.metrics.scoring import Scorer
+    from edgeconv.measure.models import Entrant
     from edgeconv.types import Latency, SourceModel
 
     Outputs = Mapping[str, NDArray[np.generic]]

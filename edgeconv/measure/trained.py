@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edgeconv.data import Samples
-    from edgeconv.measure.measuring import Bench
+    from edgeconv.measure.bench_run import Bench
     from edgeconv.types import Allowance, Latency, SourceModel, Timing
 
     Outputs = dict[str, np.ndarray[Any, Any]]

@@ -76,10 +76,12 @@ VERBS = {
         "edgeconv.building.build:build",
         "edgeconv.requests.check:BuildPrinting",
     ),
-    "doctor": Entry(f"{_LOOKING}:DoctorRequest", "edgeconv.measure.doctoring.doctor:doctor"),
+    "doctor": Entry(
+        f"{_LOOKING}:DoctorRequest", "edgeconv.measure.preprocessing_search.doctor:doctor"
+    ),
     "debug": Entry(
         f"{_LOOKING}:DebugRequest",
-        "edgeconv.measure.insides.debug:debug",
+        "edgeconv.measure.layers.debug:debug",
         f"{_LOOKING}:DebugPrinting",
     ),
     "inspect": Entry(

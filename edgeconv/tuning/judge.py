@@ -12,15 +12,15 @@ import msgspec
 import numpy as np
 
 from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.measure.entrants import Entrant
+from edgeconv.measure.bench_run import Bench
 from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.measuring import Bench
+from edgeconv.measure.evaluation_set import Sampled
 from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
 from edgeconv.measure.metrics.scores import Likeness, Scored, blocks
 from edgeconv.measure.metrics.scoring import Scorer, named_metrics, wants_labels
-from edgeconv.measure.places import opened_places
+from edgeconv.measure.models import Entrant
+from edgeconv.measure.opened_runtimes import opened_places
 from edgeconv.measure.rounds import time_in_rounds
-from edgeconv.measure.sampled import Sampled
 from edgeconv.measure.timing import latency_of
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.local import LocalRuntime

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from edgeconv import data
 from edgeconv.conversion.samples import split_opened
 from edgeconv.data.preprocessing import describe, parse_preprocessing
-from edgeconv.measure.subjects import float_inputs
+from edgeconv.measure.model_files import float_inputs
 from edgeconv.requests.places import source_within
 from edgeconv.store import publish_all
 from edgeconv.tuning.parts import Parts, archive_of, parted, refuse_shared

@@ -16,7 +16,7 @@ from edgeconv.cli.visualize import _open
 from edgeconv.embedding.request import RECORD
 from edgeconv.embedding.writing import JOURNAL
 from edgeconv.errors import EdgeconvError, InputRefused, OutputRefused, UsageError
-from edgeconv.measure.subjects import find_baseline, find_subjects
+from edgeconv.measure.model_files import find_baseline, find_subjects
 from edgeconv.reporting.trackers import csv_file, tensorboard
 from edgeconv.reporting.trackers.runs import Run, now
 from edgeconv.store import locked, read_noun, sha256_file

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.measure.measuring import Bench
+    from edgeconv.measure.bench_run import Bench
     from edgeconv.types import Accuracy
 
     Outputs = Mapping[str, NDArray[np.generic]]

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from report_example import report
 
+from edgeconv.measure.combine import differences_of
 from edgeconv.measure.comparable import (
     accuracy_differences,
     latency_differences,
 )
-from edgeconv.measure.together import differences_of
 
 replace = msgspec.structs.replace
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeconv.measure.conditions import Watch, remarks
+from edgeconv.measure.machine_load import Watch, remarks
 from edgeconv.types import Conditions
 
 TICKS = os.sysconf("SC_CLK_TCK")

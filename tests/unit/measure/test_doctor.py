@@ -17,9 +17,9 @@ from tiny_tflite import Graph, int8_model, packed
 
 from edgeconv import bench, doctor
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.measure.doctoring.doctor import likeliest_first
-from edgeconv.measure.doctoring.judging import judged, kind_of_scores
 from edgeconv.measure.metrics.accuracy import top1
+from edgeconv.measure.preprocessing_search.doctor import likeliest_first
+from edgeconv.measure.preprocessing_search.evaluation import judged, kind_of_scores
 from edgeconv.statistics.paired import is_better
 from edgeconv.statistics.proportion import chance_of, share_interval
 from edgeconv.store import sha256_file
@@ -319,7 +319,7 @@ def test_an_unknown_output_is_named(model: Path) -> None:
 def test_all_that_is_tried_must_fit_into_memory(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgeconv.measure.doctoring.attempts._MOST_BYTES", 10_000)
+    monkeypatch.setattr("edgeconv.measure.preprocessing_search.trials._MOST_BYTES", 10_000)
     assert "--samples 8" in refused(model, *images())
 
 

@@ -13,10 +13,10 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 from edgeconv.data import Samples
 from edgeconv.errors import ToolFailed
 from edgeconv.measure.batching import widened
-from edgeconv.measure.entrants import Entrant
+from edgeconv.measure.bench_run import Bench
 from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.measuring import Bench
-from edgeconv.measure.sampled import Sampled
+from edgeconv.measure.evaluation_set import Sampled
+from edgeconv.measure.models import Entrant
 from edgeconv.runtimes.choice import open_runtime, parse_choice
 from edgeconv.runtimes.interface import Model, Settings
 from edgeconv.types import Execution, Measuring

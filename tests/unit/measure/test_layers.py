@@ -10,7 +10,7 @@ from places import SHARED
 from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed, run
 
 from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.measure.insides.layers import LayerErrors, layer_errors, layers_of
+from edgeconv.measure.layers.errors import LayerErrors, layer_errors, layers_of
 from edgeconv.runtimes.interface import Model
 from edgeconv.tflite import ensure_signature, summarise
 from edgeconv.tflite.cut import with_fixed_shapes

@@ -15,11 +15,11 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv import bench
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.measure.beside import beside, compared
-from edgeconv.measure.doubts import accuracy_doubts, fairness_doubts
+from edgeconv.measure.baseline_comparison import beside, compared
 from edgeconv.measure.metrics.accuracy import flips, top1
-from edgeconv.measure.subjects import find_baseline, find_subjects, record_beside
+from edgeconv.measure.model_files import find_baseline, find_subjects, record_beside
 from edgeconv.measure.timing import make_latency
+from edgeconv.measure.warnings import accuracy_doubts, fairness_doubts
 from edgeconv.statistics.paired import paired_difference
 from edgeconv.store import sha256_file
 from edgeconv.types import Artifact, Measurement, Measuring, RecipeName, Report, SourceModel, Timing

@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from edgeconv import plugins
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.measure.beside import drop_of
+from edgeconv.measure.baseline_comparison import drop_of
 from edgeconv.measure.metrics.accuracy import accuracy_of
 from edgeconv.measure.metrics.detection import overlap
 from edgeconv.measure.metrics.scores import Scored

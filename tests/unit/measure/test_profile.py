@@ -14,9 +14,9 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.data import Samples, write_samples
 from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.measure.insides.layering import Operator, operators_of
-from edgeconv.measure.insides.prefixes import delegated
-from edgeconv.measure.insides.profile import ProfileJob, by_prefixes, middle_mean, profile_model
+from edgeconv.measure.layers.operators import Operator, operators_of
+from edgeconv.measure.layers.prefixes import delegated
+from edgeconv.measure.layers.profile import ProfileJob, by_prefixes, middle_mean, profile_model
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
 from edgeconv.runtimes.c_api import Event

@@ -20,7 +20,7 @@ from places import ROOT
 
 from edgeconv.cli.report import command
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.measure.together import differences_of, together
+from edgeconv.measure.combine import differences_of, together
 from edgeconv.reporting.files import FORMATS, NAMES, read_report, render, write_formats
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.markdown import render_markdown

@@ -13,7 +13,7 @@ import numpy as np
 from edgeconv.data import Samples, read_samples, write_samples
 from edgeconv.data.strings import as_tensorflow_takes
 from edgeconv.errors import ToolFailed, WorkerOutOfMemory, WorkerTimedOut
-from edgeconv.measure.insides.layering import Operator, operators_of
+from edgeconv.measure.layers.operators import Operator, operators_of
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
 from edgeconv.runtimes.tensors import raw, signature_of
@@ -123,7 +123,7 @@ def by_runtime(job: ProfileJob) -> ProfileAnswer:
 
 def by_prefixes(job: ProfileJob) -> ProfileAnswer:
     """Time models that end after each operator, in turn; runs in a child. Raises `ToolFailed`."""
-    from edgeconv.measure.insides.prefixes import prefix_times
+    from edgeconv.measure.layers.prefixes import prefix_times
 
     limits = (_RUNS, _SECONDS, _PAIRS_AT_LEAST)
     total_us, delegated, times_us = prefix_times(Path(job.model), _loaded(job), job.threads, limits)

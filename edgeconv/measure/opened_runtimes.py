@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import UsageError
-from edgeconv.measure.entrants import Entrant
+from edgeconv.measure.models import Entrant
 from edgeconv.measure.trained import NAME
 from edgeconv.runtimes.choice import choice_text, open_runtime, parse_choice
 from edgeconv.runtimes.interface import Choice, Model
@@ -18,9 +18,9 @@ from edgeconv.runtimes.interface import Choice, Model
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.measure.measuring import Bench
+    from edgeconv.measure.bench_run import Bench
+    from edgeconv.measure.model_files import Subject
     from edgeconv.measure.names import Names
-    from edgeconv.measure.subjects import Subject
     from edgeconv.runtimes.interface import Runtime
     from edgeconv.types import Environment, SourceModel
 

@@ -12,7 +12,7 @@ from edgeconv import data
 from edgeconv.data.checks import as_written
 from edgeconv.data.source import Source
 from edgeconv.errors import InputRefused
-from edgeconv.measure.doctoring.candidates import (
+from edgeconv.measure.preprocessing_search.candidates import (
     Candidate,
     Stored,
     fitted,

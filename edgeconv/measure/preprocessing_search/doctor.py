@@ -10,10 +10,16 @@ import numpy as np
 from edgeconv import data, source
 from edgeconv.data.preprocessing import describe
 from edgeconv.errors import UsageError
-from edgeconv.measure.doctoring.attempts import LEAST_SAMPLES, attempts, joined, picked, stored_of
-from edgeconv.measure.doctoring.candidates import STANDARDISED
-from edgeconv.measure.doctoring.judging import judged
-from edgeconv.measure.doctoring.patient import Clinic, answers, examined, only_float_input
+from edgeconv.measure.preprocessing_search.candidates import STANDARDISED
+from edgeconv.measure.preprocessing_search.evaluation import judged
+from edgeconv.measure.preprocessing_search.model import Clinic, answers, examined, only_float_input
+from edgeconv.measure.preprocessing_search.trials import (
+    LEAST_SAMPLES,
+    attempts,
+    joined,
+    picked,
+    stored_of,
+)
 from edgeconv.statistics.paired import is_better
 from edgeconv.store import scratch_directory
 from edgeconv.types import DataIdentity, Diagnosis, Preprocessing, Trial
@@ -23,8 +29,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from edgeconv.data.source import DataSet, Source
-    from edgeconv.measure.doctoring.attempts import Attempt
-    from edgeconv.measure.doctoring.judging import Judgement, Outputs
+    from edgeconv.measure.preprocessing_search.evaluation import Judgement, Outputs
+    from edgeconv.measure.preprocessing_search.trials import Attempt
     from edgeconv.requests.looking import DoctorRequest
     from edgeconv.types import Execution, TensorSpec
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgeconv import data, source
 from edgeconv.errors import InputRefused
-from edgeconv.measure.subjects import find_subjects, float_inputs, preprocessing_of
+from edgeconv.measure.model_files import find_subjects, float_inputs, preprocessing_of
 from edgeconv.measure.trained import run_trained
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from edgeconv.measure.sampled import Sampled
+    from edgeconv.measure.evaluation_set import Sampled
     from edgeconv.types import Execution, Measuring
 
 

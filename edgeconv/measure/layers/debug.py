@@ -15,7 +15,7 @@ from edgeconv.conversion.plan import make_plan
 from edgeconv.conversion.run import Run
 from edgeconv.conversion.signatures import ALL_SIGNATURES
 from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
-from edgeconv.measure.insides.layers import layer_errors
+from edgeconv.measure.layers.errors import layer_errors
 from edgeconv.quantize.debugging import DebugJob, dissect, worst_first
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.measure.insides.layers import layer_errors
-from edgeconv.measure.insides.profile import profile_model
+from edgeconv.measure.layers.errors import layer_errors
+from edgeconv.measure.layers.profile import profile_model
 from edgeconv.runtimes.local import LocalRuntime
 
 if TYPE_CHECKING:
-    from edgeconv.measure.entrants import Entrant
-    from edgeconv.measure.measuring import Bench
+    from edgeconv.measure.bench_run import Bench
+    from edgeconv.measure.models import Entrant
     from edgeconv.types import Measurement
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.errors import EdgeconvError
-    from edgeconv.measure.subjects import Subject
+    from edgeconv.measure.model_files import Subject
     from edgeconv.runtimes.interface import Model, Runtime, Timed
 
 
