@@ -30,12 +30,12 @@ import psutil
 
 from benchmarks.measuring import write_result
 from edgeconv import bench, data
-from edgeconv.measure.bench_run import Bench
+from edgeconv.measure.bench_run import BenchRun
 from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.evaluation_set import Sampled
-from edgeconv.measure.machine_load import Watch
-from edgeconv.measure.model_files import find_subjects
-from edgeconv.measure.models import Entrant
+from edgeconv.measure.evaluation_set import EvaluationSet
+from edgeconv.measure.machine_load import LoadMonitor
+from edgeconv.measure.model_files import find_model_files
+from edgeconv.measure.models import MeasuredModel
 from edgeconv.runtimes.choice import open_runtime, parse_choice
 from edgeconv.runtimes.interface import Model, Settings
 from edgeconv.runtimes.local import usable_cores
@@ -107,7 +107,7 @@ def compared(
         if len(busy) == options.repeats:
             break
         wait_for_quiet()
-        watch = Watch()
+        watch = LoadMonitor()
         with watch:
             alone = sum(invoke_ms(file) for file in files)
             loop = sum(loop_ms(file, images) for file in files)
@@ -136,7 +136,7 @@ def wait_for_quiet() -> None:
     """Until other processes leave the machine alone for some seconds, or for `_PATIENCE_S`."""
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
-        watch = Watch()
+        watch = LoadMonitor()
         with watch:
             time.sleep(_LOOK_S)
         if (watch.conditions.busy or 0.0) <= _QUIET:
@@ -210,7 +210,7 @@ def read(images: Images) -> list[Any]:
     return [found] if isinstance(found, np.ndarray) else list(found.values())
 
 
-class Again(Sampled):
+class Again(EvaluationSet):
     """So many samples of the same few: 6,000 of these would need 4 GB as float32."""
 
     def __init__(self, source: DataSet, count: int) -> None:
@@ -219,21 +219,21 @@ class Again(Sampled):
 
 
 def evaluation_ms(files: list[Path], images: Images, count: int, scratch: Path) -> float:
-    inputs = find_subjects(files[:1], None)[0].signature.inputs
+    inputs = find_model_files(files[:1], None)[0].signature.inputs
     steps = data.parse_preprocessing(images.preprocess)
     execution = Execution(threads=usable_cores())
     with (
         data.opened_samples(str(images.file), inputs, preprocessing=steps) as source,
         open_runtime(parse_choice("litert"), Settings(scratch=scratch)) as runtime,
     ):
-        run = Bench(Again(source, count), Measuring(), execution, scratch, lambda _: None)
-        entrants = [Entrant(file.stem, Model(file=file), runtime) for file in files]
+        run = BenchRun(Again(source, count), Measuring(), execution, scratch, lambda _: None)
+        models = [MeasuredModel(file.stem, Model(file=file), runtime) for file in files]
         started = time.perf_counter()
-        evaluate(run, entrants)
+        evaluate(run, models)
         seconds = time.perf_counter() - started
-    for entrant in entrants:
-        if entrant.error:
-            raise entrant.error
+    for measured in models:
+        if measured.error:
+            raise measured.error
     return seconds / count * 1e3
 
 

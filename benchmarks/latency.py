@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from benchmarks.measuring import write_result
-from edgeconv.measure.machine_load import Watch
+from edgeconv.measure.machine_load import LoadMonitor
 from edgeconv.runtimes.interface import Choice, Model, Settings
 from edgeconv.runtimes.kinds.python import open_runtime
 from edgeconv.runtimes.tensors import signature_of
@@ -54,7 +54,7 @@ def main() -> None:
 
 def measure(files: Sequence[Path], scratch: Path, rounds: int) -> dict[str, object]:
     medians_us: dict[str, dict[str, list[float]]] = {file.stem: {} for file in files}
-    with Watch() as watch:
+    with LoadMonitor() as watch:
         for number in range(rounds):
             print(f"round {number + 1}/{rounds}", flush=True)
             for file in files:

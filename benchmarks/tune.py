@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.quality_models import run
 from edgeconv import convert, tune
-from edgeconv.measure.model_files import find_subjects, float_inputs
+from edgeconv.measure.model_files import find_model_files, float_inputs
 from edgeconv.tuning.asked import Wanted, uniform
 from edgeconv.tuning.judge import opened_judges
 from edgeconv.tuning.samples import samples_of
@@ -100,7 +100,7 @@ def uniform_rows(subject: Subject, wanted: Wanted, scratch: Path) -> dict[str, d
     """Every uniform recipe, its size, and its drop on both halves."""
     place = scratch / "uniform"
     convert(subject.model, place, ["float32"])
-    (floating,) = find_subjects([place], None)
+    (floating,) = find_model_files([place], None)
     inputs = float_inputs(floating.signature)
     measuring = Measuring(metrics=(wanted.metric,) if wanted.metric else ())
     rows: dict[str, dict[str, Any]] = {}

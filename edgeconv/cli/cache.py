@@ -12,7 +12,7 @@ from edgeconv.cli.printing import echo
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.store.leftovers import Part
+    from edgeconv.store.leftovers import CachePart
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", re.IGNORECASE)
@@ -55,7 +55,7 @@ def clear(names: tuple[str, ...]) -> None:
     _echo(leftovers.clear(names), "nothing was there")
 
 
-def _echo(parts: Sequence[Part], none: str) -> None:
+def _echo(parts: Sequence[CachePart], none: str) -> None:
     from edgeconv.reporting.units import size
 
     for part in parts:

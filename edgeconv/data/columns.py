@@ -20,7 +20,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Choice:
+class ColumnChoice:
     """The columns that make up each array, by the array's name, and the column of the labels."""
 
     columns: Mapping[str, tuple[str, ...]]
@@ -35,7 +35,7 @@ class Choice:
 
 def choose(
     place: str, names: Sequence[str], options: Mapping[str, str], wanted: Iterable[str] | None
-) -> Choice:
+) -> ColumnChoice:
     """What the options `labels` and `features`, or else the COLUMNS in `wanted`, mean.
 
     Without any of them every column but that of the labels is in one array, called "".
@@ -57,13 +57,13 @@ def choose(
             hint="leave features= out",
         )
     if wanted is not None:
-        return Choice({text: _columns(place, names, text) for text in sorted(wanted)}, labels)
+        return ColumnChoice({text: _columns(place, names, text) for text in sorted(wanted)}, labels)
     if "features" in options:
-        return Choice({"": _columns(place, names, options["features"])}, labels)
+        return ColumnChoice({"": _columns(place, names, options["features"])}, labels)
     rest = tuple(name for name in names if name != labels)
     if not rest:
         raise InputRefused(f"{place} has no columns but the labels")
-    return Choice({"": rest}, labels)
+    return ColumnChoice({"": rest}, labels)
 
 
 def _columns(place: str, names: Sequence[str], text: str) -> tuple[str, ...]:

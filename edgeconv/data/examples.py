@@ -94,7 +94,7 @@ def read_examples(
     """
     chosen = {name: features[name] for name in wanted}
     by_name: dict[str, Array | Items] = {
-        name: _Column(records, name, feature) for name, feature in chosen.items()
+        name: _FeatureColumn(records, name, feature) for name, feature in chosen.items()
     }
     at_once = {
         name: feature
@@ -148,7 +148,7 @@ def _room(feature: Feature) -> str:
 
 
 @dataclass(frozen=True)
-class _Column:
+class _FeatureColumn:
     """One feature of every record, read when it is asked for."""
 
     records: Records

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgeconv.data.checks import check_input, check_labels, input_dtype
 from edgeconv.data.location import kind_module, parse_location
-from edgeconv.data.source import Source
+from edgeconv.data.source import LocalDataSet
 from edgeconv.data.strings import STRING
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 
@@ -37,7 +37,7 @@ def open_samples(
     allow_code: bool = False,
     only_classes: bool = True,
     returned: Returned | None = None,
-) -> Source:
+) -> LocalDataSet:
     """What a SOURCE has for the model's inputs.
 
     `inputs` have their batch dimension, of whatever size, in `shape[0]`. An option that
@@ -80,7 +80,7 @@ def open_samples(
                 hint="labels are whole numbers from 0, or names; is this the column of the labels?",
             )
         labels = check_labels(source, labels, count, only_classes=only_classes)
-    return Source(source, inputs, columns, labels, given.is_text, steps, given.class_names)
+    return LocalDataSet(source, inputs, columns, labels, given.is_text, steps, given.class_names)
 
 
 def _read(

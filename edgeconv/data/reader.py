@@ -82,7 +82,7 @@ def opened_samples(
         yield _opened(reader, job)
 
 
-def _opened(reader: Reader, job: reading.Open) -> ReaderSource:
+def _opened(reader: Reader, job: reading.Open) -> ChildDataSet:
     answer = reader.ask(job).answer()
     if answer.opened is None or not 0 < answer.opened.count <= _MOST_SAMPLES:
         raise InputRefused(
@@ -91,7 +91,7 @@ def _opened(reader: Reader, job: reading.Open) -> ReaderSource:
     with reader.part(answer) as part:
         file = part / "labels.npy"
         labels = mapped(file, answer.opened.count) if file.exists() else None
-    return ReaderSource(
+    return ChildDataSet(
         reader=reader,
         text=job.source,
         inputs=job.inputs,
@@ -191,8 +191,8 @@ class Waiting:
 
 
 @dataclass(frozen=True, eq=False)
-class ReaderSource:
-    """A `Source` that is in a child: the same methods, and the same errors.
+class ChildDataSet:
+    """A `LocalDataSet` that is in a child: the same methods, and the same errors.
 
     `at` are its samples among those of the child.
     """
@@ -212,13 +212,13 @@ class ReaderSource:
         return len(self.at)
 
     def take(self, indices: Indices) -> Samples:
-        """The samples at `indices`; see `Source.take`."""
+        """The samples at `indices`; see `LocalDataSet.take`."""
         return self._samples(self._ask(reading.Take(indices=self.at[indices].tolist())))
 
     def chunks(
         self, indices: Indices, size: int, digest: SamplesHash | None = None
     ) -> Iterator[Samples]:
-        """The samples at `indices`, `size` at a time; see `Source.chunks`.
+        """The samples at `indices`, `size` at a time; see `LocalDataSet.chunks`.
 
         The next are read while these are used.
         """
@@ -232,13 +232,13 @@ class ReaderSource:
         if digest is not None:
             digest.told(answer.sha256)
 
-    def only(self, indices: Indices) -> ReaderSource:
+    def only(self, indices: Indices) -> ChildDataSet:
         """The samples at `indices` as a data set of their own."""
         labels = None if self.labels is None else self.labels[indices]
         return replace(self, at=self.at[indices], labels=labels)
 
     def stored(self, indices: Indices) -> dict[str, Array | list[Array]]:
-        """The samples as they are stored; see `Source.stored`."""
+        """The samples as they are stored; see `LocalDataSet.stored`."""
         answer = self._ask(reading.Stored(indices=self.at[indices].tolist()))
         found: dict[str, Array | list[Array]] = {}
         with self.reader.part(answer) as part:
@@ -251,7 +251,7 @@ class ReaderSource:
         return found
 
     def row_hashes(self) -> Array | None:
-        """The hash of each stored sample; see `Source.row_hashes`."""
+        """The hash of each stored sample; see `LocalDataSet.row_hashes`."""
         answer = self._ask(reading.Rows(indices=self.at.tolist()))
         if not answer.part:
             return None

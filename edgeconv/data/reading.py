@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edgeconv.data.samples import Samples, SamplesHash
-    from edgeconv.data.source import Source
+    from edgeconv.data.source import LocalDataSet
 
 GREETING = b"edgeconv reader 1\n"
 
@@ -107,7 +107,7 @@ class _Reading:
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
         self._parts = 0
-        self._source: Source
+        self._source: LocalDataSet
         self._passes: dict[int, tuple[Iterator[Samples], SamplesHash | None]] = {}
 
     def answer(self, question: Question) -> Answer:

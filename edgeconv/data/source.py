@@ -25,7 +25,7 @@ Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 
 
 class DataSet(Protocol):
-    """What `Source` is, wherever the reading is done: here, or in a child."""
+    """What `LocalDataSet` is, wherever the reading is done: here, or in a child."""
 
     @property
     def text(self) -> str:
@@ -56,25 +56,25 @@ class DataSet(Protocol):
         """How many samples there are."""
 
     def take(self, indices: Indices) -> Samples:
-        """See `Source`."""
+        """See `LocalDataSet`."""
 
     def chunks(
         self, indices: Indices, size: int, digest: SamplesHash | None = None
     ) -> Iterator[Samples]:
-        """See `Source`."""
+        """See `LocalDataSet`."""
 
     def only(self, indices: Indices) -> DataSet:
-        """See `Source`."""
+        """See `LocalDataSet`."""
 
     def stored(self, indices: Indices) -> dict[str, Array | list[Array]]:
-        """See `Source`."""
+        """See `LocalDataSet`."""
 
     def row_hashes(self) -> Array | None:
-        """See `Source`."""
+        """See `LocalDataSet`."""
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class LocalDataSet:
     """A data set for a model's inputs: counted and labelled, its samples not read yet.
 
     `labels` is int64 (n,), or (n, ...) of any numbers where such were asked for, or None.
@@ -125,10 +125,12 @@ class Source:
                     )
             yield samples
 
-    def only(self, indices: Indices) -> Source:
+    def only(self, indices: Indices) -> LocalDataSet:
         """The samples at `indices` as a data set of their own."""
         columns: dict[str, Column] = {
-            name: column[indices] if isinstance(column, np.ndarray) else _Chosen(column, indices)
+            name: column[indices]
+            if isinstance(column, np.ndarray)
+            else _ChosenItems(column, indices)
             for name, column in self.columns.items()
         }
         labels = None if self.labels is None else self.labels[indices]
@@ -199,7 +201,7 @@ class Source:
         return array
 
 
-class _Chosen:
+class _ChosenItems:
     """Some of the items, in another order."""
 
     def __init__(self, items: Items, indices: Indices) -> None:

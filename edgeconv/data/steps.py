@@ -32,12 +32,12 @@ _MEL = (
 )
 
 
-class _WrongValue(Exception):
+class _WrongValueError(Exception):
     """A value that is not what its key takes."""
 
 
-class _Wanted(NamedTuple):
-    """How a value is read, raising `_WrongValue` for a wrong one, and what to say it must be."""
+class _ValueType(NamedTuple):
+    """How a value is read, raising `_WrongValueError`, and what it must be."""
 
     read: Callable[[object], Any]
     takes: str
@@ -45,10 +45,10 @@ class _Wanted(NamedTuple):
 
 def value_of(key: str, value: object, where: str) -> Any:
     """The value of `key`, from text or from TOML. Raises `UsageError`, naming `where`."""
-    wanted = _WANTED[key]
+    wanted = _VALUE_TYPES[key]
     try:
         return wanted.read(value)
-    except _WrongValue:
+    except _WrongValueError:
         raise UsageError(f"{key}{where} takes {wanted.takes}, not {value!r}") from None
 
 
@@ -165,7 +165,7 @@ def _whole(value: object) -> int:
     if isinstance(value, str) and _DIGITS.fullmatch(value):
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _WrongValue
+        raise _WrongValueError
     return value
 
 
@@ -173,18 +173,18 @@ def _number(value: object) -> float:
     if isinstance(value, str):
         over, slash, under = value.partition("/")
         if not all(_DECIMAL.fullmatch(part) for part in ((over, under) if slash else (over,))):
-            raise _WrongValue
+            raise _WrongValueError
         try:
             number = float(over) / float(under) if slash else float(over)
         except ZeroDivisionError as error:
-            raise _WrongValue from error
+            raise _WrongValueError from error
     elif isinstance(value, bool) or not isinstance(value, int | float):
-        raise _WrongValue
+        raise _WrongValueError
     else:
         # A whole number in TOML may be larger than any float.
         number = float(value) if abs(value) < 1e300 else math.inf
     if not math.isfinite(number):
-        raise _WrongValue
+        raise _WrongValueError
     return number
 
 
@@ -199,7 +199,7 @@ def _numbers(value: object) -> tuple[float, ...]:
 def _size(value: object) -> tuple[int, int]:
     parts: Any = value.split("x") if isinstance(value, str) else value
     if not isinstance(parts, list) or len(parts) != 2:
-        raise _WrongValue
+        raise _WrongValueError
     return _whole(parts[0]), _whole(parts[1])
 
 
@@ -207,26 +207,26 @@ def _flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
     if value not in ("true", "false"):
-        raise _WrongValue
+        raise _WrongValueError
     return value == "true"
 
 
-def _one_of(*words: str) -> _Wanted:
+def _one_of(*words: str) -> _ValueType:
     def read(value: object) -> str:
         if not isinstance(value, str) or value not in words:
-            raise _WrongValue
+            raise _WrongValueError
         return value
 
-    return _Wanted(read, f"one of {', '.join(words)}")
+    return _ValueType(read, f"one of {', '.join(words)}")
 
 
-_COUNT = _Wanted(_whole, "a whole number")
-_FACTOR = _Wanted(_number, "a number or a fraction, such as 0.5 or 1/255")
-_VALUES = _Wanted(_numbers, "a number, or one for each channel, such as 0.485,0.456,0.406")
-_HEIGHT_WIDTH = _Wanted(_size, "HEIGHTxWIDTH, such as 224x224")
-_TRUE_OR_FALSE = _Wanted(_flag, "true or false")
+_COUNT = _ValueType(_whole, "a whole number")
+_FACTOR = _ValueType(_number, "a number or a fraction, such as 0.5 or 1/255")
+_VALUES = _ValueType(_numbers, "a number, or one for each channel, such as 0.485,0.456,0.406")
+_HEIGHT_WIDTH = _ValueType(_size, "HEIGHTxWIDTH, such as 224x224")
+_TRUE_OR_FALSE = _ValueType(_flag, "true or false")
 
-_WANTED = {
+_VALUE_TYPES = {
     "length": _COUNT,
     "channels": _one_of("rgb", "bgr", "gray", "mono"),
     "resize": _HEIGHT_WIDTH,
@@ -249,4 +249,4 @@ _WANTED = {
     "dtype": _one_of(*DTYPES),
 }
 
-_WHOLE = {key for key, wanted in _WANTED.items() if wanted in (_COUNT, _HEIGHT_WIDTH)}
+_WHOLE = {key for key, wanted in _VALUE_TYPES.items() if wanted in (_COUNT, _HEIGHT_WIDTH)}

@@ -18,7 +18,7 @@ from edgeconv.errors import InputRefused
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.data.columns import Choice
+    from edgeconv.data.columns import ColumnChoice
 
     _Cells = Callable[[str, pa.ChunkedArray, int], "Array"]
 
@@ -40,7 +40,7 @@ _NUMBER_TESTS = (
 )
 
 
-def arrays(place: str, table: pa.Table, choice: Choice, first_row: int) -> Arrays:
+def arrays(place: str, table: pa.Table, choice: ColumnChoice, first_row: int) -> Arrays:
     """The chosen columns of a table as arrays, each (n, columns), and the labels.
 
     One column of lists becomes (n, *list_shape). `first_row` is the number that the table's

@@ -25,14 +25,14 @@ class _Shape(msgspec.Struct, frozen=True):
     dimensions: tuple[int, ...] = ()
 
 
-class _Tensor(msgspec.Struct, frozen=True, rename="camel"):
+class _TensorInfo(msgspec.Struct, frozen=True, rename="camel"):
     dtype: str = ""
     shape: _Shape = _Shape()
     encoding: str = "none"
     file_format: str = ""
 
 
-class _Image(msgspec.Struct, frozen=True, rename="camel"):
+class _ImageInfo(msgspec.Struct, frozen=True, rename="camel"):
     dtype: str = "uint8"
     shape: _Shape = _Shape()
     encoding_format: str = ""
@@ -42,22 +42,22 @@ class _ClassLabel(msgspec.Struct, frozen=True, rename="camel"):
     num_classes: int = 0
 
 
-class _Node(msgspec.Struct, frozen=True, rename="camel"):
+class _FeatureInfo(msgspec.Struct, frozen=True, rename="camel"):
     python_class_name: str = ""
     features_dict: _Dict | None = None
-    tensor: _Tensor | None = None
-    audio: _Tensor | None = None
-    bounding_box: _Tensor | None = None
-    image: _Image | None = None
+    tensor: _TensorInfo | None = None
+    audio: _TensorInfo | None = None
+    bounding_box: _TensorInfo | None = None
+    image: _ImageInfo | None = None
     class_label: _ClassLabel | None = None
 
 
 class _Dict(msgspec.Struct, frozen=True):
-    features: dict[str, _Node] = {}
+    features: dict[str, _FeatureInfo] = {}
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredFeatures:
     """The features of a data set by name, `outer/inner` for one inside another.
 
     `refused` are those that are not read, with the reason. `class_names` is by the name of
@@ -75,13 +75,13 @@ class Declared:
         return [*self.features, *self.refused]
 
 
-def read_features(directory: Path) -> Declared:
+def read_features(directory: Path) -> DeclaredFeatures:
     """What features.json in `directory` declares. Raises `InputRefused`."""
     path = directory / "features.json"
-    root = read_json(path, _Node)
+    root = read_json(path, _FeatureInfo)
     if root.features_dict is None:
         raise InputRefused(f"{path} declares no dictionary of features")
-    declared = Declared()
+    declared = DeclaredFeatures()
     try:
         _collect(declared, directory, (), root.features_dict)
     except RecursionError as error:
@@ -89,7 +89,9 @@ def read_features(directory: Path) -> Declared:
     return declared
 
 
-def _collect(declared: Declared, directory: Path, outer: tuple[str, ...], inner: _Dict) -> None:
+def _collect(
+    declared: DeclaredFeatures, directory: Path, outer: tuple[str, ...], inner: _Dict
+) -> None:
     for key, node in inner.features.items():
         parts = (*outer, key)
         name = "/".join(parts)
@@ -109,7 +111,7 @@ def _collect(declared: Declared, directory: Path, outer: tuple[str, ...], inner:
                 declared.class_names[name] = names
 
 
-def _feature(node: _Node) -> Feature | str:
+def _feature(node: _FeatureInfo) -> Feature | str:
     """How a feature is stored, or why it is not read."""
     if node.class_label is not None:
         return Feature(dtype="int64")
@@ -122,14 +124,14 @@ def _feature(node: _Node) -> Feature | str:
     return f"it is of the type {kind}, and not an image, a tensor of numbers or a ClassLabel"
 
 
-def _of_tensor(tensor: _Tensor) -> Feature | str:
+def _of_tensor(tensor: _TensorInfo) -> Feature | str:
     encoding = _TENSOR_ENCODINGS.get(tensor.encoding.lower() or "none")
     if encoding is None or tensor.file_format:
         return f"it is stored as {tensor.file_format or tensor.encoding}"
     return Feature(encoding=encoding, dtype=tensor.dtype, shape=tensor.shape.dimensions)
 
 
-def _of_image(image: _Image) -> Feature | str:
+def _of_image(image: _ImageInfo) -> Feature | str:
     encoding = _IMAGE_ENCODINGS.get(image.encoding_format.lower())
     if encoding is None or image.dtype != "uint8":
         return f"it is an image of {image.dtype} stored as {image.encoding_format or 'png'}"

@@ -27,7 +27,7 @@ _MOST_FILES = 1 << 16
 _MOST_RECORDS = 1 << 40
 
 
-class Split(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class DataSplit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One split: its name, and how many records each of its files has."""
 
     name: str
@@ -40,17 +40,17 @@ class _Info(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     version: str = ""
     config_name: str = ""
     file_format: str = "tfrecord"
-    splits: tuple[Split, ...] = ()
+    splits: tuple[DataSplit, ...] = ()
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedDataSet:
     """A version of a data set on disk."""
 
     directory: Path
     info: _Info
 
-    def shards(self, split: Split) -> list[tuple[Path, int]]:
+    def shards(self, split: DataSplit) -> list[tuple[Path, int]]:
         """The files of a split, in order, and how many records each has."""
         count = len(split.shard_lengths)
         return [
@@ -58,7 +58,7 @@ class Prepared:
             for index, length in enumerate(split.shard_lengths)
         ]
 
-    def _shard(self, split: Split, index: int, count: int) -> Path:
+    def _shard(self, split: DataSplit, index: int, count: int) -> Path:
         digits = max(5, len(str(count)))
         values = {
             "DATASET": self.info.name,
@@ -76,7 +76,7 @@ class Prepared:
         return self.directory / relative
 
 
-def find(place: str, root: str | None) -> Prepared:
+def find(place: str, root: str | None) -> PreparedDataSet:
     """The data set that `place` names or is the directory of.
 
     Without a version it is the newest, without a configuration the only one. Raises
@@ -96,7 +96,7 @@ def find(place: str, root: str | None) -> Prepared:
             raise InputRefused(
                 f"{directory / INFO} is damaged: the split {split.name[:40]!r} has impossible files"
             )
-    return Prepared(directory, info)
+    return PreparedDataSet(directory, info)
 
 
 def read_json(path: Path, kind: type[Content]) -> Content:
@@ -114,7 +114,7 @@ def read_json(path: Path, kind: type[Content]) -> Content:
         ) from error
 
 
-def part_of(prepared: Prepared, text: str | None) -> tuple[Split, int, int]:
+def part_of(prepared: PreparedDataSet, text: str | None) -> tuple[DataSplit, int, int]:
     """What `split=` says: the split, the first of its samples, and how many.
 
     Percentages are rounded to the nearest sample, as TensorFlow Datasets does. Raises

@@ -9,7 +9,7 @@ import msgspec
 
 from edgeconv.errors import UsageError
 from edgeconv.gate.budget import check
-from edgeconv.measure.combine import differences_of, measured, together
+from edgeconv.measure.combine import combine_reports, differences_of, measured
 from edgeconv.reporting.files import read_report, write_formats
 from edgeconv.store import writable_directory
 
@@ -38,7 +38,7 @@ def _gathered(asked: ReportRequest) -> tuple[Report, ...]:
     reports = [read_report(Path(file)) for file in asked.files]
     measured(reports)
     if not asked.side_by_side:
-        return (together(reports),)
+        return (combine_reports(reports),)
     groups: list[list[Report]] = []
     for one in reports:
         fitting = (g for g in groups if not any(differences_of(each, one) for each in g))
@@ -47,7 +47,7 @@ def _gathered(asked: ReportRequest) -> tuple[Report, ...]:
             groups.append([one])
         else:
             group.append(one)
-    return tuple(together(group) for group in groups)
+    return tuple(combine_reports(group) for group in groups)
 
 
 def _judged(one: Report, asked: ReportRequest) -> Report:

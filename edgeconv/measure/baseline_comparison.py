@@ -1,4 +1,4 @@
-"""Every measurement beside the trained baseline, and QAT beside plain quantisation."""
+"""Every measurement compared with the trained baseline, and QAT with plain int8."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from edgeconv.types import Artifact, Measurement
 
 
-def beside(
+def with_baseline(
     row: Measurement, baseline: Measurement | None, rows: Sequence[Measurement]
 ) -> Measurement:
-    """The row with what it is beside the trained model and beside the float32 .tflite."""
+    """The row compared with the trained model and with the float32 .tflite."""
     floating = row.float_latency(rows)
     ratio = row.latency.p50_us / floating.p50_us if row.latency and floating else None
     interval = None

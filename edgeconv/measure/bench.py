@@ -1,4 +1,4 @@
-"""The verb `bench`: every model on the same samples and machine, beside the baseline."""
+"""The verb `bench`: every model and the baseline, on the same samples and machine."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import numpy as np
 
 from edgeconv import data
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.measure.baseline_comparison import beside, compared
-from edgeconv.measure.bench_run import Bench
+from edgeconv.measure.baseline_comparison import compared, with_baseline
+from edgeconv.measure.bench_run import BenchRun
 from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.evaluation_set import Sampled
-from edgeconv.measure.machine_load import Watch, remarks
+from edgeconv.measure.evaluation_set import EvaluationSet
+from edgeconv.measure.machine_load import LoadMonitor, load_warnings
 from edgeconv.measure.metrics.accuracy import chosen_name
 from edgeconv.measure.metrics.scoring import Scorer, named_metrics, wants_labels
 from edgeconv.measure.model_files import (
     find_baseline,
-    find_subjects,
+    find_model_files,
     preprocessing_of,
     record_beside,
     warned,
 )
-from edgeconv.measure.names import Names
-from edgeconv.measure.opened_runtimes import opened_places
+from edgeconv.measure.names import CommonNames
+from edgeconv.measure.opened_runtimes import open_runtimes
 from edgeconv.measure.rounds import time_batched, time_in_rounds
 from edgeconv.measure.rows import Rows
 from edgeconv.measure.trained import measure_trained
-from edgeconv.measure.warnings import doubts
+from edgeconv.measure.warnings import measurement_warnings
 from edgeconv.runtimes.warmup import write_warmup_requests
 from edgeconv.store import read_noun, scratch_directory, writable_directory
 from edgeconv.types import DataIdentity, Report, TrainingRecord
@@ -37,8 +37,8 @@ from edgeconv.types import DataIdentity, Report, TrainingRecord
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from edgeconv.measure.model_files import Subject
-    from edgeconv.measure.opened_runtimes import Places
+    from edgeconv.measure.model_files import ModelFile
+    from edgeconv.measure.opened_runtimes import OpenedRuntimes
     from edgeconv.requests.bench import BenchRequest
     from edgeconv.types import (
         Conditions,
@@ -61,28 +61,28 @@ def bench(asked: BenchRequest, *, on_progress: Callable[[str], None] = lambda _:
     """
     execution, measuring, source = asked.execution, asked.measuring, asked.data
     given = _record(Path(asked.training)) if asked.training else None
-    subjects = find_subjects(asked.models, asked.signature, execution.trusted)
-    trained, notes = find_baseline(subjects, asked.baseline, asked.opening, execution)
+    model_files = find_model_files(asked.models, asked.signature, execution.trusted)
+    trained, notes = find_baseline(model_files, asked.baseline, asked.opening, execution)
     training = given or record_beside(trained)
-    names = Names(subjects, trained)
-    steps, said = preprocessing_of(subjects, asked.preprocess)
+    names = CommonNames(model_files, trained)
+    steps, said = preprocessing_of(model_files, asked.preprocess)
     with contextlib.ExitStack() as stack, scratch_directory() as scratch:
         taken = _sampled(stack, asked, names.inputs, steps)
-        run = Bench(taken, measuring, execution, scratch, on_progress)
-        scorer = _scorer(run, source, subjects[0].signature)
-        places = stack.enter_context(opened_places(run, trained))
-        rows, watch = _measure(run, scorer, places, trained, subjects, names)
+        run = BenchRun(taken, measuring, execution, scratch, on_progress)
+        scorer = _scorer(run, source, model_files[0].signature)
+        places = stack.enter_context(open_runtimes(run, trained))
+        rows, watch = _measure(run, scorer, places, trained, model_files, names)
         measured = rows.artifacts()
         identity = _identity(taken, steps if source else {})
     first, conditions = rows.baseline, watch.conditions if places.is_here else None
-    artifacts = tuple(one.artifact for one in subjects if one.artifact)
+    artifacts = tuple(one.artifact for one in model_files if one.artifact)
     report = Report(
-        title=measuring.title or subjects[0].file.parent.name,
+        title=measuring.title or model_files[0].file.parent.name,
         environment=places.environment,
         data=identity,
         baseline=first,
-        measurements=tuple(beside(row, first, measured) for row in measured),
-        comparisons=compared(measured[: len(subjects)], [one.artifact for one in subjects]),
+        measurements=tuple(with_baseline(row, first, measured) for row in measured),
+        comparisons=compared(measured[: len(model_files)], [one.artifact for one in model_files]),
         training=training,
         artifacts=artifacts,
         conditions=conditions,
@@ -92,7 +92,7 @@ def bench(asked: BenchRequest, *, on_progress: Callable[[str], None] = lambda _:
         notes=(
             *notes,
             *said,
-            *doubts(first, taken, training, artifacts),
+            *measurement_warnings(first, taken, training, artifacts),
             *_of_times(measuring, conditions),
             *places.notes,
             *rows.notes,
@@ -122,7 +122,7 @@ def _record(path: Path) -> TrainingRecord:
 def _of_times(measuring: Measuring, conditions: Conditions | None) -> tuple[str, ...]:
     if not measuring.is_timed:
         return (_UNTIMED,)
-    return remarks(conditions) if conditions else ()
+    return load_warnings(conditions) if conditions else ()
 
 
 def _sampled(
@@ -130,12 +130,12 @@ def _sampled(
     asked: BenchRequest,
     inputs: tuple[TensorSpec, ...],
     steps: Mapping[str, Preprocessing],
-) -> Sampled:
+) -> EvaluationSet:
     """The samples to measure on, of a SOURCE that is open as long as the stack, or made up."""
     batch = data.batch_size(inputs)
     if asked.data is None:
         made_up = data.synthetic_samples(inputs, _SYNTHETIC_SAMPLES, _SYNTHETIC_SEED)
-        return Sampled(made_up, None, batch)
+        return EvaluationSet(made_up, None, batch)
     opened = data.opened_samples(
         asked.data,
         inputs,
@@ -144,10 +144,10 @@ def _sampled(
         only_classes=not asked.measuring.metrics,
         allowance=asked.execution.allowance,
     )
-    return Sampled(stack.enter_context(opened), asked.samples, batch)
+    return EvaluationSet(stack.enter_context(opened), asked.samples, batch)
 
 
-def _identity(samples: Sampled, steps: Mapping[str, Preprocessing]) -> DataIdentity:
+def _identity(samples: EvaluationSet, steps: Mapping[str, Preprocessing]) -> DataIdentity:
     return DataIdentity(
         source=samples.text,
         samples=samples.count,
@@ -156,7 +156,7 @@ def _identity(samples: Sampled, steps: Mapping[str, Preprocessing]) -> DataIdent
     )
 
 
-def _scorer(run: Bench, source: str | None, signature: Signature) -> Scorer:
+def _scorer(run: BenchRun, source: str | None, signature: Signature) -> Scorer:
     """What is computed of the outputs.
 
     Raises `InputRefused` where labels are missing for it, `UsageError` for an unknown output.
@@ -177,30 +177,30 @@ def _scorer(run: Bench, source: str | None, signature: Signature) -> Scorer:
 
 
 def _measure(
-    run: Bench,
+    run: BenchRun,
     scorer: Scorer,
-    places: Places,
+    places: OpenedRuntimes,
     trained: SourceModel | None,
-    subjects: Sequence[Subject],
-    names: Names,
-) -> tuple[Rows, Watch]:
-    """Everything measured of the trained model and of every subject in every runtime."""
+    model_files: Sequence[ModelFile],
+    names: CommonNames,
+) -> tuple[Rows, LoadMonitor]:
+    """Everything measured of the trained model and of every .tflite in every runtime."""
     rows = Rows(run, scorer)
     if run.measuring.serving_warmup:
         rows.notes.append(_warm_up_serving(run, trained, names.key))
     if trained is not None and trained.kind != "tflite" and places.serving is None:
         rows.add_trained(*measure_trained(run, trained, names.key))
-    entrants = places.entrants(run, trained, subjects, names)
-    rows.notes += [*warned(subjects), *names.notes]
-    with Watch() as watch:
-        time_in_rounds(run, entrants)
-        time_batched(run, entrants)
-    evaluate(run, entrants)
-    rows.add(entrants, trained)
+    models = places.models(run, trained, model_files, names)
+    rows.notes += [*warned(model_files), *names.notes]
+    with LoadMonitor() as watch:
+        time_in_rounds(run, models)
+        time_batched(run, models)
+    evaluate(run, models)
+    rows.add(models, trained)
     return rows, watch
 
 
-def _warm_up_serving(run: Bench, trained: SourceModel | None, signature: str) -> str:
+def _warm_up_serving(run: BenchRun, trained: SourceModel | None, signature: str) -> str:
     """Write the warm-up requests, and say so. Raises `UsageError` without a SavedModel."""
     if trained is None or trained.kind != "saved_model":
         raise UsageError(
@@ -212,7 +212,7 @@ def _warm_up_serving(run: Bench, trained: SourceModel | None, signature: str) ->
     return f"{count} samples are in {written} as requests that a server warms up with"
 
 
-def _class_labels(samples: Sampled) -> tuple[int, ...]:
+def _class_labels(samples: EvaluationSet) -> tuple[int, ...]:
     labels = samples.labels
     if labels is None or labels.ndim != 1 or labels.dtype != np.int64 or labels.min() < 0:
         return ()

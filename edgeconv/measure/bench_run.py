@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from edgeconv.measure.evaluation_set import Sampled
+    from edgeconv.measure.evaluation_set import EvaluationSet
     from edgeconv.types import Execution, Measuring
 
 
 @dataclass(frozen=True)
-class Bench:
+class BenchRun:
     """One measuring at work: the samples, what to do with them, and whom to tell.
 
     `reads` are directories of models that one process is to run one after the other.
     """
 
-    samples: Sampled
+    samples: EvaluationSet
     measuring: Measuring
     execution: Execution
     scratch: Path

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgeconv.types import Measurement, Report
 
 
-def together(reports: Sequence[Report]) -> Report:
+def combine_reports(reports: Sequence[Report]) -> Report:
     """One report with the rows of all; names that are there twice get the title before them.
 
     Baseline, machine, samples and notes are those of the first, which the others must share.

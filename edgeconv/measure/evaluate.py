@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import ToolFailed
 from edgeconv.measure.batching import widened
-from edgeconv.measure.models import Kept
+from edgeconv.measure.models import OutputFiles
 from edgeconv.processes.progress import Counted
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.data import Samples
-    from edgeconv.measure.bench_run import Bench
-    from edgeconv.measure.models import Entrant
+    from edgeconv.measure.bench_run import BenchRun
+    from edgeconv.measure.models import MeasuredModel
     from edgeconv.runtimes.interface import Session
 
 # A session is a process of some tens of megabytes and the model.
@@ -37,39 +37,39 @@ _MOST_SESSIONS = 32
 _AHEAD = 2
 
 
-def evaluate(run: Bench, entrants: Sequence[Entrant]) -> None:
-    """Give every entrant its outputs over all samples, or the error that it failed with."""
-    able = [one for one in entrants if one.error is None and one.runtime.sessions]
+def evaluate(run: BenchRun, models: Sequence[MeasuredModel]) -> None:
+    """Give every model its outputs over all samples, or the error that it failed with."""
+    able = [one for one in models if one.error is None and one.runtime.sessions]
     workers = _workers(run, able)
     each = max(1, _MOST_SESSIONS // workers)
     for start in range(0, len(able), each):
         _pass(run, able[start : start + each], workers)
 
 
-def _workers(run: Bench, entrants: Sequence[Entrant]) -> int:
-    sessions = [one.runtime.sessions for one in entrants]
+def _workers(run: BenchRun, models: Sequence[MeasuredModel]) -> int:
+    sessions = [one.runtime.sessions for one in models]
     per_session = max(1, run.execution.threads // run.measuring.threads)
     return max(1, min([per_session, *sessions]))
 
 
-def _pass(run: Bench, entrants: Sequence[Entrant], workers: int) -> None:
-    line = f"outputs of {', '.join(one.name for one in entrants)}"
+def _pass(run: BenchRun, models: Sequence[MeasuredModel], workers: int) -> None:
+    line = f"outputs of {', '.join(one.name for one in models)}"
     run.on_progress(line)
     with contextlib.ExitStack() as stack:
         executor = stack.enter_context(ThreadPoolExecutor(workers))
-        lanes = [_Lane(run, one) for one in entrants]
+        lanes = [_Lane(run, one) for one in models]
         for lane in lanes:
             # Before the workers are waited for: it ends what is still at work.
             stack.callback(lane.close)
         list(executor.map(_Lane.begin, lanes))
         _feed(run, lanes, executor, workers, line)
         for lane in lanes:
-            if lane.entrant.error is None:
-                lane.entrant.outputs = lane.kept.close()
+            if lane.measured.error is None:
+                lane.measured.outputs = lane.kept.close()
 
 
 def _feed(
-    run: Bench, lanes: Sequence[_Lane], executor: ThreadPoolExecutor, workers: int, line: str
+    run: BenchRun, lanes: Sequence[_Lane], executor: ThreadPoolExecutor, workers: int, line: str
 ) -> None:
     """Give every part to every lane, few at a time, and wait for the last."""
     size = run.samples.part_size(max(lane.model.batch for lane in lanes), workers)
@@ -87,13 +87,13 @@ def _feed(
 
 
 class _Lane:
-    """One entrant in a pass: its sessions at rest, and where its outputs go."""
+    """One model in a pass: its sessions at rest, and where its outputs go."""
 
-    def __init__(self, run: Bench, entrant: Entrant) -> None:
-        self.entrant = entrant
-        self.model = entrant.model
+    def __init__(self, run: BenchRun, measured: MeasuredModel) -> None:
+        self.measured = measured
+        self.model = measured.model
         directory = Path(tempfile.mkdtemp(prefix="outputs-", dir=run.scratch))
-        self.kept = Kept(directory, run.samples.count)
+        self.kept = OutputFiles(directory, run.samples.count)
         self._idle: list[Session] = []
         self._busy: list[Session] = []
         self._is_closed = False
@@ -104,21 +104,21 @@ class _Lane:
         """Start the first session, and find out how many samples an invoke is to take."""
         first, count = self._samples.first, self._samples.count
         try:
-            wide = widened(self.entrant.runtime, self.entrant.model, first, count)
+            wide = widened(self.measured.runtime, self.measured.model, first, count)
         except ToolFailed as error:
-            self.entrant.error = error
+            self.measured.error = error
         else:
             self.model = wide.model
             self._idle.append(wide.session)
 
     def run(self, start: int, part: Samples) -> None:
-        """Keep the outputs of a part; what fails is the entrant's error."""
-        if self.entrant.error is not None or self._is_closed:
+        """Keep the outputs of a part; what fails is the model's error."""
+        if self.measured.error is not None or self._is_closed:
             return
         try:
             self._keep(start, part)
         except ToolFailed as error:
-            self.entrant.error = self.entrant.error or error
+            self.measured.error = self.measured.error or error
 
     def close(self) -> None:
         """End all sessions; nothing more is run."""
@@ -133,7 +133,7 @@ class _Lane:
                 self._put(start, session.run(_rows(part, 0, whole)), whole)
         if whole < part.count:
             # The last part, which is no multiple.
-            session = self.entrant.runtime.start(self.entrant.model)
+            session = self.measured.runtime.start(self.measured.model)
             try:
                 rest = session.run(_rows(part, whole, part.count))
                 self._put(start + whole, rest, part.count - whole)
@@ -151,7 +151,7 @@ class _Lane:
         """One at rest, or a new one."""
         with self._lock:
             session = self._idle.pop() if self._idle else None
-        session = session or self.entrant.runtime.start(self.model)
+        session = session or self.measured.runtime.start(self.model)
         self._busy.append(session)
         yield session
         with self._lock:

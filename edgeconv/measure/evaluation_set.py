@@ -24,7 +24,7 @@ _MOST = 1024
 _FIRST = 64
 
 
-class Sampled:
+class EvaluationSet:
     """Chosen samples of a data set, or samples that were made up.
 
     `indices` are ascending places in the source. `sha256` is the hash of them as they are stored,
@@ -80,7 +80,7 @@ class Sampled:
         return max(1, most // whole) * whole
 
     def parts(self, size: int) -> Iterator[data.Samples]:
-        """All of them, `size` at a time, read when they are asked for; see `Source.chunks`."""
+        """All of them, `size` at a time, read when they are asked for; see `DataSet.chunks`."""
         if self._sha256:
             yield from self._chunks(size)
             return

@@ -26,7 +26,7 @@ STEAL = 0.02
 _STEADY_GOVERNORS = ("performance", "")
 
 
-class Watch:
+class LoadMonitor:
     """Watches the machine from entering to leaving; `conditions` has it afterwards.
 
     The time of this process and of the children that it has waited for counts as measuring,
@@ -40,7 +40,7 @@ class Watch:
         self._proc = proc
         self._cpus = cpus
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> LoadMonitor:
         self._load = _load(self._proc)
         self._frequencies = _frequencies_mhz(self._cpus, self._proc)
         self._begin = _seen(self._proc)
@@ -64,7 +64,7 @@ class Watch:
         )
 
 
-def remarks(conditions: Conditions) -> tuple[str, ...]:
+def load_warnings(conditions: Conditions) -> tuple[str, ...]:
     """What may have spoilt the times, one sentence each; empty where nothing was seen."""
     return tuple(_remarks(conditions))
 
@@ -87,7 +87,7 @@ def _remarks(conditions: Conditions) -> Iterator[str]:
         )
 
 
-class _Seen(NamedTuple):
+class _CpuSeconds(NamedTuple):
     """Processor seconds so far: of all processors, without those of guests."""
 
     total: float
@@ -96,7 +96,7 @@ class _Seen(NamedTuple):
     own: float
 
 
-def _seen(proc: Path) -> _Seen | None:
+def _seen(proc: Path) -> _CpuSeconds | None:
     """None where the system does not say it.
 
     The fields of the first line of /proc/stat are in proc(5): user, nice, system, idle, iowait,
@@ -112,10 +112,12 @@ def _seen(proc: Path) -> _Seen | None:
     times = os.times()
     own = times.user + times.system + times.children_user + times.children_system
     seconds = [tick / os.sysconf("SC_CLK_TCK") for tick in ticks]
-    return _Seen(sum(seconds), seconds[3] + seconds[4], seconds[7], own)
+    return _CpuSeconds(sum(seconds), seconds[3] + seconds[4], seconds[7], own)
 
 
-def _shares(begin: _Seen | None, end: _Seen | None) -> tuple[float | None, float | None]:
+def _shares(
+    begin: _CpuSeconds | None, end: _CpuSeconds | None
+) -> tuple[float | None, float | None]:
     """The fractions of all processors' time (stolen, used by others) in between."""
     if begin is None or end is None or end.total <= begin.total:
         return None, None

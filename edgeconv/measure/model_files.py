@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from edgeconv.types import Steps
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
+class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
     """A .tflite to measure; `artifact` is None where it has no manifest.
 
     `recipe` is what it was made by, or looks like where it is quantized; None of other files.
@@ -50,9 +50,9 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
 
 
-def find_subjects(
+def find_model_files(
     paths: Sequence[str | Path], key: str | None, trusted: Collection[str] = ()
-) -> tuple[Subject, ...]:
+) -> tuple[ModelFile, ...]:
     """The .tflite files of `paths`: files, or directories that `convert` published in.
 
     Files of one model are called by their recipes, others by their own names, and where that
@@ -69,20 +69,24 @@ def find_subjects(
     return _named([_subject(file, key, trusted) for file in files])
 
 
-def _named(subjects: list[Subject]) -> tuple[Subject, ...]:
-    """The subjects with the shortest kind of name that tells all of them apart."""
-    groups = _groups([one.file.parent for one in subjects])
-    recipes: list[str] = [one.artifact.recipe.name for one in subjects if one.artifact]
-    is_one_model = len({one.artifact.name if one.artifact else None for one in subjects}) == 1
+def _named(model_files: list[ModelFile]) -> tuple[ModelFile, ...]:
+    """The files with the shortest kind of name that tells all of them apart."""
+    groups = _groups([one.file.parent for one in model_files])
+    recipes: list[str] = [one.artifact.recipe.name for one in model_files if one.artifact]
+    is_one_model = len({one.artifact.name if one.artifact else None for one in model_files}) == 1
     by_recipe = [recipes] if recipes and is_one_model else []
-    kinds = [*by_recipe, [one.file.stem for one in subjects], [one.file.name for one in subjects]]
+    kinds = [
+        *by_recipe,
+        [one.file.stem for one in model_files],
+        [one.file.name for one in model_files],
+    ]
     named = (
         [
             msgspec.structs.replace(one, name=f"{group}/{name}" if group else name, group=group)
-            for one, group, name in zip(subjects, own, names, strict=True)
+            for one, group, name in zip(model_files, own, names, strict=True)
         ]
         for names in kinds
-        for own in ([""] * len(subjects), groups)
+        for own in ([""] * len(model_files), groups)
     )
     return tuple(next(each for each in named if len({one.name for one in each}) == len(each)))
 
@@ -122,7 +126,7 @@ def _manifests(directory: Path) -> list[Artifact]:
     return sorted(manifests, key=lambda a: (a.name, order.index(a.recipe.name)))
 
 
-def _subject(file: Path, key: str | None, trusted: Collection[str]) -> Subject:
+def _subject(file: Path, key: str | None, trusted: Collection[str]) -> ModelFile:
     admit_model(file, trusted=trusted)
     model = source.load(file)
     if model.kind != "tflite":
@@ -151,7 +155,7 @@ def _subject(file: Path, key: str | None, trusted: Collection[str]) -> Subject:
     recipe = artifact.recipe.name if artifact else None
     if recipe is None and is_quantized(summary):
         recipe = looks_like(content, where=str(file))
-    return Subject(
+    return ModelFile(
         name=file.stem,
         file=file,
         sha256=sha256,
@@ -161,18 +165,18 @@ def _subject(file: Path, key: str | None, trusted: Collection[str]) -> Subject:
     )
 
 
-def warned(subjects: Sequence[Subject]) -> tuple[str, ...]:
-    """What the conversion warned of, by the subjects' names."""
+def warned(model_files: Sequence[ModelFile]) -> tuple[str, ...]:
+    """What the conversion warned of, by the names of the files."""
     return tuple(
         f"{one.name}: {warning}"
-        for one in subjects
+        for one in model_files
         if one.artifact
         for warning in one.artifact.verification.warnings
     )
 
 
 def find_baseline(
-    subjects: Sequence[Subject],
+    model_files: Sequence[ModelFile],
     given: str | Path | None,
     opening: Opening = Opening(),
     execution: Execution = Execution(),
@@ -189,12 +193,12 @@ def find_baseline(
     if given is not None:
         admit_model(given, opening, allow_code=allow_code, trusted=trusted)
         return source.load_to_run(given, opening, allow_code=allow_code), ()
-    artifacts = [s.artifact for s in subjects if s.artifact]
+    artifacts = [s.artifact for s in model_files if s.artifact]
     # By the content of its code, wherever that was looked for.
     made_from = {
         (a.source_path, a.source_sha256, a.opening.tags, a.opening.code_sha256) for a in artifacts
     }
-    if len(made_from) != 1 or any(s.artifact is None for s in subjects):
+    if len(made_from) != 1 or any(s.artifact is None for s in model_files):
         return None, ("no baseline: none was given, and the manifests do not name one source",)
     said = artifacts[0].opening
     path, sha256, *_ = made_from.pop()
@@ -246,13 +250,13 @@ def record_beside(model: SourceModel | None) -> TrainingRecord | None:
 
 
 def preprocessing_of(
-    subjects: Sequence[Subject], given: Steps | None
+    model_files: Sequence[ModelFile], given: Steps | None
 ) -> tuple[dict[str, Preprocessing], tuple[str, ...]]:
     """What is done to each stored sample, by input, and notes on it.
 
     `given`, or what the manifests say. Raises `InputRefused` where they differ.
     """
-    declared = {describe(s.artifact.preprocessing): s.artifact for s in subjects if s.artifact}
+    declared = {describe(s.artifact.preprocessing): s.artifact for s in model_files if s.artifact}
     if given is not None:
         steps = given.by_input
         others = [text for text in declared if text != describe(steps)]

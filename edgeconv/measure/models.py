@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.errors import EdgeconvError
-    from edgeconv.measure.model_files import Subject
+    from edgeconv.measure.model_files import ModelFile
     from edgeconv.runtimes.interface import Model, Runtime, Timed
 
 
 @dataclass(eq=False)
-class Entrant:
+class MeasuredModel:
     """One model in one runtime: what was measured of it, and the error that ended that.
 
-    `name` is the row's. `subject` is None for the trained model; `batched` is then the model
+    `name` is the row's. `model_file` is None for the trained model; `batched` is then the model
     with many samples an invoke, and `batched_us` what that took, where a server has it.
     """
 
     name: str
     model: Model
     runtime: Runtime
-    subject: Subject | None = None
+    model_file: ModelFile | None = None
     timed: list[Timed] = field(default_factory=list)
     outputs: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     error: EdgeconvError | None = None
@@ -39,7 +39,7 @@ class Entrant:
     batched_us: tuple[float, ...] = ()
 
 
-class Kept:
+class OutputFiles:
     """The outputs of one model over `count` samples, in files of a new directory."""
 
     def __init__(self, directory: Path, count: int) -> None:

@@ -19,35 +19,35 @@ from edgeconv.tflite.names import matched_names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.measure.model_files import Subject
+    from edgeconv.measure.model_files import ModelFile
     from edgeconv.types import Signature, SourceModel, TensorSpec
 
 
-class Names:
+class CommonNames:
     """The names that the samples' arrays and all outputs go by.
 
     Those of the trained model, where they can be read, else of the first artifact, else of the
-    first subject. `inputs` are what samples are given for, `key` is that of the trained model's
+    first model_file. `inputs` are what samples are given for, `key` is that of the trained model's
     signature; `notes` say which files are run under other names than their own.
     """
 
-    def __init__(self, subjects: Sequence[Subject], trained: SourceModel | None) -> None:
-        """Raises `InputRefused` where two subjects take different inputs.
+    def __init__(self, model_files: Sequence[ModelFile], trained: SourceModel | None) -> None:
+        """Raises `InputRefused` where two files take different inputs.
 
-        `UsageError` where the trained model has several signatures, and none of the subjects' key.
+        `UsageError` where the trained model has several signatures, and none of the files' key.
         """
-        made = (one.signature for one in subjects if one.artifact)
-        first = _signed(subjects[0].file, subjects[0].signature)
+        made = (one.signature for one in model_files if one.artifact)
+        first = _signed(model_files[0].file, model_files[0].signature)
         compared = _trained_signature(trained, first.key) if trained else None
         self.key = compared.key if compared else first.key
         self._wanted = compared or next(made, first)
         self.inputs = _renamed(first, self._wanted)
         self.notes: dict[str, None] = {}
-        for subject in subjects:
-            own = _renamed(_signed(subject.file, subject.signature), self._wanted)
+        for model_file in model_files:
+            own = _renamed(_signed(model_file.file, model_file.signature), self._wanted)
             if {one.name: one for one in own} != {one.name: one for one in self.inputs}:
                 raise InputRefused(
-                    f"{subject.file.name} has other inputs than {subjects[0].file.name}: "
+                    f"{model_file.file.name} has other inputs than {model_files[0].file.name}: "
                     f"{_listed(own)} and {_listed(self.inputs)}",
                     hint="measure models of different inputs in separate runs",
                 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import UsageError
-from edgeconv.measure.models import Entrant
+from edgeconv.measure.models import MeasuredModel
 from edgeconv.measure.trained import NAME
 from edgeconv.runtimes.choice import choice_text, open_runtime, parse_choice
 from edgeconv.runtimes.interface import Choice, Model
@@ -18,9 +18,9 @@ from edgeconv.runtimes.interface import Choice, Model
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.measure.bench_run import Bench
-    from edgeconv.measure.model_files import Subject
-    from edgeconv.measure.names import Names
+    from edgeconv.measure.bench_run import BenchRun
+    from edgeconv.measure.model_files import ModelFile
+    from edgeconv.measure.names import CommonNames
     from edgeconv.runtimes.interface import Runtime
     from edgeconv.types import Environment, SourceModel
 
@@ -30,7 +30,7 @@ _DEFAULT = Choice(name="litert")
 
 
 @dataclass(frozen=True)
-class Places:
+class OpenedRuntimes:
     """The opened runtimes: those of .tflite files by their text, and the serving one if any."""
 
     running: dict[str, Runtime]
@@ -55,14 +55,14 @@ class Places:
             if not runtime.sessions
         )
 
-    def entrants(
+    def models(
         self,
-        run: Bench,
+        run: BenchRun,
         trained: SourceModel | None,
-        subjects: Sequence[Subject],
-        names: Names,
-    ) -> list[Entrant]:
-        """Every subject in every runtime, those of the first runtime first.
+        model_files: Sequence[ModelFile],
+        names: CommonNames,
+    ) -> list[MeasuredModel]:
+        """Every file in every runtime, those of the first runtime first.
 
         Before them the trained model, where it is not measured in TensorFlow.
         """
@@ -74,20 +74,20 @@ class Places:
                 model = Model(file=Path(trained.path), signature=names.key, batch=batch)
             else:
                 model = names.trained(trained, batch, run.scratch)
-            found.append(Entrant(NAME, model, runtime))
+            found.append(MeasuredModel(NAME, model, runtime))
             if self.serving and batch == 1:
                 many = run.samples.first.count
                 found[0].batched = msgspec.structs.replace(model, batch=many)
         for text, runtime in self.running.items():
-            for one in subjects:
+            for one in model_files:
                 name = one.name if len(self.running) == 1 else f"{one.name} in {text}"
                 model = names.model(one.file, one.signature, batch, run.scratch)
-                found.append(Entrant(name, model, runtime, one))
+                found.append(MeasuredModel(name, model, runtime, one))
         return found
 
 
 @contextlib.contextmanager
-def opened_places(run: Bench, trained: SourceModel | None) -> Iterator[Places]:
+def open_runtimes(run: BenchRun, trained: SourceModel | None) -> Iterator[OpenedRuntimes]:
     """The runtimes that `--runtime` names, LiteRT where it names none for .tflite files.
 
     Raises `UsageError` for what cannot be measured together, and as the runtimes do.
@@ -109,7 +109,7 @@ def opened_places(run: Bench, trained: SourceModel | None) -> Iterator[Places]:
         }
         _check_one_place(opened)
         served = [stack.enter_context(open_runtime(one, settings)) for one in serving]
-        yield Places(opened, served[0] if served else None)
+        yield OpenedRuntimes(opened, served[0] if served else None)
 
 
 def _check_one_place(opened: dict[str, Runtime]) -> None:

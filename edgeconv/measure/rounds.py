@@ -12,16 +12,16 @@ from edgeconv.types import Timing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.measure.bench_run import Bench
-    from edgeconv.measure.models import Entrant
+    from edgeconv.measure.bench_run import BenchRun
+    from edgeconv.measure.models import MeasuredModel
     from edgeconv.runtimes.interface import Timed
 
 
 _ONE_INVOKE = Timing(warmup=1, warmup_seconds=0.0, repeats=1)
 
 
-def time_in_rounds(run: Bench, entrants: Sequence[Entrant]) -> None:
-    """Time every entrant once a round; each round begins with another one.
+def time_in_rounds(run: BenchRun, models: Sequence[MeasuredModel]) -> None:
+    """Time every model once a round; each round begins with another one.
 
     So a drift of the machine hits all alike, and so does what the one before leaves behind.
     One that fails has its error, keeps what was measured, and is left out from then on. Where
@@ -31,9 +31,9 @@ def time_in_rounds(run: Bench, entrants: Sequence[Entrant]) -> None:
     rounds, timing = (run.measuring.rounds, run.measuring.timing) if is_timed else (1, _ONE_INVOKE)
     what, done = "timing" if is_timed else "running every model", 0
     for number in range(rounds):
-        first = number % len(entrants)
-        for one in (*entrants[first:], *entrants[:first]):
-            run.on_progress(Counted(what, done, rounds * len(entrants)))
+        first = number % len(models)
+        for one in (*models[first:], *models[:first]):
+            run.on_progress(Counted(what, done, rounds * len(models)))
             done += 1
             if one.error is None:
                 try:
@@ -43,9 +43,9 @@ def time_in_rounds(run: Bench, entrants: Sequence[Entrant]) -> None:
                     one.error = error
 
 
-def time_batched(run: Bench, entrants: Sequence[Entrant]) -> None:
+def time_batched(run: BenchRun, models: Sequence[MeasuredModel]) -> None:
     """Time what takes many samples at once, once."""
-    for one in entrants if run.measuring.is_timed else ():
+    for one in models if run.measuring.is_timed else ():
         if one.batched is not None and one.error is None:
             try:
                 inputs = run.samples.first.arrays

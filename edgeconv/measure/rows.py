@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.measure.bench_run import Bench
+    from edgeconv.measure.bench_run import BenchRun
     from edgeconv.measure.metrics.scoring import Scorer
-    from edgeconv.measure.models import Entrant
+    from edgeconv.measure.models import MeasuredModel
     from edgeconv.types import Latency, SourceModel
 
     Outputs = Mapping[str, NDArray[np.generic]]
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 class Rows:
     """The rows so far. `baseline` is the trained model's, None where it was not measured."""
 
-    def __init__(self, run: Bench, scorer: Scorer) -> None:
+    def __init__(self, run: BenchRun, scorer: Scorer) -> None:
         self.baseline: Measurement | None = None
         self.notes: list[str] = []
         self._run = run
         self._scorer = scorer
         self._rows: list[Measurement] = []
         self._reference: tuple[str, Outputs] | None = None
-        self._floating: Entrant | None = None
+        self._floating: MeasuredModel | None = None
 
     def artifacts(self) -> tuple[Measurement, ...]:
         """The rows of all artifacts."""
@@ -58,24 +58,24 @@ class Rows:
             row, accuracy=found[0] if found else None, metrics=found[1:]
         )
 
-    def add(self, entrants: Sequence[Entrant], trained: SourceModel | None) -> None:
-        """The rows of all entrants; without a trained model float32 is what they are beside.
+    def add(self, models: Sequence[MeasuredModel], trained: SourceModel | None) -> None:
+        """The rows of all models; without a trained model float32 is what they are beside.
 
         Raises what a trained model failed with, and as `Scorer.accuracies`.
         """
-        for one in entrants:
-            if one.subject is None and trained is not None:
+        for one in models:
+            if one.model_file is None and trained is not None:
                 if one.error is not None:
                     raise one.error
                 self.add_trained(_trained_row(self._run, one, trained), one.outputs)
-        others = [one for one in entrants if one.subject is not None]
+        others = [one for one in models if one.model_file is not None]
         floating = (one for one in others if _is_floating(one) and one.error is None)
         self._floating = next(floating, None)
         if self._reference is None and self._floating and self._floating.outputs:
             self._reference = self._floating.name, self._floating.outputs
         self._rows = [self._judged(one) for one in others]
 
-    def _judged(self, one: Entrant) -> Measurement:
+    def _judged(self, one: MeasuredModel) -> Measurement:
         row = _artifact_row(self._run, one)
         if not one.outputs:
             return self._looked_into(row, one)
@@ -93,19 +93,19 @@ class Rows:
         )
         return self._looked_into(row, one)
 
-    def _looked_into(self, row: Measurement, one: Entrant) -> Measurement:
+    def _looked_into(self, row: Measurement, one: MeasuredModel) -> Measurement:
         """The row with what is asked for of the inside of the model."""
         if one.error is not None:
             return row
         return looked_into(self._run, row, one, self._floating, self.notes)
 
 
-def _is_floating(one: Entrant) -> bool:
-    artifact = one.subject.artifact if one.subject else None
+def _is_floating(one: MeasuredModel) -> bool:
+    artifact = one.model_file.artifact if one.model_file else None
     return artifact is not None and artifact.recipe.name == "float32"
 
 
-def _trained_row(run: Bench, one: Entrant, model: SourceModel) -> Measurement:
+def _trained_row(run: BenchRun, one: MeasuredModel, model: SourceModel) -> Measurement:
     return Measurement(
         name=NAME,
         role="baseline",
@@ -119,35 +119,35 @@ def _trained_row(run: Bench, one: Entrant, model: SourceModel) -> Measurement:
     )
 
 
-def _artifact_row(run: Bench, one: Entrant) -> Measurement:
-    assert one.subject is not None
-    content = one.subject.file.read_bytes()
+def _artifact_row(run: BenchRun, one: MeasuredModel) -> Measurement:
+    assert one.model_file is not None
+    content = one.model_file.file.read_bytes()
     return Measurement(
         name=one.name,
         role="artifact",
         runtime=_runtime(one),
-        sha256=one.subject.sha256,
+        sha256=one.model_file.sha256,
         size_bytes=len(content),
         gzip_size_bytes=len(gzip.compress(content, mtime=0)),
-        recipe=one.subject.recipe,
-        group=one.subject.group,
+        recipe=one.model_file.recipe,
+        group=one.model_file.group,
         latency=_latency(run, one),
         peak_memory_bytes=_memory_bytes(run, one),
         arena_bytes=arena_bytes(content),
-        oldest_runtime=oldest_runtime(content, str(one.subject.file)).version,
+        oldest_runtime=oldest_runtime(content, str(one.model_file.file)).version,
         error=str(one.error) if one.error else "",
     )
 
 
-def _latency(run: Bench, one: Entrant) -> Latency | None:
+def _latency(run: BenchRun, one: MeasuredModel) -> Latency | None:
     if not (one.timed and run.measuring.is_timed):
         return None
     return latency_of(one.timed, threads=run.measuring.threads, batch=one.model.batch)
 
 
-def _memory_bytes(run: Bench, one: Entrant) -> int | None:
+def _memory_bytes(run: BenchRun, one: MeasuredModel) -> int | None:
     return memory_bytes_of(one.timed) if run.measuring.is_timed else None
 
 
-def _runtime(one: Entrant) -> str:
+def _runtime(one: MeasuredModel) -> str:
     return f"{one.timed[0].runtime} {one.timed[0].version}" if one.timed else ""

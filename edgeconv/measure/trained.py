@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edgeconv.data import Samples
-    from edgeconv.measure.bench_run import Bench
+    from edgeconv.measure.bench_run import BenchRun
     from edgeconv.types import Allowance, Latency, SourceModel, Timing
 
     Outputs = dict[str, np.ndarray[Any, Any]]
@@ -35,7 +35,9 @@ NAME = "baseline"
 _MOST_WAITING = 2
 
 
-def measure_trained(run: Bench, model: SourceModel, signature: str) -> tuple[Measurement, Outputs]:
+def measure_trained(
+    run: BenchRun, model: SourceModel, signature: str
+) -> tuple[Measurement, Outputs]:
     """The baseline's size on disk, latency and memory, and its outputs over all samples.
 
     Its memory is the whole process, TensorFlow included. Raises an `EdgeconvError` where it

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.measure.evaluation_set import Sampled
+    from edgeconv.measure.evaluation_set import EvaluationSet
     from edgeconv.types import Artifact, Measurement, TrainingRecord
 
 # Below this many times what guessing the commonest class gives, a model is next to useless.
@@ -23,20 +23,20 @@ _FAR_BELOW = 0.1
 _TOP1 = ("accuracy", "sparse_categorical_accuracy", "categorical_accuracy")
 
 
-def doubts(
+def measurement_warnings(
     baseline: Measurement | None,
-    samples: Sampled,
+    samples: EvaluationSet,
     training: TrainingRecord | None,
     artifacts: Sequence[Artifact],
 ) -> tuple[str, ...]:
     """All there is to doubt in what was measured on these samples."""
     return (
-        *accuracy_doubts(baseline, samples.labels, training),
-        *fairness_doubts(artifacts, samples.text),
+        *accuracy_warnings(baseline, samples.labels, training),
+        *training_data_warnings(artifacts, samples.text),
     )
 
 
-def accuracy_doubts(
+def accuracy_warnings(
     baseline: Measurement | None,
     labels: NDArray[np.generic] | None,
     training: TrainingRecord | None,
@@ -60,7 +60,7 @@ def accuracy_doubts(
     return ()
 
 
-def fairness_doubts(artifacts: Sequence[Artifact], source: str) -> tuple[str, ...]:
+def training_data_warnings(artifacts: Sequence[Artifact], source: str) -> tuple[str, ...]:
     """What to say of artifacts that were trained on the very SOURCE they are measured on."""
     return tuple(
         f"{artifact.recipe.name} was trained on {source}, the samples it is measured on here: "

@@ -21,36 +21,36 @@ TEMPORARY = "temporary"
 _KEY = "[0-9a-f]" * 64
 
 
-class _Kind(NamedTuple):
+class _FolderKind(NamedTuple):
     """What a folder of the cache is for, and the names of what edgeconv writes there."""
 
     text: str
     names: tuple[str, ...]
 
 
-def _stage(text: str) -> _Kind:
-    return _Kind(text, (_KEY,))
+def _stage(text: str) -> _FolderKind:
+    return _FolderKind(text, (_KEY,))
 
 
 # By folder. Whatever else is in the cache directory is not ours: it may be anybody's.
 _KINDS = {
-    "accepting": _Kind("locks", (".edgeconv.lock",)),
+    "accepting": _FolderKind("locks", (".edgeconv.lock",)),
     "artifact": _stage("verified .tflite files"),
-    "builds": _Kind("what each build was made of", (f"{_KEY}.json", f"{_KEY}.lock")),
+    "builds": _FolderKind("what each build was made of", (f"{_KEY}.json", f"{_KEY}.lock")),
     "check": _stage("verdicts"),
     "float": _stage("float32 graphs"),
-    "logs": _Kind("logs of what failed", ("*.log",)),
-    "projects": _Kind("locks", (".edgeconv.lock",)),
+    "logs": _FolderKind("logs of what failed", ("*.log",)),
+    "projects": _FolderKind("locks", (".edgeconv.lock",)),
     "reference": _stage("outputs of trained models"),
     "report": _stage("measurements"),
-    "runtimes": _Kind("runtimes and their environments", ("*-py3*", "litertjs-*")),
-    "tracking": _Kind("locks", (".edgeconv.lock",)),
-    "trainings": _Kind("checkpoints of trainings that did not end", (_KEY,)),
+    "runtimes": _FolderKind("runtimes and their environments", ("*-py3*", "litertjs-*")),
+    "tracking": _FolderKind("locks", (".edgeconv.lock",)),
+    "trainings": _FolderKind("checkpoints of trainings that did not end", (_KEY,)),
 }
 
 
 @dataclass(frozen=True)
-class Part:
+class CachePart:
     """One part of what is there: `count` things of together `size_bytes`."""
 
     name: str
@@ -60,7 +60,7 @@ class Part:
     size_bytes: int
 
 
-def parts() -> tuple[Part, ...]:
+def parts() -> tuple[CachePart, ...]:
     """What is there, by name; the temporary files of runs come last.
 
     Raises `OutputRefused` where the cache cannot be looked into.
@@ -68,7 +68,7 @@ def parts() -> tuple[Part, ...]:
     root = cache_directory()
     by_name = {name: tuple(_ours(root / name, kind)) for name, kind in _KINDS.items()}
     shown = [
-        Part(name, _KINDS[name].text, root / name, len(paths), sum(map(_size, paths)))
+        CachePart(name, _KINDS[name].text, root / name, len(paths), sum(map(_size, paths)))
         for name, paths in by_name.items()
         if paths
     ]
@@ -76,11 +76,11 @@ def parts() -> tuple[Part, ...]:
     if scratch:
         sizes = sum(_size(one.path) for one in scratch)
         text = "temporary files of runs"
-        shown.append(Part(TEMPORARY, text, scratch[0].path.parent, len(scratch), sizes))
+        shown.append(CachePart(TEMPORARY, text, scratch[0].path.parent, len(scratch), sizes))
     return tuple(shown)
 
 
-def clear(names: Iterable[str] = ()) -> tuple[Part, ...]:
+def clear(names: Iterable[str] = ()) -> tuple[CachePart, ...]:
     """Remove the parts of these names, all without any; returns what was there.
 
     Raises `UsageError` for an unknown name, and `OutputRefused` while another run is at work,
@@ -111,7 +111,7 @@ def _refuse_running() -> None:
             )
 
 
-def _ours(folder: Path, kind: _Kind) -> Iterator[Path]:
+def _ours(folder: Path, kind: _FolderKind) -> Iterator[Path]:
     """What edgeconv wrote into a folder of the cache."""
     try:
         if folder.is_dir() and not folder.is_symlink():

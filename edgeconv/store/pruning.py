@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 3600.0
 
 
-class Entry(NamedTuple):
+class CacheEntry(NamedTuple):
     """An entry of the cache: its stage, its size in bytes, when it was last used (Unix time)."""
 
     path: Path
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     used: float
 
 
-def entries(root: Path) -> tuple[Entry, ...]:
+def entries(root: Path) -> tuple[CacheEntry, ...]:
     """The whole entries of all stages, the one that was used last first.
 
     One that another process takes away meanwhile is left out. Raises `OutputRefused` where the
@@ -44,7 +44,7 @@ def entries(root: Path) -> tuple[Entry, ...]:
 
 def prune(
     root: Path, most_bytes: int, *, grace_seconds: float = GRACE_SECONDS
-) -> tuple[Entry, ...]:
+) -> tuple[CacheEntry, ...]:
     """Take entries away until those left have at most `most_bytes`; returns those taken.
 
     What was not used for longest goes first. What was used within `grace_seconds` stays, for a
@@ -83,7 +83,7 @@ def _used_now(entry: Path) -> float:
     return 0.0
 
 
-def _entries(root: Path) -> Iterator[Entry]:
+def _entries(root: Path) -> Iterator[CacheEntry]:
     for stage in sorted(root.iterdir()) if root.is_dir() else ():
         if not stage.is_dir():
             continue
@@ -91,4 +91,4 @@ def _entries(root: Path) -> Iterator[Entry]:
             with contextlib.suppress(FileNotFoundError):
                 used = used_at(path)
                 if used is not None:
-                    yield Entry(path, stage.name, size_bytes(path), used)
+                    yield CacheEntry(path, stage.name, size_bytes(path), used)

@@ -62,7 +62,7 @@ def read_sealed(path: Path, *what: str) -> bytes | None:
     return data if is_sealed(text, *what, hashlib.sha256(data).hexdigest()) else None
 
 
-class _Tree(msgspec.Struct, frozen=True, kw_only=True):
+class _SealedTree(msgspec.Struct, frozen=True, kw_only=True):
     """What a directory with programs was when it was sealed, and what is said of it.
 
     `states` is the hash of the sizes, times and numbers of all files, `contents` that of what is
@@ -76,7 +76,7 @@ class _Tree(msgspec.Struct, frozen=True, kw_only=True):
 
 def seal_directory(directory: Path, marker: Path, data: bytes) -> None:
     """Write `data` to `marker`, with a seal of all that is in the directory now."""
-    tree = _Tree(states=_states(directory), contents=_contents(directory), data=data)
+    tree = _SealedTree(states=_states(directory), contents=_contents(directory), data=data)
     publish_sealed(msgspec.json.encode(tree), marker, str(directory))
 
 
@@ -90,7 +90,7 @@ def sealed_directory(directory: Path, marker: Path) -> bytes | None:
     if found is None:
         return None
     with contextlib.suppress(OSError):
-        tree = msgspec.json.decode(found, type=_Tree)
+        tree = msgspec.json.decode(found, type=_SealedTree)
         if tree.states == _states(directory):
             return tree.data
         if tree.contents == _contents(directory):

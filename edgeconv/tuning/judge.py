@@ -12,14 +12,14 @@ import msgspec
 import numpy as np
 
 from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.measure.bench_run import Bench
+from edgeconv.measure.bench_run import BenchRun
 from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.evaluation_set import Sampled
+from edgeconv.measure.evaluation_set import EvaluationSet
 from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
-from edgeconv.measure.metrics.scores import Likeness, Scored, blocks
+from edgeconv.measure.metrics.scores import Scored, SimilarityMetric, blocks
 from edgeconv.measure.metrics.scoring import Scorer, named_metrics, wants_labels
-from edgeconv.measure.models import Entrant
-from edgeconv.measure.opened_runtimes import opened_places
+from edgeconv.measure.models import MeasuredModel
+from edgeconv.measure.opened_runtimes import open_runtimes
 from edgeconv.measure.rounds import time_in_rounds
 from edgeconv.measure.timing import latency_of
 from edgeconv.runtimes.interface import Model
@@ -48,7 +48,7 @@ _ROUNDS = 3
 class Judge:
     """One part of the samples: what files answer to it, beside the float32 model's answers."""
 
-    def __init__(self, run: Bench, runtime: Runtime, floating: Path, signature: str) -> None:
+    def __init__(self, run: BenchRun, runtime: Runtime, floating: Path, signature: str) -> None:
         """Runs the float32 model. Raises as `named_metrics` and `evaluate` do."""
         self._run = run
         self._runtime = runtime
@@ -79,22 +79,22 @@ class Judge:
     def latency(self, file: Path) -> Latency:
         """The times of an invoke. Raises `ToolFailed` where it does not run."""
         with self._own_scratch() as run:
-            entrant = self._entrant(file)
-            time_in_rounds(run, [entrant])
-            if entrant.error is not None:
-                raise entrant.error
+            measured = self._entrant(file)
+            time_in_rounds(run, [measured])
+            if measured.error is not None:
+                raise measured.error
             batch = run.samples.batch
-            return latency_of(entrant.timed, threads=run.measuring.threads, batch=batch)
+            return latency_of(measured.timed, threads=run.measuring.threads, batch=batch)
 
     def _judged(self, file: Path) -> Accuracy:
         with self._own_scratch() as run:
-            entrant = self._entrant(file)
-            evaluate(run, [entrant])
-            if entrant.error is not None:
-                raise entrant.error
+            measured = self._entrant(file)
+            evaluate(run, [measured])
+            if measured.error is not None:
+                raise measured.error
             if self.metric == AGREEMENT:
-                return self._agreement(entrant.outputs)
-            return self._scorer.accuracies(entrant.outputs, None)[0]
+                return self._agreement(measured.outputs)
+            return self._scorer.accuracies(measured.outputs, None)[0]
 
     def _agreement(self, outputs: Outputs) -> Accuracy:
         """How often the file says what the float32 model says, which is the first to be asked."""
@@ -106,12 +106,12 @@ class Judge:
         values = same[:, 0] if counts else same.mean(axis=1)
         return accuracy_of(AGREEMENT, Scored(values.astype(np.float64)), counts=counts)
 
-    def _entrant(self, file: Path) -> Entrant:
+    def _entrant(self, file: Path) -> MeasuredModel:
         model = Model(file=file, signature=self._signature or None, batch=self._run.samples.batch)
-        return Entrant(file.stem, model, self._runtime)
+        return MeasuredModel(file.stem, model, self._runtime)
 
     @contextlib.contextmanager
-    def _own_scratch(self) -> Iterator[Bench]:
+    def _own_scratch(self) -> Iterator[BenchRun]:
         """The outputs of one file go when it is judged: there may be gigabytes of them."""
         with tempfile.TemporaryDirectory(dir=self._run.scratch) as name:
             yield dataclasses.replace(self._run, scratch=Path(name))
@@ -205,7 +205,7 @@ def opened_judges(
 ) -> Iterator[dict[str, Judge]]:
     """A judge of each source, all on one runtime; the files are in `place`, but for `floating`.
 
-    Raises as `opened_places` and `Judge` do.
+    Raises as `open_runtimes` and `Judge` do.
     """
     measuring = msgspec.structs.replace(measuring, rounds=_ROUNDS, timing=_TIMING)
     reads = (place, floating)
@@ -214,10 +214,12 @@ def opened_judges(
         contextlib.ExitStack() as stack,
     ):
         runs = {
-            name: Bench(Sampled(source, None, batch), measuring, execution, scratch, _quiet, reads)
+            name: BenchRun(
+                EvaluationSet(source, None, batch), measuring, execution, scratch, _quiet, reads
+            )
             for name, source in sources.items()
         }
-        places = stack.enter_context(opened_places(next(iter(runs.values())), None))
+        places = stack.enter_context(open_runtimes(next(iter(runs.values())), None))
         (runtime,) = places.running.values()
         if not runtime.sessions:
             raise InputRefused(
@@ -234,9 +236,9 @@ def _quiet(_: str) -> None:
     pass
 
 
-def _refuse_metric(scorer: Scorer, run: Bench) -> None:
+def _refuse_metric(scorer: Scorer, run: BenchRun) -> None:
     for name, metric in scorer.metrics.items():
-        if isinstance(metric, Likeness):
+        if isinstance(metric, SimilarityMetric):
             raise InputRefused(
                 f"the metric {name} compares outputs, and is none to tune by",
                 hint="leave --metric away: without labels the agreement with float32 counts",

@@ -16,7 +16,7 @@ from edgeconv.cli.visualize import _open
 from edgeconv.embedding.request import RECORD
 from edgeconv.embedding.writing import JOURNAL
 from edgeconv.errors import EdgeconvError, InputRefused, OutputRefused, UsageError
-from edgeconv.measure.model_files import find_baseline, find_subjects
+from edgeconv.measure.model_files import find_baseline, find_model_files
 from edgeconv.reporting.trackers import csv_file, tensorboard
 from edgeconv.reporting.trackers.runs import Run, now
 from edgeconv.store import locked, read_noun, sha256_file
@@ -40,7 +40,7 @@ def test_a_model_that_only_a_manifest_names_is_not_opened(
     source = source.format(home=place.home)
     file = received(place, source)
     watch.seen.clear()
-    model, notes = find_baseline(find_subjects([file], None), None)
+    model, notes = find_baseline(find_model_files([file], None), None)
     assert (model, watch.seen) == (None, [])
     assert "was not converted here" in notes[0]
     assert f"--baseline {source}" in notes[0]
@@ -50,13 +50,13 @@ def test_a_model_that_was_converted_here_is_the_baseline_until_it_changes(place:
     file = received(place, "float.tflite")
     sha256 = sha256_file(Path("float.tflite"))
     note_converted("float.tflite", sha256)
-    found, _ = find_baseline(find_subjects([file], None), None)
+    found, _ = find_baseline(find_model_files([file], None), None)
     assert found is not None
     note_converted("float.tflite", "0" * 64)
-    assert find_baseline(find_subjects([file], None), None)[0] is None
+    assert find_baseline(find_model_files([file], None), None)[0] is None
     trusting = Execution(trusted=(sha256,))
-    assert find_baseline(find_subjects([file], None), None, execution=trusting)[0] is not None
-    assert find_baseline(find_subjects([file], None), "float.tflite")[0] is not None
+    assert find_baseline(find_model_files([file], None), None, execution=trusting)[0] is not None
+    assert find_baseline(find_model_files([file], None), "float.tflite")[0] is not None
 
 
 def test_a_note_that_cannot_be_written_stops_nothing_and_the_process_knows_it_without(
@@ -65,12 +65,12 @@ def test_a_note_that_cannot_be_written_stops_nothing_and_the_process_knows_it_wi
     Path("file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(place.checkout / "file"))
     file = received(place, "float.tflite")
-    assert find_baseline(find_subjects([file], None), None)[0] is None
+    assert find_baseline(find_model_files([file], None), None)[0] is None
     note_converted("float.tflite", sha256_file(Path("float.tflite")))
     # As `check` measures what it has just converted.
-    assert find_baseline(find_subjects([file], None), None)[0] is not None
+    assert find_baseline(find_model_files([file], None), None)[0] is not None
     note_converted("float.tflite", "0" * 64)
-    assert find_baseline(find_subjects([file], None), None)[0] is None
+    assert find_baseline(find_model_files([file], None), None)[0] is None
 
 
 @pytest.mark.parametrize("code", [False, True])

@@ -37,7 +37,7 @@ OPTIONS: frozenset[str] = frozenset()
 RUNS_CODE = True
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class FunctionJob(msgspec.Struct, frozen=True, kw_only=True):
     """A function to call: where it is, and the directories to call it in and to write to."""
 
     module: str
@@ -55,7 +55,7 @@ class Returned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, eq=False)
-class _Result:
+class _KeptResult:
     """What a function returned, and what has its files go."""
 
     returned: Returned
@@ -63,7 +63,7 @@ class _Result:
 
 
 # What `identity` had to run for, until it is taken; by place and directory.
-_kept: dict[tuple[str, str], _Result] = {}
+_kept: dict[tuple[str, str], _KeptResult] = {}
 
 
 def identity(
@@ -128,7 +128,7 @@ def _drop() -> None:
         _kept.popitem()[1].until.close()
 
 
-def _run(place: str, allowance: Allowance) -> _Result:
+def _run(place: str, allowance: Allowance) -> _KeptResult:
     module, colon, function = place.partition(":")
     if not (module and colon and function):
         raise UsageError(f"{place} names no function", hint="package.module:function")
@@ -136,7 +136,9 @@ def _run(place: str, allowance: Allowance) -> _Result:
         scratch = stack.enter_context(scratch_directory())
         output = scratch / "returned"
         output.mkdir()
-        job = Job(module=module, function=function, directory=str(Path.cwd()), output=str(output))
+        job = FunctionJob(
+            module=module, function=function, directory=str(Path.cwd()), output=str(output)
+        )
         access = Access(profile="code", writes=(output, Path.cwd()))
         try:
             with start_task(
@@ -147,7 +149,7 @@ def _run(place: str, allowance: Allowance) -> _Result:
             raise InputRefused(
                 error.message, hint="the function must return; run it by itself to see why"
             ) from error
-        result = _Result(given, stack.pop_all())
+        result = _KeptResult(given, stack.pop_all())
     # At the latest when the process ends.
     weakref.finalize(result, result.until.close)
     return result
@@ -159,7 +161,7 @@ def _read(given: Returned, name: str) -> np.ndarray[Any, Any]:
         return read_array(file, size_bytes, str(path), are_ended=True)
 
 
-def call(job: Job) -> Returned:
+def call(job: FunctionJob) -> Returned:
     """In a child: import and call the function, and write what it returns.
 
     Raises `UsageError` for one that does not exist, `InputRefused` for all else.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.data.arrays import Arrays, sha256_of
-from edgeconv.data.tfds_layout import Prepared, find, part_of
+from edgeconv.data.tfds_layout import PreparedDataSet, find, part_of
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.store.hashes import hash_of
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from edgeconv.data.examples import Feature
     from edgeconv.data.records import Records
-    from edgeconv.data.tfds_features import Declared
+    from edgeconv.data.tfds_features import DeclaredFeatures
 
 OPTIONS = frozenset({"split", "dir", "labels"})
 
@@ -63,7 +63,7 @@ def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) 
     return Arrays(arrays.by_name, arrays.labels, class_names=class_names)
 
 
-def _labels(prepared: Prepared, declared: Declared, asked: str | None) -> str | None:
+def _labels(prepared: PreparedDataSet, declared: DeclaredFeatures, asked: str | None) -> str | None:
     if asked is not None:
         if asked not in declared.names:
             raise unknown_name(f"feature in {prepared.directory}", asked, declared.names)
@@ -72,7 +72,10 @@ def _labels(prepared: Prepared, declared: Declared, asked: str | None) -> str | 
 
 
 def _names(
-    prepared: Prepared, declared: Declared, wanted: Iterable[str] | None, labels: str | None
+    prepared: PreparedDataSet,
+    declared: DeclaredFeatures,
+    wanted: Iterable[str] | None,
+    labels: str | None,
 ) -> list[str]:
     if wanted is None:
         return [name for name in declared.features if name != labels]
@@ -82,7 +85,7 @@ def _names(
     return sorted(wanted)
 
 
-def _usable(prepared: Prepared, declared: Declared, name: str) -> Feature:
+def _usable(prepared: PreparedDataSet, declared: DeclaredFeatures, name: str) -> Feature:
     if name in declared.refused:
         raise InputRefused(
             f"{prepared.directory}: the feature {name!r} is not read: {declared.refused[name]}",
@@ -91,7 +94,7 @@ def _usable(prepared: Prepared, declared: Declared, name: str) -> Feature:
     return declared.features[name]
 
 
-def _records(prepared: Prepared, text: str | None) -> Records:
+def _records(prepared: PreparedDataSet, text: str | None) -> Records:
     from edgeconv.data.records import Records, Spool, indexed
 
     split, first, count = part_of(prepared, text)

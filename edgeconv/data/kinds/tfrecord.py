@@ -41,7 +41,7 @@ OPTIONS = frozenset({"spec", "labels"})
 _LARGEST_SPEC_BYTES = 1 << 20
 
 
-class _Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _SpecFeature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     encoding: str = "list"
     dtype: str | None = None
     shape: tuple[int, ...] = ()
@@ -50,7 +50,7 @@ class _Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class _Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    features: dict[str, _Declared]
+    features: dict[str, _SpecFeature]
 
 
 def identity(place: str, options: Mapping[str, str]) -> str:
@@ -128,7 +128,7 @@ def _features(path: Path) -> dict[str, Feature]:
     return features
 
 
-def _feature(where: str, declared: _Declared) -> Feature:
+def _feature(where: str, declared: _SpecFeature) -> Feature:
     from edgeconv.data.examples import Feature
 
     encodings = ("jpeg", "png", "raw", "list")

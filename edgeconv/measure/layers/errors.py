@@ -39,7 +39,7 @@ _MODEL = "model.tflite"
 _NUMBERS = ("float32", "float16", "int8", "uint8", "int16")
 
 
-class Layer(NamedTuple):
+class GraphLayer(NamedTuple):
     """An operator's first output: the index of the tensor, the operator, and the shape."""
 
     tensor: int
@@ -104,7 +104,7 @@ def compare_layers(job: LayersJob) -> LayerErrors:
         for name, layer in inside.items()
         if name in outside and outside[name].shape == layer.shape
     }
-    sums = {name: _Sums() for name in common}
+    sums = {name: _ErrorSums() for name in common}
     samples = _run(job, common, outside, sums)
     return LayerErrors(
         errors=tuple(sums[name].error(name, common[name].operator, samples) for name in common),
@@ -114,9 +114,9 @@ def compare_layers(job: LayersJob) -> LayerErrors:
 
 def _run(
     job: LayersJob,
-    common: Mapping[str, Layer],
-    outside: Mapping[str, Layer],
-    sums: Mapping[str, _Sums],
+    common: Mapping[str, GraphLayer],
+    outside: Mapping[str, GraphLayer],
+    sums: Mapping[str, _ErrorSums],
 ) -> int:
     """Add up the errors over all whole batches; returns how many samples they have."""
     quantised = _shown(job.quantised, common)
@@ -137,14 +137,14 @@ def _model(directory: str) -> bytes:
     return (Path(directory) / _MODEL).read_bytes()
 
 
-def _shown(directory: str, layers: Mapping[str, Layer]) -> Loaded:
+def _shown(directory: str, layers: Mapping[str, GraphLayer]) -> Loaded:
     """A model with one signature, whose outputs are the tensors of its layers by number."""
     tensors = sorted({layer.tensor for layer in layers.values()})
     return Loaded(opened(with_outputs(_model(directory), tensors)))
 
 
 @dataclass
-class _Sums:
+class _ErrorSums:
     """What is known of one layer so far: its signal, its errors squared, and the largest error."""
 
     signal: Signal = field(default_factory=Signal)
@@ -175,7 +175,7 @@ class _Sums:
         )
 
 
-def layers_of(data: bytes) -> dict[str, Layer]:
+def layers_of(data: bytes) -> dict[str, GraphLayer]:
     """The layers of a model with one signature by name, in the order of the graph."""
     model = parse(data, where="the model")
     graph = model.subgraphs[model.signatureDefs[0].subgraphIndex]
@@ -188,7 +188,7 @@ def layers_of(data: bytes) -> dict[str, Layer]:
             continue
         output = graph.tensors[operator.outputs[0]]
         if type_of(output) in _NUMBERS:
-            layers[text(output.name)] = Layer(operator.outputs[0], name, shape_of(output))
+            layers[text(output.name)] = GraphLayer(operator.outputs[0], name, shape_of(output))
     return layers
 
 

@@ -12,13 +12,17 @@ from edgeconv.measure.layers.profile import profile_model
 from edgeconv.runtimes.local import LocalRuntime
 
 if TYPE_CHECKING:
-    from edgeconv.measure.bench_run import Bench
-    from edgeconv.measure.models import Entrant
+    from edgeconv.measure.bench_run import BenchRun
+    from edgeconv.measure.models import MeasuredModel
     from edgeconv.types import Measurement
 
 
 def looked_into(
-    run: Bench, row: Measurement, one: Entrant, floating: Entrant | None, notes: list[str]
+    run: BenchRun,
+    row: Measurement,
+    one: MeasuredModel,
+    floating: MeasuredModel | None,
+    notes: list[str],
 ) -> Measurement:
     """The row with its profile and its layers' errors, where they are asked for and can be had.
 
@@ -31,7 +35,7 @@ def looked_into(
     return row
 
 
-def _profiled(run: Bench, row: Measurement, one: Entrant, notes: list[str]) -> Measurement:
+def _profiled(run: BenchRun, row: Measurement, one: MeasuredModel, notes: list[str]) -> Measurement:
     """With the profile, by the profiler of the LiteRT here: no runtime is asked for another."""
     if not (isinstance(one.runtime, LocalRuntime) and one.runtime.is_present_litert):
         notes.append(f"no profile of {one.name}: its runtime has none")
@@ -52,7 +56,11 @@ def _profiled(run: Bench, row: Measurement, one: Entrant, notes: list[str]) -> M
 
 
 def _with_layers(
-    run: Bench, row: Measurement, one: Entrant, floating: Entrant | None, notes: list[str]
+    run: BenchRun,
+    row: Measurement,
+    one: MeasuredModel,
+    floating: MeasuredModel | None,
+    notes: list[str],
 ) -> Measurement:
     if floating is None:
         notes.append(f"no errors of the layers of {one.name}: there is no float32 model beside it")

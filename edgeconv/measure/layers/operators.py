@@ -64,7 +64,7 @@ def operators_of(events: Sequence[Event], graph: Sequence[Operator]) -> tuple[in
     best = [[0] * (len(graph) + 1) for _ in range(len(events) + 1)]
     for i, event in reversed(list(enumerate(events))):
         for j, operator in reversed(list(enumerate(graph))):
-            worth = _likeness(event, operator)
+            worth = _similarity(event, operator)
             paired = best[i + 1][j + 1] + worth if worth else 0
             best[i][j] = max(best[i + 1][j], best[i][j + 1], paired)
     return tuple(_traced(best, events, graph))
@@ -76,7 +76,7 @@ def _traced(
     found: list[int | None] = [None] * len(events)
     i = j = 0
     while i < len(events) and j < len(graph):
-        worth = _likeness(events[i], graph[j])
+        worth = _similarity(events[i], graph[j])
         if worth and best[i][j] == best[i + 1][j + 1] + worth:
             found[i] = j
             i, j = i + 1, j + 1
@@ -87,7 +87,7 @@ def _traced(
     return found
 
 
-def _likeness(event: Event, operator: Operator) -> int:
+def _similarity(event: Event, operator: Operator) -> int:
     """0 where the event cannot be of the operator, else more the surer it is."""
     if not event.delegated:
         return 100 * _SURE if event.number == operator.number else 0

@@ -46,7 +46,7 @@ class ProfileJob(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorShare(msgspec.Struct, frozen=True, kw_only=True):
     """One operator as the child timed it: its number in the graph, and microseconds."""
 
     number: int
@@ -59,7 +59,7 @@ class ProfileAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     method: Literal["runtime", "sub-models"]
     total_us: float
-    shares: tuple[Share, ...]
+    shares: tuple[OperatorShare, ...]
 
 
 def profile_model(
@@ -128,7 +128,7 @@ def by_prefixes(job: ProfileJob) -> ProfileAnswer:
     limits = (_RUNS, _SECONDS, _PAIRS_AT_LEAST)
     total_us, delegated, times_us = prefix_times(Path(job.model), _loaded(job), job.threads, limits)
     shares = [
-        Share(number=i, delegate=_XNNPACK if i in delegated else "", elapsed_us=elapsed)
+        OperatorShare(number=i, delegate=_XNNPACK if i in delegated else "", elapsed_us=elapsed)
         for i, elapsed in enumerate(times_us)
     ]
     return ProfileAnswer(method="sub-models", total_us=total_us, shares=tuple(shares))
@@ -177,13 +177,13 @@ def _shares(
     places: Sequence[int],
     elapsed: NDArray[np.float64],
     graph: Sequence[Operator],
-) -> tuple[Share, ...]:
+) -> tuple[OperatorShare, ...]:
     sums: dict[int, float] = {}
     native = {place for place, event in zip(places, events, strict=True) if not event.delegated}
     for place, each in zip(places, elapsed, strict=True):
         sums[place] = sums.get(place, 0.0) + float(each)
     return tuple(
-        Share(
+        OperatorShare(
             number=graph[place].number,
             delegate="" if place in native else _XNNPACK,
             elapsed_us=total,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgeconv.errors import InputRefused
-from edgeconv.measure.metrics.scores import Array, Floats, Likeness, Outputs, Scored
+from edgeconv.measure.metrics.scores import Array, Floats, Outputs, Scored, SimilarityMetric
 
 # What COCO and Pascal VOC count as found, and what is shown of a detector as a rule.
 LEAST_OVERLAP = 0.5
@@ -19,7 +19,7 @@ LEAST_SCORE = 0.5
 _CORNERS = 4
 
 
-class _Names(NamedTuple):
+class _OutputNames(NamedTuple):
     boxes: str
     classes: str
     scores: str
@@ -41,7 +41,7 @@ def agreement(outputs: Outputs, reference: Outputs) -> Scored:
     return Scored(values)
 
 
-def _names(outputs: Outputs) -> _Names:
+def _names(outputs: Outputs) -> _OutputNames:
     boxes = [n for n, a in outputs.items() if a.ndim == 3 and a.shape[2] == _CORNERS]
     if len(boxes) == 1:
         shape = outputs[boxes[0]].shape[:2]
@@ -49,7 +49,7 @@ def _names(outputs: Outputs) -> _Names:
         whole = [n for n in each if (np.rint(outputs[n]) == outputs[n]).all()]
         others = [n for n in each if n not in whole]
         if len(whole) == len(others) == 1:
-            return _Names(boxes[0], whole[0], others[0])
+            return _OutputNames(boxes[0], whole[0], others[0])
     shapes = ", ".join(f"{name!r} {array.shape}" for name, array in sorted(outputs.items()))
     raise InputRefused(
         f"the outputs are no detections: {shapes}",
@@ -57,7 +57,7 @@ def _names(outputs: Outputs) -> _Names:
     )
 
 
-def _found(outputs: Outputs, names: _Names, index: int) -> tuple[Floats, Array]:
+def _found(outputs: Outputs, names: _OutputNames, index: int) -> tuple[Floats, Array]:
     """The boxes (k, 4) of one sample that count and their classes, the highest score first."""
     scores = np.asarray(outputs[names.scores][index], np.float64)
     order = np.argsort(-scores, kind="stable")
@@ -91,4 +91,4 @@ def overlap(a: Floats, b: Floats) -> Floats:
     return shared
 
 
-DETECTION = Likeness(agreement)
+DETECTION = SimilarityMetric(agreement)

@@ -47,7 +47,7 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Likeness:
+class SimilarityMetric:
     """A metric that needs no labels: it compares all outputs with those of the reference."""
 
     score: Callable[[Outputs, Outputs], Scored]

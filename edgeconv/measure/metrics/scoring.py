@@ -15,7 +15,7 @@ from edgeconv.data.code import refuse_missing_module, users_code, users_function
 from edgeconv.data.strings import holds_strings
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
-from edgeconv.measure.metrics.scores import Likeness, Metric, Scored
+from edgeconv.measure.metrics.scores import Metric, Scored, SimilarityMetric
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.measure.bench_run import Bench
+    from edgeconv.measure.bench_run import BenchRun
     from edgeconv.types import Accuracy
 
     Outputs = Mapping[str, NDArray[np.generic]]
@@ -47,8 +47,8 @@ class OwnMetric(msgspec.Struct, frozen=True):
 class Scorer:
     """The metrics to compute, by name, for one measuring."""
 
-    run: Bench
-    metrics: Mapping[str, Metric | Likeness | OwnMetric]
+    run: BenchRun
+    metrics: Mapping[str, Metric | SimilarityMetric | OwnMetric]
 
     def accuracies(self, outputs: Outputs, reference: Outputs | None) -> tuple[Accuracy, ...]:
         """Those of one model's outputs over all samples, in the order asked for.
@@ -64,7 +64,7 @@ class Scorer:
         metric, labels = self.metrics[name], self.run.samples.labels
         if isinstance(metric, OwnMetric):
             return self._own(name, metric, outputs)
-        if isinstance(metric, Likeness):
+        if isinstance(metric, SimilarityMetric):
             if reference is None:
                 return None
             return accuracy_of(name, metric.score(_numbers(outputs), _numbers(reference)))
@@ -155,7 +155,7 @@ def _numbers(outputs: Outputs) -> dict[str, NDArray[np.generic]]:
 
 def named_metrics(
     names: Sequence[str], *, allow_code: bool
-) -> dict[str, Metric | Likeness | OwnMetric]:
+) -> dict[str, Metric | SimilarityMetric | OwnMetric]:
     """The metrics of these names, "accuracy" as "top1".
 
     Raises `UsageError`, with a suggestion, for an unknown one.
@@ -164,10 +164,10 @@ def named_metrics(
     return {name: _named(name, allow_code=allow_code) for name in own_names}
 
 
-def _named(name: str, *, allow_code: bool) -> Metric | Likeness | OwnMetric:
+def _named(name: str, *, allow_code: bool) -> Metric | SimilarityMetric | OwnMetric:
     module, colon, function = name.partition(":")
     if not colon:
-        found: Metric | Likeness = plugins.metric(name)
+        found: Metric | SimilarityMetric = plugins.metric(name)
         return found
     if not (module and function):
         raise UsageError(f"the metric {name!r} names no function", hint="package.module:function")
@@ -179,6 +179,6 @@ def _named(name: str, *, allow_code: bool) -> Metric | Likeness | OwnMetric:
     return OwnMetric(module, function)
 
 
-def wants_labels(metric: Metric | Likeness | OwnMetric) -> bool:
+def wants_labels(metric: Metric | SimilarityMetric | OwnMetric) -> bool:
     """Whether it can say nothing without labels."""
     return isinstance(metric, Metric)

@@ -30,7 +30,7 @@ _MOST_COLUMNS = 16
 _SLACK = 0.1
 
 
-class Candidate(NamedTuple):
+class PreprocessingCandidate(NamedTuple):
     """A preprocessing to try, and what it is called."""
 
     name: str
@@ -38,7 +38,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
+class StoredSamples:
     """The chosen samples as they are stored: equal in dtype, maybe not in shape."""
 
     samples: Sequence[Array]
@@ -58,7 +58,7 @@ class Stored:
         )
 
 
-class _Target(NamedTuple):
+class _ValueRange(NamedTuple):
     """What values in 0 to 1 become: (x * span - mean) / std. `mean`, `std` in RGB order."""
 
     name: str
@@ -67,17 +67,17 @@ class _Target(NamedTuple):
     std: tuple[float, ...] = ()
 
 
-_EVERYTHING = (_Target("0 to 1", 1.0), _Target("−1 to 1", 2.0, (1.0,)))
-_WAVES = (_Target("−1 to 1", 2.0, (1.0,)),)
-_PIXELS = (*_EVERYTHING, _Target("0 to 255", 255.0))
+_EVERYTHING = (_ValueRange("0 to 1", 1.0), _ValueRange("−1 to 1", 2.0, (1.0,)))
+_WAVES = (_ValueRange("−1 to 1", 2.0, (1.0,)),)
+_PIXELS = (*_EVERYTHING, _ValueRange("0 to 255", 255.0))
 _COLOURS = (
     *_PIXELS,
-    _Target("ImageNet mean and deviation", 1.0, _IMAGENET_MEAN, _IMAGENET_STD),
-    _Target("Caffe mean", 255.0, _CAFFE_MEAN),
+    _ValueRange("ImageNet mean and deviation", 1.0, _IMAGENET_MEAN, _IMAGENET_STD),
+    _ValueRange("Caffe mean", 255.0, _CAFFE_MEAN),
 )
 
 
-def fitted(base: Preprocessing, stored: Stored, spec: TensorSpec) -> Preprocessing:
+def fitted(base: Preprocessing, stored: StoredSamples, spec: TensorSpec) -> Preprocessing:
     """`base`, and what more the stored samples need to have the shape and dtype of the input.
 
     Images are resized to it, and given its number of channels. What does not fit even so is
@@ -102,8 +102,8 @@ def without_numbers(base: Preprocessing) -> Preprocessing:
 
 
 def plausible(
-    geometry: Preprocessing, stored: Stored, values: Array, spec: TensorSpec
-) -> tuple[Candidate, ...]:
+    geometry: Preprocessing, stored: StoredSamples, values: Array, spec: TensorSpec
+) -> tuple[PreprocessingCandidate, ...]:
     """The candidates, each with the steps of `geometry`, the stored values first.
 
     `values` are the samples (n, *sample_shape) after `geometry`. Raises `InputRefused` where
@@ -119,24 +119,26 @@ def plausible(
     is_image = values.ndim == 4 and values.shape[-1] in (1, 3)
     targets = _targets(stored.dtype, values.shape[-1], is_image=is_image)
     found = [
-        Candidate("as stored", geometry),
+        PreprocessingCandidate("as stored", geometry),
         *(
-            Candidate(target.name, _moved(geometry, target, low, high))
+            PreprocessingCandidate(target.name, _moved(geometry, target, low, high))
             for low, high in _ranges(stored.dtype, *limits)
             for target in targets
         ),
-        Candidate(STANDARDISED, _standardised(geometry, values)),
+        PreprocessingCandidate(STANDARDISED, _standardised(geometry, values)),
     ]
     if is_image and values.shape[-1] == 3:
         found += [_reversed(candidate) for candidate in found]
-    return tuple(_each_once(Candidate(name, fitted(s, stored, spec)) for name, s in found))
+    return tuple(
+        _each_once(PreprocessingCandidate(name, fitted(s, stored, spec)) for name, s in found)
+    )
 
 
 def _with(steps: Preprocessing, **changes: Any) -> Preprocessing:
     return msgspec.structs.replace(steps, **changes)
 
 
-def _are_images(stored: Stored, sample: tuple[int, ...]) -> bool:
+def _are_images(stored: StoredSamples, sample: tuple[int, ...]) -> bool:
     """Whether the model takes images with channels last, and the samples are pixels."""
     return (
         len(sample) == 3
@@ -169,13 +171,13 @@ def _ranges(dtype: np.dtype[Any], low: float, high: float) -> Iterator[tuple[flo
             yield 0.0, _rounded(high)
 
 
-def _targets(dtype: np.dtype[Any], channels: int, *, is_image: bool) -> tuple[_Target, ...]:
+def _targets(dtype: np.dtype[Any], channels: int, *, is_image: bool) -> tuple[_ValueRange, ...]:
     if not is_image:
         return _WAVES if dtype == np.int16 else _EVERYTHING
     return _COLOURS if channels == 3 else _PIXELS
 
 
-def _moved(geometry: Preprocessing, target: _Target, low: float, high: float) -> Preprocessing:
+def _moved(geometry: Preprocessing, target: _ValueRange, low: float, high: float) -> Preprocessing:
     """`geometry`, and then values of `low` to `high` as the target has them."""
     scale = target.span / (high - low)
     mean = tuple(round(value + scale * low, 6) for value in target.mean)
@@ -201,17 +203,17 @@ def _standardised(geometry: Preprocessing, values: Array) -> Preprocessing:
     )
 
 
-def _reversed(candidate: Candidate) -> Candidate:
+def _reversed(candidate: PreprocessingCandidate) -> PreprocessingCandidate:
     steps = candidate.steps
     turned = _with(steps, channels="bgr", mean=steps.mean[::-1], std=steps.std[::-1])
-    return Candidate(f"{candidate.name}, BGR", turned)
+    return PreprocessingCandidate(f"{candidate.name}, BGR", turned)
 
 
 def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def _each_once(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+def _each_once(candidates: Iterator[PreprocessingCandidate]) -> Iterator[PreprocessingCandidate]:
     """Those with the steps of an earlier one left out."""
     seen: list[Preprocessing] = []
     for candidate in candidates:

@@ -11,8 +11,13 @@ from edgeconv import data, source
 from edgeconv.data.preprocessing import describe
 from edgeconv.errors import UsageError
 from edgeconv.measure.preprocessing_search.candidates import STANDARDISED
-from edgeconv.measure.preprocessing_search.evaluation import judged
-from edgeconv.measure.preprocessing_search.model import Clinic, answers, examined, only_float_input
+from edgeconv.measure.preprocessing_search.evaluation import score_candidates
+from edgeconv.measure.preprocessing_search.model import (
+    SearchContext,
+    only_float_input,
+    open_model,
+    run_model,
+)
 from edgeconv.measure.preprocessing_search.trials import (
     LEAST_SAMPLES,
     attempts,
@@ -28,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from edgeconv.data.source import DataSet, Source
-    from edgeconv.measure.preprocessing_search.evaluation import Judgement, Outputs
-    from edgeconv.measure.preprocessing_search.trials import Attempt
+    from edgeconv.data.source import DataSet, LocalDataSet
+    from edgeconv.measure.preprocessing_search.evaluation import Outputs, SearchScores
+    from edgeconv.measure.preprocessing_search.trials import CandidateSamples
     from edgeconv.requests.looking import DoctorRequest
     from edgeconv.types import Execution, TensorSpec
 
@@ -41,7 +46,7 @@ def doctor(
     """Try the plausible preprocessings of labelled samples, and say with which the model works.
 
     A model that works with none is an answer, not an error. Raises an `EdgeconvError` for what
-    cannot be examined: several or integer inputs, no labels, one label only, fewer than 8
+    cannot be searched: several or integer inputs, no labels, one label only, fewer than 8
     samples, an output that has no score for each class.
     """
     model, data_source, samples = asked.model, asked.data, asked.samples
@@ -51,8 +56,8 @@ def doctor(
     given = None if asked.preprocess is None else asked.preprocess.by_input
     _refuse_early(model, data_source, given, execution)
     with scratch_directory() as scratch:
-        clinic = Clinic(scratch=scratch, execution=execution, on_progress=on_progress)
-        patient = examined(clinic, model, asked.signature, asked.opening)
+        context = SearchContext(scratch=scratch, execution=execution, on_progress=on_progress)
+        patient = open_model(context, model, asked.signature, asked.opening)
         # Steps that do nothing let the samples be opened that do not fit the model as stored.
         steps = (patient.declared if given is None else given) or {"": Preprocessing()}
         with _opened(data_source, patient.spec, steps, execution) as whole:
@@ -60,13 +65,13 @@ def doctor(
         base = steps.get(patient.spec.name, steps.get("", Preprocessing()))
         tried = attempts(chosen, stored_of(chosen), base)
         on_progress(f"running the model with {len(tried)} preprocessings")
-        outputs, runtime = answers(clinic, patient, joined(tried, chosen))
+        outputs, runtime = run_model(context, patient, joined(tried, chosen))
     assert whole.labels is not None
     assert chosen.labels is not None
     limits = int(whole.labels.min()), int(whole.labels.max())
     parts = _parts(outputs, len(tried), chosen.count)
-    judgement = judged(parts, chosen.labels, label_limits=limits, output=asked.output)
-    return _diagnosis(model, runtime, whole, chosen, tried, judgement)
+    scored = score_candidates(parts, chosen.labels, label_limits=limits, output=asked.output)
+    return _diagnosis(model, runtime, whole, chosen, tried, scored)
 
 
 def _refuse_early(
@@ -109,9 +114,9 @@ def _diagnosis(
     model: str,
     runtime: str,
     whole: DataSet,
-    source: Source,
-    tried: Sequence[Attempt],
-    judgement: Judgement,
+    source: LocalDataSet,
+    tried: Sequence[CandidateSamples],
+    scored: SearchScores,
 ) -> Diagnosis:
     stored = stored_of(source)
     trials = [
@@ -123,7 +128,7 @@ def _diagnosis(
             fits=way.fits,
             is_current=attempt.is_current,
         )
-        for attempt, way in zip(tried, judgement.ways, strict=True)
+        for attempt, way in zip(tried, scored.ways, strict=True)
     ]
     trials = likeliest_first(trials)
     return Diagnosis(
@@ -133,17 +138,17 @@ def _diagnosis(
         available=whole.count,
         stored_dtype=stored.dtype.name,
         stored_limits=stored.limits,
-        classes=judgement.classes,
-        scores=judgement.scores,
-        label_offset=judgement.label_offset,
-        guessing=judgement.guessing,
-        chance=judgement.chance,
+        classes=scored.classes,
+        scores=scored.scores,
+        label_offset=scored.label_offset,
+        guessing=scored.guessing,
+        chance=scored.chance,
         trials=tuple(trials),
         notes=tuple(_notes(trials, source)),
     )
 
 
-def _identity(source: Source, now: Attempt) -> DataIdentity:
+def _identity(source: LocalDataSet, now: CandidateSamples) -> DataIdentity:
     used = dataclasses.replace(source, preprocessing={"": now.candidate.steps})
     digest = data.SamplesHash()
     for _ in used.chunks(np.arange(used.count), used.count, digest):
@@ -173,7 +178,7 @@ def _is_computed(trial: Trial) -> bool:
     return trial.name.startswith(STANDARDISED)
 
 
-def _notes(trials: Sequence[Trial], source: Source) -> Iterator[str]:
+def _notes(trials: Sequence[Trial], source: LocalDataSet) -> Iterator[str]:
     if trials[0].fits and _is_computed(trials[0]):
         yield (
             f"the mean and std of {trials[0].name!r} are those of these {source.count} samples: "

@@ -27,7 +27,7 @@ _ROUNDING = 0.01
 
 
 @dataclass(frozen=True)
-class Judged:
+class CandidateScore:
     """One way: its accuracy, and whether the model works so and no other way is better."""
 
     accuracy: Accuracy
@@ -36,10 +36,10 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class SearchScores:
     """Every way in the order given, and what holds for all of them; see `Diagnosis`."""
 
-    ways: tuple[Judged, ...]
+    ways: tuple[CandidateScore, ...]
     classes: int
     scores: Scores
     label_offset: int
@@ -47,13 +47,13 @@ class Judgement:
     chance: float
 
 
-def judged(
+def score_candidates(
     outputs: Sequence[Outputs],
     labels: np.ndarray[tuple[int], np.dtype[np.int64]],
     *,
     label_limits: tuple[int, int],
     output: str | None,
-) -> Judgement:
+) -> SearchScores:
     """What the outputs of every way, all for the same samples, say against their labels.
 
     `label_limits` are the lowest and highest label of the whole data set. The best way is
@@ -73,9 +73,9 @@ def judged(
     right = chosen[best].correct.count("1")
     chance = chance_of(right, len(labels), guessing, len(outputs) * len(offsets))
     rivals = max(1, len(chosen) - 1)
-    return Judgement(
+    return SearchScores(
         ways=tuple(
-            Judged(
+            CandidateScore(
                 each,
                 share_interval(each.correct.count("1"), each.samples),
                 fits=chance < LEVEL and not is_better(chosen[best], each, rivals),

@@ -1,4 +1,4 @@
-"""A model of any kind, and what it answers: the part of `doctor` that starts processes."""
+"""A model of any kind, and its outputs: the part of `doctor` that starts processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from edgeconv import data, source
 from edgeconv.errors import InputRefused
-from edgeconv.measure.model_files import find_subjects, float_inputs, preprocessing_of
+from edgeconv.measure.model_files import find_model_files, float_inputs, preprocessing_of
 from edgeconv.measure.trained import run_trained
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
@@ -39,8 +39,8 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clinic:
-    """Where and how a model is examined, and whom to tell."""
+class SearchContext:
+    """Where and how a model is run, and where progress goes."""
 
     scratch: Path
     execution: Execution
@@ -48,8 +48,8 @@ class Clinic:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patient:
-    """A model that can be examined: it takes one float input.
+class SearchedModel:
+    """A model that can be searched: it takes one float input.
 
     `path` and `kind` are of what is run: a Keras file was exported as a SavedModel. `declared`
     is the preprocessing that its manifest has, by input.
@@ -67,22 +67,22 @@ class Patient:
         return data.batch_size((self.spec,))
 
 
-def examined(
-    clinic: Clinic, model: str | Path, key: str | None, opening: Opening = Opening()
-) -> Patient:
-    """The model at a path. Raises an `EdgeconvError` for one that cannot be examined."""
-    allow_code = clinic.execution.allow_code
-    admit_model(model, opening, allow_code=allow_code, trusted=clinic.execution.trusted)
+def open_model(
+    context: SearchContext, model: str | Path, key: str | None, opening: Opening = Opening()
+) -> SearchedModel:
+    """The model at a path. Raises an `EdgeconvError` for one that cannot be searched."""
+    allow_code = context.execution.allow_code
+    admit_model(model, opening, allow_code=allow_code, trusted=context.execution.trusted)
     found = source.load_to_run(model, opening, allow_code=allow_code)
     declared: Mapping[str, Preprocessing] = {}
     if found.kind == "tflite":
-        subjects = find_subjects((found.path,), key, clinic.execution.trusted)
-        signature = subjects[0].signature
-        declared, _ = preprocessing_of(subjects, None)
+        model_files = find_model_files((found.path,), key, context.execution.trusted)
+        signature = model_files[0].signature
+        declared, _ = preprocessing_of(model_files, None)
     else:
-        found = _exported(clinic, found)
+        found = _exported(context, found)
         signature = source.chosen_signature(found, key)
-    return Patient(
+    return SearchedModel(
         path=Path(found.path),
         kind=found.kind,
         key=signature.key,
@@ -91,37 +91,39 @@ def examined(
     )
 
 
-def answers(clinic: Clinic, patient: Patient, samples: Samples) -> tuple[dict[str, Array], str]:
+def run_model(
+    context: SearchContext, patient: SearchedModel, samples: Samples
+) -> tuple[dict[str, Array], str]:
     """The outputs over all samples, by name, and the runtime: one process runs them all.
 
     Raises an `EdgeconvError` where the model does not run.
     """
     if patient.kind == "tflite":
-        stored = clinic.scratch / "samples"
+        stored = context.scratch / "samples"
         data.write_samples(samples, stored)
-        return _run_tflite(clinic, patient, stored)
-    return _run_tensorflow(clinic, patient, samples)
+        return _run_tflite(context, patient, stored)
+    return _run_tensorflow(context, patient, samples)
 
 
-def _exported(clinic: Clinic, model: SourceModel) -> SourceModel:
+def _exported(context: SearchContext, model: SourceModel) -> SourceModel:
     """A SavedModel as TensorFlow takes it; of a Keras file one that says what its input is."""
-    target = clinic.scratch / "loaded" / "exported"
+    target = context.scratch / "loaded" / "exported"
     if model.kind == "saved_model":
         return msgspec.structs.replace(model, path=source.serving_path(model, target))
-    clinic.on_progress("loading the Keras file")
+    context.on_progress("loading the Keras file")
     job = ExportJob(path=model.path, kind=model.kind, target=str(target), opening=model.opening)
     with start_task(
         export_keras,
         job,
         label="loading the Keras file",
-        scratch=clinic.scratch,
+        scratch=context.scratch,
         access=Access(
             reads=(Path(model.path), *source.code_directories(model.opening)),
             writes=(target.parent,),
         ),
-        allowance=clinic.execution.allowance,
+        allowance=context.execution.allowance,
     ) as task:
-        task.result(clinic.on_progress)
+        task.result(context.on_progress)
     made = source.load(target)
     signatures = tuple(one for one in made.signatures if one.key == SERVING)
     return msgspec.structs.replace(made, signatures=signatures)
@@ -147,22 +149,24 @@ def only_float_input(model: str, signature: Signature) -> TensorSpec:
     return spec
 
 
-def _run_tflite(clinic: Clinic, patient: Patient, stored: Path) -> tuple[dict[str, Array], str]:
+def _run_tflite(
+    context: SearchContext, patient: SearchedModel, stored: Path
+) -> tuple[dict[str, Array], str]:
     with start_run(
         patient.path,
         stored,
-        scratch=clinic.scratch,
+        scratch=context.scratch,
         signature=patient.key or None,
         batch=patient.batch,
-        threads=clinic.execution.threads,
-        allowance=clinic.execution.allowance,
+        threads=context.execution.threads,
+        allowance=context.execution.allowance,
     ) as running:
         run = running.result()
         return run.outputs, f"{run.runtime} {run.version}"
 
 
 def _run_tensorflow(
-    clinic: Clinic, patient: Patient, samples: Samples
+    context: SearchContext, patient: SearchedModel, samples: Samples
 ) -> tuple[dict[str, Array], str]:
     job = BaselineJob(
         path=str(patient.path),
@@ -173,13 +177,13 @@ def _run_tensorflow(
         samples=samples.count,
         warmup=0,
         repeats=0,
-        threads=clinic.execution.threads,
+        threads=context.execution.threads,
     )
     _, outputs, _ = run_trained(
         job,
         [samples],
-        scratch=clinic.scratch,
-        allowance=clinic.execution.allowance,
-        on_progress=clinic.on_progress,
+        scratch=context.scratch,
+        allowance=context.execution.allowance,
+        on_progress=context.on_progress,
     )
     return outputs, f"tensorflow {tool_versions()['tensorflow']}"

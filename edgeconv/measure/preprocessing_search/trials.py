@@ -10,11 +10,11 @@ import numpy as np
 
 from edgeconv import data
 from edgeconv.data.checks import as_written
-from edgeconv.data.source import Source
+from edgeconv.data.source import LocalDataSet
 from edgeconv.errors import InputRefused
 from edgeconv.measure.preprocessing_search.candidates import (
-    Candidate,
-    Stored,
+    PreprocessingCandidate,
+    StoredSamples,
     fitted,
     plausible,
     without_numbers,
@@ -36,15 +36,15 @@ _MOST_BYTES = 2 << 30
 
 
 @dataclass(frozen=True, eq=False)
-class Attempt:
+class CandidateSamples:
     """A candidate, the samples (n, *sample_shape) that it gives, and whether it is in use."""
 
-    candidate: Candidate
+    candidate: PreprocessingCandidate
     samples: Array
     is_current: bool = False
 
 
-def picked(source: DataSet, count: int | None, batch: int) -> Source:
+def picked(source: DataSet, count: int | None, batch: int) -> LocalDataSet:
     """So many samples by a fixed seed, read and as they are stored.
 
     A count of None takes 48, or all where there are fewer, in whole batches. Raises
@@ -74,7 +74,7 @@ def picked(source: DataSet, count: int | None, batch: int) -> Source:
             hint="give samples of several classes",
         )
     stored = source.stored(indices)
-    return Source(
+    return LocalDataSet(
         text=source.text,
         inputs=source.inputs,
         columns={spec.name: _as_written(source, spec, stored[spec.name]) for spec in source.inputs},
@@ -85,17 +85,19 @@ def picked(source: DataSet, count: int | None, batch: int) -> Source:
     )
 
 
-def stored_of(source: Source) -> Stored:
+def stored_of(source: LocalDataSet) -> StoredSamples:
     """What the samples of the only input look like. Raises `InputRefused` for no numbers."""
     (column,) = source.columns.values()
     samples = [column[index] for index in range(len(column))]
     dtype = samples[0].dtype
     if dtype.kind not in "biuf" or not all(sample.size for sample in samples):
         raise InputRefused(f"{source.text} has {dtype} samples of {samples[0].shape}: no numbers")
-    return Stored(samples, dtype)
+    return StoredSamples(samples, dtype)
 
 
-def attempts(source: Source, stored: Stored, base: Preprocessing) -> list[Attempt]:
+def attempts(
+    source: LocalDataSet, stored: StoredSamples, base: Preprocessing
+) -> list[CandidateSamples]:
     """What is used now, and every other candidate that gives other values.
 
     `base` is what is used now. Raises an `EdgeconvError` where the samples do not fit the
@@ -108,26 +110,28 @@ def attempts(source: Source, stored: Stored, base: Preprocessing) -> list[Attemp
     _refuse_too_many(values.nbytes * (len(candidates) + 1), len(values))
     now = fitted(base, stored, spec)
     name = next((each.name for each in candidates if each.steps == now), "as given")
-    made = [Attempt(Candidate(name, now), taken(source, now), is_current=True)]
+    made = [
+        CandidateSamples(PreprocessingCandidate(name, now), taken(source, now), is_current=True)
+    ]
     for candidate in candidates:
         samples = taken(source, candidate.steps)
         same = [i for i, other in enumerate(made) if _are_alike(samples, other.samples)]
         if not same:
-            made.append(Attempt(candidate, samples))
+            made.append(CandidateSamples(candidate, samples))
         elif made[same[0]].candidate.name == "as given":
-            renamed = Candidate(candidate.name, now)
+            renamed = PreprocessingCandidate(candidate.name, now)
             made[same[0]] = dataclasses.replace(made[same[0]], candidate=renamed)
     return made
 
 
-def taken(source: Source, steps: Preprocessing) -> Array:
+def taken(source: LocalDataSet, steps: Preprocessing) -> Array:
     """All the samples after `steps`, checked against the model's input."""
     (spec,) = source.inputs
     with_steps = dataclasses.replace(source, preprocessing={"": steps})
     return with_steps.take(np.arange(source.count)).arrays[spec.name]
 
 
-def joined(tried: Sequence[Attempt], source: Source) -> data.Samples:
+def joined(tried: Sequence[CandidateSamples], source: LocalDataSet) -> data.Samples:
     """The samples of all the attempts, one after the other."""
     (spec,) = source.inputs
     arrays = {spec.name: np.concatenate([attempt.samples for attempt in tried])}

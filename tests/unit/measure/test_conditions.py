@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeconv.measure.machine_load import Watch, remarks
+from edgeconv.measure.machine_load import LoadMonitor, load_warnings
 from edgeconv.types import Conditions
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -30,7 +30,7 @@ def test_time_that_others_used_and_that_was_stolen_are_shares_of_all_time(tmp_pa
     proc = tmp_path / "proc"
     write_stat(proc, user=1000, idle=5000, steal=10)
     (proc / "loadavg").write_text("0.25 0.5 0.75 1/100 42\n", encoding="ascii")
-    with Watch(proc, tmp_path / "none") as watch:
+    with LoadMonitor(proc, tmp_path / "none") as watch:
         write_stat(proc, user=1000 + 500, idle=5000 + 450, steal=10 + 50)
         (proc / "loadavg").write_text("2.5 1 1 1/100 43\n", encoding="ascii")
     seen = watch.conditions
@@ -43,7 +43,7 @@ def test_time_that_others_used_and_that_was_stolen_are_shares_of_all_time(tmp_pa
 def test_the_time_of_this_process_is_not_that_of_others(tmp_path: Path) -> None:
     proc = tmp_path / "proc"
     write_stat(proc, user=0, idle=0, steal=0)
-    with Watch(proc, tmp_path / "none") as watch:
+    with LoadMonitor(proc, tmp_path / "none") as watch:
         before = sum(os.times()[:4])
         while sum(os.times()[:4]) - before < 0.3:
             pass
@@ -56,7 +56,7 @@ def test_governors_and_the_lowest_and_highest_frequency_are_told(tmp_path: Path)
     cpus = tmp_path / "cpu"
     write_cpu(cpus, 0, "powersave", 800_000)
     write_cpu(cpus, 1, "powersave", 3_200_000)
-    with Watch(tmp_path / "none", cpus) as watch:
+    with LoadMonitor(tmp_path / "none", cpus) as watch:
         write_cpu(cpus, 0, "powersave", 2_000_000)
     assert watch.conditions.governor == "powersave"
     assert watch.conditions.frequency_mhz == (800.0, 3200.0)
@@ -64,13 +64,13 @@ def test_governors_and_the_lowest_and_highest_frequency_are_told(tmp_path: Path)
 
 def test_the_frequency_of_a_virtual_machine_is_in_cpuinfo(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text("model name: x\ncpu MHz\t\t: 2599.9\n", encoding="utf-8")
-    with Watch(tmp_path, tmp_path / "none") as watch:
+    with LoadMonitor(tmp_path, tmp_path / "none") as watch:
         pass
     assert watch.conditions.frequency_mhz == (2599.9, 2599.9)
 
 
 def test_a_system_that_says_nothing_is_no_error(tmp_path: Path) -> None:
-    with Watch(tmp_path, tmp_path) as watch:
+    with LoadMonitor(tmp_path, tmp_path) as watch:
         pass
     assert watch.conditions == Conditions()
 
@@ -79,13 +79,13 @@ def test_a_system_that_says_nothing_is_no_error(tmp_path: Path) -> None:
 def test_a_file_of_another_form_is_no_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "stat").write_text(content, encoding="ascii")
     (tmp_path / "loadavg").write_text(content, encoding="ascii")
-    with Watch(tmp_path, tmp_path) as watch:
+    with LoadMonitor(tmp_path, tmp_path) as watch:
         pass
     assert (watch.conditions.busy, watch.conditions.load_before) == (None, None)
 
 
 def test_each_thing_that_spoils_times_is_remarked_upon_once() -> None:
-    assert remarks(Conditions()) == ()
-    assert remarks(Conditions(busy=0.02, steal=0.001, governor="performance")) == ()
-    said = remarks(Conditions(busy=0.4, steal=0.08, governor="powersave"))
+    assert load_warnings(Conditions()) == ()
+    assert load_warnings(Conditions(busy=0.02, steal=0.001, governor="performance")) == ()
+    said = load_warnings(Conditions(busy=0.4, steal=0.08, governor="powersave"))
     assert ["40%" in said[0], "8%" in said[1], "'powersave'" in said[2]] == [True] * 3

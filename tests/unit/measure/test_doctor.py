@@ -19,7 +19,7 @@ from edgeconv import bench, doctor
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.metrics.accuracy import top1
 from edgeconv.measure.preprocessing_search.doctor import likeliest_first
-from edgeconv.measure.preprocessing_search.evaluation import judged, kind_of_scores
+from edgeconv.measure.preprocessing_search.evaluation import kind_of_scores, score_candidates
 from edgeconv.statistics.paired import is_better
 from edgeconv.statistics.proportion import chance_of, share_interval
 from edgeconv.store import sha256_file
@@ -374,7 +374,7 @@ def test_a_guesser_seldom_fits_however_many_ways_it_is_tried() -> None:
     for _ in range(100):
         labels = rng.permutation(np.tile(np.arange(10), 5))
         outputs = [{"y": rng.normal(size=(50, 10))} for _ in range(12)]
-        judgement = judged(outputs, labels, label_limits=(0, 9), output=None)
+        judgement = score_candidates(outputs, labels, label_limits=(0, 9), output=None)
         fits += judgement.chance < 0.05
     assert fits <= 12
 
@@ -391,19 +391,21 @@ def test_the_true_way_is_seldom_left_out() -> None:
     for _ in range(100):
         # The first is the best in truth, and the others are nearly as good.
         outputs = [answers(0.7), *(answers(0.66) for _ in range(11))]
-        lost += not judged(outputs, labels, label_limits=(0, 9), output=None).ways[0].fits
+        lost += not score_candidates(outputs, labels, label_limits=(0, 9), output=None).ways[0].fits
     assert lost <= 8
 
 
 def test_an_offset_that_is_no_better_than_none_is_not_claimed() -> None:
     labels = np.tile(np.arange(5), 10)
     outputs = [{"y": np.eye(7)[labels]}]
-    judgement = judged(outputs, labels, label_limits=(0, 4), output=None)
+    judgement = score_candidates(outputs, labels, label_limits=(0, 4), output=None)
     assert (judgement.label_offset, judgement.ways[0].accuracy.value) == (0, 1.0)
-    shifted = judged([{"y": np.eye(7)[labels + 1]}], labels, label_limits=(0, 4), output=None)
+    shifted = score_candidates(
+        [{"y": np.eye(7)[labels + 1]}], labels, label_limits=(0, 4), output=None
+    )
     assert (shifted.label_offset, shifted.ways[0].accuracy.value) == (1, 1.0)
     half = np.where(np.arange(50) < 26, labels, labels + 1)
-    unclear = judged([{"y": np.eye(7)[half]}], labels, label_limits=(0, 4), output=None)
+    unclear = score_candidates([{"y": np.eye(7)[half]}], labels, label_limits=(0, 4), output=None)
     assert unclear.label_offset == 0
 
 
@@ -411,7 +413,7 @@ def test_scores_that_are_not_finite_are_wrong_and_do_not_decide_their_kind() -> 
     labels = np.tile(np.arange(4), 10)
     right = np.eye(4)[labels] * 0.97 + 0.0075
     broken = np.where(np.arange(40)[:, None] < 5, np.nan, right)
-    judgement = judged([{"y": broken}], labels, label_limits=(0, 3), output=None)
+    judgement = score_candidates([{"y": broken}], labels, label_limits=(0, 3), output=None)
     assert judgement.scores == "probabilities"
     assert judgement.ways[0].accuracy == top1({"y": broken}, labels, None)
     assert judgement.ways[0].accuracy.value == 35 / 40

@@ -13,10 +13,10 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 from edgeconv.data import Samples
 from edgeconv.errors import ToolFailed
 from edgeconv.measure.batching import widened
-from edgeconv.measure.bench_run import Bench
+from edgeconv.measure.bench_run import BenchRun
 from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.evaluation_set import Sampled
-from edgeconv.measure.models import Entrant
+from edgeconv.measure.evaluation_set import EvaluationSet
+from edgeconv.measure.models import MeasuredModel
 from edgeconv.runtimes.choice import open_runtime, parse_choice
 from edgeconv.runtimes.interface import Model, Settings
 from edgeconv.types import Execution, Measuring
@@ -37,9 +37,9 @@ def litert(tmp_path: Path) -> Iterator[Runtime]:
         yield runtime
 
 
-def bench_of(place: Path, x: np.ndarray = X, batch: int = 1, threads: int = 2) -> Bench:
-    sampled = Sampled(Samples({"x": x}, None, "made here"), None, batch)
-    return Bench(sampled, Measuring(), Execution(threads=threads), place, lambda _: None)
+def bench_of(place: Path, x: np.ndarray = X, batch: int = 1, threads: int = 2) -> BenchRun:
+    sampled = EvaluationSet(Samples({"x": x}, None, "made here"), None, batch)
+    return BenchRun(sampled, Measuring(), Execution(threads=threads), place, lambda _: None)
 
 
 def stored(place: Path, name: str, model: schema.ModelT) -> Model:
@@ -60,10 +60,10 @@ def test_every_model_has_the_outputs_it_has_one_by_one(tmp_path: Path, litert: R
         stored(tmp_path, "float.tflite", float_model()),
         stored(tmp_path, "int8.tflite", int8_model()),
     ]
-    entrants = [Entrant(model.file.stem, model, litert) for model in models]
+    models = [MeasuredModel(model.file.stem, model, litert) for model in models]
     run = bench_of(tmp_path)
-    evaluate(run, entrants)
-    for one in entrants:
+    evaluate(run, models)
+    for one in models:
         assert one.error is None
         assert list(one.outputs) == ["y"]
         expected = one_by_one(litert, one.model)["y"]
@@ -90,9 +90,9 @@ def test_a_model_that_mixes_the_samples_of_a_batch_is_run_one_by_one(
     wide = widened(litert, model, Samples({"x": X[:64]}, None, ""), 301)
     wide.session.close()
     assert wide.model.batch == 1
-    entrant = Entrant("mixing", model, litert)
-    evaluate(bench_of(tmp_path), [entrant])
-    np.testing.assert_array_equal(entrant.outputs["y"], 2 * X)
+    measured = MeasuredModel("mixing", model, litert)
+    evaluate(bench_of(tmp_path), [measured])
+    np.testing.assert_array_equal(measured.outputs["y"], 2 * X)
 
 
 def test_a_quick_model_takes_more_samples_at_once(tmp_path: Path, litert: Runtime) -> None:
@@ -111,9 +111,9 @@ def test_a_fixed_batch_is_kept(tmp_path: Path, litert: Runtime) -> None:
     x, y = (graph.tensor(name, (3, 4), "float32") for name in "xy")
     graph.operator("ADD", [x, x], [y])
     model = Model(file=stored(tmp_path, "three.tflite", graph.model([x], [y])).file, batch=3)
-    entrant = Entrant("three", model, litert)
-    evaluate(bench_of(tmp_path, X[:300], batch=3), [entrant])
-    np.testing.assert_array_equal(entrant.outputs["y"], 2 * X[:300])
+    measured = MeasuredModel("three", model, litert)
+    evaluate(bench_of(tmp_path, X[:300], batch=3), [measured])
+    np.testing.assert_array_equal(measured.outputs["y"], 2 * X[:300])
 
 
 class Breaking:
@@ -149,9 +149,9 @@ def test_what_fails_on_the_way_has_its_error_and_the_rest_goes_on(
 ) -> None:
     breaking = Breaking(litert)
     model = stored(tmp_path, "float.tflite", float_model())
-    gone = Entrant("gone", model, breaking)  # type: ignore[arg-type]
-    well = Entrant("well", model, litert)
-    absent = Entrant("absent", Model(file=tmp_path / "absent.tflite"), litert)
+    gone = MeasuredModel("gone", model, breaking)  # type: ignore[arg-type]
+    well = MeasuredModel("well", model, litert)
+    absent = MeasuredModel("absent", Model(file=tmp_path / "absent.tflite"), litert)
     evaluate(bench_of(tmp_path, X[:100]), [gone, absent, well])
     assert "the device is gone" in str(gone.error)
     assert "absent.tflite" in str(absent.error)
@@ -168,16 +168,18 @@ def test_an_output_that_is_not_one_a_sample_is_left_out(tmp_path: Path, litert: 
     total = graph.tensor("total", (4,), "float32")
     graph.operator("ADD", [x, x], [y])
     graph.operator("SUM", [x, axes], [total])
-    entrant = Entrant("two", stored(tmp_path, "two.tflite", graph.model([x], [y, total])), litert)
-    evaluate(bench_of(tmp_path, X[:20]), [entrant])
-    assert list(entrant.outputs) == ["y"]
+    measured = MeasuredModel(
+        "two", stored(tmp_path, "two.tflite", graph.model([x], [y, total])), litert
+    )
+    evaluate(bench_of(tmp_path, X[:20]), [measured])
+    assert list(measured.outputs) == ["y"]
 
 
 def test_no_more_than_a_few_parts_are_read_ahead(tmp_path: Path, litert: Runtime) -> None:
     """Else a slow model would have all samples in memory."""
     read, done = [], []
 
-    class Counted(Sampled):
+    class Counted(EvaluationSet):
         def part_size(self, *_: int) -> int:
             return 10
 
@@ -197,8 +199,8 @@ def test_no_more_than_a_few_parts_are_read_ahead(tmp_path: Path, litert: Runtime
 
     run = bench_of(tmp_path)
     sampled = Counted(Samples({"x": X[:200]}, None, ""), None, 1)
-    entrant = Entrant("slow", stored(tmp_path, "float.tflite", float_model()), Slow(litert))  # type: ignore[arg-type]
-    evaluate(Bench(sampled, run.measuring, run.execution, tmp_path, run.on_progress), [entrant])
-    np.testing.assert_array_equal(entrant.outputs["y"], 2 * X[:200])
+    measured = MeasuredModel("slow", stored(tmp_path, "float.tflite", float_model()), Slow(litert))  # type: ignore[arg-type]
+    evaluate(BenchRun(sampled, run.measuring, run.execution, tmp_path, run.on_progress), [measured])
+    np.testing.assert_array_equal(measured.outputs["y"], 2 * X[:200])
     assert len(read) == 20
     assert max(read) <= 2 * 2 + 1

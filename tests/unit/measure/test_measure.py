@@ -17,9 +17,9 @@ from edgeconv import bench
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.baseline_comparison import beside, compared
 from edgeconv.measure.metrics.accuracy import flips, top1
-from edgeconv.measure.model_files import find_baseline, find_subjects, record_beside
+from edgeconv.measure.model_files import find_baseline, find_model_files, record_beside
 from edgeconv.measure.timing import make_latency
-from edgeconv.measure.warnings import accuracy_doubts, fairness_doubts
+from edgeconv.measure.warnings import accuracy_warnings, training_data_warnings
 from edgeconv.statistics.paired import paired_difference
 from edgeconv.store import sha256_file
 from edgeconv.types import Artifact, Measurement, Measuring, RecipeName, Report, SourceModel, Timing
@@ -111,7 +111,7 @@ def test_a_published_directory_is_found_whole_and_in_the_order_of_the_recipes(
     for recipe in ("qat", "int8", "float32"):
         publish(tmp_path, recipe)
     (tmp_path / "report.json").write_text("{}", encoding="utf-8")
-    names = [subject.name for subject in find_subjects([tmp_path], None)]
+    names = [subject.name for subject in find_model_files([tmp_path], None)]
     assert names == ["float32", "int8", "qat"]
 
 
@@ -119,14 +119,14 @@ def test_a_file_that_changed_since_its_manifest_is_refused(tmp_path: Path) -> No
     file = publish(tmp_path)
     file.write_bytes(packed(float_model(signature=SIGNATURE)))
     with pytest.raises(InputRefused, match="its content changed"):
-        find_subjects([file], None)
+        find_model_files([file], None)
 
 
 def test_what_is_no_tflite_and_a_directory_without_any_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputRefused, match=r"no \.tflite to measure"):
-        find_subjects([tmp_path], None)
+        find_model_files([tmp_path], None)
     with pytest.raises(InputRefused, match="does not exist"):
-        find_subjects([tmp_path / "gone.tflite"], None)
+        find_model_files([tmp_path / "gone.tflite"], None)
 
 
 def test_equal_recipes_of_several_directories_are_told_apart_by_as_little_as_does(
@@ -138,7 +138,7 @@ def test_equal_recipes_of_several_directories_are_told_apart_by_as_little_as_doe
         publish(tmp_path / place, "float32")
 
     def names(*places: str) -> list[str]:
-        return [one.name for one in find_subjects([tmp_path / each for each in places], None)]
+        return [one.name for one in find_model_files([tmp_path / each for each in places], None)]
 
     assert names("c") == ["float32", "int8"]
     assert names("c", "new/run") == ["c/float32", "c/int8", "run/float32", "run/int8"]
@@ -158,9 +158,9 @@ def test_copies_of_a_model_in_one_directory_are_told_apart_by_their_files(tmp_pa
     copy.write_bytes(file.read_bytes())
     manifest = msgspec.json.decode(file.with_suffix(".json").read_bytes())
     copy.with_suffix(".json").write_bytes(msgspec.json.encode(manifest | {"file": copy.name}))
-    assert [one.name for one in find_subjects([file, copy], None)] == ["tiny.int8", "copy"]
+    assert [one.name for one in find_model_files([file, copy], None)] == ["tiny.int8", "copy"]
     with pytest.raises(UsageError, match=r"tiny\.int8\.tflite is given twice"):
-        find_subjects([file, tmp_path / "." / file.name], None)
+        find_model_files([file, tmp_path / "." / file.name], None)
 
 
 def test_a_time_is_beside_that_of_the_float32_file_of_its_own_directory() -> None:
@@ -188,7 +188,7 @@ def test_a_time_is_beside_that_of_the_float32_file_of_its_own_directory() -> Non
 
 def test_a_baseline_that_is_gone_is_a_note_and_not_an_error(tmp_path: Path) -> None:
     publish(tmp_path)
-    model, notes = find_baseline(find_subjects([tmp_path], None), None)
+    model, notes = find_baseline(find_model_files([tmp_path], None), None)
     assert model is None
     assert "is not there" in notes[0]
 
@@ -280,9 +280,9 @@ def test_quantisation_aware_training_is_compared_with_the_int8_of_its_own_model(
 
 def test_an_artifact_measured_on_what_it_was_trained_on_is_doubted() -> None:
     trained = artifact("qat")
-    (doubt,) = fairness_doubts((artifact("int8"), trained), qat().source)
+    (doubt,) = training_data_warnings((artifact("int8"), trained), qat().source)
     assert doubt.startswith("qat was trained on sklearn:digits, the samples it is measured on")
-    assert fairness_doubts((trained,), "other.npz") == ()
+    assert training_data_warnings((trained,), "other.npz") == ()
 
 
 @pytest.mark.parametrize("name", ["accuracy", "sparse_categorical_accuracy"])
@@ -290,11 +290,11 @@ def test_a_model_far_below_its_training_record_is_doubted(name: str) -> None:
     labels = np.arange(360) % 10
     record = msgspec.structs.replace(training(), test_metrics={"loss": 0.1, name: 0.97})
     far = msgspec.structs.replace(baseline(), accuracy=accuracy(0, 60))
-    (doubt,) = accuracy_doubts(far, labels, record)
+    (doubt,) = accuracy_warnings(far, labels, record)
     assert "has 0.811 here and 0.970 in its record" in doubt
-    assert accuracy_doubts(baseline(), labels, record) == ()
+    assert accuracy_warnings(baseline(), labels, record) == ()
     other = msgspec.structs.replace(record, test_metrics={"masked_accuracy": 0.97})
-    assert accuracy_doubts(far, labels, other) == ()
+    assert accuracy_warnings(far, labels, other) == ()
 
 
 def test_samples_are_preprocessed_as_the_manifests_say_unless_told_otherwise(

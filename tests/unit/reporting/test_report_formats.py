@@ -20,7 +20,7 @@ from places import ROOT
 
 from edgeconv.cli.report import command
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.measure.combine import differences_of, together
+from edgeconv.measure.combine import combine_reports, differences_of
 from edgeconv.reporting.files import FORMATS, NAMES, read_report, render, write_formats
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.markdown import render_markdown
@@ -202,7 +202,7 @@ def test_reports_that_compare_become_one_with_names_that_differ() -> None:
         measurements=(example.measurement("int8"), example.measurement("float16")),
         notes=("another",),
     )
-    both = together([first, second])
+    both = combine_reports([first, second])
     assert [row.name for row in both.measurements] == [
         "june: digits_cnn-int8",
         "july: digits_cnn-int8",
@@ -211,11 +211,11 @@ def test_reports_that_compare_become_one_with_names_that_differ() -> None:
     assert both.title == "june and july"
     assert both.verdict is None
     assert both.notes == ("latency was measured on a shared machine", "another")
-    assert together([first]) == first
+    assert combine_reports([first]) == first
 
 
 def test_even_the_same_report_twice_has_different_names() -> None:
-    names = [row.name for row in together([example.report(), example.report()]).measurements]
+    names = [row.name for row in combine_reports([example.report(), example.report()]).measurements]
     assert len(names) == len(set(names)) == 14
 
 
@@ -240,7 +240,7 @@ def test_reports_that_do_not_compare_are_refused_with_the_reason(
     other = changed(**changes)
     assert any(reason in found for found in differences_of(example.report(), other))
     with pytest.raises(InputRefused, match=re.escape(reason)) as caught:
-        together([example.report(), other])
+        combine_reports([example.report(), other])
     assert "--side-by-side" in caught.value.hint
 
 
@@ -320,7 +320,7 @@ def test_an_empty_set_is_refused(tmp_path: Path) -> None:
     assert "has no measurements" in str(done.exception)
     assert run().exit_code == 2
     with pytest.raises(InputRefused, match="no report to show"):
-        together([])
+        combine_reports([])
 
 
 def test_several_formats_need_a_directory_and_an_unknown_one_is_named(tmp_path: Path) -> None:

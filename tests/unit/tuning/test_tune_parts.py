@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from edgeconv.config.reach import NOTHING_GRANTED
 from edgeconv.config.tables import Table, read_config
 from edgeconv.data import parse_preprocessing
-from edgeconv.data.load import Source, open_samples
+from edgeconv.data.load import LocalDataSet, open_samples
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest
@@ -26,13 +26,13 @@ from edgeconv.types import LayerRule, Loss, Opening, SourceModel, TensorSpec, Tu
 X = TensorSpec(name="x", shape=(-1, 3), dtype="float32")
 
 
-def source(count: int, classes: int = 3, *, labels: bool = True) -> Source:
+def source(count: int, classes: int = 3, *, labels: bool = True) -> LocalDataSet:
     x = np.arange(count * 3, dtype=np.float32).reshape(count, 3)
     numbers = np.arange(count) % classes if labels else None
-    return Source("made.npz", (X,), {"x": x}, numbers, is_text=False, preprocessing={})
+    return LocalDataSet("made.npz", (X,), {"x": x}, numbers, is_text=False, preprocessing={})
 
 
-def first_column(part: Source) -> list[float]:
+def first_column(part: LocalDataSet) -> list[float]:
     return part.take(np.arange(part.count)).arrays["x"][:, 0].tolist()
 
 
@@ -117,7 +117,7 @@ def test_pictures_of_several_sizes_need_calibration_samples_of_their_own():
         def __getitem__(self, index: int) -> np.ndarray:
             return np.zeros((3 + index % 2,), np.uint8)
 
-    opened = Source("p", (X,), {"x": Pictures()}, None, is_text=False, preprocessing={})
+    opened = LocalDataSet("p", (X,), {"x": Pictures()}, None, is_text=False, preprocessing={})
     with pytest.raises(InputRefused, match="several shapes") as refused:
         archive_of(parted(opened, None, 0.5, 1).search, 1)
     assert "--calibration" in refused.value.hint
