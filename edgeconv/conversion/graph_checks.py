@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.conversion.candidate import ExaminedGraph
 from edgeconv.errors import InputRefused, VerificationFailed
-from edgeconv.tflite import float_layers, largest_scales, summarise
+from edgeconv.tflite import float_layers, largest_scales, summarize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ def examine_graph(candidate: Candidate, keys: Sequence[str]) -> ExaminedGraph:
     """
     content = candidate.file.read_bytes()
     try:
-        summary = summarise(content, where=candidate.recipe.name)
+        summary = summarize(content, where=candidate.recipe.name)
     except InputRefused as error:
         # Nobody brought this file: the quantiser wrote it.
         raise VerificationFailed(f"the quantiser made no sound file: {error.message}") from error

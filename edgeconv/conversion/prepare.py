@@ -15,7 +15,7 @@ from edgeconv.conversion.samples import Split, source_of
 from edgeconv.conversion.signatures import SERVING, declared, resolve
 from edgeconv.conversion.tensorflow import start_float_graph, start_reference
 from edgeconv.errors import InputRefused, UnsupportedOperators
-from edgeconv.tflite import brought_up_to_date, ensure_signature, summarise, vocabularies
+from edgeconv.tflite import brought_up_to_date, ensure_signature, summarize, vocabularies
 
 if TYPE_CHECKING:
     import contextlib
@@ -78,7 +78,7 @@ class Prepared:
     @functools.cached_property
     def operators(self) -> frozenset[str]:
         """The names of the float32 graph's operators."""
-        summary = summarise(self.float_model.read_bytes(), where="the float32 model")
+        summary = summarize(self.float_model.read_bytes(), where="the float32 model")
         return frozenset(operator.name for operator in summary.operators)
 
     @property
@@ -125,7 +125,7 @@ def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepare
 
 
 def _select_ops(run: Run, model: bytes) -> tuple[str, ...]:
-    custom = summarise(model, where="the model").custom_operators
+    custom = summarize(model, where="the model").custom_operators
     select = tuple(name for name in custom if name.startswith(SELECT_TF))
     if select and not run.plan.asked.select_ops:
         raise UnsupportedOperators(
@@ -212,7 +212,7 @@ def _parts(
 
 
 def _signatures(model: bytes, keys: list[str] | tuple[str, ...]) -> tuple[Signature, ...]:
-    summary = summarise(model, where="the float32 model")
+    summary = summarize(model, where="the float32 model")
     by_key = {signature.key: signature for signature in summary.signatures}
     missing = [key for key in keys if key not in by_key]
     if missing:

@@ -9,7 +9,7 @@ from edgeconv.errors import InputRefused
 from edgeconv.reporting.closeness import snr
 from edgeconv.source import load
 from edgeconv.store import read_noun
-from edgeconv.tflite import summarise
+from edgeconv.tflite import summarize
 from edgeconv.tflite.tensors import tensor_specs
 from edgeconv.types import (
     Artifact,
@@ -38,7 +38,7 @@ def compare_files(before: Path, after: Path) -> Difference:
     one, other = load(before), load(after)
     contents = [before.read_bytes(), after.read_bytes()]
     graphs = [
-        summarise(data, where=str(f)) for data, f in zip(contents, (before, after), strict=True)
+        summarize(data, where=str(f)) for data, f in zip(contents, (before, after), strict=True)
     ]
     manifests, refused = _manifests((before, one.sha256), (after, other.sha256))
     numbers = [

@@ -14,7 +14,7 @@ from edgeconv.errors import InputRefused, UsageError
 from edgeconv.source.scanning import admit_model, trusted_models
 from edgeconv.store import read_noun, sha256_file
 from edgeconv.store.converted import was_converted
-from edgeconv.tflite import is_quantized, summarise
+from edgeconv.tflite import is_quantized, summarize
 from edgeconv.tflite.precision import looks_like
 from edgeconv.types import (
     Artifact,
@@ -144,7 +144,7 @@ def _subject(file: Path, key: str | None, trusted: Collection[str]) -> ModelFile
     one = artifact is not None and len(artifact.signatures) == 1 and key is None
     chosen = artifact.signature.key if artifact and one else source.chosen_signature(model, key).key
     content = file.read_bytes()
-    summary = summarise(content, where=str(file))
+    summary = summarize(content, where=str(file))
     signature = next((s for s in summary.signatures if s.key == chosen), None)
     if signature is None:
         raise InputRefused(

@@ -12,7 +12,7 @@ from edgeconv import source
 from edgeconv.errors import InputRefused
 from edgeconv.measure.model_files import float_inputs
 from edgeconv.runtimes.interface import Model
-from edgeconv.tflite import ensure_signature, summarise
+from edgeconv.tflite import ensure_signature, summarize
 from edgeconv.tflite.edit import with_names
 from edgeconv.tflite.names import matched_names
 
@@ -94,7 +94,7 @@ def _signed(file: Path, signature: Signature) -> Signature:
     """The signature; of a file without any, the one that it would be given."""
     if signature.key:
         return signature
-    return summarise(ensure_signature(file.read_bytes()), where=str(file)).signatures[0]
+    return summarize(ensure_signature(file.read_bytes()), where=str(file)).signatures[0]
 
 
 def _renamed(own: Signature, wanted: Signature) -> tuple[TensorSpec, ...]:

@@ -21,10 +21,10 @@ from edgeconv.quantize.refine.layers import from_rows, to_rows
 from edgeconv.quantize.refine.rounding import absmax_scales, nearest
 from edgeconv.quantize.rules import BLOCKS, RuledLayer
 from edgeconv.quantize.worker import GraphFile, calibrated, settle_process
-from edgeconv.tflite import float_layers, is_quantized, summarise
+from edgeconv.tflite import float_layers, is_quantized, summarize
 from edgeconv.tflite.blocks import BLOCK
 from edgeconv.tflite.constants import OwnConstants
-from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, serialise, text
+from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, serialize, text
 from edgeconv.types import MAX_SNR_DB, Precision, Recipe, Sensitivity
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class _Alone:
         snr_db = lowest_snr_db(self._expected, actual)
         # Only equal outputs leave it open whether there is anything in the file to be off.
         in_doubt = by_quantiser and snr_db == MAX_SNR_DB
-        return None if in_doubt and not is_quantized(summarise(made, where=_WHERE)) else snr_db
+        return None if in_doubt and not is_quantized(summarize(made, where=_WHERE)) else snr_db
 
     def _with_integers(self, layer: FloatLayer, precision: Precision) -> bytes | None:
         recipe, bits = _INTEGER[precision]
@@ -177,7 +177,7 @@ class _Alone:
             values = constants.read(graph, operator.inputs[_WEIGHTS])
             changed = _rounded(values, layer.operator, precision)
             constants.write(graph, operator, _WEIGHTS, changed)
-        return serialise(model)
+        return serialize(model)
 
 
 def _operators(model: ModelT, name: str) -> Iterator[tuple[SubGraphT, OperatorT]]:

@@ -275,7 +275,7 @@ def relu_model() -> bytes:
     """A .tflite without signatures: y = max(0, x), both float32 of shape (1, 2)."""
     from ai_edge_litert import schema_py_generated as schema
 
-    from edgeconv.tflite.flatbuffer import serialise
+    from edgeconv.tflite.flatbuffer import serialize
 
     relu = schema.BuiltinOperator.RELU
     tensors = [
@@ -287,7 +287,7 @@ def relu_model() -> bytes:
     model = schema.ModelT(
         version=3, operatorCodes=[code], subgraphs=[graph], buffers=[schema.BufferT()]
     )
-    return serialise(model)
+    return serialize(model)
 
 
 def _packages(environment: _Environment) -> dict[str, str]:

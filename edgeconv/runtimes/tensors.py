@@ -23,10 +23,10 @@ def signature_of(model: Model) -> Signature:
     model, and `UsageError` where the signature is not there or has to be chosen.
     """
     from edgeconv.tflite.flatbuffer import parse
-    from edgeconv.tflite.summary import summarise
+    from edgeconv.tflite.summary import summarize
 
     data = model.file.read_bytes()
-    found = summarise(data, where=str(model.file)).signatures
+    found = summarize(data, where=str(model.file)).signatures
     keys = [signature.key for signature in found]
     if model.signature is None and len(keys) == 1:
         index = 0

@@ -115,13 +115,13 @@ def refuse_quantized(model: SourceModel) -> None:
 
     Its rounding errors would be quantised once more, and be taken for the float model's.
     """
-    from edgeconv.tflite import is_quantized, summarise
+    from edgeconv.tflite import is_quantized, summarize
     from edgeconv.tflite.precision import looks_like
 
     if model.kind != "tflite":
         return
     content = _content(Path(model.path))
-    summary = summarise(content, where=model.path)
+    summary = summarize(content, where=model.path)
     if is_quantized(summary):
         recipe = looks_like(content, where=model.path)
         share = summary.quantized_weight_share
@@ -199,10 +199,10 @@ def _inspect_keras(found: Found, model: SourceModel, *, count: bool) -> Inspecti
 def _inspect_tflite(found: Found, model: SourceModel) -> Inspection:
     from msgspec.structs import replace
 
-    from edgeconv.tflite import oldest_runtime, summarise
+    from edgeconv.tflite import oldest_runtime, summarize
 
     data, where = _content(found.path), str(found.path)
-    summary = summarise(data, where=where)
+    summary = summarize(data, where=where)
     return Inspection(
         model=replace(model, signatures=summary.signatures),
         operators=summary.operators,

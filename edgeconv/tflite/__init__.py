@@ -13,7 +13,7 @@ from edgeconv.tflite.edit import (
 from edgeconv.tflite.kernels import int8_kernels, most_distinct, zero_share
 from edgeconv.tflite.layers import FloatLayer, float_layers
 from edgeconv.tflite.softmax import SoftmaxInput, with_softmax_inputs
-from edgeconv.tflite.summary import is_quantized, output_steps, summarise
+from edgeconv.tflite.summary import is_quantized, output_steps, summarize
 from edgeconv.tflite.vocabularies import vocabularies
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
     "most_distinct",
     "oldest_runtime",
     "output_steps",
-    "summarise",
+    "summarize",
     "vocabularies",
     "with_input_shapes",
     "with_softmax_inputs",

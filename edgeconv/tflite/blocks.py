@@ -6,7 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.tflite.edit import code_of, require_version
-from edgeconv.tflite.flatbuffer import operator_name, parse, serialise, text
+from edgeconv.tflite.flatbuffer import operator_name, parse, serialize, text
 from edgeconv.tflite.uses import shape_of, type_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def with_sound_blocks(data: bytes) -> bytes:
         graph.operators = [
             each for operator in graph.operators for each in _sound(model, graph, operator)
         ]
-    return serialise(model)
+    return serialize(model)
 
 
 def _sound(model: ModelT, graph: SubGraphT, operator: OperatorT) -> list[OperatorT]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeconv.tflite.flatbuffer import operator_name, parse, serialise
+from edgeconv.tflite.flatbuffer import operator_name, parse, serialize
 from edgeconv.tflite.operators import SHAPE_ONLY
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def without_shape_bridges(data: bytes) -> bytes:
     """
     model = parse(data, where="the model")
     changed = [_bypass(model, graph) for graph in model.subgraphs]
-    return serialise(model) if any(changed) else data
+    return serialize(model) if any(changed) else data
 
 
 def _bypass(model: ModelT, graph: SubGraphT) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused
 from edgeconv.tflite.edit import tensor_maps
-from edgeconv.tflite.flatbuffer import is_constant, parse, serialise, text
+from edgeconv.tflite.flatbuffer import is_constant, parse, serialize, text
 from edgeconv.tflite.names import DEFAULT_SIGNATURE
 from edgeconv.tflite.uses import parameter_tensors
 
@@ -37,7 +37,7 @@ def with_fixed_shapes(data: bytes, key: str | None, shapes: Mapping[str, tuple[i
         graph.tensors[one.tensorIndex].shape = list(shapes[name])
     for tensor in (tensor for each in model.subgraphs for tensor in each.tensors):
         tensor.shapeSignature = None
-    return serialise(model)
+    return serialize(model)
 
 
 def prefixes(data: bytes) -> Iterator[bytes]:
@@ -49,7 +49,7 @@ def prefixes(data: bytes) -> Iterator[bytes]:
     model = parse(data, where=_WHERE)
     graph = model.subgraphs[_signature(model, None).subgraphIndex]
     for count in range(1, len(graph.operators) + 1):
-        yield serialise(_ended_after(model, count))
+        yield serialize(_ended_after(model, count))
 
 
 def with_outputs(data: bytes, tensors: Sequence[int]) -> bytes:
@@ -63,7 +63,7 @@ def with_outputs(data: bytes, tensors: Sequence[int]) -> bytes:
     signature = _signature(model, None)
     model.subgraphs[signature.subgraphIndex].outputs = list(tensors)
     signature.outputs = [TensorMapT(name=str(index), tensorIndex=index) for index in tensors]
-    return serialise(model)
+    return serialize(model)
 
 
 def _signature(model: ModelT, key: str | None) -> SignatureDefT:

@@ -10,7 +10,7 @@ from edgeconv.tflite.flatbuffer import (
     entry_subgraphs,
     is_outdated,
     parse,
-    serialise,
+    serialize,
     text,
     type_names,
 )
@@ -49,7 +49,7 @@ def ensure_signature(data: bytes) -> bytes:
         return data
     graph = model.subgraphs[0]
     model.signatureDefs = [_signature_of(graph)]
-    return serialise(model)
+    return serialize(model)
 
 
 def brought_up_to_date(data: bytes) -> bytes:
@@ -59,7 +59,7 @@ def brought_up_to_date(data: bytes) -> bytes:
     do not look. Raises `InputRefused` for bytes that are no model.
     """
     model = parse(data, where=_WHERE)
-    return serialise(model) if is_outdated(data) else data
+    return serialize(model) if is_outdated(data) else data
 
 
 def with_names(
@@ -77,7 +77,7 @@ def with_names(
                 for tensor_map in maps:
                     own = text(tensor_map.name)
                     tensor_map.name = names.get(own, own)
-    return serialise(model)
+    return serialize(model)
 
 
 def with_input_shapes(data: bytes, shapes: Mapping[str, Mapping[str, tuple[int, ...]]]) -> bytes:
@@ -99,7 +99,7 @@ def with_input_shapes(data: bytes, shapes: Mapping[str, Mapping[str, tuple[int, 
             if text(tensor_map.name) in wanted and signs is not None and -1 in list(signs)[1:]:
                 tensor.shape = list(wanted[text(tensor_map.name)])
                 changed = True
-    return serialise(model) if changed else data
+    return serialize(model) if changed else data
 
 
 def with_uint8_io(data: bytes, *, inputs: bool, outputs: bool) -> bytes:
@@ -117,7 +117,7 @@ def with_uint8_io(data: bytes, *, inputs: bool, outputs: bool) -> bytes:
                 f"{_WHERE} has no quantised int8 {side} that could be uint8",
                 hint="uint8 needs a full-integer int8 model",
             )
-    return serialise(model) if sides else data
+    return serialize(model) if sides else data
 
 
 def _sides(*, inputs: bool, outputs: bool) -> list[Side]:

@@ -2,7 +2,7 @@
 
 The objects are those of the schema that ships with LiteRT (`ModelT` and so on). A file
 may keep weights and options outside the flatbuffer proper, at an offset into the file;
-`parse` pulls them in, so whoever edits the objects and calls `serialise` keeps them.
+`parse` pulls them in, so whoever edits the objects and calls `serialize` keeps them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def parse(data: bytes, *, where: str) -> ModelT:
 
 
 def is_outdated(data: bytes) -> bool:
-    """Whether a model that `parse` takes says less than it must today; serialise what it gives.
+    """Whether a model that `parse` takes says less than it must today; serialize what it gives.
 
     ai-edge-quantizer, for one, takes every operator of a file from before TensorFlow 2.4 for ADD.
     """
@@ -83,7 +83,7 @@ def _refuse_structure(data: bytes, where: str) -> None:
         )
 
 
-def serialise(model: ModelT) -> bytes:
+def serialize(model: ModelT) -> bytes:
     """The model as a .tflite file, all of it inside the flatbuffer; equal models, equal bytes.
 
     Raises `InputRefused` for a model beyond the 2 GiB a flatbuffer can hold.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from edgeconv.tflite.flat_table import Broken, root
-from edgeconv.tflite.flatbuffer import parse, serialise, text
+from edgeconv.tflite.flatbuffer import parse, serialize, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,7 +136,7 @@ def with_metadata(data: bytes, metadata: ModelMetadata, files: Mapping[str, byte
         model.metadata = [*(model.metadata or ()), entry]
     else:
         model.buffers[entry.buffer] = packed
-    return _followed_by(serialise(model), files)
+    return _followed_by(serialize(model), files)
 
 
 def _followed_by(model: bytes, files: Mapping[str, bytes]) -> bytes:

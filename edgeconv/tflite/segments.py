@@ -10,7 +10,7 @@ import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.tflite.flatbuffer import is_constant, operator_name, serialise
+from edgeconv.tflite.flatbuffer import is_constant, operator_name, serialize
 from edgeconv.tflite.uses import parameter_tensors
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Piece(NamedTuple):
         sized = copy.copy(self.model)
         sized.subgraphs = [copy.copy(graph), *self.model.subgraphs[1:]]
         sized.subgraphs[0].tensors = tensors
-        return serialise(sized)
+        return serialize(sized)
 
 
 class Pieces:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.tflite.flatbuffer import operator_name, parse, serialise, text
+from edgeconv.tflite.flatbuffer import operator_name, parse, serialize, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ def with_softmax_inputs(
             graph.outputs = [*graph.outputs, index]
             signature.outputs.append(TensorMapT(name=one.output, tensorIndex=index))
             found.append(one)
-    return (serialise(model) if found else data), tuple(found)
+    return (serialize(model) if found else data), tuple(found)
 
 
 def _described(model: ModelT, graph: SubGraphT, operator: OperatorT, key: str) -> SoftmaxInput:

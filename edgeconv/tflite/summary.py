@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, SubGraphT, TensorT
 
 
-def summarise(data: bytes, *, where: str) -> GraphSummary:
+def summarize(data: bytes, *, where: str) -> GraphSummary:
     """What the .tflite file in `data` holds; nothing of it is run.
 
     Signatures and their tensors are in the file's own order. A file without signatures

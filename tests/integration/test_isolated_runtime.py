@@ -24,7 +24,7 @@ from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import installed, isolated_target
 from edgeconv.runtimes.local import Target, start_run
 from edgeconv.statistics.outputs import output_errors
-from edgeconv.tflite import oldest_runtime, summarise
+from edgeconv.tflite import oldest_runtime, summarize
 from edgeconv.tflite.releases import Release, parse_release, releases
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def samples_for(signature: Signature, directory: Path) -> Path:
 
 def agrees(model: Path, target: Target, scratch: Path) -> bool:
     """Whether the model runs on `target`, and gives there what it gives in LiteRT here."""
-    signature = summarise(model.read_bytes(), where=model.name).signatures[0]
+    signature = summarize(model.read_bytes(), where=model.name).signatures[0]
     samples = samples_for(signature, scratch / f"{model.stem}-samples")
     outputs = []
     for runtime in (Target(), target):
@@ -215,7 +215,7 @@ def test_an_operator_of_tensorflow_itself_is_unknown_and_does_not_run_there(
     model = zoo / "by_hand" / "select_tf.tflite"
     found = oldest_runtime(model.read_bytes(), model.name)
     assert [need.operator for need in found.unknown] == ["FlexMatrixInverse"]
-    signature = summarise(model.read_bytes(), where=model.name).signatures[0]
+    signature = summarize(model.read_bytes(), where=model.name).signatures[0]
     samples = samples_for(signature, tmp_path / "samples")
     with (
         start_run(

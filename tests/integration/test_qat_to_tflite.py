@@ -19,7 +19,7 @@ from edgeconv.conversion.candidate import Candidate
 from edgeconv.conversion.graph_checks import examine_graph
 from edgeconv.errors import ToolFailed
 from edgeconv.tf.environment import use_tf_keras
-from edgeconv.tflite import int8_kernels, most_distinct, summarise, zero_share
+from edgeconv.tflite import int8_kernels, most_distinct, summarize, zero_share
 from edgeconv.types import Qat, Recipe
 
 STRATEGIES = ("mirrored", "central")
@@ -83,7 +83,7 @@ def test_no_variable_is_left_in_the_graph_and_nothing_computes_in_float(made, na
 
 def test_inputs_and_outputs_have_the_types_and_the_batch_asked_for(made):
     for name, batch, types in (("io", 1, ("uint8", "int8")), ("none", -1, ("float32", "float32"))):
-        (signature,) = summarise((made / f"{name}.tflite").read_bytes(), where="x").signatures
+        (signature,) = summarize((made / f"{name}.tflite").read_bytes(), where="x").signatures
         (given,), (answer,) = signature.inputs, signature.outputs
         assert (signature.key, given.name, answer.name) == ("serving_default", "image", "probs")
         assert (given.dtype, answer.dtype) == types
@@ -116,7 +116,7 @@ def test_frozen_batch_normalisation_keeps_its_statistics_and_trains_its_scale(re
 
 
 def test_channels_of_zeros_only_have_a_scale_that_makes_sense(made, results):
-    (signature,) = summarise((made / "dead.tflite").read_bytes(), where="x").signatures
+    (signature,) = summarize((made / "dead.tflite").read_bytes(), where="x").signatures
     assert np.isfinite(signature.outputs[0].scale or 0).all()
     recipe = Recipe(name="qat", qat=Qat())
     candidate = Candidate(recipe=recipe, file=made / "dead.tflite", engine="tflite")

@@ -14,7 +14,7 @@ from edgeconv import convert
 from edgeconv.errors import UsageError
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.runtimes.local import Target, start_run
-from edgeconv.tflite import summarise
+from edgeconv.tflite import summarize
 from edgeconv.types import Execution
 
 OLD = "tflite-runtime==2.14.0"
@@ -204,4 +204,4 @@ def test_a_runtime_that_is_misspelt_is_refused_before_anything_starts(
 def test_the_file_has_the_operators_that_its_manifest_says(proven: Made) -> None:
     for artifact in proven.conversion.artifacts:
         content = proven.file(artifact.recipe.name).read_bytes()
-        assert summarise(content, where="it").operators == artifact.operators
+        assert summarize(content, where="it").operators == artifact.operators

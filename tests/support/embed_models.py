@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
 
-from edgeconv.tflite import summarise
+from edgeconv.tflite import summarize
 from edgeconv.types import Artifact, Recipe, Verification
 
 # A name that would end a string, a comment, a line, or an element in one language or another.
@@ -25,7 +25,7 @@ def published(
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / f"tiny.{recipe}.tflite"
     file.write_bytes(content)
-    summary = summarise(content, where=str(file))
+    summary = summarize(content, where=str(file))
     artifact = Artifact(
         name=name,
         file=file.name,

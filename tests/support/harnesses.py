@@ -74,7 +74,7 @@ def _tflite_seeds() -> list[bytes]:
 
 
 def _tflite(_: Path) -> Target:
-    from edgeconv.tflite import oldest_runtime, summarise
+    from edgeconv.tflite import oldest_runtime, summarize
     from edgeconv.tflite.arena import arena_bytes
     from edgeconv.tflite.bounds import activation_bounds, largest_scales
     from edgeconv.tflite.kernels import int8_kernels, zero_share
@@ -102,7 +102,7 @@ def _tflite(_: Path) -> Target:
     )
 
     def run(data: bytes) -> None:
-        summarise(data, where="m")
+        summarize(data, where="m")
         _each(*(partial(reader, data) for reader in readers))
 
     return run

@@ -17,7 +17,7 @@ import numpy as np
 
 from edgeconv.runtimes.loaded import Loaded, opened
 from edgeconv.tflite.constants import OwnConstants
-from edgeconv.tflite.flatbuffer import parse, serialise, text
+from edgeconv.tflite.flatbuffer import parse, serialize, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ def absorbed(
     for pair in worth:
         _add_to_bias(model, constants, pair.first, -offsets[pair])
         _add_to_bias(model, constants, pair.second, _made_of(model, constants, pair, offsets[pair]))
-    return serialise(model), tuple(pair.first.name for pair in worth)
+    return serialize(model), tuple(pair.first.name for pair in worth)
 
 
 def _is_able(pair: Pair) -> bool:
@@ -155,4 +155,4 @@ def _exposed(floating: bytes, pairs: Sequence[Pair]) -> tuple[bytes, dict[Pair, 
         for signature in own:
             signature.outputs.append(TensorMapT(name=_output(pair), tensorIndex=pair.rectified))
         keys[pair] = tuple(text(signature.signatureKey) for signature in own)
-    return serialise(model), keys
+    return serialize(model), keys

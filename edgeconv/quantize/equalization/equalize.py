@@ -23,7 +23,7 @@ from edgeconv.quantize.equalization.pairs import find_pairs
 from edgeconv.runtimes.loaded import Loaded, opened
 from edgeconv.statistics.balance import balancing_logarithms
 from edgeconv.tflite.constants import OwnConstants
-from edgeconv.tflite.flatbuffer import parse, serialise
+from edgeconv.tflite.flatbuffer import parse, serialize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,7 +103,7 @@ def _scaled(floating: bytes, pairs: Sequence[Pair]) -> tuple[bytes, tuple[str, .
         _divide(model, constants, pair.first, factors[pair])
         _multiply(model, constants, pair.second, factors[pair])
     names = tuple(pair.name for pair in changed)
-    return (serialise(model) if changed else floating), names
+    return (serialize(model) if changed else floating), names
 
 
 def balancing_factors(model: ModelT, pairs: Sequence[Pair]) -> dict[Pair, NDArray[np.float32]]:

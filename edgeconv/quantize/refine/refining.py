@@ -21,7 +21,7 @@ from edgeconv.quantize.refine.correcting import Correction, Wish
 from edgeconv.quantize.refine.layers import others, pairs
 from edgeconv.quantize.refine.running import Run, peak_bytes, tensor_bytes
 from edgeconv.tflite.edit import ensure_signature
-from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, serialise, text
+from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, serialize, text
 from edgeconv.tflite.segments import state_outside
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def refined(
     done = tuple(pass_.refine(layer, runs) for layer in layers)
     if not any(layer.changed for layer in done):
         return Refined(quantised, done, _notes(inside, done))
-    return Refined(serialise(inside), done, _notes(inside, done))
+    return Refined(serialize(inside), done, _notes(inside, done))
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _runs(
         [layer.floating.number for layer in layers],
     )
     each = sum(
-        peak_bytes(model, ends, tensor_bytes(serialise(model), feed.shapes))
+        peak_bytes(model, ends, tensor_bytes(serialize(model), feed.shapes))
         for model, ends in zip((pass_.inside, pass_.outside), numbers, strict=True)
     )
     least = -(-max(MIN_SAMPLES[method] for method in pass_.methods) // batch)

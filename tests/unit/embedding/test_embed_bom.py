@@ -173,7 +173,7 @@ def with_license(text: str) -> bytes:
     import flatbuffers
     from ai_edge_litert.schema_py_generated import BufferT, MetadataT
 
-    from edgeconv.tflite.flatbuffer import serialise
+    from edgeconv.tflite.flatbuffer import serialize
 
     builder = flatbuffers.Builder()
     said = builder.CreateString(text)
@@ -183,4 +183,4 @@ def with_license(text: str) -> bytes:
     model = float_model()
     model.buffers.append(BufferT(data=list(builder.Output())))
     model.metadata = [MetadataT(name="TFLITE_METADATA", buffer=len(model.buffers) - 1)]
-    return serialise(model)
+    return serialize(model)

@@ -12,7 +12,7 @@ from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed,
 from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.measure.layers.errors import LayerErrors, layer_errors, layers_of
 from edgeconv.runtimes.interface import Model
-from edgeconv.tflite import ensure_signature, summarise
+from edgeconv.tflite import ensure_signature, summarize
 from edgeconv.tflite.cut import with_fixed_shapes
 from edgeconv.types import Allowance
 
@@ -115,7 +115,7 @@ LSTM = SHARED / "tflm_models/mnist_lstm__trained_lstm.tflite"
 @pytest.mark.skipif(not LSTM.is_file(), reason="no ../shared/data/tflm_models beside the project")
 def test_the_layers_of_a_model_with_state_are_compared(tmp_path: Path) -> None:
     data = ensure_signature(LSTM.read_bytes())
-    (spec,) = summarise(data, where="it").signatures[0].inputs
+    (spec,) = summarize(data, where="it").signatures[0].inputs
     images = np.random.default_rng(0).uniform(size=(3, *spec.shape[1:])).astype(np.float32)
     found = compared(tmp_path, data, data, **{spec.name: images})
     assert "UNIDIRECTIONAL_SEQUENCE_LSTM" in {error.operator for error in found.errors}

@@ -14,7 +14,7 @@ from edgeconv.errors import UsageError
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.choose import MIN_SAMPLES_TO_CHOOSE, Chooser, answers, lowest_snr_db
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.tflite import ensure_signature, summarise
+from edgeconv.tflite import ensure_signature, summarize
 
 # The quantiser asks for this mode itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
@@ -135,7 +135,7 @@ LSTM = SHARED / "tflm_models/mnist_lstm__trained_lstm.tflite"
 @pytest.mark.skipif(not LSTM.is_file(), reason="no ../shared/data/tflm_models beside the project")
 def test_each_sample_of_a_model_with_state_begins_afresh():
     data = LSTM.read_bytes()
-    (signature,) = summarise(signed := ensure_signature(data), where="it").signatures
+    (signature,) = summarize(signed := ensure_signature(data), where="it").signatures
     (spec,) = signature.inputs
     image = np.random.default_rng(0).uniform(size=(1, *spec.shape[1:])).astype(np.float32)
     found = answers(

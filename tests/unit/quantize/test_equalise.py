@@ -17,7 +17,7 @@ from edgeconv.quantize.equalization.absorb import absorbed
 from edgeconv.quantize.equalization.equalize import MAX_FACTOR, Equalized, equalized, same_outputs
 from edgeconv.quantize.equalization.pairs import find_pairs
 from edgeconv.tflite import ensure_signature
-from edgeconv.tflite.flatbuffer import parse, serialise
+from edgeconv.tflite.flatbuffer import parse, serialize
 
 GESTURES = SHARED / "hand_gesture"
 KEY = "serve"
@@ -118,7 +118,7 @@ class Net:
         return self.graph.model([self.x], ends, signature=signature)
 
     def bytes(self, outputs: Iterable[int] = ()) -> bytes:
-        return serialise(self.model(outputs))
+        return serialize(self.model(outputs))
 
 
 def _windows(act, padding, stride, dilation) -> dict:
@@ -605,7 +605,7 @@ def hidden(data: bytes, given: dict[str, Feed]) -> np.ndarray:
     graph = model.subgraphs[0]
     graph.outputs = [graph.operators[0].outputs[0]]
     model.signatureDefs[0].outputs = [schema.TensorMapT(name="h", tensorIndex=graph.outputs[0])]
-    return outputs(serialise(model), given)[0]
+    return outputs(serialize(model), given)[0]
 
 
 def test_an_offset_goes_into_the_next_layers_bias():

@@ -15,8 +15,8 @@ from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.quantize import Setting, make
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.rules import parse_rule, ruled_layers, weight_bits
-from edgeconv.tflite import float_layers, summarise
-from edgeconv.tflite.flatbuffer import parse, serialise
+from edgeconv.tflite import float_layers, summarize
+from edgeconv.tflite.flatbuffer import parse, serialize
 from edgeconv.tflite.tensors import tensor_specs
 from edgeconv.types import LayerRule
 
@@ -144,7 +144,7 @@ def test_each_layer_has_weights_of_the_precision_asked_for(name, rules, expected
 def test_a_layer_of_16_bits_in_an_int8_model_has_its_activations_in_16_bits():
     specs = tensor_specs(made("int8", f"{FIRST}=int16x8"), where="the model")
     assert specs[FIRST].dtype == "int16"
-    assert summarise(made("int8", f"{FIRST}=int16x8"), where="it").float_operators == ()
+    assert summarize(made("int8", f"{FIRST}=int16x8"), where="it").float_operators == ()
     plain = tensor_specs(made("int8"), where="the model")
     assert plain[FIRST].dtype == "int8"
 
@@ -153,11 +153,11 @@ def test_what_a_rule_leaves_in_float_is_said_with_the_file():
     graph = CalibratedGraph(two_dense(), feeds(), threads=1)
     done = make(graph, recipe("int8", "ADD=float32"), Setting("minmax", ()))
     assert done.float_operators == ("ADD",)
-    assert summarise(done.model, where="it").float_operators == ("ADD",)
+    assert summarize(done.model, where="it").float_operators == ("ADD",)
 
 
 def test_a_rule_for_the_last_layer_leaves_the_models_output_as_asked():
-    (output,) = summarise(made("int8", f"{THIRD}=int16x8"), where="it").signatures[0].outputs
+    (output,) = summarize(made("int8", f"{THIRD}=int16x8"), where="it").signatures[0].outputs
     assert output.dtype == "float32"
 
 
@@ -204,6 +204,6 @@ def test_methods_and_bits_that_a_graph_cannot_have_are_an_error_and_no_plain_fil
     other.signatureKey = "other"
     model.signatureDefs.append(other)
     both = feeds() | {"other": feeds()["serving_default"]}
-    graph = CalibratedGraph(serialise(model), both, threads=1)
+    graph = CalibratedGraph(serialize(model), both, threads=1)
     with pytest.raises(ToolFailed, match="does not apply to a model of several signatures"):
         make(graph, recipe(name), Setting("minmax", methods))

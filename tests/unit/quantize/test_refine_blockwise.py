@@ -27,7 +27,7 @@ from edgeconv.quantize.refine.rounding import (
 )
 from edgeconv.quantize.rules import parse_rule, ruled_layers
 from edgeconv.quantize.sensitivity import sensitivities
-from edgeconv.tflite import float_layers, oldest_runtime, summarise
+from edgeconv.tflite import float_layers, oldest_runtime, summarize
 from edgeconv.tflite.blocks import block_scales, is_in_blocks
 from edgeconv.tflite.cut import prefixes
 from edgeconv.tflite.flatbuffer import operator_name, parse
@@ -130,7 +130,7 @@ def test_a_file_in_blocks_says_what_it_is():
     assert done.four_bit == ("d0", "d1")
     assert done.notes == ()
     weights = 64 * 96 + 96 * 32
-    share = summarise(done.model, where="it").quantized_weight_share
+    share = summarize(done.model, where="it").quantized_weight_share
     assert share == pytest.approx(weights / (weights + 96 + 32))
     oldest = oldest_runtime(done.model, "it")
     assert [(need.operator, need.version) for need in oldest.unknown] == [("FULLY_CONNECTED", 14)]

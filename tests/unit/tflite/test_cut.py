@@ -16,7 +16,7 @@ from tiny_tflite import (
 
 from edgeconv.errors import InputRefused
 from edgeconv.tflite.cut import prefixes, with_fixed_shapes, with_outputs
-from edgeconv.tflite.summary import summarise
+from edgeconv.tflite.summary import summarize
 
 SIGNATURE = ("serving_default", ["x"], ["y"])
 X = np.array([[1, 2, 3, 4]], np.float32)
@@ -40,14 +40,14 @@ DENSE = X @ WEIGHTS.T + BIASES
 
 def test_a_fixed_model_leaves_no_dimension_open_and_computes_the_same() -> None:
     fixed = with_fixed_shapes(packed(float_model(signature=SIGNATURE)), None, {"x": (2, 4)})
-    assert summarise(fixed, where="it").signatures[0].inputs[0].shape == (2, 4)
+    assert summarize(fixed, where="it").signatures[0].inputs[0].shape == (2, 4)
     two = np.concatenate([X, 2 * X])
     np.testing.assert_allclose(run(fixed, two)[0], two @ WEIGHTS.T + BIASES)
 
 
 def test_a_model_without_signatures_gets_one_with_its_tensors_names() -> None:
     data = packed(float_model(names=("in:0", "out:0")))
-    signature = summarise(with_fixed_shapes(data, None, {"in:0": (1, 4)}), where="it").signatures[0]
+    signature = summarize(with_fixed_shapes(data, None, {"in:0": (1, 4)}), where="it").signatures[0]
     assert [signature.inputs[0].name, signature.outputs[0].name] == ["in:0", "out:0"]
 
 
@@ -86,7 +86,7 @@ def test_a_prefix_has_no_weights_of_the_operators_that_are_gone() -> None:
 
 def test_tensors_between_operators_can_be_made_outputs() -> None:
     data = with_outputs(branched(), [3, 4])
-    outputs = summarise(data, where="it").signatures[0].outputs
+    outputs = summarize(data, where="it").signatures[0].outputs
     assert [spec.name for spec in outputs] == ["3", "4"]
     dense, z = run(data, X)
     np.testing.assert_allclose(dense, DENSE)

@@ -12,7 +12,7 @@ from tiny_tflite import Graph, float_model, packed, packed_with_weights_outside,
 
 from edgeconv import convert
 from edgeconv.source import inspect_model
-from edgeconv.tflite import brought_up_to_date, float_layers, summarise
+from edgeconv.tflite import brought_up_to_date, float_layers, summarize
 from edgeconv.tflite.flatbuffer import is_outdated, parse
 from edgeconv.types import Artifact, Conversion, Execution
 
@@ -54,7 +54,7 @@ def two_layers() -> schema.ModelT:
 
 def test_every_reader_gets_the_code_of_either_field() -> None:
     old = packed(as_before_2_4(two_layers()))
-    assert [one.name for one in summarise(old, where="old").operators] == [
+    assert [one.name for one in summarize(old, where="old").operators] == [
         "CONV_2D",
         "FULLY_CONNECTED",
     ]

@@ -6,7 +6,7 @@ from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import Graph, packed, run
 
 from edgeconv.errors import InputRefused
-from edgeconv.tflite import summarise, without_shape_bridges
+from edgeconv.tflite import summarize, without_shape_bridges
 
 X = np.array([[1, 2, 3, 4]], np.int8)
 
@@ -31,7 +31,7 @@ def model(*, float_reader: bool = False, float_output: bool = False) -> bytes:
 
 
 def operators(data: bytes) -> list[str]:
-    return [operator.name for operator in summarise(data, where="test").operators]
+    return [operator.name for operator in summarize(data, where="test").operators]
 
 
 def test_a_dequantize_that_only_leads_to_a_shape_is_taken_out():

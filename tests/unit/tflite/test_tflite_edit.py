@@ -19,15 +19,15 @@ from tiny_tflite import (
 )
 
 from edgeconv.errors import InputRefused
-from edgeconv.tflite import ensure_signature, summarise, with_uint8_io
-from edgeconv.tflite.flatbuffer import parse, serialise
+from edgeconv.tflite import ensure_signature, summarize, with_uint8_io
+from edgeconv.tflite.flatbuffer import parse, serialize
 from edgeconv.tflite.names import valid_names
 
 X = np.array([[1.0, -2.0, 3.0, 0.5]], np.float32)
 
 
 def signature_of(data: bytes):
-    (signature,) = summarise(data, where="tiny.tflite").signatures
+    (signature,) = summarize(data, where="tiny.tflite").signatures
     return signature
 
 
@@ -94,7 +94,7 @@ def test_weights_are_written_at_the_alignment_that_kernels_want():
     for padding in range(4):
         model = int8_model()
         model.description = "d" * padding
-        data = serialise(parse(packed(model), where="tiny"))
+        data = serialize(parse(packed(model), where="tiny"))
         assert data.index(weights) % 16 == 0
 
 
@@ -102,7 +102,7 @@ def test_serialising_twice_gives_the_same_bytes():
     data = packed_with_weights_outside(int8_model())
     once = with_uint8_io(data, inputs=True, outputs=True)
     assert with_uint8_io(data, inputs=True, outputs=True) == once
-    assert serialise(parse(once, where="once")) == once
+    assert serialize(parse(once, where="once")) == once
 
 
 @pytest.mark.parametrize("pack", [packed, packed_with_weights_outside])
@@ -202,5 +202,5 @@ def test_every_real_model_survives_reading_and_writing():
         pytest.skip(f"{SHARED} is not here: it comes with the development data")
     for file in files:
         data = file.read_bytes()
-        again = serialise(parse(data, where=file.name))
-        assert summarise(again, where=file.name) == summarise(data, where=file.name)
+        again = serialize(parse(data, where=file.name))
+        assert summarize(again, where=file.name) == summarize(data, where=file.name)

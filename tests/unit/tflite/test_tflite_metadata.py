@@ -23,7 +23,7 @@ from tiny_tflite import (
 )
 
 from edgeconv.errors import InputRefused
-from edgeconv.tflite.flatbuffer import parse, serialise
+from edgeconv.tflite.flatbuffer import parse, serialize
 from edgeconv.tflite.metadata import (
     Image,
     ModelMetadata,
@@ -151,7 +151,7 @@ def test_the_model_answers_as_before_and_keeps_all_else(make):
     assert bytes(dropped.data)[4:8] == b"M001"
     original = parse(before, where="before")
     original.metadata = original.metadata or None
-    assert serialise(model) == serialise(original)
+    assert serialize(model) == serialize(original)
 
 
 def test_the_weights_stay_aligned():

@@ -16,12 +16,12 @@ from tiny_tflite import (
 )
 
 from edgeconv.errors import InputRefused
-from edgeconv.tflite import is_quantized, largest_scales, output_steps, summarise
+from edgeconv.tflite import is_quantized, largest_scales, output_steps, summarize
 from edgeconv.types import OperatorCount, Signature, TensorSpec
 
 
 def summary_of(model: schema.ModelT):
-    return summarise(packed(model), where="tiny.tflite")
+    return summarize(packed(model), where="tiny.tflite")
 
 
 def test_a_float_model_has_float_operators_and_no_quantised_weights():
@@ -230,7 +230,7 @@ def test_names_that_are_no_utf8_are_shown_all_the_same():
     data = packed(float_model(names=("input_name", "y"))).replace(
         b"input_name", b"input\xff\xfeame"
     )
-    (signature,) = summarise(data, where="tiny.tflite").signatures
+    (signature,) = summarize(data, where="tiny.tflite").signatures
     assert signature.inputs[0].name == "input\ufffd\ufffdame"
 
 
@@ -253,14 +253,14 @@ def test_output_steps_are_the_scales_behind_the_outputs():
 
 def test_weights_outside_the_flatbuffer_are_counted():
     data = packed_with_weights_outside(int8_model())
-    summary = summarise(data, where="tiny.tflite")
+    summary = summarize(data, where="tiny.tflite")
     assert (summary.weight_bytes, summary.quantized_weight_share) == (12, 1.0)
 
 
 def test_weights_cut_off_behind_the_flatbuffer_are_refused():
     data = packed_with_weights_outside(int8_model())
     with pytest.raises(InputRefused, match=r"tiny\.tflite is a malformed .* weights end at byte"):
-        summarise(data[:-1], where="tiny.tflite")
+        summarize(data[:-1], where="tiny.tflite")
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_weights_cut_off_behind_the_flatbuffer_are_refused():
 )
 def test_bytes_that_are_no_model_are_refused_by_name(data, message):
     with pytest.raises(InputRefused, match=f"tiny.tflite .*{message}"):
-        summarise(data, where="tiny.tflite")
+        summarize(data, where="tiny.tflite")
 
 
 def broken(change) -> bytes:
@@ -302,13 +302,13 @@ def broken(change) -> bytes:
 )
 def test_an_index_or_size_out_of_range_is_refused(change):
     with pytest.raises(InputRefused, match=r"tiny\.tflite is a malformed"):
-        summarise(broken(change), where="tiny.tflite")
+        summarize(broken(change), where="tiny.tflite")
 
 
 def test_weights_in_other_files_are_refused():
     data = broken(lambda m: setattr(m.subgraphs[0].tensors[1], "externalBuffer", 1))
     with pytest.raises(InputRefused, match="other files"):
-        summarise(data, where="tiny.tflite")
+        summarize(data, where="tiny.tflite")
 
 
 def mutants(data: bytes, count: int):
@@ -328,7 +328,7 @@ def test_no_mutant_raises_anything_but_a_refusal_that_names_the_file(pack):
     refusals = []
     for mutant in mutants(pack(int8_model()), 400):
         try:
-            summarise(mutant, where="tiny.tflite")
+            summarize(mutant, where="tiny.tflite")
         except InputRefused as error:
             refusals.append(str(error))
     assert len(refusals) > 100
