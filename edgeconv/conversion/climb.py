@@ -110,7 +110,7 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
             run.on_progress(f"trying again: {rung.text}")
         attempt = _tried(run, rung, curable, climb)
         last = attempt or last
-        # A fused layer is quantised as one where that can be: it is smaller than unrolled.
+        # A fused layer is quantized as one where that can be: it is smaller than unrolled.
         if attempt and has_fused_layers(attempt.session.prepared):
             _ask_second_engine(attempt.session, recipes, climb)
             asked = attempt

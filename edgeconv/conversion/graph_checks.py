@@ -51,8 +51,8 @@ def examine_graph(candidate: Candidate, keys: Sequence[str]) -> ExaminedGraph:
     try:
         summary = summarize(content, where=candidate.recipe.name)
     except InputRefused as error:
-        # Nobody brought this file: the quantiser wrote it.
-        raise VerificationFailed(f"the quantiser made no sound file: {error.message}") from error
+        # Nobody brought this file: the quantizer wrote it.
+        raise VerificationFailed(f"the quantizer made no sound file: {error.message}") from error
     refuse_senseless_scales(candidate.recipe, largest_scales(content))
     by_key = {signature.key: signature for signature in summary.signatures}
     warnings: dict[str, None] = {}
@@ -178,7 +178,7 @@ def is_mostly_float(recipe: Recipe, summary: GraphSummary) -> bool:
 
 def _nothing_quantized(recipe: Recipe, summary: GraphSummary) -> tuple[str, ...]:
     if recipe.name in _WEIGHTS_ONLY and not summary.quantized_weight_share:
-        return (f"nothing was quantised: this {recipe.name} model is the float32 model",)
+        return (f"nothing was quantized: this {recipe.name} model is the float32 model",)
     if recipe.name == "float16" and not summary.float16_weight_share:
         return ("nothing became float16: this model is the float32 model",)
     if is_mostly_float(recipe, summary):
@@ -189,7 +189,7 @@ def _nothing_quantized(recipe: Recipe, summary: GraphSummary) -> tuple[str, ...]
     left_float = summary.weight_bytes and summary.float_operators
     if recipe.full_integer and left_float and not summary.quantized_weight_share:
         raise VerificationFailed(
-            f"{recipe.name} was asked for, and no weight was quantised",
+            f"{recipe.name} was asked for, and no weight was quantized",
             hint="the model's operators are none that can be; convert to float32 or float16",
         )
     return ()

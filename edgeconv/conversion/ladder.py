@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from edgeconv.errors import Cause
     from edgeconv.types import Signature
 
-# Operators that run another subgraph, or share data with one: no quantiser looks through them.
+# Operators that run another subgraph, or share data with one: no quantizer looks through them.
 _LOOPS = frozenset({"CALL", "CALL_ONCE", "IF", "STABLEHLO_WHILE", "WHILE"})
 # What a loop is in TensorFlow's graph.
 _TF_LOOPS = frozenset({"If", "StatelessIf", "StatelessWhile", "While"})
@@ -201,16 +201,16 @@ def explained(failures: Sequence[tuple[str, EdgeconvError]]) -> EdgeconvError:
 
 
 def has_loops(prepared: Prepared) -> bool:
-    """Whether the float32 graph has loops and branches, which no quantiser looks through."""
+    """Whether the float32 graph has loops and branches, which no quantizer looks through."""
     loops = prepared.operators & _LOOPS
-    # Tables are filled in a graph of their own, which has nothing to quantise.
+    # Tables are filled in a graph of their own, which has nothing to quantize.
     return bool(loops - {"CALL_ONCE"} if _FILLS_TABLE in prepared.operators else loops)
 
 
 def has_fused_layers(prepared: Prepared) -> bool:
     """Whether the float32 graph has recurrent layers as one operator each.
 
-    TFLiteConverter quantises some of them, ai-edge-quantizer none.
+    TFLiteConverter quantizes some of them, ai-edge-quantizer none.
     """
     return bool(prepared.operators & STATEFUL)
 

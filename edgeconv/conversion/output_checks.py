@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from edgeconv.types import OutputError, Recipe
 
 # An error this small beside the output's own magnitude is rounding, however little the
-# output varies over the samples: 16 bits for a float model, 10 for a quantised one.
+# output varies over the samples: 16 bits for a float model, 10 for a quantized one.
 _ROUNDING = {True: ROUNDING, False: 2.0**-10}
 # Below this share of equal answers, or where not even a third of them is sure, it is worth a word:
 # no fewer than 4 samples can show that much.

@@ -1,4 +1,4 @@
-"""Quantisation-aware training as a stage: from the Keras model and labelled samples to a
+"""Quantization-aware training as a stage: from the Keras model and labelled samples to a
 candidate, judged against the model that was trained and against the float one.
 """
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from edgeconv.training.cluster import Cluster
     from edgeconv.types import Qat, Recipe, Signature
 
-# A loss that no training with quantisation explains: it went wrong. The interval must be
+# A loss that no training with quantization explains: it went wrong. The interval must be
 # wholly beyond it.
 _MOST_LOST = 0.1
 _MARKER = "made-here"
@@ -148,7 +148,7 @@ def _trained(
             train_qat,
             functools.partial(_job, run, prepared, recipe, samples, checkpoints, clusters),
             distribution=distribution,
-            label="quantisation-aware training",
+            label="quantization-aware training",
             scratch=run.scratch,
             access=_access(run, prepared, samples, checkpoints),
             allowance=run.execution.allowance,
@@ -270,7 +270,7 @@ def _examined(session: Session, candidate: Candidate, expected: Outputs) -> Exam
         candidate,
         graph,
         beside(answers, expected),
-        reference="model trained with quantisation, in TensorFlow",
+        reference="model trained with quantization, in TensorFlow",
         synthetic=session.prepared.synthetic,
         runtime=answers.runtime,
     )
@@ -296,7 +296,7 @@ def _validated(
     drop, low, high = paired_difference(before, after)
     if low > _MOST_LOST:
         raise VerificationFailed(
-            f"quantisation-aware training went wrong: {after.count('1') / len(after):.3f} of "
+            f"quantization-aware training went wrong: {after.count('1') / len(after):.3f} of "
             f"{len(after)} samples that were kept apart are right, and of the float model's "
             f"answers {before.count('1') / len(before):.3f}",
             hint="lower --qat-learning-rate, or train for more --qat-epochs",

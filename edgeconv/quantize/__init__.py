@@ -1,1 +1,1 @@
-"""From the float graph to quantised ones: recipes, calibration, verification."""
+"""From the float graph to quantized ones: recipes, calibration, verification."""

@@ -1,7 +1,7 @@
 """A float graph and what its calibration samples show, each part found once, when it is needed.
 
 The ranges are true minima and maxima unless an exponential moving average is asked
-for: the quantiser's own default is the average, which clips (Jacob et al. 2018,
+for: the quantizer's own default is the average, which clips (Jacob et al. 2018,
 "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
 Inference", section 3.1, propose it for training, where ranges drift; after training
 they do not).
@@ -186,12 +186,12 @@ class CalibratedGraph:
 
     @cached_property
     def equalized(self) -> tuple[CalibratedGraph, tuple[str, ...]]:
-        """The same graph with its layers equalised, and notes; itself where nothing applies."""
+        """The same graph with its layers equalized, and notes; itself where nothing applies."""
         done = equalized(self.model, self.feeds, threads=self.threads)
         if done.model == self.model:
             return self, done.notes
         notes = (
-            f"{len(done.pairs)} pairs of layers were equalised, and biases of "
+            f"{len(done.pairs)} pairs of layers were equalized, and biases of "
             f"{len(done.absorbed)} moved on",
             *done.notes,
         )

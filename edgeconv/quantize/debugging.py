@@ -1,4 +1,4 @@
-"""A quantised file taken apart: what each layer costs, and rules for the worst that were tried."""
+"""A quantized file taken apart: what each layer costs, and rules for the worst that were tried."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Dissected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dissect(job: DebugJob) -> Dissected:
-    """Make the file, quantise each layer alone, and try rules for the worst. Runs in a child.
+    """Make the file, quantize each layer alone, and try rules for the worst. Runs in a child.
 
     Raises `ToolFailed` where the file cannot be made or does not run, and `UsageError` for
     options that do not fit the graph or its samples.
@@ -93,7 +93,7 @@ def dissect(job: DebugJob) -> Dissected:
 
 
 def debugged_layers(graph: CalibratedGraph, recipe: Recipe) -> tuple[DebuggedLayer, ...]:
-    """Every layer of the graph in its order, with what it costs when it alone is quantised."""
+    """Every layer of the graph in its order, with what it costs when it alone is quantized."""
     layers = {layer.name: layer for layer in float_layers(graph.model)}
     given = given_precisions(graph.model, recipe)
     asked = [
@@ -121,7 +121,7 @@ def debugged_layers(graph: CalibratedGraph, recipe: Recipe) -> tuple[DebuggedLay
 def given_precisions(model: bytes, recipe: Recipe) -> dict[str, Precision]:
     """The precision that a recipe and its rules ask for, by layer.
 
-    Whether the quantiser can follow is another matter.
+    Whether the quantizer can follow is another matter.
     """
     ruled = ruled_layers(model, recipe)
     four = weight_bits(model, recipe, ruled)

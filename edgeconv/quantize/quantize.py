@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from edgeconv.tflite import FloatLayer
     from edgeconv.types import CalibrationRange, PostTrainingMethod, Precision, Recipe
 
-# All that the quantiser and the runtime that it calibrates with were seen to raise.
+# All that the quantizer and the runtime that it calibrates with were seen to raise.
 _ENGINE_ERRORS = (ValueError, RuntimeError, TypeError, KeyError, IndexError, AttributeError)
 _EVERYTHING = ".*"
-# The same written otherwise: what the quantiser finds under a text that it has already is not
+# The same written otherwise: what the quantizer finds under a text that it has already is not
 # moved behind what came since, and the last that fits wins.
 _ENDS = "^.*"
 _FLOAT16_OPERATORS = (
@@ -48,7 +48,7 @@ class Setting(NamedTuple):
 
 
 class QuantizedModel(NamedTuple):
-    """A quantised file, what a user ought to know of it, and what is in float by a rule.
+    """A quantized file, what a user ought to know of it, and what is in float by a rule.
 
     `four_bit` names the layers whose weights have 4 bits, `float_operators` the operators of
     the layers that a rule leaves in float.
@@ -65,7 +65,7 @@ def make(
 ) -> QuantizedModel:
     """The file that `recipe` gives with this setting.
 
-    Raises `ToolFailed` with the quantiser's reason, `UsageError` for rules that do not fit the
+    Raises `ToolFailed` with the quantizer's reason, `UsageError` for rules that do not fit the
     graph and for fewer samples than a method needs.
     """
     _refuse_few_samples(graph, recipe, setting)
@@ -151,10 +151,10 @@ def quantize_bytes(
     *,
     dense_per_tensor: bool = False,
 ) -> bytes:
-    """The quantised model, with weights of 8 bits, and inputs and outputs that are not uint8.
+    """The quantized model, with weights of 8 bits, and inputs and outputs that are not uint8.
 
     `ranges` (of `activation_ranges`) are for recipes that have them, `ruled` the layers of
-    another precision. Raises `ToolFailed` with the quantiser's reason.
+    another precision. Raises `ToolFailed` with the quantizer's reason.
     """
     import numpy as np
     from ai_edge_quantizer import quantizer
@@ -196,7 +196,7 @@ def quantizer_recipe(
 
     `ruled` are the layers of another precision. A full-integer recipe keeps the boundary
     integer where an integer type is asked for; uint8 is made from int8 afterwards, since the
-    quantiser does not know it, and so are weights of 4 bits, since it knows them for some
+    quantizer does not know it, and so are weights of 4 bits, since it knows them for some
     operators only; those in blocks it makes itself. `dense_per_tensor` gives the weights of
     FULLY_CONNECTED one scale instead of one a channel, which older runtimes do not have; a
     float16 recipe has no scales.

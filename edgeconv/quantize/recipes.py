@@ -86,7 +86,7 @@ def make_recipes(
 
     `input_type`, `output_type` and `allow_float` are for the full-integer recipes; the
     others have float inputs and outputs. `min_snr_db` of None takes `MIN_SNR_DB`. `methods` are
-    those of the recipes that quantise, see `method_names`; None takes auto for weights of 4 bits,
+    those of the recipes that quantize, see `method_names`; None takes auto for weights of 4 bits,
     which are worth little without, and else none. `qat` is how the recipe of that name trains,
     None: as `Qat` does by default.
     """
@@ -147,7 +147,7 @@ def _refuse_methods(
 ) -> None:
     told = ", ".join(names)
     if methods and not _QUANTIZED.intersection(names):
-        raise UsageError(f"--methods is for recipes that quantise, and {told} do not")
+        raise UsageError(f"--methods is for recipes that quantize, and {told} do not")
     if layers and not _RULED.intersection(names):
         raise UsageError(f"--layer is for post-training recipes, and only {told} are asked for")
     if calibration_range != "minmax" and not CALIBRATED.intersection(names):
@@ -161,7 +161,7 @@ def refuse_qat(qat: Qat, names: Sequence[RecipeName]) -> None:
     """Raise `UsageError` for settings that cannot be, or that nothing asks for."""
     if QAT not in names:
         raise UsageError(
-            f"options of quantisation-aware training, and only {', '.join(names)} are asked for",
+            f"options of quantization-aware training, and only {', '.join(names)} are asked for",
             hint="add qat to --to, or leave them away",
         )
     counts = {

@@ -1,8 +1,8 @@
-"""What each layer of a float graph costs when it alone is quantised.
+"""What each layer of a float graph costs when it alone is quantized.
 
 All others stay in float, so that the error of the model's outputs is that layer's and nothing
 else: the one-at-a-time sensitivity of Wu et al. 2020, "Integer Quantization for Deep Learning
-Inference: Principles and Empirical Evaluation" (section 5.1, partial quantisation).
+Inference: Principles and Empirical Evaluation" (section 5.1, partial quantization).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def sensitivities(
     with the minima and maxima of all samples as ranges; with `weights_only`, "int8" is the
     weights alone. So are "int4", "int4-block32" and "float16", rounded to the nearest, those of 4
     bits with one scale a channel or a block. A layer that runs in float whatever is asked, or
-    that the quantiser or the runtime refuses, has no entry. The samples of `judging_feeds` judge;
+    that the quantizer or the runtime refuses, has no entry. The samples of `judging_feeds` judge;
     the time is linear in the layers.
 
     Raises `ToolFailed` where the float graph does not run, and `InputRefused` for samples that
@@ -124,7 +124,7 @@ def judging_feeds(feeds: Mapping[str, Feed]) -> dict[str, Feed]:
 
 
 class _Alone:
-    """A float graph of which one layer after the other is quantised."""
+    """A float graph of which one layer after the other is quantized."""
 
     def __init__(self, graph: CalibratedGraph, *, weights_only: bool) -> None:
         self._graph = graph
@@ -138,9 +138,9 @@ class _Alone:
         """The lowest of all outputs; None where the layer cannot have the precision."""
         if precision == "float32":
             return MAX_SNR_DB
-        by_quantiser = precision in _INTEGER
+        by_quantizer = precision in _INTEGER
         try:
-            made = (self._with_integers if by_quantiser else self._with_weights)(layer, precision)
+            made = (self._with_integers if by_quantizer else self._with_weights)(layer, precision)
             if made is None:
                 return None
             actual = answers(made, self._judging, threads=self._graph.threads)
@@ -148,7 +148,7 @@ class _Alone:
             return None
         snr_db = lowest_snr_db(self._expected, actual)
         # Only equal outputs leave it open whether there is anything in the file to be off.
-        in_doubt = by_quantiser and snr_db == MAX_SNR_DB
+        in_doubt = by_quantizer and snr_db == MAX_SNR_DB
         return None if in_doubt and not is_quantized(summarize(made, where=_WHERE)) else snr_db
 
     def _with_integers(self, layer: FloatLayer, precision: Precision) -> bytes | None:

@@ -112,7 +112,7 @@ def _chooser(graph: GraphFile, dense_per_tensor: bool) -> Chooser:
 def settle_process() -> None:
     """To be called in a child before numpy is imported: quiet, and the same bytes every time.
 
-    The quantiser logs every step, and warns of the interpreter mode that it itself asks for.
+    The quantizer logs every step, and warns of the interpreter mode that it itself asks for.
     """
     os.environ.update(ENVIRONMENT)
     logging.disable(logging.WARNING)

@@ -1,4 +1,4 @@
-"""What to do where quantising after training costs more than the budget."""
+"""What to do where quantizing after training costs more than the budget."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WEIGHTS_ALONE = ("weight-only-int8", "dynamic")
 def advice(
     model: SourceModel, wanted: Wanted, trials: Sequence[TuningTrial], recommended: str
 ) -> tuple[str, ...]:
-    """What quantisation-aware training may give, and its command; nothing where int8 does.
+    """What quantization-aware training may give, and its command; nothing where int8 does.
 
     It is worth a thought where no full-integer artifact is within the budget, although asked for.
     """
@@ -34,7 +34,7 @@ def advice(
     if chosen is not None and chosen.recipe.name in FULL_INTEGER:
         return ()
     return (
-        f"int8 loses {int8.loss.drop:.4f}{_share(int8, trials)}. Quantisation-aware training is "
+        f"int8 loses {int8.loss.drop:.4f}{_share(int8, trials)}. Quantization-aware training is "
         f"for that: at most these {int8.loss.drop:.4f} can be won back. In the five recorded "
         "benchmarks of docs/qat.md it lost nothing to the float model; of this model nothing is "
         "known until it is trained",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # A full-integer file without any float operator has next to no float constants: some feed
 # the QUANTIZE operator that makes integers of them.
 _MOST_FLOAT_SHARE = 0.5
-_SAID_TO_BE_FLOAT = ("nothing was quantised", "nothing became float16")
+_SAID_TO_BE_FLOAT = ("nothing was quantized", "nothing became float16")
 
 
 def float_weight_share(content: bytes) -> float:

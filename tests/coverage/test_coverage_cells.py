@@ -157,7 +157,7 @@ def test_a_dynamic_file_that_is_the_float_model_must_say_so(tmp_path: Path) -> N
     file = tmp_path / "m.tflite"
     file.write_bytes(packed(float_model()))
     assert silent_fallback(artifact(recipe("dynamic")), (), file)
-    said = artifact(recipe("dynamic"), warnings=("nothing was quantised: it is float32",))
+    said = artifact(recipe("dynamic"), warnings=("nothing was quantized: it is float32",))
     assert silent_fallback(said, (), file) == ""
     assert silent_fallback(artifact(recipe("float32")), (), file) == ""
 

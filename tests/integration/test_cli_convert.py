@@ -165,7 +165,7 @@ def test_a_terminal_gets_colours_and_one_live_line(zoo: Path, place: Path) -> No
         place, zoo / "weightless", "-o", "live", "--to", "float32,dynamic", NO_COLOR=""
     )
     assert "\x1b[33m" in out
-    assert "warning: nothing was quantised" in out
+    assert "warning: nothing was quantized" in out
     assert "converting to float32 with TensorFlow" in err
     assert "\x1b[" in err
 
@@ -174,5 +174,5 @@ def test_no_color_is_respected_on_a_terminal(zoo: Path, place: Path) -> None:
     out, _ = on_a_terminal(
         place, zoo / "weightless", "-o", "plain", "--to", "float32,dynamic", NO_COLOR="1"
     )
-    assert "warning: nothing was quantised" in out
+    assert "warning: nothing was quantized" in out
     assert "\x1b" not in out

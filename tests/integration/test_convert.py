@@ -342,7 +342,7 @@ def test_a_model_in_which_nothing_was_quantised_says_so(recipe: str, workshop: W
     made = workshop.convert(
         "weightless", "float32,float16,dynamic,weight-only-int8", calibration=None
     )
-    what = "became float16" if recipe == "float16" else "was quantised"
+    what = "became float16" if recipe == "float16" else "was quantized"
     model = "model" if recipe == "float16" else f"{recipe} model"
     says = f"nothing {what}: this {model} is the float32 model"
     assert made[recipe].verification.warnings == (says,)

@@ -1,1 +1,1 @@
-"""Cross-layer equalisation: the channels of two layers scaled alike, in the float graph."""
+"""Cross-layer equalization: the channels of two layers scaled alike, in the float graph."""

@@ -1,10 +1,10 @@
 """Bias absorption: what a channel never falls below goes into the bias of the next layer.
 
-Equalisation can leave a channel with large values that are never zero, and its offset then
+Equalization can leave a channel with large values that are never zero, and its offset then
 takes up range, and every error of the next layer's weights is multiplied by it. Nagel et al.
 2019, "Data-Free Quantization Through Weight Equalization and Bias Correction" (ICCV), section
 4.1.3, takes the offset off before the RELU and adds what the next layer would make of it to
-that layer's bias. The paper guesses the offset from batch normalisation, and clips what is
+that layer's bias. The paper guesses the offset from batch normalization, and clips what is
 lower; here it is less than the smallest value that the calibration samples show, so that for
 them nothing changes.
 """

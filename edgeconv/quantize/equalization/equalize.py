@@ -1,6 +1,6 @@
 """Cross-layer equalization: a float graph with the ranges of its weights made alike.
 
-A channel whose weights are small beside its neighbours' is lost when all are rounded to the
+A channel whose weights are small beside its neighbors' is lost when all are rounded to the
 steps of the largest. Between two layers it can be made larger in one and smaller in the other,
 for the same outputs: Nagel, van Baalen, Blankevoort, Welling 2019, "Data-Free Quantization
 Through Weight Equalization and Bias Correction" (ICCV), sections 4.1.1 and 4.1.2.
@@ -75,22 +75,22 @@ def equalized(floating: bytes, feeds: Mapping[str, Feed], *, threads: int) -> Eq
         return Equalized(floating, (), (), (_why_not(found.reasons),))
     scaled, names = _scaled(floating, found.pairs)
     if names and not same_outputs(floating, scaled, feeds, threads=threads):
-        return Equalized(floating, (), (), ("equalisation would change the outputs",))
+        return Equalized(floating, (), (), ("equalization would change the outputs",))
     shifted, layers = absorbed(scaled, found.pairs, feeds, threads=threads)
     if layers and not same_outputs(floating, shifted, feeds, threads=threads):
         shifted, layers = scaled, ()
     if names or layers:
         return Equalized(shifted, names, layers, ())
     return Equalized(
-        floating, (), (), ("equalisation changes nothing: the weights are alike already",)
+        floating, (), (), ("equalization changes nothing: the weights are alike already",)
     )
 
 
 def _why_not(reasons: Sequence[str]) -> str:
     if not reasons:
-        return "equalisation does not apply: there is no convolution and no fully connected layer"
+        return "equalization does not apply: there is no convolution and no fully connected layer"
     counted = [f"{reason} ({count})" for reason, count in Counter(reasons).most_common()]
-    return f"equalisation does not apply to any of {len(reasons)} layers: {', '.join(counted)}"
+    return f"equalization does not apply to any of {len(reasons)} layers: {', '.join(counted)}"
 
 
 def _scaled(floating: bytes, pairs: Sequence[Pair]) -> tuple[bytes, tuple[str, ...]]:

@@ -23,7 +23,7 @@ Clipping = Literal["percentile", "mse", "kl"]
 
 # With fewer, what lies far out is not rare but unknown, and a method that cuts it off guesses.
 MIN_SAMPLES: dict[Clipping, int] = {"percentile": 32, "mse": 32, "kl": 32}
-# What others take as well. With 0.999 a trained network can lose all that quantising left of it.
+# What others take as well. With 0.999 a trained network can lose all that quantizing left of it.
 PERCENTILE = 0.99999
 # The most that the entropy method may cut off, of all values but 0.
 _MOST_CUT = 0.001
@@ -87,25 +87,25 @@ def percentile_ends(histogram: Histogram, kept_share: float) -> tuple[float, flo
     low, high = histogram.low, histogram.high
     two_sided = low < 0 < high
     allowed = (1 - kept_share) * float(histogram.counts.sum()) / (2 if two_sided else 1)
-    centres = histogram.centres
+    centers = histogram.centers
     if high > 0:
-        high = max(_without_tail(histogram.counts[::-1], centres[::-1], allowed, high), 0.0)
+        high = max(_without_tail(histogram.counts[::-1], centers[::-1], allowed, high), 0.0)
     if low < 0:
-        low = min(_without_tail(histogram.counts, centres, allowed, low), 0.0)
+        low = min(_without_tail(histogram.counts, centers, allowed, low), 0.0)
     return low, high
 
 
 def _without_tail(
-    counts: NDArray[np.int64], centres: NDArray[np.float64], allowed: float, end: float
+    counts: NDArray[np.int64], centers: NDArray[np.float64], allowed: float, end: float
 ) -> float:
     """Where a range ends that leaves out at most `allowed` values from the first bin on."""
     seen = np.cumsum(counts)
     first = int(np.searchsorted(seen, allowed, side="right"))
-    return float(centres[first]) if first and seen[first - 1] else end
+    return float(centers[first]) if first and seen[first - 1] else end
 
 
 def squared_error(histogram: Histogram, low: float, high: float, bits: int) -> float:
-    """The mean squared error of the values, quantised affinely to `bits` between the ends.
+    """The mean squared error of the values, quantized affinely to `bits` between the ends.
 
     Rounding and clipping together, as in Sung et al. 2015 ("Resiliency of Deep Neural Networks
     under Quantization") and Choukroun et al. 2019 ("Low-bit Quantization of Neural
@@ -142,19 +142,19 @@ def _cubed(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def divergence(histogram: Histogram, low: float, high: float, bits: int) -> float:
-    """The Kullback-Leibler divergence of the clipped values from their quantised distribution.
+    """The Kullback-Leibler divergence of the clipped values from their quantized distribution.
 
     After Migacz 2017 ("8-bit Inference with TensorRT", GTC, slides 28 to 38), with 2**bits
     levels between the two ends in place of 128 of the magnitudes. What is clipped is
     added to the ends of the one distribution and not to the other, or clipping would cost
     nothing; each level is spread evenly over those of its bins that have values, so that an empty
     bin stays empty in both. The bin of 0, which has no error, counts no more than the fuller
-    of its neighbours. Infinite where something is cut off at an end without values of its own,
+    of its neighbors. Infinite where something is cut off at an end without values of its own,
     and beyond `_MOST_CUT`: values that recur, as over the padding of an input, are spikes in the
     distribution, and to keep their form the measure would give up a fifth of all others.
     """
     counts = _without_zeros(histogram)
-    first, last = np.searchsorted(histogram.centres, (min(low, 0.0), max(high, 0.0)))
+    first, last = np.searchsorted(histogram.centers, (min(low, 0.0), max(high, 0.0)))
     first, last = int(first), min(int(last), len(counts) - 1)
     inside = counts[first : last + 1]
     below, above = counts[:first].sum(), counts[last + 1 :].sum()
@@ -178,8 +178,8 @@ def _without_zeros(histogram: Histogram) -> NDArray[np.float64]:
     counts = histogram.counts.astype(np.float64)
     if histogram.origin == 0:
         at = histogram.origin_bin
-        neighbours = [counts[i] for i in (at - 1, at + 1) if 0 <= i < len(counts)]
-        counts[at] = min(counts[at], max(neighbours))
+        neighbors = [counts[i] for i in (at - 1, at + 1) if 0 <= i < len(counts)]
+        counts[at] = min(counts[at], max(neighbors))
     return counts
 
 
@@ -209,7 +209,7 @@ def _first(pair: tuple[float, float]) -> float:
 
 def _candidates(histogram: Histogram, end: float) -> list[float]:
     """Nearer ends that values were seen at, in equal ratios; the end itself is the first."""
-    seen = histogram.centres[histogram.counts > 0]
+    seen = histogram.centers[histogram.counts > 0]
     side = np.sort(np.abs(seen[np.sign(seen) == np.sign(end)]))
     at = np.searchsorted(side, abs(end) * _FRACTIONS, side="right") - 1
     nearer = side[np.unique(at[at >= 0])[::-1]]

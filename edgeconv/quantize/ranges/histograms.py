@@ -45,7 +45,7 @@ class Histogram(NamedTuple):
     """How often a tensor's values fall near each of equally spaced ones.
 
     `counts` is (bins,) int64. `low` and `high` are the true minimum and maximum. Each bin is
-    centred on the value that it stands for, and one of them on exactly 0 where 0 is within; the
+    centerd on the value that it stands for, and one of them on exactly 0 where 0 is within; the
     first and the last used one stand for `low` and `high`, unless they are that of 0. What an
     activation function makes often, 0 or 6, is so counted for what it is.
     """
@@ -61,7 +61,7 @@ class Histogram(NamedTuple):
 
     @property
     def origin(self) -> float:
-        """The value that a bin is centred on exactly: 0, or `low` where 0 is not within."""
+        """The value that a bin is centerd on exactly: 0, or `low` where 0 is not within."""
         return 0.0 if self.low <= 0 <= self.high else self.low
 
     @property
@@ -70,16 +70,16 @@ class Histogram(NamedTuple):
         return self._bins_in(self.origin - self.low)
 
     @property
-    def centres(self) -> NDArray[np.float64]:
+    def centers(self) -> NDArray[np.float64]:
         """(bins,) the value that each bin stands for."""
         numbers = np.arange(len(self.counts), dtype=np.float64) - self.origin_bin
-        centres = self.origin + numbers * self.step
+        centers = self.origin + numbers * self.step
         last = self.origin_bin + self._bins_in(self.high - self.origin)
         if self.origin_bin > 0:
-            centres[0] = self.low
+            centers[0] = self.low
         if last > self.origin_bin:
-            centres[last:] = self.high
-        return centres
+            centers[last:] = self.high
+        return centers
 
     @property
     def edges(self) -> NDArray[np.float64]:

@@ -1,1 +1,1 @@
-"""A quantised .tflite gone through layer by layer: rounding, bias correction, 4-bit weights."""
+"""A quantized .tflite gone through layer by layer: rounding, bias correction, 4-bit weights."""

@@ -71,7 +71,7 @@ class RefinedLayer(NamedTuple):
 
 @dataclass(frozen=True)
 class Correction:
-    """A layer of a quantised model `inside` beside its counterpart in `outside`."""
+    """A layer of a quantized model `inside` beside its counterpart in `outside`."""
 
     inside: ModelT
     outside: ModelT
@@ -130,7 +130,7 @@ class Correction:
         if weights is not None:
             write_weights(self.inside, self.layer, weights, self._bits)
             scales = weights.scales.reshape(-1)
-        if self.layer.quantised.bias == -1 and not np.any(bias):
+        if self.layer.quantized.bias == -1 and not np.any(bias):
             return self.layer
         return write_bias(self.inside, self.layer, bias, scales)
 
@@ -147,7 +147,7 @@ class Correction:
 
     @property
     def _tensor(self) -> TensorT:
-        return self.inside.subgraphs[0].tensors[self.layer.quantised.weights]
+        return self.inside.subgraphs[0].tensors[self.layer.quantized.weights]
 
     @cached_property
     def _stored_bits(self) -> int:
@@ -160,7 +160,7 @@ class Correction:
     @cached_property
     def _spares_least(self) -> bool:
         """Whether -8 is to be spared: LiteRT's own dense kernel for float inputs gets it wrong."""
-        graph, place = self.inside.subgraphs[0], self.layer.quantised
+        graph, place = self.inside.subgraphs[0], self.layer.quantized
         is_direct = graph.operators[place.number].inputs[1] == place.weights
         is_hybrid = is_direct and type_of(graph.tensors[place.source]) == "float32"
         is_dense = self.layer.operator == "FULLY_CONNECTED" and not is_in_blocks(self._tensor)
@@ -182,7 +182,7 @@ class Correction:
 
     @cached_property
     def _geometry(self) -> Geometry:
-        tensor = self.inside.subgraphs[0].tensors[self.layer.quantised.source]
+        tensor = self.inside.subgraphs[0].tensors[self.layer.quantized.source]
         return geometry(self.inside, self.layer, shape_of(tensor))
 
     @cached_property

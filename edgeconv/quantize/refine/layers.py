@@ -1,4 +1,4 @@
-"""Which operators of a quantised graph can be refined, and their counterparts in the float one."""
+"""Which operators of a quantized graph can be refined, and their counterparts in the float one."""
 
 from __future__ import annotations
 
@@ -55,33 +55,33 @@ class Layer(NamedTuple):
 
     name: str
     operator: str
-    quantised: Place
+    quantized: Place
     floating: Place
     left_alone: str
 
 
-def pairs(quantised: ModelT, floating: ModelT) -> list[Layer]:
+def pairs(quantized: ModelT, floating: ModelT) -> list[Layer]:
     """The layers of the first graphs of both models, in order.
 
-    A quantiser keeps the order of operators. Raises `InputRefused` where it did not.
+    A quantizer keeps the order of operators. Raises `InputRefused` where it did not.
     """
-    found = [list(_places(model)) for model in (quantised, floating)]
-    graphs = (quantised.subgraphs[0], floating.subgraphs[0])
+    found = [list(_places(model)) for model in (quantized, floating)]
+    graphs = (quantized.subgraphs[0], floating.subgraphs[0])
     shapes = [
         [shape_of(graph.tensors[place.weights]) for place in places]
         for graph, places in zip(graphs, found, strict=True)
     ]
     names = [
         [operator_name(model, model.subgraphs[0].operators[place.number]) for place in places]
-        for model, places in zip((quantised, floating), found, strict=True)
+        for model, places in zip((quantized, floating), found, strict=True)
     ]
     if shapes[0] != shapes[1] or names[0] != names[1]:
         raise InputRefused(
-            "the quantised model has other layers than the float model",
+            "the quantized model has other layers than the float model",
             hint="give the float32 .tflite that it was made from",
         )
     return [
-        _layer(quantised, floating, inside, outside)
+        _layer(quantized, floating, inside, outside)
         for inside, outside in zip(found[0], found[1], strict=True)
     ]
 
@@ -104,8 +104,8 @@ def others(model: ModelT) -> tuple[str, ...]:
 def geometry(model: ModelT, layer: Layer, input_shape: tuple[int, ...]) -> Geometry:
     """How the layer's input of this shape becomes rows."""
     graph = model.subgraphs[0]
-    operator = graph.operators[layer.quantised.number]
-    weights = shape_of(graph.tensors[layer.quantised.weights])
+    operator = graph.operators[layer.quantized.number]
+    weights = shape_of(graph.tensors[layer.quantized.weights])
     if layer.operator == "FULLY_CONNECTED":
         return Geometry(1, weights[1], None)
     options: Any = operator.builtinOptions
@@ -159,7 +159,7 @@ def _stored(model: ModelT, graph: SubGraphT, makers: dict[int, OperatorT], index
     return index
 
 
-def _layer(quantised: ModelT, floating: ModelT, inside: Place, outside: Place) -> Layer:
+def _layer(quantized: ModelT, floating: ModelT, inside: Place, outside: Place) -> Layer:
     graph = floating.subgraphs[0]
     operator = graph.operators[outside.number]
     return Layer(
@@ -167,19 +167,19 @@ def _layer(quantised: ModelT, floating: ModelT, inside: Place, outside: Place) -
         operator_name(floating, operator),
         inside,
         outside,
-        _reason(quantised, floating, inside, outside),
+        _reason(quantized, floating, inside, outside),
     )
 
 
-def _reason(quantised: ModelT, floating: ModelT, inside: Place, outside: Place) -> str:
+def _reason(quantized: ModelT, floating: ModelT, inside: Place, outside: Place) -> str:
     """Why a layer is left alone; "" where it is not."""
-    weights = quantised.subgraphs[0].tensors[inside.weights]
+    weights = quantized.subgraphs[0].tensors[inside.weights]
     original = floating.subgraphs[0].tensors[outside.weights]
-    if not _has_values(quantised, weights) or not _has_values(floating, original):
+    if not _has_values(quantized, weights) or not _has_values(floating, original):
         return "its weights are computed"
-    if not (_bias_is_stored(quantised, inside.bias) and _bias_is_stored(floating, outside.bias)):
+    if not (_bias_is_stored(quantized, inside.bias) and _bias_is_stored(floating, outside.bias)):
         return "its bias is computed"
-    activations = type_of(quantised.subgraphs[0].tensors[inside.source])
+    activations = type_of(quantized.subgraphs[0].tensors[inside.source])
     if activations not in ("float32", "int8", "int16"):
         return f"its input is {activations}"
     if type_of(original) != "float32":
@@ -188,14 +188,14 @@ def _reason(quantised: ModelT, floating: ModelT, inside: Place, outside: Place) 
         return f"its weights are {type_of(weights)}"
     if weights.sparsity is not None or original.sparsity is not None:
         return "its weights are sparse"
-    if _shares(quantised, inside.weights) or _shares(floating, outside.weights):
+    if _shares(quantized, inside.weights) or _shares(floating, outside.weights):
         return "it shares its weights with another operator"
     quantization = weights.quantization
     if type_of(weights) != "float32":
         if is_in_blocks(weights) and activations == "float32":
             return ""
         if quantization is None or quantization.scale is None or quantization.details is not None:
-            return "its weights are quantised in a way that is not known"
+            return "its weights are quantized in a way that is not known"
         if quantization.zeroPoint is not None and np.any(quantization.zeroPoint):
             return "its weights have zero points"
     return ""

@@ -86,9 +86,9 @@ class Quantity(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """The float layer's outputs y before the bias, and how far a quantised one's are off.
+    """The float layer's outputs y before the bias, and how far a quantized one's are off.
 
-    Each is (groups, channels): mean and variance of y, and of y less the quantised output.
+    Each is (groups, channels): mean and variance of y, and of y less the quantized output.
     """
 
     mean: Floats
@@ -99,7 +99,7 @@ class Outputs(NamedTuple):
 
 @dataclass
 class Moments:
-    """Moments of the rows a quantised layer sees, and of what the float layer makes of its own.
+    """Moments of the rows a quantized layer sees, and of what the float layer makes of its own.
 
     `mean` (groups, d), `covariance` (groups, d, d) are of the inputs x; `output_mean` (groups,
     channels) and `output_variance` are of the float layer's outputs y before bias and
@@ -126,7 +126,7 @@ class Moments:
         )
 
     def outputs(self, weights: Floats) -> Outputs:
-        """What quantised weights, (groups, channels, d), make of the inputs."""
+        """What quantized weights, (groups, channels, d), make of the inputs."""
         own = np.einsum("gcd,gcd->gc", weights @ self.covariance, weights)
         both = np.einsum("gcd,gdc->gc", weights, self.cross)
         noise: Floats = np.maximum(self.output_variance - 2 * both + own, 0.0)
@@ -135,7 +135,7 @@ class Moments:
 
 
 def moments(
-    quantised: Quantity, floating: Quantity, geometry: Geometry, weights: Floats
+    quantized: Quantity, floating: Quantity, geometry: Geometry, weights: Floats
 ) -> Moments:
     """The moments over all samples; of evenly spread positions where there are very many.
 
@@ -143,7 +143,7 @@ def moments(
     """
     sums: _Sums | None = None
     kernel = np.swapaxes(weights, 1, 2).astype(np.float32)
-    for x, own in _row_pairs(quantised, floating, geometry):
+    for x, own in _row_pairs(quantized, floating, geometry):
         y = own @ kernel
         if sums is None:
             sums = _Sums.at(x, y)
@@ -153,12 +153,12 @@ def moments(
 
 
 def outputs(
-    quantised: Quantity, floating: Quantity, geometry: Geometry, weights: Floats, values: Floats
+    quantized: Quantity, floating: Quantity, geometry: Geometry, weights: Floats, values: Floats
 ) -> Outputs:
     """What `moments(...).outputs(values)` is, without second moments of the inputs."""
     kernels = [np.swapaxes(each, 1, 2).astype(np.float32) for each in (weights, values)]
     parts: list[tuple[int, Floats, Floats]] = []
-    for x, own in _row_pairs(quantised, floating, geometry):
+    for x, own in _row_pairs(quantized, floating, geometry):
         y = own @ kernels[0]
         both = np.stack([y, y - x @ kernels[1]])
         mean = both.mean(axis=2, dtype=np.float64)
@@ -223,20 +223,20 @@ class _Sums:
 
 
 def _row_pairs(
-    quantised: Quantity, floating: Quantity, geometry: Geometry
+    quantized: Quantity, floating: Quantity, geometry: Geometry
 ) -> Iterator[tuple[Values, Values]]:
     """Rows of both inputs at the same places, (groups, rows, d) each, a part at a time."""
     if geometry.window is not None:
-        quantised, floating = quantised.images(), floating.images()
-    count = len(quantised.stored)
-    places = _places(quantised.stored.shape, geometry)
-    whole = int(np.prod(quantised.stored.shape[1:]))
+        quantized, floating = quantized.images(), floating.images()
+    count = len(quantized.stored)
+    places = _places(quantized.stored.shape, geometry)
+    whole = int(np.prod(quantized.stored.shape[1:]))
     seen = places.shape[1] * geometry.d * geometry.groups
     step = max(1, _CHUNK_ELEMENTS // max(1, whole, seen))
     for start in range(0, count, step):
         part = slice(start, start + step)
         yield (
-            _rows(quantised.real(part), geometry, places[part]),
+            _rows(quantized.real(part), geometry, places[part]),
             _rows(floating.real(part), geometry, places[part]),
         )
 

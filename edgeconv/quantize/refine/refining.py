@@ -1,4 +1,4 @@
-"""The layer-wise pass over a quantised model: each layer made to answer as the float one does.
+"""The layer-wise pass over a quantized model: each layer made to answer as the float one does.
 
 Layer by layer, in the order of the graph and on the activations that the layers before it now
 give: weights are rounded for the least error of the layer's output toward that of the float
@@ -52,7 +52,7 @@ class Refined(NamedTuple):
 
 
 def refined(
-    quantised: bytes,
+    quantized: bytes,
     floating: bytes,
     feeds: Mapping[str, Feed],
     *,
@@ -60,7 +60,7 @@ def refined(
     weight_bits: Mapping[str, int] | None = None,
     threads: int,
 ) -> Refined:
-    """`quantised`, which was made of `floating`, after the pass.
+    """`quantized`, which was made of `floating`, after the pass.
 
     `feeds` has float samples by signature. `weight_bits` gives layers, by the name of the float
     model's output tensor, weights of 4 or 8 bits; the others keep what the file has. Without
@@ -69,18 +69,18 @@ def refined(
     that do not belong together or too few samples, and `ToolFailed` where a model does not run.
     """
     bits = weight_bits or {}
-    inside = parse(ensure_signature(quantised), where="the quantised model")
+    inside = parse(ensure_signature(quantized), where="the quantized model")
     outside = parse(ensure_signature(floating), where="the float model")
     reason = _does_not_apply(inside, outside, feeds)
     if reason or not (methods or bits):
-        return Refined(quantised, (), (reason,) if reason else ())
+        return Refined(quantized, (), (reason,) if reason else ())
     layers = pairs(inside, outside)
     _refuse_unknown(bits, layers)
     pass_ = _Pass(inside, outside, methods, bits)
     runs = _runs(pass_, layers, feeds, threads) if methods and layers else None
     done = tuple(pass_.refine(layer, runs) for layer in layers)
     if not any(layer.changed for layer in done):
-        return Refined(quantised, done, _notes(inside, done))
+        return Refined(quantized, done, _notes(inside, done))
     return Refined(serialize(inside), done, _notes(inside, done))
 
 
@@ -94,7 +94,7 @@ class _Pass:
     def refine(self, layer: Layer, runs: tuple[Run, Run] | None) -> RefinedLayer:
         """Bring both graphs to the layer, and the layer into the file."""
         if runs is not None:
-            runs[0].advance(layer.quantised.number)
+            runs[0].advance(layer.quantized.number)
             runs[1].advance(layer.floating.number)
         wish = Wish(
             rounding="rounding" in self.methods,
@@ -104,7 +104,7 @@ class _Pass:
         correction = Correction(self.inside, self.outside, layer, wish)
         if runs is None or layer.left_alone:
             return correction.without_samples()
-        seen = runs[0].quantity(layer.quantised.source)
+        seen = runs[0].quantity(layer.quantized.source)
         own = runs[1].quantity(layer.floating.source)
         if seen is None or own is None:
             return correction.without_samples()
@@ -151,7 +151,7 @@ def _runs(
             )
     assert feed is not None
     numbers = (
-        [layer.quantised.number for layer in layers],
+        [layer.quantized.number for layer in layers],
         [layer.floating.number for layer in layers],
     )
     each = sum(

@@ -102,7 +102,7 @@ def _by_tensor(model: ModelT, inputs: Mapping[str, Array]) -> dict[int, Array]:
 
 
 def _as_stored(tensor: TensorT, values: Array) -> Array:
-    """Floats as the integers of a quantised input; others as they are."""
+    """Floats as the integers of a quantized input; others as they are."""
     kind = type_of(tensor)
     scales = scales_of(tensor)
     if values.dtype != np.float32 or kind not in ("int8", "uint8", "int16") or not scales:

@@ -1,4 +1,4 @@
-"""New weights and biases put into a quantised model."""
+"""New weights and biases put into a quantized model."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def takes_int4(model: ModelT, layer: Layer) -> bool:
     Seen in LiteRT 2.3: a depthwise convolution of floats refuses them, and one of int16 gives
     wrong numbers; behind a DEQUANTIZE everything takes them.
     """
-    place = layer.quantised
+    place = layer.quantized
     direct = _operator(model, layer).inputs[1] == place.weights
     return not direct or (layer.operator, _input_type(model, layer)) in _INT4_VERSIONS
 
@@ -54,7 +54,7 @@ def read_weights(model: ModelT, layer: Layer, groups: int) -> Rounded:
 
     Those in blocks have theirs as (groups, channels, d).
     """
-    tensor = model.subgraphs[0].tensors[layer.quantised.weights]
+    tensor = model.subgraphs[0].tensors[layer.quantized.weights]
     raw = np.frombuffer(bytes(model.buffers[tensor.buffer].data), np.int8)
     shape = shape_of(tensor)
     integers = unpacked(raw, int(np.prod(shape))) if type_of(tensor) == "int4" else raw
@@ -73,7 +73,7 @@ def write_weights(model: ModelT, layer: Layer, weights: Rounded, bits: int) -> N
     """
     from ai_edge_litert.schema_py_generated import QuantizationParametersT, TensorType
 
-    tensor = model.subgraphs[0].tensors[layer.quantised.weights]
+    tensor = model.subgraphs[0].tensors[layer.quantized.weights]
     integers = from_rows(weights.integers, layer.operator, shape_of(tensor))
     if weights.scales.shape[-1] > 1:
         _store(model, tensor, packed(integers))
@@ -96,7 +96,7 @@ def write_weights(model: ModelT, layer: Layer, weights: Rounded, bits: int) -> N
 
 def largest_unit(model: ModelT, layer: Layer) -> float:
     """The scale of an integer input, 0 for a float one: a bias is of this times the weights'."""
-    tensor = model.subgraphs[0].tensors[layer.quantised.source]
+    tensor = model.subgraphs[0].tensors[layer.quantized.source]
     return 0.0 if type_of(tensor) == "float32" else scales_of(tensor)[0]
 
 
@@ -108,8 +108,8 @@ def write_bias(model: ModelT, layer: Layer, bias: Floats, scales: NDArray[np.flo
     from ai_edge_litert.schema_py_generated import QuantizationParametersT
 
     kind = _BIAS_TYPES[_input_type(model, layer)]
-    if layer.quantised.bias != -1:
-        kind = type_of(model.subgraphs[0].tensors[layer.quantised.bias])
+    if layer.quantized.bias != -1:
+        kind = type_of(model.subgraphs[0].tensors[layer.quantized.bias])
     index = _own_bias(model, layer, len(bias), kind)
     tensor = model.subgraphs[0].tensors[index]
     if kind == "float32":
@@ -122,14 +122,14 @@ def write_bias(model: ModelT, layer: Layer, bias: Floats, scales: NDArray[np.flo
         tensor.quantization = QuantizationParametersT(
             scale=units, zeroPoint=np.zeros(len(units), np.int64), quantizedDimension=0
         )
-    return layer._replace(quantised=layer.quantised._replace(bias=index))
+    return layer._replace(quantized=layer.quantized._replace(bias=index))
 
 
 def read_bias(model: ModelT, layer: Layer, channels: int) -> Floats:
     """The bias as numbers, (channels,); zeros where there is none."""
-    if layer.quantised.bias == -1:
+    if layer.quantized.bias == -1:
         return np.zeros(channels)
-    tensor = model.subgraphs[0].tensors[layer.quantised.bias]
+    tensor = model.subgraphs[0].tensors[layer.quantized.bias]
     stored = np.frombuffer(bytes(model.buffers[tensor.buffer].data), type_of(tensor))
     scales = scales_of(tensor)
     return stored * np.array(scales, np.float64) if scales else stored.astype(np.float64)
@@ -151,11 +151,11 @@ def unpacked(raw: NDArray[np.int8], count: int) -> NDArray[np.int8]:
 
 
 def _input_type(model: ModelT, layer: Layer) -> str:
-    return type_of(model.subgraphs[0].tensors[layer.quantised.source])
+    return type_of(model.subgraphs[0].tensors[layer.quantized.source])
 
 
 def _operator(model: ModelT, layer: Layer) -> OperatorT:
-    return model.subgraphs[0].operators[layer.quantised.number]
+    return model.subgraphs[0].operators[layer.quantized.number]
 
 
 def _store(model: ModelT, tensor: TensorT, values: NDArray[Any]) -> None:
@@ -177,7 +177,7 @@ def _own_bias(model: ModelT, layer: Layer, channels: int, kind: str) -> int:
 
     graph = model.subgraphs[0]
     operator = _operator(model, layer)
-    index = layer.quantised.bias
+    index = layer.quantized.bias
     if index != -1 and sum(list(o.inputs).count(index) for o in graph.operators) == 1:
         return index
     if index == -1:
@@ -194,7 +194,7 @@ def _own_bias(model: ModelT, layer: Layer, channels: int, kind: str) -> int:
 def _require_int4(model: ModelT, layer: Layer) -> None:
     graph = model.subgraphs[0]
     operator = _operator(model, layer)
-    if operator.inputs[1] == layer.quantised.weights:
+    if operator.inputs[1] == layer.quantized.weights:
         require_version(model, operator, _INT4_VERSIONS[layer.operator, _input_type(model, layer)])
         return
     for each in graph.operators:

@@ -116,8 +116,8 @@ def test_equalisation_that_does_not_apply_says_so_and_changes_nothing(convert: A
     plain = model("int8")
     code, said = convert("--to", "int8", "--methods", "equalisation")
     assert code == 0, said
-    assert "equalisation does not apply" in said
-    assert any("equalisation does not apply" in note for note in manifest("int8").notes)
+    assert "equalization does not apply" in said
+    assert any("equalization does not apply" in note for note in manifest("int8").notes)
     assert model("int8") == plain
 
 
@@ -126,7 +126,7 @@ def test_equalisation_that_applies_changes_the_weights_and_says_how_many(convert
     plain = model("int8")
     code, said = convert("--to", "int8", "--methods", "equalisation")
     assert code == 0, said
-    assert "1 pairs of layers were equalised" in said
+    assert "1 pairs of layers were equalized" in said
     assert model("int8") != plain
 
 

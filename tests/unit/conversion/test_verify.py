@@ -352,8 +352,8 @@ def test_recipes_that_are_not_full_integer_may_compute_in_float():
 @pytest.mark.parametrize(
     ("name", "share", "warning"),
     [
-        ("dynamic", "quantized_weight_share", "nothing was quantised: this dynamic model is"),
-        ("weight-only-int8", "quantized_weight_share", "nothing was quantised: this weight-only"),
+        ("dynamic", "quantized_weight_share", "nothing was quantized: this dynamic model is"),
+        ("weight-only-int8", "quantized_weight_share", "nothing was quantized: this weight-only"),
         ("float16", "float16_weight_share", "nothing became float16: this model is the float32"),
     ],
 )
@@ -367,7 +367,7 @@ def test_a_model_in_which_nothing_was_made_smaller_says_so(name, share, warning)
 def test_a_full_integer_model_without_quantised_weights_is_refused_if_it_has_weights():
     left = summary(quantized_weight_share=0.0, float_operators=("ADD",))
     allowed = recipe(allow_float=("ADD",))
-    with pytest.raises(VerificationFailed, match="no weight was quantised"):
+    with pytest.raises(VerificationFailed, match="no weight was quantized"):
         check_graph(allowed, left, signature())
     without = summary(quantized_weight_share=0.0, weight_bytes=0, float_operators=("ADD",))
     assert check_graph(allowed, without, signature()) == ()

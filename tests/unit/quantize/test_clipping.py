@@ -54,12 +54,12 @@ def outlying(*, one_sided: bool = False, sign: int = 1) -> Histogram:
     values = np.abs(values) if one_sided else values
     found = histogram_of(sign * np.append(values, 40.0))
     found.counts[found.counts > 0] *= 5
-    found.counts[np.argmin(np.abs(found.centres - sign * 40.0))] = 1
+    found.counts[np.argmin(np.abs(found.centers - sign * 40.0))] = 1
     return found
 
 
 def clipped_histogram(histogram: Histogram, low: float, high: float) -> Histogram:
-    values = np.repeat(histogram.centres, histogram.counts)
+    values = np.repeat(histogram.centers, histogram.counts)
     return histogram_of(np.clip(values, low, high))
 
 

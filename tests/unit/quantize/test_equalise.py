@@ -279,7 +279,7 @@ def test_a_second_application_changes_nothing(seed):
     assert once.pairs
     twice = equalise(once.model)
     assert twice.model is once.model
-    assert twice.notes == ("equalisation changes nothing: the weights are alike already",)
+    assert twice.notes == ("equalization changes nothing: the weights are alike already",)
 
 
 def test_the_bytes_that_were_given_are_not_touched():
@@ -392,7 +392,7 @@ def test_a_graph_with_other_activations_everywhere_says_so_and_is_unchanged(act)
     net = two_dense(act=act)
     untouched(
         net.bytes(),
-        why=f"equalisation does not apply to any of 2 layers: {act} follows (1), "
+        why=f"equalization does not apply to any of 2 layers: {act} follows (1), "
         "the output is the model's (1)",
         given={},
     )
@@ -503,7 +503,7 @@ def test_a_model_that_only_rounding_decides_is_not_changed():
     net = Net(3).dense(first).dense(weights, bias, act="NONE")
     given = {KEY: Feed({"x": sample[None]}, 1)}
     assert abs(outputs(net.bytes(), given)[0]).max() < 1e-2
-    untouched(net.bytes(), why="equalisation would change the outputs", given=given)
+    untouched(net.bytes(), why="equalization would change the outputs", given=given)
 
 
 def test_bytes_that_are_no_model_are_refused():

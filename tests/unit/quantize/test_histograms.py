@@ -37,7 +37,7 @@ def some_values(largest: float = 1e4) -> st.SearchStrategy[np.ndarray]:
 def test_every_value_is_counted_within_a_bin_of_where_it_is(values):
     found = histogram_of(values)
     assert found.counts.sum() == len(values)
-    counted = np.repeat(found.centres, found.counts)
+    counted = np.repeat(found.centers, found.counts)
     # A float32 that is multiplied and added to lies a hair beside the border of a bin.
     tolerance = 0.502 * found.step + 1e-6 * np.abs(values).max()
     assert np.abs(counted - np.sort(values)).max() <= tolerance
@@ -47,11 +47,11 @@ def test_every_value_is_counted_within_a_bin_of_where_it_is(values):
 def test_the_ends_and_zero_are_counted_as_exactly_what_they_are(values):
     values = np.append(values, np.float32(0))
     found = histogram_of(values)
-    used = found.centres[found.counts > 0]
+    used = found.centers[found.counts > 0]
     for end, value in ((used[0], values.min()), (used[-1], values.max())):
         # An end that is in the bin of 0 counts as 0.
         assert end == value or (end == 0 and abs(value) < 0.502 * found.step)
-    assert found.centres[found.origin_bin] == 0
+    assert found.centers[found.origin_bin] == 0
     near = np.abs(values) < 0.4 * found.step
     assert found.counts[found.origin_bin] >= near.sum()
 
@@ -62,7 +62,7 @@ def test_the_bins_are_even_and_reach_from_end_to_end(low, width):
     assert found.edges[0] <= low + 1e-9 * abs(low)
     assert found.edges[-1] >= found.high - 1e-9 * abs(low)
     assert np.diff(found.edges) == pytest.approx(found.step, rel=1e-3)
-    inside = found.centres[1:-2]
+    inside = found.centers[1:-2]
     assert ((found.edges[1:-3] <= inside) & (inside <= found.edges[2:-2])).all()
 
 
@@ -77,7 +77,7 @@ def test_what_is_beyond_an_end_counts_as_the_end(beyond):
     found.add(np.array([beyond], np.float32))
     assert found.counts.sum() == 1
     if abs(beyond) < 1e9:
-        assert found.centres[found.counts > 0] == [math.copysign(1, beyond)]
+        assert found.centers[found.counts > 0] == [math.copysign(1, beyond)]
 
 
 # Which values of a large tensor
@@ -166,7 +166,7 @@ def test_the_ends_of_the_histogram_are_those_of_the_first_pass_and_are_met():
     assert found["h"].low == ranges["h"]["min"].min()
     assert found["h"].high == ranges["h"]["max"].max()
     used = np.flatnonzero(found["h"].counts)
-    assert found["h"].centres[used[[0, -1]]] == pytest.approx([found["h"].low, found["h"].high])
+    assert found["h"].centers[used[[0, -1]]] == pytest.approx([found["h"].low, found["h"].high])
 
 
 def test_the_order_of_the_samples_makes_no_difference_where_all_is_counted():
@@ -186,7 +186,7 @@ def test_of_a_large_tensor_each_sample_gives_a_part():
     assert whole["h"].counts.sum() == samples.size
     assert parts["h"].counts.sum() <= 6 * 512
     assert (parts["h"].counts <= whole["h"].counts).all()
-    assert parts["h"].centres @ parts["h"].counts / parts["h"].counts.sum() == pytest.approx(
+    assert parts["h"].centers @ parts["h"].counts / parts["h"].counts.sum() == pytest.approx(
         float(2 * samples.mean()), abs=0.15
     )
 
@@ -306,6 +306,6 @@ def test_a_tensor_between_operators_that_the_runtime_would_fuse_is_seen():
     ranges, found = calibrated(model_of(graph), {"go": Feed({"in": random_samples(50, 8)}, 1)})
     assert ranges["h"]["min"].min() < 0 == found["r"].low
     for name in ("h", "r"):
-        used = found[name].centres[found[name].counts > 0]
+        used = found[name].centers[found[name].counts > 0]
         assert used[[0, -1]] == pytest.approx([found[name].low, found[name].high])
         assert found[name].counts.sum() == 200

@@ -144,7 +144,7 @@ def test_methods_that_do_not_go_together_are_refused(methods, message):
 
 
 def test_methods_rules_and_ranges_without_a_recipe_for_them_are_refused():
-    with pytest.raises(UsageError, match="--methods is for recipes that quantise, and float16"):
+    with pytest.raises(UsageError, match="--methods is for recipes that quantize, and float16"):
         make_recipes(["float16"], methods=["auto"])
     rule = LayerRule(pattern="*", precision="int8")
     with pytest.raises(UsageError, match="--layer is for post-training recipes"):

@@ -55,8 +55,8 @@ def kernels(data: bytes):
     model = parse(data, where="it")
     found = []
     for layer in pairs(model, parse(float_network(), where="the other")):
-        operator = model.subgraphs[0].operators[layer.quantised.number]
-        kind = type_of(model.subgraphs[0].tensors[layer.quantised.weights])
+        operator = model.subgraphs[0].operators[layer.quantized.number]
+        kind = type_of(model.subgraphs[0].tensors[layer.quantized.weights])
         version = model.operatorCodes[operator.opcodeIndex].version
         found.append((layer.operator, kind, version))
     return found
@@ -177,9 +177,9 @@ def test_integer_biases_stay_at_the_scale_of_the_sums():
     model = parse(refine("int8", bits=4).model, where="it")
     graph = model.subgraphs[0]
     for layer in pairs(model, parse(float_network(), where="the other")):
-        unit = scales_of(graph.tensors[layer.quantised.source])[0]
-        weights = np.array(scales_of(graph.tensors[layer.quantised.weights]))
-        bias = np.array(scales_of(graph.tensors[layer.quantised.bias]))
+        unit = scales_of(graph.tensors[layer.quantized.source])[0]
+        weights = np.array(scales_of(graph.tensors[layer.quantized.weights]))
+        bias = np.array(scales_of(graph.tensors[layer.quantized.bias]))
         np.testing.assert_allclose(bias, unit * weights, rtol=1e-6)
 
 
@@ -304,7 +304,7 @@ def test_weights_of_one_scale_keep_it():
     done = refined(data, packed(dense(values)), given, methods=BOTH, weight_bits={}, threads=1)
     model = parse(done.model, where="it")
     (layer,) = pairs(model, parse(packed(dense(values)), where="the other"))
-    kept = scales_of(model.subgraphs[0].tensors[layer.quantised.weights])
+    kept = scales_of(model.subgraphs[0].tensors[layer.quantized.weights])
     assert kept == scales_of(parse(data, where="it").subgraphs[0].tensors[1])
     assert done.layers[0].error_after < 0.75 * done.layers[0].error_before
 

@@ -175,4 +175,4 @@ def test_a_recipe_that_could_quantize_nothing_is_a_note(tmp_path: Path) -> None:
     )
     assert done.failures == ()
     made = msgspec.json.decode((tmp_path / "out/scale.dynamic.json").read_bytes(), type=Artifact)
-    assert "nothing was quantised" in made.verification.warnings[0]
+    assert "nothing was quantized" in made.verification.warnings[0]
