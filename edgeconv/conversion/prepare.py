@@ -12,10 +12,11 @@ import msgspec
 from edgeconv import data
 from edgeconv.conversion.ladder import dynamic_notes
 from edgeconv.conversion.samples import Split, source_of
-from edgeconv.conversion.signatures import SERVING, declared, resolve
+from edgeconv.conversion.signatures import declared, resolve
 from edgeconv.conversion.tensorflow import start_float_graph, start_reference
 from edgeconv.errors import InputRefused, UnsupportedOperators
 from edgeconv.tflite import brought_up_to_date, ensure_signature, summarize, vocabularies
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     import contextlib
@@ -105,7 +106,7 @@ def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepare
     signed = ensure_signature(current)
     file = run.scratch / "float.tflite"
     file.write_bytes(signed)
-    signatures = _signatures(signed, [one.key or SERVING for one in chosen])
+    signatures = _signatures(signed, [one.key or SERVING_DEFAULT for one in chosen])
     words = vocabularies(signed, where="the model")
     select_ops = _select_ops(run, signed)
     return Prepared(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from edgeconv import source
 from edgeconv.errors import UsageError, unknown_name
 from edgeconv.source.scanning import refuse_findings
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from edgeconv.requests.convert import ConvertRequest
     from edgeconv.types import Signature, SourceModel
 
-SERVING = "serving_default"
 ALL_SIGNATURES = "all"
 
 
@@ -36,12 +36,13 @@ def resolve(plan: Plan, trusted: Collection[str] = ()) -> tuple[Signature, ...]:
         _refuse_tflite_options(plan)
     if model.kind in ("saved_model", "tflite"):
         return _chosen(model, asked)
-    if set(asked.signature) - {SERVING, ALL_SIGNATURES}:
+    if set(asked.signature) - {SERVING_DEFAULT, ALL_SIGNATURES}:
         raise UsageError(
-            f"--signature {' '.join(asked.signature)}: a Keras file has one signature, {SERVING}",
-            hint="leave --signature away",
+            f"--signature {' '.join(asked.signature)}: "
+            f"a Keras file has one signature, {SERVING_DEFAULT}",
+            hint="remove --signature",
         )
-    _refuse_unknown_keys(asked.sources, [SERVING])
+    _refuse_unknown_keys(asked.sources, [SERVING_DEFAULT])
     if asked.shapes and (known := declared(plan)):
         _refuse_unknown_inputs(asked.shapes, known)
     return ()

@@ -12,6 +12,7 @@ from edgeconv.config.toml_text import toml_header, toml_value
 from edgeconv.reporting.limits import LIMIT_WORDS
 from edgeconv.reporting.units import plain
 from edgeconv.types import Inspection, Signature
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,6 @@ _DROPS = (0.01, 0.02, 0.03, 0.05, 0.1)
 _DIFFER = 0.01
 _FLOATS = frozenset({"float16", "float32", "float64"})
 _UNKNOWN_TYPES = frozenset({"object", "resource", "variant"})
-_DEFAULT_SIGNATURE = "serving_default"
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def signature(self) -> Signature | None:
         """The signature to convert."""
-        named = [one for one in self.signatures if one.key == _DEFAULT_SIGNATURE]
+        named = [one for one in self.signatures if one.key == SERVING_DEFAULT]
         return next(iter((*named, *self.signatures)), None)
 
     @property

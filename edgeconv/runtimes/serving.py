@@ -25,7 +25,6 @@ DTYPES = {
         for bits in (8, 16, 32, 64)
     },
 }
-DEFAULT_SIGNATURE = "serving_default"
 _REST = re.compile(r"(https?)://([^/]+)(/.*)?/v1/models/([^/:]+)(?:/versions/(\d+))?/?")
 _GRPC = re.compile(r"(grpc)://([^/]+)()/([^/:]+)(?:/(\d+))?/?")
 

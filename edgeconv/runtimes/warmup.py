@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from edgeconv.data.records import framed
 from edgeconv.errors import InputRefused, OutputRefused, UsageError
-from edgeconv.runtimes.serving import DEFAULT_SIGNATURE
 from edgeconv.runtimes.serving_grpc import predict_request
 from edgeconv.store import publish_bytes
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ MOST_REQUESTS = 1000
 
 
 def write_warmup_requests(
-    saved_model: Path, samples: Arrays, signature: str = DEFAULT_SIGNATURE, count: int = 10
+    saved_model: Path, samples: Arrays, signature: str = SERVING_DEFAULT, count: int = 10
 ) -> Path:
     """Write the file of warm-up requests into a SavedModel, in place of one that is there.
 

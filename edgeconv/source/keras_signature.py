@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.types import Signature, TensorSpec
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     Shape = tuple[int, ...]
     Config = dict[str, Any]
 
-# The only signature of a Keras file.
-_KEY = "serving_default"
 # The most layers that are gone into for the shape of an output.
 _DEEPEST = 20
 _SAME_SHAPE = (
@@ -96,7 +95,9 @@ def _functional(settings: Config, depth: int) -> Signature | None:
         _spec(key or ref[0], _output(by_name.get(ref[0], {}), ref, tensors, nested[ref[0]]))
         for key, ref in _references(settings.get("output_layers"))
     ]
-    return Signature(key=_KEY, inputs=tuple(s for s in inputs if s), outputs=tuple(outputs))
+    return Signature(
+        key=SERVING_DEFAULT, inputs=tuple(s for s in inputs if s), outputs=tuple(outputs)
+    )
 
 
 def _sequential(layers: list[Config], depth: int) -> Signature | None:
@@ -105,7 +106,7 @@ def _sequential(layers: list[Config], depth: int) -> Signature | None:
         return None
     last = layers[-1]
     output = _output(last, (name_of(last), 0, 0), {}, _nested(last, depth))
-    return Signature(key=_KEY, inputs=(first,), outputs=(_spec(name_of(last), output),))
+    return Signature(key=SERVING_DEFAULT, inputs=(first,), outputs=(_spec(name_of(last), output),))
 
 
 def _input(layer: Config) -> TensorSpec | None:

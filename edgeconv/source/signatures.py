@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.tflite.structure import MOST_DIMENSIONS
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     from edgeconv.types import Signature, SourceModel, TensorSpec
 
-# The key that a .tflite without signatures gets once it needs one.
-_DEFAULT_KEY = "serving_default"
 # Keras exports a model's one endpoint under two keys.
-_KERAS_KEYS = frozenset({"serve", _DEFAULT_KEY})
+_KERAS_KEYS = frozenset({"serve", SERVING_DEFAULT})
 # What the integers hold that inputs and outputs are quantized to.
 _LIMITS = {
     "int8": range(-(2**7), 2**7),
@@ -95,7 +94,7 @@ def distinct_signatures(model: SourceModel) -> tuple[Signature, ...]:
     """
     signatures = {signature.key: signature for signature in model.signatures}
     if _are_keras_twins(signatures):
-        return (signatures[_DEFAULT_KEY],)
+        return (signatures[SERVING_DEFAULT],)
     if not signatures:
         _by_key(model, None)
     return model.signatures
@@ -111,10 +110,10 @@ def _by_key(model: SourceModel, key: str | None) -> Signature:
         )
     if key in signatures:
         return signatures[key]
-    if len(signatures) == 1 and (key is None or (key == _DEFAULT_KEY and "" in signatures)):
+    if len(signatures) == 1 and (key is None or (key == SERVING_DEFAULT and "" in signatures)):
         return model.signatures[0]
     if key is None and _are_keras_twins(signatures):
-        return signatures[_DEFAULT_KEY]
+        return signatures[SERVING_DEFAULT]
     if key is not None:
         raise unknown_name("signature", key, signatures)
     listed = "".join(f"\n  {_described(signature)}" for signature in model.signatures)

@@ -15,6 +15,7 @@ from edgeconv.store import scratch_directory
 from edgeconv.tf import keras_files
 from edgeconv.tf.environment import use_cpu_only
 from edgeconv.types import Opening, SourceKind, TensorSpec
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     Arrays = dict[str, NDArray[Any]]
 
-SERVING = "serving_default"
 _BATCH_REPEATS = 10
 
 
@@ -133,11 +133,11 @@ def open_model(job: BaselineJob) -> Opened:
             hint="name the SavedModel or Keras file that it was converted from",
         )
     if job.kind == "saved_model":
-        return _open_saved_model(job.path, job.signature or SERVING, "tf.saved_model")
+        return _open_saved_model(job.path, job.signature or SERVING_DEFAULT, "tf.saved_model")
     with scratch_directory() as scratch:
         exported = str(scratch / "model")
         loaders = keras_files.export(job.path, job.kind, exported, opening=job.opening)
-        return _open_saved_model(exported, SERVING, loaders[-1].attempt)
+        return _open_saved_model(exported, SERVING_DEFAULT, loaders[-1].attempt)
 
 
 def _open_saved_model(directory: str, key: str, loader: str) -> Opened:

@@ -20,11 +20,11 @@ from edgeconv.tf.shapes import FixedShapes
 from edgeconv.tf.tables import make_tables_known
 from edgeconv.tf.tensor_lists import LISTS
 from edgeconv.types import LadderStep, Opening, SourceKind
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SERVING = "serving_default"
 _TF1_VARIABLES = "VariableV2"
 
 
@@ -167,7 +167,7 @@ def _exported(job: FloatJob) -> FloatGraph:
     return FloatGraph(
         trained=job.exported,
         read=job.exported,
-        signatures=(SERVING,),
+        signatures=(SERVING_DEFAULT,),
         loading=loading if len(loading) > 1 else (),
         loader=loading[0].attempt if len(loading) == 1 else "",
         notes=(f"loaded with {loading[-1].attempt}",),

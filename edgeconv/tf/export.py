@@ -19,6 +19,7 @@ from edgeconv.tf.keras_io import (
     structured,
 )
 from edgeconv.tf.shapes import FixedShapes
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,7 +188,7 @@ def export_inference(model: Any, directory: str) -> None:
 
     module = tf.Module()
     module.variables_of_model = model.variables
-    tf.saved_model.save(module, directory, signatures={"serving_default": inference(model)})
+    tf.saved_model.save(module, directory, signatures={SERVING_DEFAULT: inference(model)})
 
 
 def inference(model: Any, fixed: FixedShapes = FixedShapes()) -> Any:

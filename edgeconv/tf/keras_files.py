@@ -14,6 +14,7 @@ from edgeconv.tf.export import export_keras, inference
 from edgeconv.tf.keras_io import inputs_of, refuse_names
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types import LadderStep, Opening
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -213,7 +214,7 @@ def _export_legacy(model: Any, target: str, fixed: FixedShapes) -> None:
     import tensorflow as tf
 
     # The whole model, not its variables alone: it may have lookup tables as well.
-    tf.saved_model.save(model, target, signatures={"serving_default": inference(model, fixed)})
+    tf.saved_model.save(model, target, signatures={SERVING_DEFAULT: inference(model, fixed)})
 
 
 def _refused(path: str, loaders: str, error: Exception) -> InputRefused:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import InputRefused
 from edgeconv.tflite.edit import tensor_maps
 from edgeconv.tflite.flatbuffer import is_constant, parse, serialize, text
-from edgeconv.tflite.names import DEFAULT_SIGNATURE
 from edgeconv.tflite.uses import parameter_tensors
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -86,7 +86,7 @@ def _unnamed_signature(model: ModelT) -> SignatureDefT:
         return [TensorMapT(name=graph.tensors[i].name, tensorIndex=i) for i in indices]
 
     return SignatureDefT(
-        signatureKey=DEFAULT_SIGNATURE,
+        signatureKey=SERVING_DEFAULT,
         subgraphIndex=0,
         inputs=maps(graph.inputs),
         outputs=maps(graph.outputs),

@@ -14,8 +14,9 @@ from edgeconv.tflite.flatbuffer import (
     text,
     type_names,
 )
-from edgeconv.tflite.names import DEFAULT_SIGNATURE, valid_names
+from edgeconv.tflite.names import valid_names
 from edgeconv.tflite.weights import is_quantized_tensor
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,7 +130,7 @@ def _signature_of(graph: SubGraphT) -> SignatureDefT:
     from ai_edge_litert.schema_py_generated import SignatureDefT
 
     return SignatureDefT(
-        signatureKey=DEFAULT_SIGNATURE,
+        signatureKey=SERVING_DEFAULT,
         subgraphIndex=0,
         inputs=tensor_maps(graph, graph.inputs, "input"),
         outputs=tensor_maps(graph, graph.outputs, "output"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from edgeconv.types.words import SERVING_DEFAULT
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edgeconv.types import TensorSpec
-
-DEFAULT_SIGNATURE = "serving_default"
 
 
 def valid_names(raw: Sequence[str], fallback: str) -> list[str]:
@@ -20,7 +20,7 @@ def valid_names(raw: Sequence[str], fallback: str) -> list[str]:
     numbers: dict[str, int] = {}
     names = []
     for one in raw:
-        bare = re.sub(r":\d+$", "", one).removeprefix(f"{DEFAULT_SIGNATURE}_")
+        bare = re.sub(r":\d+$", "", one).removeprefix(f"{SERVING_DEFAULT}_")
         wanted = re.sub(r"[^A-Za-z0-9_.]+", "_", bare).strip("_") or fallback
         name = wanted
         while name in taken:

@@ -18,9 +18,10 @@ from edgeconv.processes.tasks import start_task
 from edgeconv.runtimes.local import start_run
 from edgeconv.source.scanning import admit_model
 from edgeconv.store import tool_versions
-from edgeconv.tf.baseline import SERVING, BaselineJob
+from edgeconv.tf.baseline import BaselineJob
 from edgeconv.tf.exported import ExportJob, export_keras
 from edgeconv.types import Opening
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -125,7 +126,7 @@ def _exported(context: SearchContext, model: SourceModel) -> SourceModel:
     ) as task:
         task.result(context.on_progress)
     made = source.load(target)
-    signatures = tuple(one for one in made.signatures if one.key == SERVING)
+    signatures = tuple(one for one in made.signatures if one.key == SERVING_DEFAULT)
     return msgspec.structs.replace(made, signatures=signatures)
 
 

@@ -18,10 +18,11 @@ from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.runtimes.choice import refuse_version
 from edgeconv.runtimes.interface import Timed
 from edgeconv.runtimes.runner import batches, joined
-from edgeconv.runtimes.serving import DEFAULT_SIGNATURE, parse_address
+from edgeconv.runtimes.serving import parse_address
 from edgeconv.runtimes.serving_grpc import GrpcClient
 from edgeconv.runtimes.serving_rest import RestClient
 from edgeconv.types import Environment
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +87,7 @@ class ServingRuntime:
         with contextlib.closing(self._client()) as client:
             client.version()
             connected_us = (time.perf_counter_ns() - started) / 1e3
-            call = client.call(model.signature or DEFAULT_SIGNATURE, batch)
+            call = client.call(model.signature or SERVING_DEFAULT, batch)
             said = timings(lambda: (call(), None)[1], msgspec.structs.asdict(timing))
         return Timed(
             runtime="tfserving",
@@ -120,7 +121,7 @@ class ServingSession:
 
     def __init__(self, client: Client, model: Model) -> None:
         self._client, self._batch = client, model.batch
-        self._signature = model.signature or DEFAULT_SIGNATURE
+        self._signature = model.signature or SERVING_DEFAULT
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
         """Every output by name, over all samples. Raises `ToolFailed`, `InputRefused`."""

@@ -9,13 +9,12 @@ from edgeconv.tf import lean
 from edgeconv.tf.export import inference
 from edgeconv.tf.qat.plain import plain_copy
 from edgeconv.tf.shapes import FixedShapes
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from edgeconv.types import Recipe
-
-_SIGNATURE = "serving_default"
 
 
 def qat_to_tflite(model: Any, recipe: Recipe, batch: int | None, path: Path) -> int:
@@ -32,7 +31,9 @@ def qat_to_tflite(model: Any, recipe: Recipe, batch: int | None, path: Path) -> 
     with scratch_directory() as scratch:
         directory = str(scratch)
         _save(copy, batch, directory)
-        converter = tf.lite.TFLiteConverter.from_saved_model(directory, signature_keys=[_SIGNATURE])
+        converter = tf.lite.TFLiteConverter.from_saved_model(
+            directory, signature_keys=[SERVING_DEFAULT]
+        )
         data = _converted(converter, recipe)
     publish_bytes(data, path)
     return len(data)
@@ -44,7 +45,7 @@ def _save(model: Any, batch: int | None, directory: str) -> None:
     module = tf.Module()
     module.variables_of_model = model.variables
     function = inference(model, FixedShapes(batch=batch))
-    tf.saved_model.save(module, directory, signatures={_SIGNATURE: function})
+    tf.saved_model.save(module, directory, signatures={SERVING_DEFAULT: function})
 
 
 def _converted(converter: Any, recipe: Recipe) -> bytes:
