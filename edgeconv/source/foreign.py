@@ -141,7 +141,7 @@ def foreign_directory(path: Path) -> tuple[Path, kinds.Foreign] | None:
     return None
 
 
-class _Bounded:
+class _BoundedFile:
     """A file for zipfile, whose list of members may be that of a model, and not fill the memory."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -159,7 +159,7 @@ def _archive(file: IO[bytes], _size_bytes: int, head: bytes) -> kinds.Foreign | 
     file.seek(0)
     with contextlib.suppress(*_BAD_ARCHIVE):
         if head.startswith(b"PK\x03\x04"):
-            with zipfile.ZipFile(_Bounded(file)) as archive:
+            with zipfile.ZipFile(_BoundedFile(file)) as archive:
                 return _by_members(archive.namelist()[:_MOST_MEMBERS], "a zip archive", "unzip")
         if head.startswith(b"\x1f\x8b") or head[257:262] == b"ustar":
             return _by_members(_tar_members(file), "a tar archive", "tar -xf")

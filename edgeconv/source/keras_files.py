@@ -49,14 +49,14 @@ HDF5_ERRORS = (KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueErr
 _CODE_LAYER = "Lambda"
 
 
-class KerasJob(msgspec.Struct, frozen=True, kw_only=True):
+class KerasReadJob(msgspec.Struct, frozen=True, kw_only=True):
     """Which file to read; whether its weights are to be counted, of an archive."""
 
     path: str
     count: bool = False
 
 
-class Content(msgspec.Struct, frozen=True, kw_only=True):
+class KerasContent(msgspec.Struct, frozen=True, kw_only=True):
     """A Keras model's layers, counted by class, and what is worth saying.
 
     `signature` is what the config declares; it and the numbers are None where they cannot be told.
@@ -72,25 +72,29 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     unknown: tuple[str, ...] = ()
 
 
-def read_keras(path: Path, *, count: bool = False) -> Content:
+def read_keras(path: Path, *, count: bool = False) -> KerasContent:
     """What a .keras archive holds; its parameters only with `count`, which takes longer.
 
     A child process reads it: a configuration can be made to take any time and memory. Raises
     `InputRefused` for one that holds no model.
     """
-    return _in_child(read_archive_here, KerasJob(path=str(path), count=count), "a Keras archive")
+    return _in_child(
+        read_archive_here, KerasReadJob(path=str(path), count=count), "a Keras archive"
+    )
 
 
-def read_hdf5(path: Path) -> Content:
+def read_hdf5(path: Path) -> KerasContent:
     """What a Keras HDF5 file holds. Raises `InputRefused` for one that holds no model.
 
     A child process reads it: on damaged files the HDF5 library can loop for ever, deaf
     even to Ctrl-C.
     """
-    return _in_child(read_hdf5_here, KerasJob(path=str(path)), "an HDF5 file")
+    return _in_child(read_hdf5_here, KerasReadJob(path=str(path)), "an HDF5 file")
 
 
-def _in_child(function: Callable[[KerasJob], Content], job: KerasJob, what: str) -> Content:
+def _in_child(
+    function: Callable[[KerasReadJob], KerasContent], job: KerasReadJob, what: str
+) -> KerasContent:
     with scratch_directory() as scratch:
         task = start_task(
             function,
@@ -107,7 +111,7 @@ def _in_child(function: Callable[[KerasJob], Content], job: KerasJob, what: str)
             raise damaged(Path(job.path), what, error) from error
 
 
-def read_archive_here(job: KerasJob) -> Content:
+def read_archive_here(job: KerasReadJob) -> KerasContent:
     """What `read_keras` gives, read in this process."""
     path = Path(job.path)
     try:
@@ -136,7 +140,7 @@ def _weights_in(path: Path, archive: zipfile.ZipFile) -> tuple[Weight, ...]:
         raise damaged(path, f"an archive with a {_WEIGHTS}", error) from error
 
 
-def read_hdf5_here(job: KerasJob) -> Content:
+def read_hdf5_here(job: KerasReadJob) -> KerasContent:
     """What `read_hdf5` gives, read in this process."""
     import h5py
 
@@ -192,7 +196,7 @@ def decoded(path: Path, name: str, raw: Any) -> dict[str, Any]:
 
 def content_of(
     config: dict[str, Any], version: Any, weights: tuple[Weight, ...] | None, *, is_zip: bool
-) -> Content:
+) -> KerasContent:
     """What a configuration says; `version` is that of Keras, as the file has it."""
     counts = Counter(_layer_classes(config))
     layers = tuple(
@@ -205,7 +209,7 @@ def content_of(
     total, trained = parameters(config, weights) if weights else (None, None)
     # What tf_keras saves as .keras, it also loads, and imports what is named there.
     imports_any = is_zip and isinstance(version, str) and version.startswith("2.")
-    return Content(
+    return KerasContent(
         layers=layers,
         notes=tuple(notes),
         unknown=unknown_classes(config, imports_any=imports_any),

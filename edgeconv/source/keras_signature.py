@@ -26,7 +26,7 @@ _GLOBAL_POOLING = tuple(
 )
 
 
-class _Tensor(NamedTuple):
+class _KerasTensor(NamedTuple):
     """A shape, None where it is not known, and a dtype."""
 
     shape: Shape | None
@@ -120,8 +120,8 @@ def _input(layer: Config) -> TensorSpec | None:
 
 
 def _output(
-    layer: Config, ref: tuple[Any, ...], tensors: dict[Any, _Tensor], nested: Signature | None
-) -> _Tensor:
+    layer: Config, ref: tuple[Any, ...], tensors: dict[Any, _KerasTensor], nested: Signature | None
+) -> _KerasTensor:
     """What a layer gives out at `ref`: the layer's name, its call, and which of its outputs.
 
     `nested` is the signature of a layer that is a model.
@@ -129,13 +129,13 @@ def _output(
     if ref in tensors:
         return tensors[ref]
     if layer.get("class_name") == "InputLayer":
-        return _Tensor(_shape(settings_of(layer).get("batch_shape")), _dtype(layer))
+        return _KerasTensor(_shape(settings_of(layer).get("batch_shape")), _dtype(layer))
     if nested and 0 <= ref[2] < len(nested.outputs):
         inner = nested.outputs[ref[2]]
-        return _Tensor(inner.shape if inner.rank_known else None, inner.dtype)
+        return _KerasTensor(inner.shape if inner.rank_known else None, inner.dtype)
     given = _given(layer, ref[1])
     shape = _derived(layer, given) if given else None
-    return _Tensor(shape, _dtype(layer))
+    return _KerasTensor(shape, _dtype(layer))
 
 
 def _nested(layer: Config, depth: int) -> Signature | None:
@@ -169,13 +169,13 @@ def _derived(layer: Config, given: Shape) -> Shape | None:
     return (given[0], *target) if target and -1 not in target else None
 
 
-def _tensors(by_name: dict[str, Config]) -> Iterator[tuple[tuple[Any, ...], _Tensor]]:
+def _tensors(by_name: dict[str, Config]) -> Iterator[tuple[tuple[Any, ...], _KerasTensor]]:
     """Every tensor that Keras 3 notes where a layer is called, by the layer that it is from."""
     for layer in by_name.values():
         yield from _inbound(layer.get("inbound_nodes"))
 
 
-def _inbound(node: Any) -> Iterator[tuple[tuple[Any, ...], _Tensor]]:
+def _inbound(node: Any) -> Iterator[tuple[tuple[Any, ...], _KerasTensor]]:
     waiting = [node]
     while waiting:
         found = waiting.pop()
@@ -185,7 +185,7 @@ def _inbound(node: Any) -> Iterator[tuple[tuple[Any, ...], _Tensor]]:
             settings = settings_of(found)
             history = settings.get("keras_history")
             if isinstance(history, list) and list(map(type, history)) == [str, int, int]:
-                tensor = _Tensor(_shape(settings.get("shape")), str(settings.get("dtype")))
+                tensor = _KerasTensor(_shape(settings.get("shape")), str(settings.get("dtype")))
                 yield tuple(history), tensor
         elif isinstance(found, dict):
             waiting += found.values()
@@ -203,7 +203,7 @@ def _references(node: Any, key: str = "") -> Iterator[tuple[str, tuple[Any, ...]
             yield from _references(part, key)
 
 
-def _spec(name: str, tensor: _Tensor) -> TensorSpec:
+def _spec(name: str, tensor: _KerasTensor) -> TensorSpec:
     known = tensor.shape is not None
     return TensorSpec(name=name, shape=tensor.shape or (), dtype=tensor.dtype, rank_known=known)
 

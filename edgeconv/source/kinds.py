@@ -34,7 +34,7 @@ _WHAT: dict[SourceKind | None, str] = {
 _HEAD_BYTES = 8
 
 
-class Found(NamedTuple):
+class LocatedModel(NamedTuple):
     """A model's absolute path, its kind, its name, and what is worth saying of the choice."""
 
     path: Path
@@ -43,7 +43,7 @@ class Found(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def find_model(path: str | Path) -> Found:
+def find_model(path: str | Path) -> LocatedModel:
     """The model at `path`, as far as names and first bytes tell.
 
     A directory of numbered versions stands for its highest. Raises `InputRefused` where
@@ -78,17 +78,17 @@ def _absolute(path: Path) -> Path:
     return Path(os.path.realpath(path)) if ".." in path.parts else path.absolute()
 
 
-def _in_directory(path: Path) -> Found:
+def _in_directory(path: Path) -> LocatedModel:
     if (path / "saved_model.pb").is_file():
         _refuse_others(path)
-        return Found(path, "saved_model", _name(path, path.name))
+        return LocatedModel(path, "saved_model", _name(path, path.name))
     versions = _versions(path)
     if versions:
         chosen = max(versions, key=lambda version: (int(version.name), version.name))
         numbers = ", ".join(str(int(version.name)) for version in versions)
         notes = (f"version {int(chosen.name)} of {numbers}",) if len(versions) > 1 else ()
         _refuse_others(chosen)
-        return Found(chosen, "saved_model", _sanitised(path.name), notes)
+        return LocatedModel(chosen, "saved_model", _sanitised(path.name), notes)
     raise _no_model_in(path)
 
 
@@ -134,7 +134,7 @@ def _is_named_as_model(name: str) -> bool:
     return name.lower().endswith(tuple(_KIND_BY_SUFFIX)) and not name.endswith(".weights.h5")
 
 
-def _file(path: Path) -> Found:
+def _file(path: Path) -> LocatedModel:
     refuse_pointer(path)
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
@@ -160,7 +160,7 @@ def _file(path: Path) -> Found:
             f"{path} is named {path.suffix}, and its content is {_WHAT[content]}",
             hint=_rename(content) or "it may be truncated or garbled: copy or save it again",
         )
-    return Found(path, named, _name(path, path.stem))
+    return LocatedModel(path, named, _name(path, path.stem))
 
 
 def _content_kind(head: bytes) -> SourceKind | None:

@@ -12,7 +12,7 @@ from edgeconv.store.hashes import sha256_once, sha256_tree
 from edgeconv.types import Inspection, Opening, SourceModel
 
 if TYPE_CHECKING:
-    from edgeconv.source.kinds import Found
+    from edgeconv.source.kinds import LocatedModel
     from edgeconv.types import Signature
 
 # What only a server reads, and may be written later: the model is the same with it.
@@ -133,7 +133,7 @@ def refuse_quantized(model: SourceModel) -> None:
         )
 
 
-def _identified(found: Found, opening: Opening, *, allow_code: bool) -> SourceModel:
+def _identified(found: LocatedModel, opening: Opening, *, allow_code: bool) -> SourceModel:
     is_tree = found.kind == "saved_model"
     opening = resolved(opening, found, allow_code=allow_code)
     try:
@@ -164,7 +164,7 @@ def _size_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in counted if file.is_file())
 
 
-def _inspect_saved_model(found: Found, model: SourceModel) -> Inspection:
+def _inspect_saved_model(found: LocatedModel, model: SourceModel) -> Inspection:
     from msgspec.structs import replace
 
     from edgeconv.source.saved_model import read_saved_model
@@ -178,7 +178,7 @@ def _inspect_saved_model(found: Found, model: SourceModel) -> Inspection:
     )
 
 
-def _inspect_keras(found: Found, model: SourceModel, *, count: bool) -> Inspection:
+def _inspect_keras(found: LocatedModel, model: SourceModel, *, count: bool) -> Inspection:
     from msgspec.structs import replace
 
     from edgeconv.source.keras_files import read_hdf5, read_keras
@@ -196,7 +196,7 @@ def _inspect_keras(found: Found, model: SourceModel, *, count: bool) -> Inspecti
     )
 
 
-def _inspect_tflite(found: Found, model: SourceModel) -> Inspection:
+def _inspect_tflite(found: LocatedModel, model: SourceModel) -> Inspection:
     from msgspec.structs import replace
 
     from edgeconv.tflite import oldest_runtime, summarize

@@ -12,14 +12,14 @@ from edgeconv.errors import InputRefused, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.source.kinds import Found
+    from edgeconv.source.kinds import LocatedModel
     from edgeconv.types import Opening, SourceModel
 
 # What tf_keras writes into a SavedModel, whose layers it can then make again.
 _KERAS_METADATA = "keras_metadata.pb"
 
 
-def resolved(opening: Opening, found: Found, *, allow_code: bool) -> Opening:
+def resolved(opening: Opening, found: LocatedModel, *, allow_code: bool) -> Opening:
     """The opening with the hash of the user's modules, which are found and not imported.
 
     Raises `UsageError` for what this kind of model does not have, or code that is not allowed,

@@ -50,7 +50,7 @@ _FOLDERS = ("variables", "assets")
 _INITIALISER = "__saved_model_init_op"
 
 
-class Content(NamedTuple):
+class SavedModelContent(NamedTuple):
     """One graph of a SavedModel: its signatures, its operators, and what is worth saying.
 
     `tag_sets` are the tags of every graph that is there.
@@ -62,7 +62,7 @@ class Content(NamedTuple):
     tag_sets: tuple[tuple[str, ...], ...]
 
 
-def read_saved_model(directory: Path, tags: tuple[str, ...] = ()) -> Content:
+def read_saved_model(directory: Path, tags: tuple[str, ...] = ()) -> SavedModelContent:
     """What `directory`/saved_model.pb says of the graph with these tags, () the one for serving.
 
     Signatures and their tensors are sorted by name; operators are counted in the graph and
@@ -81,11 +81,11 @@ def read_saved_model(directory: Path, tags: tuple[str, ...] = ()) -> Content:
         if chosen is None:
             there = "; ".join(map(_tag_text, tag_sets))
             note = f"no graph is tagged {_SERVING_TAG!r}, only: {there}"
-            return Content((), (), (note,), tag_sets)
+            return SavedModelContent((), (), (note,), tag_sets)
         operators = chosen.operators()
     _refuse_unusable(directory, [operator.name for operator in operators])
     message = chosen.message
-    return Content(_signatures(message), operators, tuple(_notes(message)), tag_sets)
+    return SavedModelContent(_signatures(message), operators, tuple(_notes(message)), tag_sets)
 
 
 def _refuse_unusable(directory: Path, operators: list[str]) -> None:
@@ -135,7 +135,7 @@ def _tag_hint(tag_sets: tuple[tuple[str, ...], ...]) -> str:
     return f"choose the graph with {' or '.join(options)}" if options else "export it with tags"
 
 
-class _Graph:
+class _MappedGraph:
     """One of a SavedModel's graphs, in the mapped file; `message` has what is not its nodes."""
 
     def __init__(self, data: memoryview, start: int, stop: int) -> None:
@@ -196,7 +196,7 @@ class _Graph:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[list[_Graph]]:
+def _opened(path: Path) -> Iterator[list[_MappedGraph]]:
     """The graphs in a saved_model.pb, none of which is read but for its signatures and tags.
 
     Raises `InputRefused` for a file that makes no sense, also where that is found in the block.
@@ -218,7 +218,7 @@ def _opened(path: Path) -> Iterator[list[_Graph]]:
                     raise garbled(path, "it holds no graph")
                 if len(places) > _MOST_GRAPHS:
                     raise garbled(path, f"it holds more than {_MOST_GRAPHS} graphs")
-                yield [_Graph(data, *place) for place in places]
+                yield [_MappedGraph(data, *place) for place in places]
     except OSError as error:
         raise unreadable(path, error) from error
     except (MalformedWire, TooMuchWire, DecodeError) as error:
@@ -237,7 +237,7 @@ def garbled(path: Path, what: str) -> InputRefused:
     )
 
 
-def _chosen_graph(graphs: list[_Graph], tags: tuple[str, ...]) -> _Graph | None:
+def _chosen_graph(graphs: list[_MappedGraph], tags: tuple[str, ...]) -> _MappedGraph | None:
     """The graph with exactly these tags.
 
     Without tags, the one tagged "serve" and nothing else, else the first with that among its tags.

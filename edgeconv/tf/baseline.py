@@ -75,7 +75,7 @@ class BaselineRun(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
 
 
-class Opened(NamedTuple):
+class BaselineModel(NamedTuple):
     """A model ready to be called: `call(**tensors)` gives the output tensors by name."""
 
     call: Callable[..., Mapping[str, Any]]
@@ -121,7 +121,7 @@ def run_baseline(job: BaselineJob) -> BaselineRun:
     )
 
 
-def open_model(job: BaselineJob) -> Opened:
+def open_model(job: BaselineJob) -> BaselineModel:
     """Load the model and choose its signature.
 
     A Keras file is exported first, so that inputs and outputs have the names they have
@@ -140,7 +140,7 @@ def open_model(job: BaselineJob) -> Opened:
         return _open_saved_model(exported, SERVING_DEFAULT, loaders[-1].attempt)
 
 
-def _open_saved_model(directory: str, key: str, loader: str) -> Opened:
+def _open_saved_model(directory: str, key: str, loader: str) -> BaselineModel:
     import tensorflow as tf
 
     # What a file that is no SavedModel, or one of another version, can make the loader do.
@@ -163,7 +163,7 @@ def _open_saved_model(directory: str, key: str, loader: str) -> Opened:
     # The second part is by keyword; a signature has no positional inputs.
     specs = call.structured_input_signature[1]
     inputs = tuple(_noun(name, spec) for name, spec in specs.items())
-    return Opened(call, inputs, loader, loaded)
+    return BaselineModel(call, inputs, loader, loaded)
 
 
 def _noun(name: str, spec: Any) -> TensorSpec:
@@ -185,7 +185,7 @@ def _refuse_unstorable(name: str, dtype: Any) -> None:
         )
 
 
-def _parts(opened: Opened, job: BaselineJob) -> Iterator[Arrays]:
+def _parts(opened: BaselineModel, job: BaselineJob) -> Iterator[Arrays]:
     """The samples part by part, by input, held against what the model takes."""
     from edgeconv.data.handover import take_parts
 
@@ -195,7 +195,7 @@ def _parts(opened: Opened, job: BaselineJob) -> Iterator[Arrays]:
         yield fitting(opened, part)
 
 
-def fitting(opened: Opened, samples: Samples) -> Arrays:
+def fitting(opened: BaselineModel, samples: Samples) -> Arrays:
     """The samples by input, held against what the model takes. Raises `InputRefused`."""
     from edgeconv.data.checks import check_input
     from edgeconv.tflite.names import matched_names
@@ -250,7 +250,7 @@ def _feeds(arrays: Arrays, batch: int) -> Iterator[dict[str, Any]]:
         yield {name: tf.constant(array) for name, array in as_tensorflow_takes(piece).items()}
 
 
-def _answer(opened: Opened, feed: dict[str, Any]) -> Arrays:
+def _answer(opened: BaselineModel, feed: dict[str, Any]) -> Arrays:
     from edgeconv.data.strings import as_tensorflow_gives
 
     given = opened.call(**feed)
@@ -258,21 +258,23 @@ def _answer(opened: Opened, feed: dict[str, Any]) -> Arrays:
 
 
 def _call_times_us(
-    opened: Opened, feed: dict[str, Any], warmup: int, repeats: int
+    opened: BaselineModel, feed: dict[str, Any], warmup: int, repeats: int
 ) -> tuple[float, ...]:
     for _ in range(warmup):
         _answer(opened, feed)
     return tuple(_timed(partial(_answer, opened, feed))[1] for _ in range(repeats))
 
 
-def _batch_times_us(opened: Opened, feed: dict[str, Any], job: BaselineJob) -> tuple[float, ...]:
+def _batch_times_us(
+    opened: BaselineModel, feed: dict[str, Any], job: BaselineJob
+) -> tuple[float, ...]:
     """A few calls of a whole batch; none where nothing is to be timed."""
     repeats = min(job.repeats, _BATCH_REPEATS)
     return _call_times_us(opened, feed, 1, repeats) if repeats else ()
 
 
 def _evaluate(
-    opened: Opened, parts: Iterable[Arrays], batch: int, job: BaselineJob
+    opened: BaselineModel, parts: Iterable[Arrays], batch: int, job: BaselineJob
 ) -> tuple[str, ...]:
     """Write the outputs of all samples, each to a file of its own; their names."""
     from edgeconv.data.rows import RowsFile

@@ -50,7 +50,7 @@ class FloatJob(msgspec.Struct, frozen=True, kw_only=True):
     rewritten: str
 
 
-class FloatGraph(msgspec.Struct, frozen=True, kw_only=True):
+class FloatConversion(msgspec.Struct, frozen=True, kw_only=True):
     """What was converted.
 
     `trained` is the SavedModel that says what is right, `read` the one that TensorFlow's
@@ -68,13 +68,13 @@ class FloatGraph(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def to_float(job: FloatJob) -> FloatGraph:
+def to_float(job: FloatJob) -> FloatConversion:
     """Write the float32 .tflite. Runs in a child.
 
     Raises `InputRefused` for a model that does not load or convert.
     """
     if job.kind == "saved_model":
-        graph = FloatGraph(trained=job.path, read=job.path, signatures=job.signatures)
+        graph = FloatConversion(trained=job.path, read=job.path, signatures=job.signatures)
         changes = job.fixed.fixes or job.unroll
         if not changes:
             lean.import_converter_only()
@@ -99,7 +99,7 @@ def to_float(job: FloatJob) -> FloatGraph:
     return graph
 
 
-def _unchanged(job: FloatJob, graph: FloatGraph) -> tuple[FloatGraph, bytes]:
+def _unchanged(job: FloatJob, graph: FloatConversion) -> tuple[FloatConversion, bytes]:
     """The model as it is and its .tflite; one of TF1 has its variables frozen if need be."""
     try:
         return _convert(job, graph)
@@ -117,8 +117,8 @@ def _unchanged(job: FloatJob, graph: FloatGraph) -> tuple[FloatGraph, bytes]:
 
 
 def _changed(
-    job: FloatJob, graph: FloatGraph, ways: Sequence[Change], *, in_float32: bool = False
-) -> tuple[FloatGraph, bytes]:
+    job: FloatJob, graph: FloatConversion, ways: Sequence[Change], *, in_float32: bool = False
+) -> tuple[FloatConversion, bytes]:
     """The changed model and its .tflite.
 
     Its calls are kept first, since the converter knows a fused recurrent layer by them; only
@@ -143,7 +143,7 @@ def _changed(
     raise AssertionError("the last way returned or raised")
 
 
-def _convert(job: FloatJob, graph: FloatGraph) -> tuple[FloatGraph, bytes]:
+def _convert(job: FloatJob, graph: FloatConversion) -> tuple[FloatConversion, bytes]:
     notes = make_tables_known(graph.read, job.rewritten)
     if notes is not None:
         graph = msgspec.structs.replace(
@@ -155,7 +155,7 @@ def _convert(job: FloatJob, graph: FloatGraph) -> tuple[FloatGraph, bytes]:
     return graph, data
 
 
-def _exported(job: FloatJob) -> FloatGraph:
+def _exported(job: FloatJob) -> FloatConversion:
     loading = keras_files.export(
         job.path,
         job.kind,
@@ -164,7 +164,7 @@ def _exported(job: FloatJob) -> FloatGraph:
         fixed=job.fixed,
         other=job.other_keras,
     )
-    return FloatGraph(
+    return FloatConversion(
         trained=job.exported,
         read=job.exported,
         signatures=(SERVING_DEFAULT,),

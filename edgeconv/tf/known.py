@@ -16,7 +16,7 @@ _OF_SHAPE = ("Rank", "Shape", "Size")
 _MOST_RUNNERS = 256
 
 
-class Known:
+class KnownValue:
     """A value that does not depend on the inputs, as a numpy array."""
 
     def __init__(self, array: Any) -> None:
@@ -34,12 +34,12 @@ class Known:
 
 def as_tensor(value: Any) -> Any:
     """A value as a tensor of the new graph."""
-    return value.tensor() if isinstance(value, Known) else value
+    return value.tensor() if isinstance(value, KnownValue) else value
 
 
 def known_array(node: Any, value: Any) -> Any:
     """The numpy array of a value. Raises `InputRefused` where it depends on the inputs."""
-    if isinstance(value, Known):
+    if isinstance(value, KnownValue):
         return value.array
     what = {"If": "the branch", "While": "the number of turns"}.get(
         node.op.removeprefix("Stateless"), "what is asked"
@@ -54,7 +54,7 @@ def place(node: Any) -> str:
     return repr("/".join(p for p in node.name.split("/") if "PartitionedCall" not in p))
 
 
-def folded(node: Any, inputs: Sequence[Any]) -> list[Known] | None:
+def folded(node: Any, inputs: Sequence[Any]) -> list[KnownValue] | None:
     """The outputs of an operator that can be computed now; None where it cannot.
 
     Only a shape may be asked of a tensor that is not known.
@@ -62,14 +62,14 @@ def folded(node: Any, inputs: Sequence[Any]) -> list[Known] | None:
     if node.op in _OF_SHAPE:
         shape = _shape(inputs[0])
         return None if shape is None else [_of_shape(node, shape)]
-    if not inputs or not all(isinstance(value, Known) for value in inputs):
+    if not inputs or not all(isinstance(value, KnownValue) for value in inputs):
         return None
     if _is_stateful(node.op) or any(value.array.size > _MOST_FOLDED for value in inputs):
         return None
     arrays = [value.array for value in inputs]
     signature = tuple((array.dtype.str, array.shape) for array in arrays)
     run = _runner(node.op, _Attributes(node), signature)
-    return [Known(array) for array in run(*arrays)]
+    return [KnownValue(array) for array in run(*arrays)]
 
 
 def attributes(node: Any) -> dict[str, Any]:
@@ -79,14 +79,14 @@ def attributes(node: Any) -> dict[str, Any]:
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
-    if isinstance(value, Known):
+    if isinstance(value, KnownValue):
         return tuple(value.array.shape)
     if isinstance(value, list) or not value.shape.is_fully_defined():
         return None
     return tuple(value.shape.as_list())
 
 
-def _of_shape(node: Any, shape: tuple[int, ...]) -> Known:
+def _of_shape(node: Any, shape: tuple[int, ...]) -> KnownValue:
     import math
 
     import numpy as np
@@ -95,7 +95,7 @@ def _of_shape(node: Any, shape: tuple[int, ...]) -> Known:
     values = {"Rank": len(shape), "Shape": shape, "Size": math.prod(shape)}
     attribute = node.attr["out_type"].type if "out_type" in node.attr else 0
     kind = tf.as_dtype(attribute or tf.int32.as_datatype_enum)
-    return Known(np.asarray(values[node.op], kind.as_numpy_dtype))
+    return KnownValue(np.asarray(values[node.op], kind.as_numpy_dtype))
 
 
 def _is_stateful(operator: str) -> bool:

@@ -25,7 +25,7 @@ _WHOLE_LINE, _LINE_NUMBER = -2, -1
 MOST_COMPARED = 1 << 16
 
 
-class Place(NamedTuple):
+class NodeLocation(NamedTuple):
     """A node, the list that it is in, and the function that this is of; None in the graph."""
 
     node: Any
@@ -39,7 +39,7 @@ class Contents:
 
     keys: Any
     values: Any
-    filled: Place
+    filled: NodeLocation
     compared: list[Any] = field(default_factory=list)
 
     @property
@@ -53,7 +53,7 @@ def contents_of(meta_graph: Any, directory: Path) -> dict[str, Contents]:
 
     Raises `InputRefused` for a file of a table that cannot be read.
     """
-    tables = _Graph(meta_graph.graph_def)
+    tables = _TableGraph(meta_graph.graph_def)
     files = {
         asset.tensor_info.name.split(":")[0]: directory / "assets" / asset.filename
         for asset in meta_graph.asset_file_def
@@ -77,7 +77,7 @@ def _must_compare(contents: Contents) -> bool:
     return are_integers and 0 < len(contents.keys) <= MOST_COMPARED
 
 
-def _filled(tables: _Graph, place: Place, files: dict[str, Path]) -> Contents | None:
+def _filled(tables: _TableGraph, place: NodeLocation, files: dict[str, Path]) -> Contents | None:
     """What a node puts into its table, None where it puts nothing, or what is not known."""
     from tensorflow.python.framework import tensor_util
 
@@ -97,7 +97,7 @@ def _filled(tables: _Graph, place: Place, files: dict[str, Path]) -> Contents | 
     return None
 
 
-class _Graph:
+class _TableGraph:
     """A graph with its functions, in which it is known what their arguments are."""
 
     def __init__(self, graph_def: Any) -> None:
@@ -109,22 +109,22 @@ class _Graph:
         }
         # By function and argument, what callers give: a node, or None for several.
         self._given: dict[tuple[str, str], Any] = {}
-        self._follow(Place(None, graph_def.node, None), set())
+        self._follow(NodeLocation(None, graph_def.node, None), set())
 
-    def uses(self) -> dict[str, list[Place]]:
+    def uses(self) -> dict[str, list[NodeLocation]]:
         """Every node that does something with a table, by the table's name."""
-        found: dict[str, list[Place]] = {}
+        found: dict[str, list[NodeLocation]] = {}
         for nodes, function in self._graphs:
             for node in nodes:
                 if node.op in _CALLS or node.op in _PASSING or not node.input:
                     continue
-                place = Place(node, nodes, function)
+                place = NodeLocation(node, nodes, function)
                 table = self.origin(place, node.input[0])
                 if table is not None and table.op in _TABLES:
                     found.setdefault(table.name, []).append(place)
         return found
 
-    def origin(self, place: Place, source: str) -> Any:
+    def origin(self, place: NodeLocation, source: str) -> Any:
         """The node that an input comes from, through calls; None where it is not one node."""
         key, name = _key(place.function), source.split(":")[0]
         for _ in range(len(self._nodes[key]) + 1):
@@ -148,7 +148,7 @@ class _Graph:
         ]
         return given[0] if len(given) == 1 else None
 
-    def _follow(self, place: Place, seen: set[str]) -> None:
+    def _follow(self, place: NodeLocation, seen: set[str]) -> None:
         """Find out what the functions called here, and by these, are given."""
         for node in place.nodes:
             called = self._functions.get(node.attr["f"].func.name) if node.op in _CALLS else None
@@ -162,7 +162,7 @@ class _Graph:
                 if known is not given:
                     self._given[name, argument.name] = None
             if name not in seen:
-                self._follow(Place(None, called.node_def, called), seen | {name})
+                self._follow(NodeLocation(None, called.node_def, called), seen | {name})
 
 
 def _key(function: Any | None) -> str:

@@ -1,8 +1,7 @@
 """TensorFlow's tensor lists, in which a loop collects its results, as Python lists of tensors.
 
-Every function here takes a node of the graph and its inputs as `edgeconv.tf.unroll` has them:
-a list for a tensor list, `Known` for what does not depend on the model's inputs, else a tensor.
-None in a list is an element that was never written.
+Every function takes a node of the graph and its inputs: a list for a tensor list, `KnownValue` for
+what does not depend on the model's inputs, else a tensor. None in a list was never written.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgeconv.errors import InputRefused
-from edgeconv.tf.known import Known, as_tensor, known_array, place
+from edgeconv.tf.known import KnownValue, as_tensor, known_array, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,7 +88,7 @@ def _concatenated(node: Any, items: list[Any], shape: Any, _leading: Any) -> lis
     lengths = [part.shape[0] for part in parts]
     if not parts or None in lengths:
         raise not_unrolled(node)
-    return [tf.concat(parts, 0), Known(np.asarray(lengths, np.int64))]
+    return [tf.concat(parts, 0), KnownValue(np.asarray(lengths, np.int64))]
 
 
 def _filled(node: Any, item: Any, shape: Any) -> Any:
@@ -110,8 +109,8 @@ def not_unrolled(node: Any) -> InputRefused:
     return InputRefused(f"{node.op} at {place(node)} takes a tensor list: not unrolled")
 
 
-def _length(_node: Any, items: list[Any]) -> Known:
-    return Known(np.asarray(len(items), np.int32))
+def _length(_node: Any, items: list[Any]) -> KnownValue:
+    return KnownValue(np.asarray(len(items), np.int32))
 
 
 def _popped(node: Any, items: list[Any], shape: Any) -> list[Any]:

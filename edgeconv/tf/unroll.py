@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused
-from edgeconv.tf.known import Known, as_tensor, attributes, folded, known_array, place
+from edgeconv.tf.known import KnownValue, as_tensor, attributes, folded, known_array, place
 from edgeconv.tf.tensor_lists import LISTS, not_unrolled
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ def unrolled(frozen: Frozen) -> Callable[..., Any]:
         graph = frozen.graph_def
         feeds = {frozen.inputs[name]: value for name, value in inputs.items()}
         functions = {function.signature.name: function for function in graph.library.function}
-        values = _Evaluation(functions).run(graph.node, feeds, frozen.outputs.values())
+        values = _PartialEvaluation(functions).run(graph.node, feeds, frozen.outputs.values())
         return {name: as_tensor(v) for name, v in zip(frozen.outputs, values, strict=True)}
 
     return call
 
 
-class _Evaluation:
+class _PartialEvaluation:
     """The graph's functions, and the evaluation of each of them."""
 
     def __init__(self, functions: Mapping[str, Any]) -> None:
@@ -79,7 +79,7 @@ class _Evaluation:
             return self._function(node.attr["f"].func.name, inputs)
         if node.op in LISTS:
             return LISTS[node.op](node, *inputs)
-        if node.op in _SIMPLER and not all(isinstance(value, Known) for value in inputs):
+        if node.op in _SIMPLER and not all(isinstance(value, KnownValue) for value in inputs):
             simpler: list[Any] = _SIMPLER[node.op](node, *inputs)
             return simpler
         return _operation(node, inputs)
@@ -124,7 +124,7 @@ def _operation(node: Any, inputs: list[Any]) -> list[Any]:
     from tensorflow.python.framework import tensor_util
 
     if node.op == "Const":
-        return [Known(tensor_util.MakeNdarray(node.attr["value"].tensor))]
+        return [KnownValue(tensor_util.MakeNdarray(node.attr["value"].tensor))]
     if node.op in ("Identity", "StopGradient", "PreventGradient"):
         return inputs[:1]
     computed = folded(node, inputs)

@@ -44,7 +44,7 @@ _CHECKPOINTS = ".checkpoints"
 _ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 
 
-class Places(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingPaths(msgspec.Struct, frozen=True, kw_only=True):
     """Where a training keeps things; each may be remote, as gs://bucket/name.
 
     `exact`: the model goes into `directory` itself. `forget`: the checkpoints are removed in
@@ -93,7 +93,7 @@ def train(
     return done.record if done else None
 
 
-def _access(training: Training, places: Places, *, exports: bool) -> Access:
+def _access(training: Training, places: TrainingPaths, *, exports: bool) -> Access:
     """What a training may touch; the module of a user's is a program of theirs."""
     own = places.directory if places.exact else f"{places.directory}/{training.name}"
     exported = (own, places.tensorboard) if exports else ()
@@ -144,7 +144,7 @@ def _refuse_data(training: Training) -> None:
     refuse_pointer(place)
 
 
-def _job(training: Training, places: Places, workers: int, chief: bool) -> TrainJob:
+def _job(training: Training, places: TrainingPaths, workers: int, chief: bool) -> TrainJob:
     return TrainJob(
         training=training,
         directory=places.directory,
@@ -160,14 +160,14 @@ def _job(training: Training, places: Places, workers: int, chief: bool) -> Train
 
 def _places(
     training: Training, directory: str | None, checkpoints: str | None, tensorboard: str | None
-) -> Places:
+) -> TrainingPaths:
     given = os.environ.get(_MODEL_DIR)
     exact = directory is None and bool(given)
     place = _absolute(directory or given or ".")
     kept = checkpoints or os.environ.get(_CHECKPOINT_DIR)
     own = place if exact else f"{place}/{training.name}"
     logs = tensorboard or os.environ.get(_TENSORBOARD_DIR)
-    return Places(
+    return TrainingPaths(
         directory=place,
         exact=exact,
         checkpoints=_absolute(kept) if kept else _passing(own),
@@ -185,7 +185,7 @@ def _absolute(place: str) -> str:
     return place.rstrip("/") if is_remote(place) else str(Path(place).absolute())
 
 
-def _own(places: Places, on_progress: Callable[[str], None]) -> AbstractContextManager[None]:
+def _own(places: TrainingPaths, on_progress: Callable[[str], None]) -> AbstractContextManager[None]:
     """Let no other training use the checkpoints; and find out early what cannot be written."""
     if not is_remote(places.directory):
         _refuse_unwritable(Path(places.directory))

@@ -33,16 +33,16 @@ _LONGEST_HOST = 253
 _QUOTED_CHARACTERS = 80
 
 
-class _Task(msgspec.Struct):
+class _TaskEntry(msgspec.Struct):
     type: str
     index: int | str
 
 
-class _Written(msgspec.Struct):
+class _TfConfig(msgspec.Struct):
     """TF_CONFIG as it is written; what else is in it, of Vertex AI for one, is not looked at."""
 
     cluster: dict[str, tuple[str, ...]]
-    task: _Task
+    task: _TaskEntry
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +139,7 @@ def from_tf_config(text: str) -> Cluster:
         raw = text.encode("utf-8", "surrogateescape")
         if msgspec.json.decode(raw) == {}:
             raise UsageError("TF_CONFIG is {}, a process without a cluster", hint=_HINT)
-        written = msgspec.json.decode(raw, type=_Written)
+        written = msgspec.json.decode(raw, type=_TfConfig)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(f"TF_CONFIG {_quoted(text)}: {error}", hint=_HINT) from error
     addresses: dict[Role, tuple[str, ...]] = {
@@ -186,7 +186,7 @@ def _role(name: str) -> Role:
     raise unknown_name("role in TF_CONFIG", name[:_QUOTED_CHARACTERS], _ROLES)
 
 
-def _index(task: _Task, role: Role, addresses: Mapping[Role, tuple[str, ...]]) -> int:
+def _index(task: _TaskEntry, role: Role, addresses: Mapping[Role, tuple[str, ...]]) -> int:
     count = len(addresses.get(role, ()))
     if not count:
         raise UsageError(

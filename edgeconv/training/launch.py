@@ -11,7 +11,7 @@ import msgspec
 from edgeconv.errors import UsageError, WorkerCrashed, WorkerOutOfMemory, WorkerTimedOut
 from edgeconv.tf.training.member import serve_member
 from edgeconv.training.cluster import from_tf_config
-from edgeconv.training.members import Part, run_cluster
+from edgeconv.training.members import ClusterMember, run_cluster
 from edgeconv.training.ports import local_cluster
 
 if TYPE_CHECKING:
@@ -93,8 +93,9 @@ def launch(
     whoever ended it is told so.
     """
     parts = [
-        Part(_function(cluster, train), job(cluster.is_chief), cluster) for cluster in clusters
-    ] or [Part(train, job(True))]
+        ClusterMember(_function(cluster, train), job(cluster.is_chief), cluster)
+        for cluster in clusters
+    ] or [ClusterMember(train, job(True))]
     try:
         answers: dict[str, Answer] = run_cluster(
             parts,

@@ -51,7 +51,7 @@ _LOST_OTHERS = re.compile(
 
 
 @dataclass(frozen=True)
-class Part(Generic[Answer]):
+class ClusterMember(Generic[Answer]):
     """What one process does: `function(job)`, as this member of `cluster`, or alone."""
 
     function: Callable[[Any], Answer]
@@ -69,7 +69,7 @@ class Member(Generic[Answer]):
 
 
 def run_cluster(
-    parts: Sequence[Part[Answer]],
+    parts: Sequence[ClusterMember[Answer]],
     *,
     label: str,
     scratch: Path,
@@ -123,7 +123,7 @@ def run_together(
             stack.callback(member.task.child.kill)
         if peers:
             stack.callback(peers.close)
-        running = _Running(members, on_progress, peers)
+        running = _RunningMembers(members, on_progress, peers)
         poll_until(running.is_over, running.pass_on)
         running.pass_on()
         if running.failures:
@@ -150,7 +150,7 @@ class _Failed:
     error: EdgeconvError
 
 
-class _Running(Generic[Answer]):
+class _RunningMembers(Generic[Answer]):
     """The members that run, and what came of those that do no longer."""
 
     def __init__(
@@ -255,7 +255,7 @@ def _with_log(error: EdgeconvError, message: str, member: Member[Any]) -> Edgeco
 
 
 def _start(
-    part: Part[Answer],
+    part: ClusterMember[Answer],
     label: str,
     scratch: Path,
     access: Access,

@@ -10,7 +10,7 @@ from processor_time import at_most
 
 from edgeconv import scan
 from edgeconv.errors import InputRefused
-from edgeconv.source.scanning.keras_files import KerasJob, scan_keras_here
+from edgeconv.source.scanning.keras_files import KerasScanJob, scan_keras_here
 
 if TYPE_CHECKING:
     import socket
@@ -33,7 +33,7 @@ def is_refused(model: Path, scratch: Path) -> bool:
     """As `edgeconv.scan` has it; but of a Keras file without a child for each, which takes most."""
     try:
         if model.suffix in (".keras", ".h5"):
-            job = KerasJob(
+            job = KerasScanJob(
                 path=str(model), is_archive=model.suffix == ".keras", scratch=str(scratch)
             )
             found = scan_keras_here(job).findings

@@ -9,7 +9,7 @@ import pytest
 from training_modules import written
 
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.tf.training.modules import as_problem, load_module, read_data
+from edgeconv.tf.training.modules import load_module, read_data, spec_of
 
 RETURN = 'return Data({"x": x[:100]}, y[:100], {"x": x[100:]}, y[100:])'
 BUILD = 'return Model(x, layers.Dense(3, activation="softmax", name="class")(h))'
@@ -34,7 +34,7 @@ def problem_of(module, **options):
     found = load_module(module)
     data = read_data(found, "mine", None)
     chosen = {"learning_rate": 0.01, "validation_fraction": 0.0, "seed": 0, **options}
-    problem = as_problem(found, "mine", data, **chosen)
+    problem = spec_of(found, "mine", data, **chosen)
     model = problem.build()
     problem.optimizer(model, 10, 1)
     return problem, model

@@ -19,7 +19,7 @@ from edgeconv.tf.export import export_inference
 from edgeconv.tf.keras_files import export, load
 from edgeconv.tf.qat import counterparts, flat
 from edgeconv.tf.qat.flat import flattened, name_ends
-from edgeconv.tf.qat.opened import Opened, open_for_qat, opened
+from edgeconv.tf.qat.opened import QatModel, open_for_qat, opened
 
 use_cpu_only()
 import keras  # noqa: E402
@@ -66,7 +66,7 @@ def samples_for(model: Any, count: int = 6) -> dict[str, Any]:
     return samples
 
 
-def opened_with_noise(model: Any) -> Opened:
+def opened_with_noise(model: Any) -> QatModel:
     return opened(shaken(model), samples_for(model))
 
 

@@ -22,9 +22,9 @@ from training_modules import assert_same_weights, written
 
 from edgeconv.errors import InputRefused, OutputRefused, ToolFailed
 from edgeconv.tf.export import versions
-from edgeconv.tf.training.epochs import Place, run_epochs
-from edgeconv.tf.training.modules import as_problem, load_module, read_data
-from edgeconv.tf.training.problem import Schedule
+from edgeconv.tf.training.epochs import TrainingContext, run_epochs
+from edgeconv.tf.training.modules import load_module, read_data, spec_of
+from edgeconv.tf.training.spec import Schedule
 from edgeconv.training.ports import local_cluster
 from edgeconv.types import TrainingRecord
 
@@ -435,11 +435,11 @@ def trained_here(module, checkpoints, *, loop="custom", **options):
     data = read_data(found, "small", None)
     fraction = options.pop("validation_fraction", 0.0)
     rate = options.pop("learning_rate", 0.01)
-    problem = as_problem(
+    problem = spec_of(
         found, "small", data, learning_rate=rate, validation_fraction=fraction, seed=0
     )
     schedule = Schedule(**{"epochs": 2, "global_batch": 16, "seed": 0, **options})
-    place = Place(
+    place = TrainingContext(
         strategy=tf.distribute.get_strategy(),
         loop=loop,
         coordinates=False,

@@ -22,9 +22,9 @@ from fault_injection import Fault, be_traced, follow
 from training_modules import written
 
 from edgeconv.tf.training.checkpoints import forget_checkpoints
-from edgeconv.tf.training.epochs import Place, run_epochs
-from edgeconv.tf.training.modules import as_problem, load_module, read_data
-from edgeconv.tf.training.problem import Schedule
+from edgeconv.tf.training.epochs import TrainingContext, run_epochs
+from edgeconv.tf.training.modules import load_module, read_data, spec_of
+from edgeconv.tf.training.spec import Schedule
 
 MOST = 200
 
@@ -35,7 +35,7 @@ def train(module: str, checkpoints: Path, result: Path) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf_keras.utils.set_random_seed(1)
     loaded = load_module(module)
-    problem = as_problem(
+    problem = spec_of(
         loaded,
         "small",
         read_data(loaded, "small", None),
@@ -44,7 +44,7 @@ def train(module: str, checkpoints: Path, result: Path) -> None:
         seed=1,
     )
     schedule = Schedule(epochs=2, global_batch=16, seed=1, checkpoint_steps=3)
-    place = Place(
+    place = TrainingContext(
         strategy=tf.distribute.get_strategy(),
         loop="custom",
         coordinates=False,

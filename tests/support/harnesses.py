@@ -238,13 +238,13 @@ def _keras_archive_seeds() -> list[bytes]:
 
 
 def _keras_archive(directory: Path) -> Target:
-    from edgeconv.source.keras_files import KerasJob, read_archive_here
+    from edgeconv.source.keras_files import KerasReadJob, read_archive_here
 
     path = directory / "m.keras"
 
     def run(data: bytes) -> None:
         path.write_bytes(data)
-        read_archive_here(KerasJob(path=str(path)))
+        read_archive_here(KerasReadJob(path=str(path)))
 
     return run
 

@@ -23,7 +23,7 @@ _MOST_NAME_BYTES = 100_000
 _MOST_REST_BYTES = 2**25
 
 
-class Node(NamedTuple):
+class GraphNode(NamedTuple):
     """What a later look needs of a node: `calls` are the functions that its attributes name."""
 
     name: str
@@ -39,7 +39,7 @@ class Body(NamedTuple):
     name: str
     positions: dict[str, int]
     argument_count: int
-    nodes: dict[str, Node]
+    nodes: dict[str, GraphNode]
 
 
 class MetaGraph(NamedTuple):
@@ -56,12 +56,12 @@ def read_meta_graphs(data: memoryview, on_node: OnNode) -> Iterator[MetaGraph]:
     of the functions that it calls. Raises `MalformedWire`, `TooMuchWire`
     and protobuf's `DecodeError`.
     """
-    reader = _Reader(data, on_node)
+    reader = _GraphReader(data, on_node)
     for start, stop in messages(data, 0, len(data), _META_GRAPH):
         yield reader.meta_graph(start, stop)
 
 
-class _Reader:
+class _GraphReader:
     def __init__(self, data: memoryview, on_node: OnNode) -> None:
         # Their modules load protobuf, which no command loads that reads no SavedModel.
         from edgeconv.source.saved_model_pb2 import MetaGraphDef
@@ -118,7 +118,9 @@ class _Reader:
         if message.name in body.nodes:
             raise MalformedWire(f"two nodes are called {message.name[:100]!r}")
         text = _text(message)
-        body.nodes[message.name] = Node(message.name, message.op, tuple(message.input), calls, text)
+        body.nodes[message.name] = GraphNode(
+            message.name, message.op, tuple(message.input), calls, text
+        )
 
 
 def _text(message: NodeDef) -> tuple[bytes, ...]:

@@ -24,12 +24,12 @@ def scan_hdf5(path: Path, findings: Findings, *, where: str) -> None:
 
     try:
         with h5py.File(path, "r") as file:
-            _Walk(path.stat().st_size, findings, where).run(file)
+            _Hdf5Walk(path.stat().st_size, findings, where).run(file)
     except HDF5_ERRORS as error:
         raise damaged(path, "an HDF5 file", error) from error
 
 
-class _Walk:
+class _Hdf5Walk:
     def __init__(self, size_bytes: int, findings: Findings, where: str) -> None:
         self._size_bytes = size_bytes
         self._findings = findings

@@ -69,10 +69,10 @@ def scan_config(
 
     `known` are MODULE or MODULE:NAME of the user's. What no loader reads (`is_read`) is only told.
     """
-    _Walk(findings, known).run(config, where, is_read)
+    _ConfigWalk(findings, known).run(config, where, is_read)
 
 
-class _Walk:
+class _ConfigWalk:
     def __init__(self, findings: Findings, known: frozenset[str]) -> None:
         self._findings = findings
         self._modules = frozenset(text.partition(":")[0] for text in known)

@@ -37,7 +37,7 @@ _ALWAYS_BYTES = 2**28
 _TAKES_ALL = "takes all memory or disk to read"
 
 
-class KerasJob(msgspec.Struct, frozen=True, kw_only=True):
+class KerasScanJob(msgspec.Struct, frozen=True, kw_only=True):
     """Which file to look at; `known` are MODULE or MODULE:NAME of the user's."""
 
     path: str
@@ -55,7 +55,7 @@ class KerasFindings(msgspec.Struct, frozen=True, kw_only=True):
 def scan_keras(path: Path, *, is_archive: bool, known: frozenset[str]) -> tuple[ScanFinding, ...]:
     """What is found in a .keras or HDF5 file. Raises `InputRefused` for one that is damaged."""
     with scratch_directory() as scratch:
-        job = KerasJob(
+        job = KerasScanJob(
             path=str(path), is_archive=is_archive, scratch=str(scratch), known=tuple(sorted(known))
         )
         task = start_task(
@@ -73,7 +73,7 @@ def scan_keras(path: Path, *, is_archive: bool, known: frozenset[str]) -> tuple[
             raise damaged(path, "a Keras file", error) from error
 
 
-def scan_keras_here(job: KerasJob) -> KerasFindings:
+def scan_keras_here(job: KerasScanJob) -> KerasFindings:
     """What `scan_keras` gives, in this process."""
     findings = Findings()
     path, known = Path(job.path), frozenset(job.known)

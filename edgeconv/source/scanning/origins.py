@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from edgeconv.source.scanning.graphs import Body, Node
+    from edgeconv.source.scanning.graphs import Body, GraphNode
 
 # A saver puts its paths together of the prefix that it is given and of such pieces.
 _MADE_OF = frozenset(
@@ -46,7 +46,7 @@ def origins(body: Body, tensor: str, seen: set[str]) -> Iterator[Origin]:
             yield Origin("node", name, node.op)
 
 
-def data_inputs(node: Node) -> list[str]:
+def data_inputs(node: GraphNode) -> list[str]:
     """Its inputs that are tensors, and not only order."""
     return [name for name in node.inputs if not name.startswith("^")]
 

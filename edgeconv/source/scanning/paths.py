@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from edgeconv.source.saved_model_pb2 import AssetFileDef, MetaGraphDef, TensorInfo
     from edgeconv.source.scanning.findings import Findings
-    from edgeconv.source.scanning.graphs import Body, MetaGraph, Node
+    from edgeconv.source.scanning.graphs import Body, GraphNode, MetaGraph
 
     Need = Literal["saver", "asset"]
 
@@ -54,18 +54,18 @@ class PathCheck:
             entry.key: entry.value.bound_inputs
             for entry in graph.rest.object_graph_def.concrete_functions
         }
-        self._sites: dict[str, list[tuple[Body, Node]]] = defaultdict(list)
+        self._sites: dict[str, list[tuple[Body, GraphNode]]] = defaultdict(list)
         self._variables: Counter[tuple[bytes, ...]] = Counter()
         # Each tensor is followed once, whoever takes it: a graph can be half a million of nodes.
         self._seen: dict[tuple[str, Need], set[str]] = defaultdict(set)
         self._followed: set[tuple[str, str, str]] = set()
-        self._users: dict[str, list[Node]] | None = None
+        self._users: dict[str, list[GraphNode]] | None = None
         # By the identity of nodes, which are as large as their inputs are many.
         self._inputs: dict[int, list[str]] = {}
 
     def run(self) -> None:
         """Look at all operators that have paths."""
-        users: list[tuple[Body, Node]] = []
+        users: list[tuple[Body, GraphNode]] = []
         self._check_inputs()
         for body in self._bodies.values():
             for node in body.nodes.values():
@@ -81,7 +81,7 @@ class PathCheck:
             inputs = data_inputs(node)
             for index in _PATH_INPUTS[node.op]:
                 if index < len(inputs):
-                    self._follow(body, inputs[index], need, _Place(body, node))
+                    self._follow(body, inputs[index], need, _PathUser(body, node))
         self._check_runs(users)
 
     def _check_inputs(self) -> None:
@@ -97,7 +97,7 @@ class PathCheck:
                         "reads or writes the file that a sample names",
                     )
 
-    def _follow(self, body: Body, tensor: str, need: Need, place: _Place) -> None:
+    def _follow(self, body: Body, tensor: str, need: Need, place: _PathUser) -> None:
         for origin in origins(body, tensor, self._seen[body.name, need]):
             if origin.kind == "argument":
                 self._into_callers(body, origin.name, need, place)
@@ -121,7 +121,7 @@ class PathCheck:
             return bool(origin.text) and all(_is_piece(text) for text in origin.text)
         return not body.name and origin.op in ("Placeholder", "PlaceholderV2")
 
-    def _reads_asset(self, node: Node | None) -> bool:
+    def _reads_asset(self, node: GraphNode | None) -> bool:
         """Whether a node reads a variable that holds the path of an asset, and nothing else ever.
 
         So TensorFlow 2 exports it. Nobody else may have the variable, under its name or by handle.
@@ -137,7 +137,7 @@ class PathCheck:
             for user in self._users_of(variable.name)
         )
 
-    def _users_of(self, name: str) -> list[Node]:
+    def _users_of(self, name: str) -> list[GraphNode]:
         """The nodes of the graph itself that take what a node of it gives."""
         if self._users is None:
             self._users = defaultdict(list)
@@ -146,7 +146,7 @@ class PathCheck:
                     self._users[each].append(node)
         return self._users.get(name, [])
 
-    def _into_callers(self, body: Body, argument: str, need: Need, place: _Place) -> None:
+    def _into_callers(self, body: Body, argument: str, need: Need, place: _PathUser) -> None:
         key = (body.name, argument, need)
         if key in self._followed:
             return
@@ -166,13 +166,13 @@ class PathCheck:
                     "gets a path that cannot be followed",
                 )
 
-    def _inputs_of(self, node: Node) -> list[str]:
+    def _inputs_of(self, node: GraphNode) -> list[str]:
         """The tensors that a call is given, of which each is asked for by itself."""
         if id(node) not in self._inputs:
             self._inputs[id(node)] = data_inputs(node)
         return self._inputs[id(node)]
 
-    def _check_binding(self, body: Body, index: int, need: Need, place: _Place) -> None:
+    def _check_binding(self, body: Body, index: int, need: Need, place: _PathUser) -> None:
         """What the loader of the objects, which calls functions without the graph, gives it."""
         bound = self._bound.get(body.name)
         if bound is None:
@@ -189,7 +189,7 @@ class PathCheck:
                 "takes a path from whoever calls the function",
             )
 
-    def _check_runs(self, users: Iterable[tuple[Body, Node]]) -> None:
+    def _check_runs(self, users: Iterable[tuple[Body, GraphNode]]) -> None:
         """The saver is for the loader: nothing else may reach it, and restoring must not write."""
         savers = [pair for pair in users if families()[pair[1].op].reach == "saver"]
         everything, functions = self._reaching(savers)
@@ -219,7 +219,7 @@ class PathCheck:
         why = "reads or writes checkpoints when the model starts or runs"
         self._findings.add("checkpoint", where, what, why)
 
-    def _reaching(self, pairs: Iterable[tuple[Body, Node]]) -> tuple[set[str], set[str]]:
+    def _reaching(self, pairs: Iterable[tuple[Body, GraphNode]]) -> tuple[set[str], set[str]]:
         """What runs one of these nodes: nodes of the graph itself, and functions."""
         waiting, functions, top = list(pairs), set[str](), set[str]()
         while waiting:
@@ -232,10 +232,10 @@ class PathCheck:
         return top, functions
 
 
-class _Place:
+class _PathUser:
     """The operator that a path is for."""
 
-    def __init__(self, body: Body, node: Node) -> None:
+    def __init__(self, body: Body, node: GraphNode) -> None:
         self.where = f"{body.name}/{node.name}" if body.name else node.name
         self.op = node.op
 
@@ -279,6 +279,6 @@ def _tensor_names(info: TensorInfo) -> Iterator[str]:
         yield from _tensor_names(component)
 
 
-def _assigned(node: Node) -> str:
+def _assigned(node: GraphNode) -> str:
     """The node whose value an AssignVariableOp writes."""
     return node_of(node.inputs[1]) if len(node.inputs) > 1 else ""

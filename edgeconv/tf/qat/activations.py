@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.tf.qat.making import Making, NoCounterpart
+from edgeconv.tf.qat.making import LayerFactory, NoCounterpart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,56 +28,56 @@ def fusable(name: str) -> str | None:
     return _IN_TF_KERAS.get(name)
 
 
-def activated(making: Making, name: str, tensor: Any) -> Any:
+def activated(factory: LayerFactory, name: str, tensor: Any) -> Any:
     """A function of Keras 3, by its name there, of a tensor. Raises `NoCounterpart`."""
     fused = fusable(name)
     if fused == "linear":
         return tensor
     if fused:
-        return making.layer("Activation", tensor, activation=fused)
+        return factory.layer("Activation", tensor, activation=fused)
     if name not in _MADE_OF_LAYERS:
         raise NoCounterpart(f"tf_keras has no activation {name!r}")
-    return _MADE_OF_LAYERS[name](making, tensor)
+    return _MADE_OF_LAYERS[name](factory, tensor)
 
 
-def clipped(making: Making, tensor: Any, low: float, high: float | None) -> Any:
+def clipped(factory: LayerFactory, tensor: Any, low: float, high: float | None) -> Any:
     """A tensor between two numbers, or above one."""
     span = None if high is None else high - low
-    shifted = making.layer("Rescaling", tensor, "from", scale=1.0, offset=-low) if low else tensor
-    kept = making.layer("ReLU", shifted, "clip", max_value=span)
-    return making.layer("Rescaling", kept, "to", scale=1.0, offset=low) if low else kept
+    shifted = factory.layer("Rescaling", tensor, "from", scale=1.0, offset=-low) if low else tensor
+    kept = factory.layer("ReLU", shifted, "clip", max_value=span)
+    return factory.layer("Rescaling", kept, "to", scale=1.0, offset=low) if low else kept
 
 
-def gelu_by_tanh(making: Making, x: Any) -> Any:
+def gelu_by_tanh(factory: LayerFactory, x: Any) -> Any:
     """The approximation of GELU by a tanh (Hendrycks and Gimpel 2016, section 2)."""
     slope = math.sqrt(2 / math.pi)
-    square = making.layer("Multiply", [x, x], "square")
-    inner = making.layer("Rescaling", square, "inner", scale=0.044715 * slope, offset=slope)
-    cubic = making.layer("Multiply", [x, inner], "cubic")
-    step = making.layer("Activation", cubic, "tanh", activation="tanh")
-    share = making.layer("Rescaling", step, "share", scale=0.5, offset=0.5)
-    return making.layer("Multiply", [x, share])
+    square = factory.layer("Multiply", [x, x], "square")
+    inner = factory.layer("Rescaling", square, "inner", scale=0.044715 * slope, offset=slope)
+    cubic = factory.layer("Multiply", [x, inner], "cubic")
+    step = factory.layer("Activation", cubic, "tanh", activation="tanh")
+    share = factory.layer("Rescaling", step, "share", scale=0.5, offset=0.5)
+    return factory.layer("Multiply", [x, share])
 
 
-def leaky(making: Making, tensor: Any, slope: float) -> Any:
+def leaky(factory: LayerFactory, tensor: Any, slope: float) -> Any:
     """A ReLU with a slope below zero."""
-    return making.layer("LeakyReLU", tensor, alpha=slope)
+    return factory.layer("LeakyReLU", tensor, alpha=slope)
 
 
-def _hard_sigmoid(making: Making, tensor: Any) -> Any:
-    shifted = making.layer("Rescaling", tensor, "shift", scale=1.0, offset=3.0)
-    kept = making.layer("ReLU", shifted, "relu6", max_value=6.0)
-    return making.layer("Rescaling", kept, "sixth", scale=1 / 6)
+def _hard_sigmoid(factory: LayerFactory, tensor: Any) -> Any:
+    shifted = factory.layer("Rescaling", tensor, "shift", scale=1.0, offset=3.0)
+    kept = factory.layer("ReLU", shifted, "relu6", max_value=6.0)
+    return factory.layer("Rescaling", kept, "sixth", scale=1 / 6)
 
 
-def _hard_silu(making: Making, tensor: Any) -> Any:
-    return making.layer("Multiply", [tensor, _hard_sigmoid(making, tensor)])
+def _hard_silu(factory: LayerFactory, tensor: Any) -> Any:
+    return factory.layer("Multiply", [tensor, _hard_sigmoid(factory, tensor)])
 
 
-_MADE_OF_LAYERS: dict[str, Callable[[Making, Any], Any]] = {
-    "relu6": lambda making, tensor: making.layer("ReLU", tensor, max_value=6.0),
-    "leaky_relu": lambda making, tensor: leaky(making, tensor, 0.2),
-    "hard_tanh": lambda making, tensor: clipped(making, tensor, -1.0, 1.0),
+_MADE_OF_LAYERS: dict[str, Callable[[LayerFactory, Any], Any]] = {
+    "relu6": lambda factory, tensor: factory.layer("ReLU", tensor, max_value=6.0),
+    "leaky_relu": lambda factory, tensor: leaky(factory, tensor, 0.2),
+    "hard_tanh": lambda factory, tensor: clipped(factory, tensor, -1.0, 1.0),
     "hard_sigmoid": _hard_sigmoid,
     "hard_silu": _hard_silu,
     "hard_swish": _hard_silu,

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused, VerificationFailed
 from edgeconv.tf.keras_io import graph_of, structured
-from edgeconv.tf.qat.graph import Use, walk
+from edgeconv.tf.qat.graph import LayerUse, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.tf.qat.flat import Flat, Step
+    from edgeconv.tf.qat.flat import Flat, LayerStep
 
 TOLERANCE = 1e-5
 _BATCH = 32
@@ -132,13 +132,13 @@ def _parted(reference: Any, flat: Flat, batch: list[Any], error: float) -> Verif
     )
 
 
-def _first_apart(reference: Any, flat: Flat, batch: list[Any]) -> Step | None:
+def _first_apart(reference: Any, flat: Flat, batch: list[Any]) -> LayerStep | None:
     """The first step, in order, whose results differ; None where only the last ones do."""
     import tf_keras
 
     measured: list[list[Any]] = []
 
-    def run(use: Use) -> Any:
+    def run(use: LayerUse) -> Any:
         import tensorflow as tf
 
         results = tf.nest.flatten(_run(use))
@@ -159,7 +159,7 @@ def _first_apart(reference: Any, flat: Flat, batch: list[Any]) -> Step | None:
     return None
 
 
-def _run(use: Use) -> Any:
+def _run(use: LayerUse) -> Any:
     import inspect
 
     takes = inspect.signature(use.operation.call).parameters

@@ -22,7 +22,7 @@ from edgeconv.tf.qat.kinds import (
     kind_of,
     kind_of_activation,
 )
-from edgeconv.tf.qat.parts import Parts, new_inputs, new_model
+from edgeconv.tf.qat.parts import EmulatedLayers, new_inputs, new_model
 from edgeconv.tf.qat.uses import Uses, hard_chain, known_to_tfmot
 from edgeconv.types import TreatedLayer
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from edgeconv.tf.qat.configs import Kept
     from edgeconv.tf.qat.convolutions import Convolution
-    from edgeconv.tf.qat.graph import Use
-    from edgeconv.tf.qat.kinds import Kind
+    from edgeconv.tf.qat.graph import LayerUse
+    from edgeconv.tf.qat.kinds import LayerKind
     from edgeconv.types import LayerTreatment, Qat, Recipe
 
 _MAX_RANK = 4
@@ -118,11 +118,11 @@ class _Annotation:
     def __init__(self, model: Any, chosen: frozenset[str], kept: Kept) -> None:
         self.treated: dict[str, TreatedLayer] = {}
         self._uses, self._chosen, self._kept = Uses(model), chosen, kept
-        self._parts = Parts()
+        self._parts = EmulatedLayers()
         # By the id of a tensor of `model`: what computing it along with another has given.
         self._ready: dict[int, Any] = {}
 
-    def apply(self, use: Use) -> Any:
+    def apply(self, use: LayerUse) -> Any:
         """The new tensors for a use of a layer, and for what is computed along with it."""
         if id(use.outputs[0]) in self._ready:
             return self._ready[id(use.outputs[0])]
@@ -143,7 +143,7 @@ class _Annotation:
             return self._parts.copied(use)
         return made
 
-    def _quantized(self, use: Use, kind: Kind) -> Any:
+    def _quantized(self, use: LayerUse, kind: LayerKind) -> Any:
         """The tensor of a layer in integers, None where it has to stay float."""
         hard = hard_chain(self._uses, use)
         if hard is not None:
@@ -154,13 +154,13 @@ class _Annotation:
             return self._affine(use)
         return self._value(use, kind) if kind.name in ("value", "fixed") else None
 
-    def _treat(self, use: Use, treatment: LayerTreatment, reason: str = "") -> None:
+    def _treat(self, use: LayerUse, treatment: LayerTreatment, reason: str = "") -> None:
         layer = use.operation
         self.treated[layer.name] = TreatedLayer(
             name=layer.name, kind=class_name(layer), treatment=treatment, reason=reason
         )
 
-    def _absorbed(self, uses: Sequence[Use], tensor: Any) -> Any:
+    def _absorbed(self, uses: Sequence[LayerUse], tensor: Any) -> Any:
         """Say of some uses, computed together, that this is what they give."""
         for use in uses:
             known = known_to_tfmot(use.operation) or use is not uses[0]
@@ -168,13 +168,13 @@ class _Annotation:
             self._ready[id(use.outputs[0])] = tensor
         return tensor
 
-    def _same(self, use: Use) -> Any:
+    def _same(self, use: LayerUse) -> Any:
         parts = self._parts
         if use.operation.name not in self._chosen and not parts.have_ranges((use.args, use.kwargs)):
             return parts.copied(use)
         return parts.mark(parts.copied(parts.with_ranges(use)))
 
-    def _value(self, use: Use, kind: Kind) -> Any:
+    def _value(self, use: LayerUse, kind: LayerKind) -> Any:
         if class_name(use.operation) == "ReLU":
             made = self._parts.relu(use, self._parts.ranged(use.args[0]))
         else:
@@ -186,7 +186,7 @@ class _Annotation:
             made = self._rectified(absorbed, made)
         return self._absorbed(absorbed, self._parts.ranged(made))
 
-    def _rectified(self, absorbed: list[Use], tensor: Any) -> Any:
+    def _rectified(self, absorbed: list[LayerUse], tensor: Any) -> Any:
         """The tensor after a ReLU, where one is all that follows what was absorbed so far."""
         after = self._uses.follower(absorbed[-1])
         if after is None or not is_rectifier(after.operation):
@@ -194,14 +194,14 @@ class _Annotation:
         absorbed.append(after)
         return self._parts.copied(after._replace(args=(tensor,)))
 
-    def _affine(self, use: Use) -> Any:
+    def _affine(self, use: LayerUse) -> Any:
         made = self._parts.affine(use, self._parts.ranged(use.args[0]))
         if made is None:
             return None
         absorbed = [use]
         return self._absorbed(absorbed, self._parts.ranged(self._rectified(absorbed, made)))
 
-    def _with_kernel(self, use: Use) -> Any:
+    def _with_kernel(self, use: LayerUse) -> Any:
         layer, rank = use.operation, len(use.args[0].shape)
         if class_name(layer) == "Embedding":
             core = Core(type(layer).from_config(layer.get_config()), layer.get_weights())
@@ -225,14 +225,14 @@ class _Annotation:
             self._treat(use, "float", f"its kernel is quantized, but {reason}")
         return tensor
 
-    def _activated(self, last: Use, tensor: Any, activation: str) -> Any:
+    def _activated(self, last: LayerUse, tensor: Any, activation: str) -> Any:
         if activation != "linear":
             return self._parts.activated(tensor, activation, last.operation.name)
         after = self._uses.follower(last)
         to_softmax = after is not None and is_softmax(after.operation)
         return self._parts.ranged(tensor, before_softmax=to_softmax)
 
-    def _last_core(self, absorbed: list[Use], convolution: Convolution, tensor: Any) -> Any:
+    def _last_core(self, absorbed: list[LayerUse], convolution: Convolution, tensor: Any) -> Any:
         """The core with the batch normalisation and ReLU after it, as far as they fuse."""
         core, norm = convolution.cores[-1], None
         scaled_apart = class_name(core.layer) in _FOLDED_AT_ONCE and "clusters" in self._kept
@@ -247,12 +247,12 @@ class _Annotation:
         fuses = linear and class_name(core.layer) not in _WITHOUT_RECTIFIER
         return self._rectified(absorbed, made) if fuses else made
 
-    def _normed_core(self, core: Core, norm: Use, tensor: Any) -> Any:
+    def _normed_core(self, core: Core, norm: LayerUse, tensor: Any) -> Any:
         if class_name(core.layer) in _FOLDED_AT_ONCE:
             return self._core(folded(core, *factors_of(norm.operation)), tensor)
         return self._parts.normed(norm, self._core(core, tensor))
 
-    def _once(self, use: Use) -> bool:
+    def _once(self, use: LayerUse) -> bool:
         return self._uses.calls[use.operation.name] == 1
 
     def _core(self, core: Core, tensor: Any) -> Any:

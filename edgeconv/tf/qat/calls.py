@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class Call(NamedTuple):
+class OpCall(NamedTuple):
     """A call of an operation: its arguments by name, in order, and what it gives."""
 
     arguments: dict[str, Any]

@@ -21,7 +21,7 @@ from edgeconv.tf.qat.uses import Uses
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from edgeconv.tf.qat.graph import Use
+    from edgeconv.tf.qat.graph import LayerUse
 
     Array = NDArray[Any]
 
@@ -41,7 +41,7 @@ _COMMUTING = frozenset(
 )
 
 
-class Pair(NamedTuple):
+class LayerPair(NamedTuple):
     """A layer with a kernel, the batch normalisation right after it if any, and the next layer."""
 
     first: Any
@@ -63,10 +63,10 @@ def equalize(model: Any) -> tuple[tuple[str, str], ...]:
     return tuple((pair.first.name, pair.second.name) for pair in chosen)
 
 
-def _pairs(model: Any) -> list[Pair]:
-    found: list[Use] = []
+def _pairs(model: Any) -> list[LayerPair]:
+    found: list[LayerUse] = []
 
-    def note(use: Use) -> Any:
+    def note(use: LayerUse) -> Any:
         found.append(use)
         return use.outputs
 
@@ -75,7 +75,7 @@ def _pairs(model: Any) -> list[Pair]:
     return [pair for use in found if (pair := _pair(uses, use)) is not None]
 
 
-def _pair(uses: Uses, use: Use) -> Pair | None:
+def _pair(uses: Uses, use: LayerUse) -> LayerPair | None:
     first = use.operation
     if not _has_kernel(uses, first) or activation_of(first) not in ("linear", "relu"):
         return None
@@ -88,7 +88,7 @@ def _pair(uses: Uses, use: Use) -> Pair | None:
         after = uses.follower(after)
     if after is None or not _has_kernel(uses, after.operation):
         return None
-    return Pair(first, norm, after.operation)
+    return LayerPair(first, norm, after.operation)
 
 
 def _has_kernel(uses: Uses, layer: Any) -> bool:
@@ -114,7 +114,7 @@ def _commutes(layer: Any) -> bool:
     return class_name(layer) in _COMMUTING
 
 
-def _factors(pair: Pair) -> Array:
+def _factors(pair: LayerPair) -> Array:
     """What each channel between the two layers is to be divided by, one for those at rest.
 
     With it both kernels have the same range in each channel; their geometric mean is one,
@@ -135,7 +135,7 @@ def _spread(factors: Array) -> float:
     return float(factors.max() / factors.min())
 
 
-def _given_ranges(pair: Pair) -> Array:
+def _given_ranges(pair: LayerPair) -> Array:
     kernel = pair.first.get_weights()[0].astype(np.float64)
     if class_name(pair.first) == "DepthwiseConv2D":
         kernel = kernel.reshape(*kernel.shape[:2], -1)
@@ -152,7 +152,7 @@ def _by_channel(layer: Any, channels: int) -> Array:
     return kernel.reshape(-1, channels, kernel.shape[-1])
 
 
-def _scale(pair: Pair, factors: Array) -> None:
+def _scale(pair: LayerPair, factors: Array) -> None:
     """Divide what the first layer gives by the factors, and multiply what the second takes."""
     if pair.norm is None:
         _divide(pair.first, factors)

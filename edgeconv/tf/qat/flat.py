@@ -14,16 +14,16 @@ from edgeconv.tf.keras_io import graph_of, inputs_of, output_names, served_shape
 from edgeconv.tf.qat import counterparts, operations
 from edgeconv.tf.qat.activations import activated
 from edgeconv.tf.qat.graph import walk
-from edgeconv.tf.qat.making import Making, NoCounterpart, Unmatched, valid_name
+from edgeconv.tf.qat.making import LayerFactory, NoCounterpart, Unmatched, valid_name
 
 if TYPE_CHECKING:
     from edgeconv.tf.qat.counterparts import Counterpart
-    from edgeconv.tf.qat.graph import Use
+    from edgeconv.tf.qat.graph import LayerUse
 
 _MAX_REASON = 200
 
 
-class Step(NamedTuple):
+class LayerStep(NamedTuple):
     """What a layer or operation of the walked model, by name and class, became a tensor of."""
 
     name: str
@@ -42,7 +42,7 @@ class Flat(NamedTuple):
     model: Any
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[LayerStep, ...]
     notes: tuple[str, ...]
 
 
@@ -87,8 +87,8 @@ class _Builder:
     """Makes a layer of tf_keras for each use of one, and keeps what it could not make."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self._making = Making()
+        self.steps: list[LayerStep] = []
+        self._making = LayerFactory()
         self._shared: dict[int, Counterpart] = {}
         self._unmatched: dict[str, str] = {}
         self._in_training_only: list[str] = []
@@ -116,7 +116,7 @@ class _Builder:
         """A tensor behind a layer that does nothing."""
         return self._making.layer("Activation", tensor, "out", activation="linear")
 
-    def apply(self, use: Use) -> Any:
+    def apply(self, use: LayerUse) -> Any:
         """The new tensors for one use of a layer or operation; stand-ins where there are none."""
         self._making.prefix = use.path
         # One of tf_keras has the name of its function, with dots.
@@ -129,10 +129,10 @@ class _Builder:
             results = tuple(
                 _input(one, self._making.name("missing"), tuple(one.shape)) for one in use.outputs
             )
-        self.steps.append(Step("/".join(use.path), kind, results))
+        self.steps.append(LayerStep("/".join(use.path), kind, results))
         return list(results)
 
-    def _results(self, use: Use) -> tuple[Any, ...]:
+    def _results(self, use: LayerUse) -> tuple[Any, ...]:
         import tensorflow as tf
 
         if use.always_trains:
@@ -145,7 +145,7 @@ class _Builder:
         result = self._layer_for(use)(arguments, **named)
         return tuple(tf.nest.flatten(result))
 
-    def _leaves_out(self, use: Use) -> bool:
+    def _leaves_out(self, use: LayerUse) -> bool:
         operation, name = use.operation, "/".join(use.path)
         never_acts = use.frozen and counterparts.acts_in_training_only(operation)
         if counterparts.is_augmentation(operation):
@@ -153,7 +153,7 @@ class _Builder:
             return True
         return never_acts
 
-    def _layer_for(self, use: Use) -> Any:
+    def _layer_for(self, use: LayerUse) -> Any:
         """A function of tensors that calls the layer, with its weights and its activation."""
         operation = use.operation
         shared = self._shared.get(id(operation))
@@ -210,7 +210,7 @@ def _input(tensor: Any, name: str, shape: tuple[int | None, ...]) -> Any:
     return tf_keras.Input(sample_shape, batch, name=name, dtype=kept)
 
 
-def _bound(use: Use) -> tuple[Any, dict[str, Any]]:
+def _bound(use: LayerUse) -> tuple[Any, dict[str, Any]]:
     """What a layer is called with: its first argument, and the others by name."""
     import inspect
 

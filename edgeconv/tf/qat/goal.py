@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.errors import InputRefused
 from edgeconv.tf.keras_io import arranged
-from edgeconv.tf.training.problem import Samples
+from edgeconv.tf.training.spec import LabeledSamples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from edgeconv.tf.training.problem import PerSample
+    from edgeconv.tf.training.spec import PerSample
 
     Inputs = Mapping[str, NDArray[Any]]
 
@@ -33,9 +33,9 @@ class Goal(NamedTuple):
     metric_name: str
     wanted: Callable[[Inputs, Any], Any]
 
-    def samples(self, inputs: Inputs, labels: Any) -> Samples:
+    def samples(self, inputs: Inputs, labels: Any) -> LabeledSamples:
         """The samples with what is wanted of them."""
-        return Samples(inputs, self.wanted(inputs, labels))
+        return LabeledSamples(inputs, self.wanted(inputs, labels))
 
 
 def labels_goal(model: Any, inputs: Inputs, labels: Any) -> Goal:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
-class Use(NamedTuple):
+class LayerUse(NamedTuple):
     """One use of a layer or operation in a model.
 
     `path` is its name behind those of the nested models it is in. `args` and `kwargs` are what
@@ -33,7 +33,7 @@ class Use(NamedTuple):
 def walk(
     graph: Any,
     inputs: Sequence[Any],
-    apply: Callable[[Use], Any],
+    apply: Callable[[LayerUse], Any],
     *,
     path: tuple[str, ...] = (),
     frozen: bool = False,
@@ -65,7 +65,7 @@ def walk(
     return [values[id(one)] for one in graph.outputs]
 
 
-def _refuse_extra(use: Use) -> None:
+def _refuse_extra(use: LayerUse) -> None:
     if use.args[1:] or use.kwargs.keys() - {"inputs"}:
         raise InputRefused(
             f"the model {'/'.join(use.path)!r} within the model is called with a mask of its own",
@@ -80,10 +80,10 @@ def _use(
     kwargs: dict[str, Any],
     outputs: tuple[Any, ...],
     frozen: bool,
-) -> Use:
+) -> LayerUse:
     training = kwargs.get("training")
     kept = {key: one for key, one in kwargs.items() if key != "training" and one is not None}
-    return Use(
+    return LayerUse(
         operation,
         (*path, operation.name),
         tuple(args),

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 KindName = Literal["kernel", "affine", "value", "same", "noise", "fixed", "float"]
 
 
-class Kind(NamedTuple):
+class LayerKind(NamedTuple):
     """What a layer is, and for "float" why."""
 
     name: KindName
@@ -84,28 +84,28 @@ _WITHOUT_INTEGER_FORM = {
 }
 
 
-def kind_of(layer: Any) -> Kind:
+def kind_of(layer: Any) -> LayerKind:
     """What a layer is to quantisation."""
     name = class_name(layer)
     if type(layer).__module__.split(".")[0] not in ("tf_keras", "keras", "edgeconv"):
-        return Kind("float", "its class is not one of Keras's own")
+        return LayerKind("float", "its class is not one of Keras's own")
     if getattr(layer, "data_format", None) == "channels_first":
-        return Kind("float", "its channels come first")
+        return LayerKind("float", "its channels come first")
     if name == "Activation":
         return kind_of_activation(activation_of(layer))
     if name == "TFOpLambda":
         return _known(_FUNCTIONS, layer.symbol, "the function")
     if name == "Softmax":
-        return Kind("fixed")
+        return LayerKind("fixed")
     if name == "ReLU" and layer.threshold:
-        return Kind("float", "it has a threshold")
+        return LayerKind("float", "it has a threshold")
     for names, kind in _BY_CLASS:
         if name in names:
-            return Kind(kind)
-    return Kind("float", _WITHOUT_INTEGER_FORM.get(name) or _reason(name))
+            return LayerKind(kind)
+    return LayerKind("float", _WITHOUT_INTEGER_FORM.get(name) or _reason(name))
 
 
-def kind_of_activation(name: str) -> Kind:
+def kind_of_activation(name: str) -> LayerKind:
     """What an activation is to quantisation, by its name in tf_keras."""
     return _known(_ACTIVATIONS, name, "the activation")
 
@@ -119,10 +119,10 @@ _BY_CLASS: tuple[tuple[frozenset[str], KindName], ...] = (
 )
 
 
-def _known(table: dict[str, KindName], name: str, what: str) -> Kind:
+def _known(table: dict[str, KindName], name: str, what: str) -> LayerKind:
     if name in table:
-        return Kind(table[name])
-    return Kind("float", f"the converter has no integer operator for {what} {name!r}")
+        return LayerKind(table[name])
+    return LayerKind("float", f"the converter has no integer operator for {what} {name!r}")
 
 
 def _reason(name: str) -> str:

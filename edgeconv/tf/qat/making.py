@@ -16,7 +16,7 @@ class Unmatched:
     """Stands for a value that is only known to be a shape or a mask, and goes into no layer."""
 
 
-class Making:
+class LayerFactory:
     """Makes layers of tf_keras whose names are all different.
 
     `prefix` is what the names of the layers made next begin with: the layer or operation of the

@@ -16,11 +16,11 @@ from edgeconv.tf.qat.equalized import equalize
 from edgeconv.tf.qat.flat import name_ends
 from edgeconv.tf.qat.goal import Goal, labels_goal, model_goal
 from edgeconv.tf.qat.sparse import Clustering, Pruning, float_copy
-from edgeconv.tf.training.epochs import Place, Trained, run_epochs, wait_for_all
+from edgeconv.tf.training.epochs import Trained, TrainingContext, run_epochs, wait_for_all
 from edgeconv.tf.training.feeding import Order
-from edgeconv.tf.training.problem import Problem, Schedule
 from edgeconv.tf.training.recorded import record_of
-from edgeconv.tf.training.strategies import begin, lost_members_told
+from edgeconv.tf.training.spec import Schedule, TrainSpec
+from edgeconv.tf.training.strategies import begin, raising_lost_members
 from edgeconv.tflite import most_distinct, zero_share
 from edgeconv.types import (
     CONNECTED,
@@ -37,9 +37,9 @@ from edgeconv.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.tf.qat.opened import Opened
-    from edgeconv.tf.qat.sparse import Structure
-    from edgeconv.tf.training.problem import Samples
+    from edgeconv.tf.qat.opened import QatModel
+    from edgeconv.tf.qat.sparse import KernelConstraint
+    from edgeconv.tf.training.spec import LabeledSamples
 
 
 class QatJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,17 +92,17 @@ def train_qat(job: QatJob) -> QatResult:
     from edgeconv.tf.qat.opened import open_for_qat
 
     opened = open_for_qat(job.path, job.kind, job.train, job.opening)
-    with lost_members_told():
-        work = _Work(job, strategy, opened)
+    with raising_lost_members():
+        work = _QatTraining(job, strategy, opened)
         done = work.done(started_s) if job.is_chief else work.helped()
-        wait_for_all(work.place("qat"))
+        wait_for_all(work.context("qat"))
     return done
 
 
-class _Work:
+class _QatTraining:
     """The trainings of one job, one after the other; every member of a cluster does all."""
 
-    def __init__(self, job: QatJob, strategy: Any, opened: Opened) -> None:
+    def __init__(self, job: QatJob, strategy: Any, opened: QatModel) -> None:
         self._job, self._strategy, self._opened = job, strategy, opened
         self._goal, self._train, self._validation = _goal(job, opened.model)
         self._model = opened.model
@@ -128,7 +128,7 @@ class _Work:
         record = QatRecord(
             settings=job.settings,
             source=job.source,
-            training=self._record(self._problem(), trained, started_s),
+            training=self._record(self._spec(), trained, started_s),
             fine_tuned=self._fine_tuned,
             layers=self._treated,
             equalized=self._equalized,
@@ -153,7 +153,7 @@ class _Work:
             clusters = Clustering(settings.cluster, keep_zeros=settings.prune is not None)
             self._fine_tune("cluster", clusters)
         report_progress(f"training {self._job.name} with quantisation: {len(self._train)} samples")
-        return self._run("qat", self._problem(), settings.epochs)
+        return self._run("qat", self._spec(), settings.epochs)
 
     @property
     def _fine_tuning_steps(self) -> int:
@@ -161,7 +161,7 @@ class _Work:
         order = Order(len(self._train), settings.global_batch, settings.seed)
         return settings.fine_tune_epochs * order.steps
 
-    def _fine_tune(self, phase: str, structure: Structure) -> None:
+    def _fine_tune(self, phase: str, structure: KernelConstraint) -> None:
         """Train the float model to a structure, which the quantised training then keeps."""
         started_s = time.perf_counter()
         for_clusters = isinstance(structure, Clustering)
@@ -174,8 +174,8 @@ class _Work:
             made.set_weights(trained.get_weights())
             return made
 
-        problem = dataclasses.replace(
-            self._problem(),
+        spec = dataclasses.replace(
+            self._spec(),
             build=copy,
             # The zeros grow: only the last epoch has all of them.
             validation=self._validation if for_clusters else None,
@@ -185,13 +185,13 @@ class _Work:
             at_step=structure.at_step,
         )
         report_progress(f"fine-tuning {self._job.name} to {phase}")
-        trained = self._run(phase, problem, self._job.settings.fine_tune_epochs)
-        self._fine_tuned[phase] = self._record(problem, trained, started_s)
+        trained = self._run(phase, spec, self._job.settings.fine_tune_epochs)
+        self._fine_tuned[phase] = self._record(spec, trained, started_s)
         names = (self._model.input_names, self._model.output_names)
         self._model = plain(trained.model)
         name_ends(self._model, *map(tuple, names))
 
-    def _run(self, phase: str, problem: Problem, epochs: int) -> Trained:
+    def _run(self, phase: str, spec: TrainSpec, epochs: int) -> Trained:
         settings = self._job.settings
         schedule = Schedule(
             epochs=epochs,
@@ -199,11 +199,11 @@ class _Work:
             seed=settings.seed,
             patience=settings.patience,
         )
-        return run_epochs(problem, schedule, self.place(phase))
+        return run_epochs(spec, schedule, self.context(phase))
 
-    def place(self, phase: str) -> Place:
+    def context(self, phase: str) -> TrainingContext:
         """Where a training of this work runs."""
-        return Place(
+        return TrainingContext(
             strategy=self._strategy,
             loop="custom",
             coordinates=self._job.settings.distribution.strategy == "parameter-server",
@@ -212,7 +212,7 @@ class _Work:
             tensorboard=None,
         )
 
-    def _problem(self) -> Problem:
+    def _spec(self) -> TrainSpec:
         from edgeconv.tf.qat.plain import plain_copy
         from edgeconv.tf.qat.ranges import freeze_batch_norm, warm_up
 
@@ -223,7 +223,7 @@ class _Work:
             if after is not None and epoch >= after:
                 freeze_batch_norm(model)
 
-        return Problem(
+        return TrainSpec(
             name=self._job.name,
             build=lambda: self._annotated()[0],
             train=self._train,
@@ -255,7 +255,7 @@ class _Work:
         for indices in order.epoch(0)[0] if settings.warmup_steps else ():
             yield [self._train.inputs[name][indices] for name in model.input_names]
 
-    def _record(self, problem: Problem, trained: Trained, started_s: float) -> TrainingRecord:
+    def _record(self, spec: TrainSpec, trained: Trained, started_s: float) -> TrainingRecord:
         settings = self._job.settings
         training = Training(
             module=self._job.name,
@@ -265,7 +265,7 @@ class _Work:
         )
         return record_of(
             training,
-            problem,
+            spec,
             trained,
             self._strategy,
             learning_rate=settings.learning_rate,
@@ -274,7 +274,7 @@ class _Work:
         )
 
 
-def _goal(job: QatJob, model: Any) -> tuple[Goal, Samples, Samples | None]:
+def _goal(job: QatJob, model: Any) -> tuple[Goal, LabeledSamples, LabeledSamples | None]:
     from edgeconv.data import read_samples
 
     train = read_samples(Path(job.train))

@@ -22,7 +22,7 @@ _MOST_SAMPLES = 256
 _METADATA = "keras_metadata.pb"
 
 
-class Opened(NamedTuple):
+class QatModel(NamedTuple):
     """A flat functional model of tf_keras, uncompiled, in float32, that agrees with its source.
 
     `rebuilt`: the source is of Keras 3. `max_abs_error` is how far the two were apart on the
@@ -40,7 +40,9 @@ class Opened(NamedTuple):
     notes: tuple[str, ...]
 
 
-def open_for_qat(path: str, kind: SourceKind, samples: str, opening: Opening = Opening()) -> Opened:
+def open_for_qat(
+    path: str, kind: SourceKind, samples: str, opening: Opening = Opening()
+) -> QatModel:
     """Open a model file; runs in a child, since loading may run code.
 
     `samples` is a directory that `edgeconv.data.write_samples` wrote; the first 256 are used.
@@ -56,7 +58,7 @@ def open_for_qat(path: str, kind: SourceKind, samples: str, opening: Opening = O
     return opened(model, {name: array[:_MOST_SAMPLES] for name, array in arrays.items()})
 
 
-def opened(model: Any, arrays: dict[str, Any]) -> Opened:
+def opened(model: Any, arrays: dict[str, Any]) -> QatModel:
     """The same for a model of Keras 3 or tf_keras in memory, and samples by input."""
     import keras
 
@@ -65,7 +67,7 @@ def opened(model: Any, arrays: dict[str, Any]) -> Opened:
     notes = flat.notes
     if computes_in_other_floats(model):
         notes = (*notes, "computes in float32, and not in the model's own floats")
-    return Opened(
+    return QatModel(
         model=flat.model,
         rebuilt=isinstance(model, keras.Model),
         max_abs_error=error,

@@ -1,7 +1,7 @@
 """Operations used as layers (`x + y`, `keras.ops.mean`, `tf.reshape`) as real layers of tf_keras.
 
 Keras 3 has a class for each operation, tf_keras a TFOpLambda with the name of TensorFlow's
-function; both are brought to one `Call`, and each kind of call has one function here that makes
+function; both are brought to one `OpCall`, and each kind of call has one function here that makes
 layers for it. Raises `NoCounterpart` where no layers compute the same.
 """
 
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.tf.qat import arithmetic, shaping
 from edgeconv.tf.qat.activations import activated, gelu_by_tanh, leaky
-from edgeconv.tf.qat.calls import Call, is_tensor
-from edgeconv.tf.qat.making import Making, NoCounterpart, Unmatched
+from edgeconv.tf.qat.calls import OpCall, is_tensor
+from edgeconv.tf.qat.making import LayerFactory, NoCounterpart, Unmatched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.tf.qat.graph import Use
+    from edgeconv.tf.qat.graph import LayerUse
 
 _OP_LAYERS = ("TFOpLambda", "SlicingOpLambda")
 # What gives a shape or a mask, which only other such operations take.
@@ -32,7 +32,7 @@ def is_operation(operation: Any) -> bool:
     return module.startswith("keras.src.ops.") or type(operation).__name__ in _OP_LAYERS
 
 
-def made_of_layers(making: Making, use: Use) -> Any:
+def made_of_layers(factory: LayerFactory, use: LayerUse) -> Any:
     """The outputs of an operation, made by new layers. Raises `NoCounterpart`."""
     import tensorflow as tf
 
@@ -46,7 +46,7 @@ def made_of_layers(making: Making, use: Use) -> Any:
         raise NoCounterpart("it computes with a shape or a mask")
     if symbol not in _HANDLERS:
         raise NoCounterpart("no layer of tf_keras computes it")
-    return _HANDLERS[symbol](making, _call(use))
+    return _HANDLERS[symbol](factory, _call(use))
 
 
 def operation_name(operation: Any) -> str:
@@ -55,11 +55,11 @@ def operation_name(operation: Any) -> str:
     return str(symbol).removeprefix("compat.v1.")
 
 
-def _call(use: Use) -> Call:
+def _call(use: LayerUse) -> OpCall:
     operation = use.operation
     function = getattr(operation, "function", None) or operation.call
     if operation_name(operation) == "__operators__.getitem":
-        return Call({"x": use.args[0], "key": shaping.slices(use)}, use.outputs)
+        return OpCall({"x": use.args[0], "key": shaping.slices(use)}, use.outputs)
     bound = inspect.signature(function).bind(*use.args, **use.kwargs).arguments
     arguments = {**bound, **bound.pop("kwargs", {})}
     if not hasattr(operation, "function"):
@@ -67,103 +67,103 @@ def _call(use: Use) -> Call:
         made = {key: one for key, one in vars(operation).items() if not key.startswith("_")}
         arguments = {**arguments, **made}
     arguments.pop("name", None)
-    return Call(arguments, use.outputs)
+    return OpCall(arguments, use.outputs)
 
 
-def _leaky_relu(making: Making, call: Call) -> Any:
+def _leaky_relu(factory: LayerFactory, call: OpCall) -> Any:
     slope = call.get("negative_slope", "alpha", default=0.2)
-    return leaky(making, call.first, arithmetic.number(slope))
+    return leaky(factory, call.first, arithmetic.number(slope))
 
 
-def _gelu(making: Making, call: Call) -> Any:
+def _gelu(factory: LayerFactory, call: OpCall) -> Any:
     # Keras 3's operation approximates unless told otherwise, and writes down which.
     if call.get("approximate", default=False):
-        return gelu_by_tanh(making, call.first)
-    return activated(making, "gelu", call.first)
+        return gelu_by_tanh(factory, call.first)
+    return activated(factory, "gelu", call.first)
 
 
-def _elu(making: Making, call: Call) -> Any:
-    return making.layer("ELU", call.first, alpha=float(call.get("alpha", default=1.0)))
+def _elu(factory: LayerFactory, call: OpCall) -> Any:
+    return factory.layer("ELU", call.first, alpha=float(call.get("alpha", default=1.0)))
 
 
-def _softmax(making: Making, call: Call) -> Any:
+def _softmax(factory: LayerFactory, call: OpCall) -> Any:
     axis, rank = call.get("axis"), len(call.first.shape)
     if axis is None or axis in (-1, rank - 1):
-        return activated(making, "softmax", call.first)
-    return making.layer("Softmax", call.first, axis=axis)
+        return activated(factory, "softmax", call.first)
+    return factory.layer("Softmax", call.first, axis=axis)
 
 
-def _activation(name: str) -> Callable[[Making, Call], Any]:
-    return lambda making, call: activated(making, name, call.first)
+def _activation(name: str) -> Callable[[LayerFactory, OpCall], Any]:
+    return lambda factory, call: activated(factory, name, call.first)
 
 
-def _cast(making: Making, call: Call) -> Any:
+def _cast(factory: LayerFactory, call: OpCall) -> Any:
     dtype = call.outputs[0].dtype
     wanted, tensor = getattr(dtype, "name", dtype), call.first
     if "float" not in wanted:
         raise NoCounterpart(f"no layer of tf_keras casts to {wanted}")
     # It casts what it is given to float32 before it scales.
-    return tensor if tensor.dtype.is_floating else making.layer("Rescaling", tensor, scale=1.0)
+    return tensor if tensor.dtype.is_floating else factory.layer("Rescaling", tensor, scale=1.0)
 
 
-def _pooled(kind: str, ending: str) -> Callable[[Making, Call], Any]:
+def _pooled(kind: str, ending: str) -> Callable[[LayerFactory, OpCall], Any]:
     """A mean or maximum over axes; `ending` follows where the layer is one of several."""
 
-    def pool(making: Making, call: Call) -> Any:
+    def pool(factory: LayerFactory, call: OpCall) -> Any:
         axes, keepdims = call.get("axis"), bool(call.get("keepdims", default=False))
-        return shaping.reduced(making, kind, call.first, axes, keepdims, ending)
+        return shaping.reduced(factory, kind, call.first, axes, keepdims, ending)
 
     return pool
 
 
-def _sum(making: Making, call: Call) -> Any:
+def _sum(factory: LayerFactory, call: OpCall) -> Any:
     tensor, axes = call.first, call.get("axis")
     count = shaping.count_over(tensor, axes)
     keepdims = bool(call.get("keepdims", default=False))
-    mean = shaping.reduced(making, "Average", tensor, axes, keepdims, "mean")
-    return arithmetic.scaled(making, mean, float(count), 0.0)
+    mean = shaping.reduced(factory, "Average", tensor, axes, keepdims, "mean")
+    return arithmetic.scaled(factory, mean, float(count), 0.0)
 
 
-def _reshape(making: Making, call: Call) -> Any:
-    return shaping.reshaped(making, call.first, call.shape)
+def _reshape(factory: LayerFactory, call: OpCall) -> Any:
+    return shaping.reshaped(factory, call.first, call.shape)
 
 
-def _transpose(making: Making, call: Call) -> Any:
-    return shaping.transposed(making, call.first, call.get("axes", "perm"))
+def _transpose(factory: LayerFactory, call: OpCall) -> Any:
+    return shaping.transposed(factory, call.first, call.get("axes", "perm"))
 
 
-def _swapped(making: Making, call: Call) -> Any:
+def _swapped(factory: LayerFactory, call: OpCall) -> Any:
     order = list(range(len(call.shape)))
     one, other = call.get("axis1"), call.get("axis2")
     order[one], order[other] = order[other], order[one]
-    return shaping.transposed(making, call.first, order)
+    return shaping.transposed(factory, call.first, order)
 
 
-def _concatenate(making: Making, call: Call) -> Any:
-    return shaping.concatenated(making, list(call.first), call.get("axis", default=-1))
+def _concatenate(factory: LayerFactory, call: OpCall) -> Any:
+    return shaping.concatenated(factory, list(call.first), call.get("axis", default=-1))
 
 
-def _stack(making: Making, call: Call) -> Any:
-    return shaping.stacked(making, list(call.first), call.get("axis", default=0))
+def _stack(factory: LayerFactory, call: OpCall) -> Any:
+    return shaping.stacked(factory, list(call.first), call.get("axis", default=0))
 
 
-def _split(making: Making, call: Call) -> Any:
+def _split(factory: LayerFactory, call: OpCall) -> Any:
     axis = call.get("axis", default=0)
-    return shaping.split(making, call.first, axis, [tuple(one.shape) for one in call.outputs])
+    return shaping.split(factory, call.first, axis, [tuple(one.shape) for one in call.outputs])
 
 
-def _get_item(making: Making, call: Call) -> Any:
-    return shaping.sliced(making, call.first, call.get("key"), call.shape)
+def _get_item(factory: LayerFactory, call: OpCall) -> Any:
+    return shaping.sliced(factory, call.first, call.get("key"), call.shape)
 
 
-def _pad(making: Making, call: Call) -> Any:
+def _pad(factory: LayerFactory, call: OpCall) -> Any:
     mode = str(call.get("mode", default="constant")).lower()
     if mode != "constant" or call.get("constant_values", default=0) not in (0, None):
         raise NoCounterpart("no layer of tf_keras pads with anything but zeros")
-    return shaping.padded(making, call.first, call.get("pad_width", "paddings"))
+    return shaping.padded(factory, call.first, call.get("pad_width", "paddings"))
 
 
-def _same(_making: Making, call: Call) -> Any:
+def _same(_making: LayerFactory, call: OpCall) -> Any:
     return call.first
 
 
@@ -182,7 +182,7 @@ _ACTIVATIONS = {
     "softsign": ("Softsign", "nn.softsign"),
     "exponential": ("Exp", "math.exp"),
 }
-_HANDLERS: dict[str, Callable[[Making, Call], Any]] = {
+_HANDLERS: dict[str, Callable[[LayerFactory, OpCall], Any]] = {
     **{one: _activation(name) for name, symbols in _ACTIVATIONS.items() for one in symbols},
     **dict.fromkeys(("Add", "math.add", "__operators__.add"), arithmetic.add),
     **dict.fromkeys(("Subtract", "math.subtract"), arithmetic.subtract),

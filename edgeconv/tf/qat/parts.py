@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edgeconv.tf.qat.convolutions import Convolution, Core
-    from edgeconv.tf.qat.graph import Use
+    from edgeconv.tf.qat.graph import LayerUse
     from edgeconv.tf.qat.uses import Hard
 
 PREFIX = "quant_"
@@ -31,7 +31,7 @@ _NEVER_STRUCTURED = frozenset({"DepthwiseConv2D", "Embedding"})
 _AFFINE_RANKS = (2, 3, 4)
 
 
-class Parts:
+class EmulatedLayers:
     """Makes layers of tf_keras and tfmot, and keeps which tensors have a range already."""
 
     def __init__(self) -> None:
@@ -74,11 +74,11 @@ class Parts:
             self._with_range[id(tensor)] = tensor
         return tensors
 
-    def with_ranges(self, use: Use) -> Use:
+    def with_ranges(self, use: LayerUse) -> LayerUse:
         """A use whose float tensors all have ranges."""
         return use._replace(args=self.ranged(use.args), kwargs=self.ranged(use.kwargs))
 
-    def copied(self, use: Use) -> Any:
+    def copied(self, use: LayerUse) -> Any:
         """What a copy of a use's layer, with its weights, gives for the tensors of the use."""
         layer = use.operation
         if class_name(layer) in BATCH_NORMALISATIONS:
@@ -92,7 +92,7 @@ class Parts:
             made.set_weights(layer.get_weights())
         return tensors
 
-    def normed(self, use: Use, tensor: Any) -> Any:
+    def normed(self, use: LayerUse, tensor: Any) -> Any:
         """A batch normalisation that can be frozen, of a tensor."""
         layer = use.operation
         made = self._layers.get(layer.name)
@@ -106,7 +106,7 @@ class Parts:
             made.set_weights(layer.get_weights())
         return made(tensor)
 
-    def affine(self, use: Use, tensor: Any) -> Any:
+    def affine(self, use: LayerUse, tensor: Any) -> Any:
         """A factor and an offset a channel, of a tensor; None where they are no channel's."""
         import tf_keras
 
@@ -162,7 +162,7 @@ class Parts:
         gate = self._function(tf.math.multiply, name, clipped, 1 / 6)
         return self.ranged(self._function(tf.math.multiply, name, x, gate) if hard.swish else gate)
 
-    def relu(self, use: Use, tensor: Any) -> Any:
+    def relu(self, use: LayerUse, tensor: Any) -> Any:
         """A ReLU of a tensor; a bound that no operator has within becomes one of its own."""
         import tensorflow as tf
         import tf_keras

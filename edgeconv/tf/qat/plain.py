@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from edgeconv.tf.qat.graph import Use
+    from edgeconv.tf.qat.graph import LayerUse
 
 # What is always zero has no range, and the converter no scale for it; any will do.
 _NO_RANGE = 1e-6
@@ -43,7 +43,7 @@ class _Copying:
         self._made: dict[str, Any] = {}
         self._ready: dict[int, Any] = {}
 
-    def apply(self, use: Use) -> Any:
+    def apply(self, use: LayerUse) -> Any:
         layer = use.operation
         if id(use.outputs[0]) in self._ready:
             return self._ready[id(use.outputs[0])]
@@ -58,7 +58,7 @@ class _Copying:
             return tensor
         return made(*use.args, **use.kwargs) if not isinstance(made, list) else _chain(made, use)
 
-    def _copy(self, use: Use) -> Any:
+    def _copy(self, use: LayerUse) -> Any:
         layer, tensor = use.operation, use.args[0]
         if isinstance(layer, self._classes.range_layer):
             return self._range(layer, tensor)
@@ -71,7 +71,7 @@ class _Copying:
             return self._depthwise(layer.name, tensor, *factors_of(layer))
         return _copied(layer, use)
 
-    def _norm_after(self, use: Use) -> Use | None:
+    def _norm_after(self, use: LayerUse) -> LayerUse | None:
         after = self._uses.follower(use)
         fuses = KERNELS[class_name(use.operation.layer)][1] != "tensor"
         if after is None or not fuses or self._uses.calls[use.operation.name] != 1:
@@ -86,7 +86,7 @@ class _Copying:
         made.supports_masking = True
         return made
 
-    def _kernel(self, use: Use, tensor: Any) -> Any:
+    def _kernel(self, use: LayerUse, tensor: Any) -> Any:
         inner, ((kernel, quantizer, variables),) = use.operation.layer, use.operation._weight_vars
         attribute, scales = KERNELS[class_name(inner)]
         structured = quantizer.structured(kernel, variables).numpy()
@@ -167,14 +167,14 @@ def _lower(name: str, added: list[int]) -> list[Callable[[Any], Any]]:
     return [lambda tensor: layer(tensor, added)] if added else []
 
 
-def _chain(layers: list[Any], use: Use) -> Any:
+def _chain(layers: list[Any], use: LayerUse) -> Any:
     tensor = use.args[0]
     for layer in layers:
         tensor = layer(tensor)
     return tensor
 
 
-def _copied(layer: Any, use: Use) -> Any:
+def _copied(layer: Any, use: LayerUse) -> Any:
     """A copy of a layer, built by calling it once."""
     made = copy_of(layer, layer.name)
     if layer.weights:

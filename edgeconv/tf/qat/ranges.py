@@ -13,7 +13,7 @@ from edgeconv.tf.qat.parts import PREFIX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from edgeconv.tf.qat.graph import Use
+    from edgeconv.tf.qat.graph import LayerUse
 
 
 def warm_up(model: Any, batches: Iterable[Sequence[Any]]) -> int:
@@ -27,9 +27,9 @@ def warm_up(model: Any, batches: Iterable[Sequence[Any]]) -> int:
     """
     import tensorflow as tf
 
-    kinds, found, count = classes(), _Found(), 0
+    kinds, found, count = classes(), _RangeTracker(), 0
 
-    def apply(use: Use) -> Any:
+    def apply(use: LayerUse) -> Any:
         if isinstance(use.operation, kinds.range_layer):
             found.see(use.operation, use.args[0])
             return use.args[0]
@@ -44,7 +44,7 @@ def warm_up(model: Any, batches: Iterable[Sequence[Any]]) -> int:
     return count
 
 
-class _Found:
+class _RangeTracker:
     """The ends of the ranges seen so far, by layer."""
 
     def __init__(self) -> None:

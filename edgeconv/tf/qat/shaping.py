@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.tf.qat.calls import is_tensor
-from edgeconv.tf.qat.making import Making, NoCounterpart
+from edgeconv.tf.qat.making import LayerFactory, NoCounterpart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.tf.qat.graph import Use
+    from edgeconv.tf.qat.graph import LayerUse
 
     Shape = Sequence[int | None]
 
 
-def reshaped(making: Making, tensor: Any, shape: Shape, *after: str) -> Any:
+def reshaped(factory: LayerFactory, tensor: Any, shape: Shape, *after: str) -> Any:
     """The tensor in another shape, sample by sample."""
     before = tuple(tensor.shape)
     if tuple(shape) == before:
@@ -28,7 +28,7 @@ def reshaped(making: Making, tensor: Any, shape: Shape, *after: str) -> Any:
     if not same_batch or shape[1:].count(None) > 1 or not _same_size(before[1:], shape[1:]):
         raise NoCounterpart(f"it makes {_text(shape)} of {_text(before)}, across samples")
     target = [-1 if size is None else size for size in shape[1:]]
-    return making.layer("Reshape", tensor, *after, target_shape=target)
+    return factory.layer("Reshape", tensor, *after, target_shape=target)
 
 
 def _same_size(before: Shape, after: Shape) -> bool:
@@ -46,34 +46,34 @@ def _product(sizes: Shape) -> int:
     return product
 
 
-def transposed(making: Making, tensor: Any, axes: Any) -> Any:
+def transposed(factory: LayerFactory, tensor: Any, axes: Any) -> Any:
     """The tensor with its axes in another order."""
     rank = len(tensor.shape)
     order = [int(axis) % rank for axis in axes] if axes is not None else [*range(rank)][::-1]
     if order[0] != 0:
         raise NoCounterpart("it moves the samples' axis")
-    return making.layer("Permute", tensor, dims=tuple(order[1:]))
+    return factory.layer("Permute", tensor, dims=tuple(order[1:]))
 
 
-def concatenated(making: Making, tensors: list[Any], axis: int) -> Any:
+def concatenated(factory: LayerFactory, tensors: list[Any], axis: int) -> Any:
     """Tensors side by side along an axis."""
     if not all(map(is_tensor, tensors)):
         raise NoCounterpart("it joins a tensor with a constant")
     if axis % len(tensors[0].shape) == 0:
         raise NoCounterpart("it joins along the samples' axis")
-    return making.layer("Concatenate", tensors, axis=axis)
+    return factory.layer("Concatenate", tensors, axis=axis)
 
 
-def stacked(making: Making, tensors: list[Any], axis: int) -> Any:
+def stacked(factory: LayerFactory, tensors: list[Any], axis: int) -> Any:
     """Tensors side by side along a new axis."""
     place = axis % (len(tensors[0].shape) + 1)
     shape = [*tensors[0].shape]
     shape.insert(place, 1)
-    each = [reshaped(making, one, shape, str(index)) for index, one in enumerate(tensors)]
-    return concatenated(making, each, place)
+    each = [reshaped(factory, one, shape, str(index)) for index, one in enumerate(tensors)]
+    return concatenated(factory, each, place)
 
 
-def split(making: Making, tensor: Any, axis: int, shapes: list[Shape]) -> list[Any]:
+def split(factory: LayerFactory, tensor: Any, axis: int, shapes: list[Shape]) -> list[Any]:
     """A tensor in parts along an axis, of the shapes given: with that axis, or without it."""
     rank, start, parts = len(tensor.shape), 0, []
     place = axis % rank
@@ -81,20 +81,20 @@ def split(making: Making, tensor: Any, axis: int, shapes: list[Shape]) -> list[A
         size = shape[place] if len(shape) == rank else 1
         if size is None:
             raise NoCounterpart("it needs a size that the model leaves open")
-        part = _cropped(making, tensor, place, start, start + size, str(index))
-        parts.append(reshaped(making, part, shape, str(index), "shape"))
+        part = _cropped(factory, tensor, place, start, start + size, str(index))
+        parts.append(reshaped(factory, part, shape, str(index), "shape"))
         start += size
     return parts
 
 
-def slices(use: Use) -> Any:
+def slices(use: LayerUse) -> Any:
     """What a SlicingOpLambda of tf_keras takes out, as it is written between brackets."""
     key = use.kwargs.get("slice_spec", use.args[1] if len(use.args) > 1 else None)
     parts = key if isinstance(key, (list, tuple)) else [key]
     return tuple(slice(*one.values()) if isinstance(one, dict) else one for one in parts)
 
 
-def sliced(making: Making, tensor: Any, key: Any, shape: Shape) -> Any:
+def sliced(factory: LayerFactory, tensor: Any, key: Any, shape: Shape) -> Any:
     """What `key` takes out of a tensor: ranges and single places, of all samples."""
     keys = list(key) if isinstance(key, (list, tuple)) else [key]
     if Ellipsis in keys:
@@ -103,27 +103,29 @@ def sliced(making: Making, tensor: Any, key: Any, shape: Shape) -> Any:
         keys[at : at + 1] = [slice(None)] * (len(tensor.shape) - given)
     result = tensor
     for axis, one in enumerate([one for one in keys if one is not None]):
-        result = _taken(making, result, axis, one)
-    return reshaped(making, result, shape, "shape")
+        result = _taken(factory, result, axis, one)
+    return reshaped(factory, result, shape, "shape")
 
 
-def _taken(making: Making, tensor: Any, axis: int, one: Any) -> Any:
+def _taken(factory: LayerFactory, tensor: Any, axis: int, one: Any) -> Any:
     size = tensor.shape[axis]
     if one == slice(None):
         return tensor
     if axis == 0 or size is None:
         raise NoCounterpart("it takes out a part along an axis whose size is open")
     if isinstance(one, int):
-        return _cropped(making, tensor, axis, one % size, one % size + 1, f"at{axis}")
+        return _cropped(factory, tensor, axis, one % size, one % size + 1, f"at{axis}")
     if not isinstance(one, slice):
         raise NoCounterpart("it takes out what another tensor says")
     start, stop, step = one.indices(size)
     if step != 1 or stop <= start:
         raise NoCounterpart("it takes out every so many")
-    return _cropped(making, tensor, axis, start, stop, f"at{axis}")
+    return _cropped(factory, tensor, axis, start, stop, f"at{axis}")
 
 
-def _cropped(making: Making, tensor: Any, axis: int, start: int, stop: int, *after: str) -> Any:
+def _cropped(
+    factory: LayerFactory, tensor: Any, axis: int, start: int, stop: int, *after: str
+) -> Any:
     """The places from `start` up to `stop` along one axis, which is not that of the samples."""
     shape = list(tensor.shape)
     size = shape[axis]
@@ -134,35 +136,39 @@ def _cropped(making: Making, tensor: Any, axis: int, start: int, stop: int, *aft
     if len(shape) == 4 and axis in (1, 2):
         edges = [(0, 0), (0, 0)]
         edges[axis - 1] = (start, size - stop)
-        return making.layer("Cropping2D", tensor, *after, cropping=tuple(edges))
+        return factory.layer("Cropping2D", tensor, *after, cropping=tuple(edges))
     # With all before it in one axis and all after it in another, it is the rows of an image.
     image = (shape[0], size, _product(shape[axis + 1 :]), 1)
     if axis > 1:
         image = (shape[0], _product(shape[1:axis]), size, _product(shape[axis + 1 :]))
     edges = [(start, size - stop), (0, 0)] if axis == 1 else [(0, 0), (start, size - stop)]
-    flat = reshaped(making, tensor, image, *after, "flat")
-    cropped = making.layer("Cropping2D", flat, *after, cropping=tuple(edges))
-    return reshaped(making, cropped, [*shape[:axis], stop - start, *shape[axis + 1 :]], *after, "n")
+    flat = reshaped(factory, tensor, image, *after, "flat")
+    cropped = factory.layer("Cropping2D", flat, *after, cropping=tuple(edges))
+    return reshaped(
+        factory, cropped, [*shape[:axis], stop - start, *shape[axis + 1 :]], *after, "n"
+    )
 
 
-def reduced(making: Making, kind: str, tensor: Any, axes: Any, keepdims: bool, *after: str) -> Any:
+def reduced(
+    factory: LayerFactory, kind: str, tensor: Any, axes: Any, keepdims: bool, *after: str
+) -> Any:
     """The `kind` ("Average", "Max") of a tensor over axes."""
     suffix = [one for one in after if one]
     over, rank = _axes(tensor, axes), len(tensor.shape)
     if over == [*range(1, rank - 1)] and rank in (3, 4, 5):
         layer = f"Global{kind}Pooling{rank - 2}D"
-        return making.layer(layer, tensor, *suffix, keepdims=keepdims)
+        return factory.layer(layer, tensor, *suffix, keepdims=keepdims)
     shape = list(tensor.shape)
     kept = [axis for axis in range(1, rank) if axis not in over]
     ordered = tensor
     if over + kept != [*range(1, rank)]:
-        ordered = making.layer("Permute", tensor, *suffix, "order", dims=(*over, *kept))
+        ordered = factory.layer("Permute", tensor, *suffix, "order", dims=(*over, *kept))
     rows = (shape[0], _product([shape[a] for a in over]), _product([shape[a] for a in kept]))
-    flat = reshaped(making, ordered, rows, *suffix, "flat")
-    pooled = making.layer(f"Global{kind}Pooling1D", flat, *suffix)
+    flat = reshaped(factory, ordered, rows, *suffix, "flat")
+    pooled = factory.layer(f"Global{kind}Pooling1D", flat, *suffix)
     left = [1 if axis in over else shape[axis] for axis in range(rank)]
     without = [shape[0], *(shape[axis] for axis in kept)]
-    return reshaped(making, pooled, left if keepdims else without, *suffix, "shape")
+    return reshaped(factory, pooled, left if keepdims else without, *suffix, "shape")
 
 
 def count_over(tensor: Any, axes: Any) -> int:
@@ -181,7 +187,7 @@ def _axes(tensor: Any, axes: Any) -> list[int]:
     return over
 
 
-def padded(making: Making, tensor: Any, widths: Any) -> Any:
+def padded(factory: LayerFactory, tensor: Any, widths: Any) -> Any:
     """A tensor with zeros around it."""
     import numpy as np
 
@@ -189,9 +195,9 @@ def padded(making: Making, tensor: Any, widths: Any) -> Any:
     around = {axis: tuple(one) for axis, one in enumerate(each) if any(one)}
     if len(each) == 4 and set(around) <= {1, 2}:
         edges = (around.get(1, (0, 0)), around.get(2, (0, 0)))
-        return making.layer("ZeroPadding2D", tensor, padding=edges)
+        return factory.layer("ZeroPadding2D", tensor, padding=edges)
     if len(each) == 3 and set(around) <= {1}:
-        return making.layer("ZeroPadding1D", tensor, padding=around.get(1, (0, 0)))
+        return factory.layer("ZeroPadding1D", tensor, padding=around.get(1, (0, 0)))
     raise NoCounterpart("no layer of tf_keras pads those axes")
 
 

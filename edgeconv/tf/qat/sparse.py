@@ -18,7 +18,7 @@ from edgeconv.tf.qat.uses import Uses
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from edgeconv.tf.qat.graph import Use
+    from edgeconv.tf.qat.graph import LayerUse
 
 # A depthwise kernel has few numbers, and each of them counts; so tfmot leaves it alone too.
 _KERNELS = {
@@ -31,7 +31,7 @@ _MASKS = 100
 _LLOYD_STEPS = 100
 
 
-class Structure(Protocol):
+class KernelConstraint(Protocol):
     """What a fine-tuning brings into the kernels of a model, and holds there."""
 
     def prepare(self, model: Any) -> None:
@@ -62,7 +62,7 @@ def _make_factors_positive(model: Any) -> None:
 
     uses = Uses(model)
 
-    def turn(use: Use) -> Any:
+    def turn(use: LayerUse) -> Any:
         layer, after = use.operation, uses.follower(use)
         folds = class_name(layer) in _TURNED and uses.calls[layer.name] == 1
         if folds and after is not None and is_channelwise_norm(after.operation):
@@ -105,10 +105,10 @@ class Pruning:
         return self._share * (1.0 - left**3)
 
     def prepare(self, model: Any) -> None:
-        """See `Structure`."""
+        """See `KernelConstraint`."""
 
     def at_step(self, step: int, model: Any) -> None:
-        """See `Structure`."""
+        """See `KernelConstraint`."""
         import tensorflow as tf
 
         ramping = step <= self._ramp_steps and (step % self._every == 0)
@@ -143,7 +143,7 @@ class Clustering:
         self._masks: dict[str, Any] = {}
 
     def prepare(self, model: Any) -> None:
-        """See `Structure`."""
+        """See `KernelConstraint`."""
         if not self._assigned:
             for name, kernel in kernels_of(model).items():
                 self._assign(name, kernel.numpy())
@@ -165,7 +165,7 @@ class Clustering:
         self._masks[name] = tf.constant((~zeros).astype(kernel.dtype).reshape(kernel.shape))
 
     def at_step(self, step: int, model: Any) -> None:  # noqa: ARG002
-        """See `Structure`."""
+        """See `KernelConstraint`."""
         import tensorflow as tf
 
         for name, kernel in kernels_of(model).items():

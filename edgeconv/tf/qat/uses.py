@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgeconv.tf.qat.graph import Use, walk
+from edgeconv.tf.qat.graph import LayerUse, walk
 from edgeconv.tf.qat.kinds import activation_of, class_name, is_rectifier
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ class Uses:
 
     def __init__(self, model: Any) -> None:
         self.calls: Counter[str] = Counter()
-        self._takers: dict[int, list[Use]] = {}
+        self._takers: dict[int, list[LayerUse]] = {}
         self._first_taken: dict[int, Any] = {}
         outputs = walk(model, model.inputs, self._note)
         self._leaving = {id(tensor) for tensor in outputs}
 
-    def _note(self, use: Use) -> Any:
+    def _note(self, use: LayerUse) -> Any:
         import tensorflow as tf
 
         self.calls[use.operation.name] += 1
@@ -38,14 +38,14 @@ class Uses:
             self._takers.setdefault(id(tensor), []).append(use)
         return use.outputs
 
-    def follower(self, use: Use) -> Use | None:
+    def follower(self, use: LayerUse) -> LayerUse | None:
         """The one use that takes what a use gives; None where there are others, or an output."""
         if len(use.outputs) != 1 or id(use.outputs[0]) in self._leaving:
             return None
         takers = self._takers.get(id(use.outputs[0]), [])
         return takers[0] if len(takers) == 1 else None
 
-    def taken(self, use: Use) -> Any:
+    def taken(self, use: LayerUse) -> Any:
         """The model's own tensor that a use takes first, whatever tensors it is walked with."""
         return self._first_taken[id(use.outputs[0])]
 
@@ -53,11 +53,11 @@ class Uses:
 class Hard(NamedTuple):
     """A hard sigmoid, min(max(x + 3, 0), 6) / 6, or where `swish` that times x."""
 
-    uses: Sequence[Use]
+    uses: Sequence[LayerUse]
     swish: bool
 
 
-def hard_chain(uses: Uses, use: Use) -> Hard | None:
+def hard_chain(uses: Uses, use: LayerUse) -> Hard | None:
     """The hard sigmoid or hard swish that a use begins, however it was written."""
     if not _is_affine(use, 1.0, _THREE):
         return None
@@ -73,7 +73,7 @@ def hard_chain(uses: Uses, use: Use) -> Hard | None:
     return Hard([use, clip, sixth], swish=False)
 
 
-def _is_product_with_input(uses: Uses, use: Use, product: Use) -> bool:
+def _is_product_with_input(uses: Uses, use: LayerUse, product: LayerUse) -> bool:
     if class_name(product.operation) == "Multiply":
         factors = list(product.args[0])
     elif getattr(product.operation, "symbol", "") == "math.multiply":
@@ -83,7 +83,7 @@ def _is_product_with_input(uses: Uses, use: Use, product: Use) -> bool:
     return len(factors) == 2 and any(one is uses.taken(use) for one in factors)
 
 
-def _is_affine(use: Use, factor: float, offset: float) -> bool:
+def _is_affine(use: LayerUse, factor: float, offset: float) -> bool:
     """Whether a use multiplies by a number and adds one, in whichever way it says so."""
     layer = use.operation
     if class_name(layer) == "Rescaling":
@@ -100,7 +100,7 @@ def _close(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
 
 
-def _scalar_function(symbol: str, use: Use) -> tuple[Any, Any]:
+def _scalar_function(symbol: str, use: LayerUse) -> tuple[Any, Any]:
     other = use.args[1] if len(use.args) > 1 else use.kwargs.get("y")
     if symbol in ("__operators__.add", "math.add"):
         return 1.0, other

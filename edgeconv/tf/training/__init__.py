@@ -1,6 +1,6 @@
 """Training under TensorFlow's distribution strategies, in children.
 
-    member ─► strategies, problem ─► epochs ─► loops ─► feeding
+    member ─► strategies, spec ─► epochs ─► loops ─► feeding
                                        │
                                        └─► checkpoints, evaluation, journal
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from edgeconv.models import ModelModule
-    from edgeconv.tf.training.problem import PerSample, Samples
+    from edgeconv.tf.training.spec import LabeledSamples, PerSample
 
 
 def refuse_numbers(module: ModelModule, name: str) -> None:
@@ -134,7 +134,7 @@ def _in_words(shapes: Mapping[str, tuple[int | None, ...]]) -> str:
     return ", ".join(f"{name!r} of {size or 'one number'}" for name, size in sizes.items())
 
 
-def try_measure(measure: PerSample, samples: Samples, model: Any) -> None:
+def try_measure(measure: PerSample, samples: LabeledSamples, model: Any) -> None:
     """Take a loss or metric of the samples with the least and with the greatest label.
 
     Raises what the measure does: a label may be no class of the model, or its shape be wrong.

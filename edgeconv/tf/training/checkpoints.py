@@ -13,7 +13,7 @@ import msgspec
 
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.store import scratch_directory
-from edgeconv.tf.training.loops import Sums
+from edgeconv.tf.training.loops import MetricSums
 from edgeconv.tf.training.strategies import is_lost_member
 from edgeconv.types import Epoch
 
@@ -38,7 +38,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     identity: dict[str, str]
     epochs: tuple[Epoch, ...] = ()
     steps: int = 0
-    sums: Sums = Sums()
+    sums: MetricSums = MetricSums()
     seconds: float = 0.0
     best_epoch: int = 0
     stopped: str = ""

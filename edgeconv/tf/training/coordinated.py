@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.tf.keras_io import fed, keras_of
 from edgeconv.tf.training.feeding import Feeder, untuned
-from edgeconv.tf.training.loops import MEAN_LOSS, OnSteps, Sums, compile_model, pauses, train_step
+from edgeconv.tf.training.loops import (
+    MEAN_LOSS,
+    MetricSums,
+    OnSteps,
+    compile_model,
+    pauses,
+    train_step,
+)
 
 if TYPE_CHECKING:
     from edgeconv.tf.training.feeding import Order
-    from edgeconv.tf.training.problem import Problem
+    from edgeconv.tf.training.spec import TrainSpec
 
 
 class CoordinatorLoop:
@@ -24,11 +31,11 @@ class CoordinatorLoop:
     """
 
     def __init__(
-        self, problem: Problem, model: Any, optimizer: Any, order: Order, strategy: Any
+        self, spec: TrainSpec, model: Any, optimizer: Any, order: Order, strategy: Any
     ) -> None:
-        self._problem, self._model, self._optimizer = problem, model, optimizer
+        self._spec, self._model, self._optimizer = spec, model, optimizer
         self._order, self._strategy = order, strategy
-        self._feeder = Feeder(problem.train)
+        self._feeder = Feeder(spec.train)
 
     @cached_property
     def _coordinator(self) -> Any:
@@ -40,7 +47,7 @@ class CoordinatorLoop:
         """See `loops.Loop`."""
         import tensorflow as tf
 
-        step = train_step(self._problem, self._model, self._optimizer, self._order.batch, 1)
+        step = train_step(self._spec, self._model, self._optimizer, self._order.batch, 1)
 
         def on_worker(*values: Any) -> Any:
             return self._strategy.run(step, args=values)
@@ -54,7 +61,9 @@ class CoordinatorLoop:
             waiting.append(self._coordinator.schedule(scheduled, args=values))
             if pauses(first + done, pause_steps, self._order.steps):
                 self._coordinator.join()
-                on_steps(done, sum((Sums(*one.fetch().tolist()) for one in waiting), Sums()))
+                on_steps(
+                    done, sum((MetricSums(*one.fetch().tolist()) for one in waiting), MetricSums())
+                )
                 waiting = []
 
 
@@ -66,29 +75,29 @@ class CoordinatedFitLoop:
     """
 
     def __init__(
-        self, problem: Problem, model: Any, optimizer: Any, order: Order, strategy: Any
+        self, spec: TrainSpec, model: Any, optimizer: Any, order: Order, strategy: Any
     ) -> None:
-        self._problem, self._model, self._optimizer = problem, model, optimizer
+        self._spec, self._model, self._optimizer = spec, model, optimizer
         self._order, self._strategy = order, strategy
 
     def run(self, epoch: int, first: int, pause_steps: int | None, on_steps: OnSteps) -> None:
         """See `loops.Loop`; `on_steps` is called once."""
         assert first == 0, "there are no checkpoints within an epoch"
         del epoch, pause_steps
-        compile_model(self._problem, self._model, self._optimizer, self._strategy)
+        compile_model(self._spec, self._model, self._optimizer, self._strategy)
         keras = keras_of(self._model)
         creator = keras.utils.experimental.DatasetCreator(self._worker_dataset)
         history = self._model.fit(
             creator, steps_per_epoch=self._order.steps, epochs=1, shuffle=False, verbose=0
         ).history
         weight = float(self._order.steps * self._order.batch)
-        loss, metric = history[MEAN_LOSS][0], history[self._problem.metric_name][0]
-        on_steps(self._order.steps, Sums(loss * weight, metric * weight, weight))
+        loss, metric = history[MEAN_LOSS][0], history[self._spec.metric_name][0]
+        on_steps(self._order.steps, MetricSums(loss * weight, metric * weight, weight))
 
     def _worker_dataset(self, _context: Any) -> Any:
         import tensorflow as tf
 
-        train, batch = self._problem.train, self._order.batch
+        train, batch = self._spec.train, self._order.batch
         inputs = {name: tf.constant(array) for name, array in train.inputs.items()}
         labels = tf.constant(train.labels)
 

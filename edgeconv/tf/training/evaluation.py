@@ -8,7 +8,7 @@ from edgeconv.tf.keras_io import arranged
 from edgeconv.tf.training.feeding import Feeder, in_order
 
 if TYPE_CHECKING:
-    from edgeconv.tf.training.problem import Problem, Samples
+    from edgeconv.tf.training.spec import LabeledSamples, TrainSpec
 
 _BATCH = 256
 
@@ -16,10 +16,10 @@ _BATCH = 256
 class Evaluation:
     """The metrics of one model on one set of samples; TensorFlow traces it once."""
 
-    def __init__(self, problem: Problem, samples: Samples, model: Any, strategy: Any) -> None:
+    def __init__(self, spec: TrainSpec, samples: LabeledSamples, model: Any, strategy: Any) -> None:
         import tensorflow as tf
 
-        self._problem, self._model, self._strategy = problem, model, strategy
+        self._spec, self._model, self._strategy = spec, model, strategy
         self._feeder, self._count = Feeder(samples), len(samples)
         self._step = tf.function(self._reduced)
 
@@ -32,20 +32,20 @@ class Evaluation:
         steps = self._feeder.distributed(self._strategy, *in_order(self._count, batch))
         sums = np.array([self._step(step).numpy() for step in steps], np.float64).sum(axis=0)
         loss, metric, weight = sums.tolist()
-        return {"loss": loss / weight, self._problem.metric_name: metric / weight}
+        return {"loss": loss / weight, self._spec.metric_name: metric / weight}
 
     def _reduced(self, step: Any) -> Any:
         return self._strategy.reduce("SUM", self._strategy.run(self._sums, args=step), axis=None)
 
     def _sums(self, inputs: Any, labels: Any, weights: Any) -> Any:
         outputs = self._model(arranged(self._model, inputs), training=False)
-        return weighted_sums(self._problem, labels, outputs, weights)
+        return weighted_sums(self._spec, labels, outputs, weights)
 
 
-def weighted_sums(problem: Problem, labels: Any, outputs: Any, weights: Any) -> Any:
+def weighted_sums(spec: TrainSpec, labels: Any, outputs: Any, weights: Any) -> Any:
     """The sums of loss, metric and weights over a batch, a tensor of (3,)."""
     import tensorflow as tf
 
-    loss = tf.reduce_sum(problem.loss(labels, outputs) * weights)
-    metric = tf.reduce_sum(problem.metric(labels, outputs) * weights)
+    loss = tf.reduce_sum(spec.loss(labels, outputs) * weights)
+    metric = tf.reduce_sum(spec.metric(labels, outputs) * weights)
     return tf.stack([loss, metric, tf.reduce_sum(weights)])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.tf.training.problem import Samples
+    from edgeconv.tf.training.spec import LabeledSamples
 
 
 class Order:
@@ -86,7 +86,7 @@ class Feeder:
     The inputs are by name, or as `fit` feeds them to `model` where that is given.
     """
 
-    def __init__(self, samples: Samples, model: Any = None) -> None:
+    def __init__(self, samples: LabeledSamples, model: Any = None) -> None:
         self._samples, self._model = samples, model
 
     @cached_property

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from edgeconv.types import Epoch
 
 
-class Journal:
+class TensorBoardLog:
     """One scalar a metric and epoch under `directory`/train and /validation; None: nothing."""
 
     def __init__(self, directory: str | None) -> None:

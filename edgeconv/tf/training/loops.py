@@ -17,18 +17,20 @@ from edgeconv.tf.training.feeding import Feeder
 
 if TYPE_CHECKING:
     from edgeconv.tf.training.feeding import Order
-    from edgeconv.tf.training.problem import Problem
+    from edgeconv.tf.training.spec import TrainSpec
 
 
-class Sums(msgspec.Struct, frozen=True):
+class MetricSums(msgspec.Struct, frozen=True):
     """The sums of loss, metric and weights over some samples."""
 
     loss: float = 0.0
     metric: float = 0.0
     weight: float = 0.0
 
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(self.loss + other.loss, self.metric + other.metric, self.weight + other.weight)
+    def __add__(self, other: MetricSums) -> MetricSums:
+        return MetricSums(
+            self.loss + other.loss, self.metric + other.metric, self.weight + other.weight
+        )
 
     def means(self, metric_name: str) -> dict[str, float]:
         """The mean loss and metric."""
@@ -36,7 +38,7 @@ class Sums(msgspec.Struct, frozen=True):
         return {"loss": self.loss / weight, metric_name: self.metric / weight}
 
 
-OnSteps = Callable[[int, Sums], None]
+OnSteps = Callable[[int, MetricSums], None]
 
 
 class Loop(Protocol):
@@ -50,7 +52,7 @@ class Loop(Protocol):
         """
 
 
-def train_step(problem: Problem, model: Any, optimizer: Any, batch: int, replicas: int) -> Any:
+def train_step(spec: TrainSpec, model: Any, optimizer: Any, batch: int, replicas: int) -> Any:
     """The function of one replica's share (inputs, labels, weights) that changes the model.
 
     The loss of each sample is divided by the global batch, so that the sum of the replicas'
@@ -61,12 +63,12 @@ def train_step(problem: Problem, model: Any, optimizer: Any, batch: int, replica
     def step(inputs: Any, labels: Any, weights: Any) -> Any:
         with tf.GradientTape() as tape:
             outputs = model(arranged(model, inputs), training=True)
-            loss = tf.reduce_sum(problem.loss(labels, outputs) * weights) / batch
+            loss = tf.reduce_sum(spec.loss(labels, outputs) * weights) / batch
             if model.losses:
                 loss += tf.add_n([tf.cast(one, loss.dtype) for one in model.losses]) / replicas
         variables = model.trainable_variables
         optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
-        return weighted_sums(problem, labels, outputs, weights)
+        return weighted_sums(spec, labels, outputs, weights)
 
     return step
 
@@ -75,11 +77,11 @@ class CustomLoop:
     """`strategy.run` on each step of a distributed dataset."""
 
     def __init__(
-        self, problem: Problem, model: Any, optimizer: Any, order: Order, strategy: Any
+        self, spec: TrainSpec, model: Any, optimizer: Any, order: Order, strategy: Any
     ) -> None:
-        self._problem, self._model, self._optimizer = problem, model, optimizer
+        self._spec, self._model, self._optimizer = spec, model, optimizer
         self._order, self._strategy = order, strategy
-        self._feeder = Feeder(problem.train)
+        self._feeder = Feeder(spec.train)
         self._traced: Any = None
         self._trained: set[int] = set()
 
@@ -90,9 +92,7 @@ class CustomLoop:
         if self._trained != trained_by(self._model):
             self._trained = trained_by(self._model)
             replicas = self._strategy.num_replicas_in_sync
-            own = train_step(
-                self._problem, self._model, self._optimizer, self._order.batch, replicas
-            )
+            own = train_step(self._spec, self._model, self._optimizer, self._order.batch, replicas)
 
             def reduced(values: Any) -> Any:
                 return self._strategy.reduce("SUM", self._strategy.run(own, args=values), axis=None)
@@ -108,10 +108,10 @@ class CustomLoop:
         steps = self._feeder.distributed(self._strategy, *self._order.epoch(epoch, first))
         for done, values in enumerate(steps, start=1):
             total += tf.cast(reduced(values), tf.float64)
-            if self._problem.at_step is not None:
-                self._problem.at_step(epoch * self._order.steps + first + done, self._model)
+            if self._spec.at_step is not None:
+                self._spec.at_step(epoch * self._order.steps + first + done, self._model)
             if pauses(first + done, pause_steps, self._order.steps):
-                on_steps(done, Sums(*total.numpy().tolist()))
+                on_steps(done, MetricSums(*total.numpy().tolist()))
                 total = tf.zeros(3, tf.float64)
 
 
@@ -130,11 +130,11 @@ class FitLoop:
     """`model.fit`, an epoch at a time."""
 
     def __init__(
-        self, problem: Problem, model: Any, optimizer: Any, order: Order, strategy: Any
+        self, spec: TrainSpec, model: Any, optimizer: Any, order: Order, strategy: Any
     ) -> None:
-        self._problem, self._model, self._optimizer = problem, model, optimizer
+        self._spec, self._model, self._optimizer = spec, model, optimizer
         self._order, self._strategy = order, strategy
-        self._feeder = Feeder(problem.train, model)
+        self._feeder = Feeder(spec.train, model)
         self._trained: set[int] = set()
 
     def run(self, epoch: int, first: int, pause_steps: int | None, on_steps: OnSteps) -> None:
@@ -145,7 +145,7 @@ class FitLoop:
         # It is traced when it is compiled.
         if self._trained != trained_by(self._model):
             self._trained = trained_by(self._model)
-            compile_model(self._problem, self._model, self._optimizer, self._strategy)
+            compile_model(self._spec, self._model, self._optimizer, self._strategy)
         self._model.fit(
             self._feeder.distributed(self._strategy, indices, weights),
             steps_per_epoch=steps,
@@ -157,8 +157,8 @@ class FitLoop:
 
     def stepped(self, number: int) -> None:
         """A step of the whole training is done."""
-        if self._problem.at_step is not None:
-            self._problem.at_step(number, self._model)
+        if self._spec.at_step is not None:
+            self._spec.at_step(number, self._model)
 
     @property
     def steps(self) -> int:
@@ -168,18 +168,18 @@ class FitLoop:
     @property
     def metric_name(self) -> str:
         """The metric's name in the logs of Keras."""
-        return self._problem.metric_name
+        return self._spec.metric_name
 
 
-def compile_model(problem: Problem, model: Any, optimizer: Any, strategy: Any) -> None:
-    """Compile a model for `fit`, with the problem's loss and metric, in the strategy's scope."""
+def compile_model(spec: TrainSpec, model: Any, optimizer: Any, strategy: Any) -> None:
+    """Compile a model for `fit`, with the spec's loss and metric, in the strategy's scope."""
     keras = keras_of(model)
 
     class PerSampleLoss(keras.losses.Loss):  # type: ignore[misc, name-defined]
-        """The problem's loss; Keras divides by the batch, filling included."""
+        """The spec's loss; Keras divides by the batch, filling included."""
 
         def call(self, y_true: Any, y_pred: Any) -> Any:
-            return problem.loss(y_true, y_pred)
+            return spec.loss(y_true, y_pred)
 
     wrapper = keras.metrics.MeanMetricWrapper
     with strategy.scope():
@@ -187,8 +187,8 @@ def compile_model(problem: Problem, model: Any, optimizer: Any, strategy: Any) -
             optimizer=optimizer,
             loss=PerSampleLoss(),
             weighted_metrics=[
-                wrapper(problem.loss, name=MEAN_LOSS),
-                wrapper(problem.metric, name=problem.metric_name),
+                wrapper(spec.loss, name=MEAN_LOSS),
+                wrapper(spec.metric, name=spec.metric_name),
             ],
         )
 
@@ -210,9 +210,9 @@ def _watch(
 
     keras = keras_of(loop._model)
     weights = np.cumsum(step_weights)
-    told = Sums()
+    told = MetricSums()
 
-    class Watch(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
+    class FitCallback(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
         """Called by Keras after each step."""
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -225,8 +225,8 @@ def _watch(
             # The logs have the sum of the workers' means; the metrics know of all workers.
             means, weight = self.model.get_metrics_result(), float(weights[batch])
             loss, metric = (float(means[n]) * weight for n in (MEAN_LOSS, loop.metric_name))
-            since = Sums(loss - told.loss, metric - told.metric, weight - told.weight)
-            told = Sums(loss, metric, weight)
+            since = MetricSums(loss - told.loss, metric - told.metric, weight - told.weight)
+            told = MetricSums(loss, metric, weight)
             on_steps(done, since)
 
-    return Watch()
+    return FitCallback()

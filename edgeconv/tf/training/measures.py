@@ -9,7 +9,7 @@ from edgeconv.errors import InputRefused
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.tf.training.problem import PerSample
+    from edgeconv.tf.training.spec import PerSample
 
 # What the loss goes by in records and in Keras's logs.
 _NAMES_OF_LOSSES = ("loss", "mean_loss")

@@ -22,17 +22,17 @@ from edgeconv.tf.export import (
     next_remote_version,
 )
 from edgeconv.tf.training.checkpoints import forget_checkpoints
-from edgeconv.tf.training.epochs import Place, run_epochs, wait_for_all
+from edgeconv.tf.training.epochs import TrainingContext, run_epochs, wait_for_all
 from edgeconv.tf.training.evaluation import Evaluation
-from edgeconv.tf.training.modules import as_problem, load_module, read_data
-from edgeconv.tf.training.problem import Samples, Schedule
+from edgeconv.tf.training.modules import load_module, read_data, spec_of
 from edgeconv.tf.training.recorded import record_of, strategy_name
-from edgeconv.tf.training.strategies import begin, lost_members_told
+from edgeconv.tf.training.spec import LabeledSamples, Schedule
+from edgeconv.tf.training.strategies import begin, raising_lost_members
 from edgeconv.types import CONNECTED, Opening, Training, TrainingRecord
 
 if TYPE_CHECKING:
     from edgeconv.models import Data, ModelModule
-    from edgeconv.tf.training.problem import Problem
+    from edgeconv.tf.training.spec import TrainSpec
 
 
 class TrainJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ def train_member(job: TrainJob) -> MemberResult:
     register(Opening(custom_objects=training.custom_objects, directory=job.work))
     module, data = early or _module_and_data(training)
     learning_rate = _or(training.learning_rate, module.LEARNING_RATE)
-    problem = as_problem(
+    spec = spec_of(
         module,
         training.name,
         data,
@@ -88,27 +88,27 @@ def train_member(job: TrainJob) -> MemberResult:
     )
     replicas = strategy.num_replicas_in_sync
     report_progress(
-        f"training {training.name}: {len(problem.train)} samples, {replicas} "
+        f"training {training.name}: {len(spec.train)} samples, {replicas} "
         f"replica{'s' * (replicas > 1)}, {strategy_name(training.distribution)}"
     )
-    place = _place(job, strategy)
-    with lost_members_told():
-        trained = run_epochs(problem, _schedule(training, module), place)
+    context = _context(job, strategy)
+    with raising_lost_members():
+        trained = run_epochs(spec, _schedule(training, module), context)
         # In a cluster all members have to take part in reading the variables.
-        plain = problem.plain(trained.model)
+        plain = spec.plain(trained.model)
         done = MemberResult()
         if job.is_chief:
             record = record_of(
                 training,
-                problem,
+                spec,
                 trained,
                 strategy,
                 learning_rate=learning_rate,
                 workers=job.workers,
                 started_s=started_s,
             )
-            done = MemberResult(record=_finished(job, plain, problem, data, record))
-        wait_for_all(place)
+            done = MemberResult(record=_finished(job, plain, spec, data, record))
+        wait_for_all(context)
     return done
 
 
@@ -149,8 +149,8 @@ def _or(asked: Any, default: Any) -> Any:
     return default if asked is None else asked
 
 
-def _place(job: TrainJob, strategy: Any) -> Place:
-    return Place(
+def _context(job: TrainJob, strategy: Any) -> TrainingContext:
+    return TrainingContext(
         strategy=strategy,
         loop=job.training.loop,
         coordinates=job.training.distribution.strategy == "parameter-server",
@@ -172,13 +172,13 @@ def _schedule(training: Training, module: Any) -> Schedule:
 
 
 def _finished(
-    job: TrainJob, plain: Any, problem: Problem, data: Data, record: TrainingRecord
+    job: TrainJob, plain: Any, spec: TrainSpec, data: Data, record: TrainingRecord
 ) -> TrainingRecord:
     """Evaluate and export what was trained; its record."""
     import tensorflow as tf
 
     here = tf.distribute.get_strategy()
-    tested = Evaluation(problem, Samples(data.x_test, data.y_test), plain, here).metrics()
+    tested = Evaluation(spec, LabeledSamples(data.x_test, data.y_test), plain, here).metrics()
     report_progress("test: " + " ".join(f"{n} {v:.4f}" for n, v in tested.items()) + "; saving")
     done = msgspec.structs.replace(record, test_samples=len(data.y_test), test_metrics=tested)
     exported = _exported(job, plain, done)

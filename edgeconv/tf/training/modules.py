@@ -20,7 +20,7 @@ from edgeconv.tf.training.checked import (
     try_measure,
 )
 from edgeconv.tf.training.measures import name_of, per_sample_loss, per_sample_metric
-from edgeconv.tf.training.problem import Problem, Samples
+from edgeconv.tf.training.spec import LabeledSamples, TrainSpec
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -119,7 +119,7 @@ def _blamed(what: str, module: ModelModule) -> Blamed:
     return Blamed(what, str(home), code=_CODE)
 
 
-def as_problem(
+def spec_of(
     module: ModelModule,
     name: str,
     data: Data,
@@ -127,9 +127,9 @@ def as_problem(
     learning_rate: float,
     validation_fraction: float,
     seed: int,
-) -> Problem:
+) -> TrainSpec:
     """What a model module trains."""
-    samples = Samples(data.x_train, data.y_train)
+    samples = LabeledSamples(data.x_train, data.y_train)
     train, validation = _split(samples, data.groups_train, validation_fraction, seed)
     loss, metric = per_sample_loss(module.LOSS), per_sample_metric(module.METRIC)
     span = f"{samples.labels.min()} to {samples.labels.max()}"
@@ -158,7 +158,7 @@ def as_problem(
         # Falling to nothing, the result depends little on which epoch is the last.
         return optimizers.Adam(optimizers.schedules.CosineDecay(learning_rate, steps))
 
-    return Problem(
+    return TrainSpec(
         name=name,
         build=build,
         train=train,
@@ -187,8 +187,8 @@ def _plain(module: ModelModule, name: str, trained: Any) -> Any:
 
 
 def _split(
-    samples: Samples, groups: Any, fraction: float, seed: int
-) -> tuple[Samples, Samples | None]:
+    samples: LabeledSamples, groups: Any, fraction: float, seed: int
+) -> tuple[LabeledSamples, LabeledSamples | None]:
     """The samples to train on, and those kept apart to validate with: whole groups."""
     import numpy as np
 
@@ -207,6 +207,6 @@ def _split(
     return _rows(samples, ~rows), _rows(samples, rows)
 
 
-def _rows(samples: Samples, rows: Any) -> Samples:
+def _rows(samples: LabeledSamples, rows: Any) -> LabeledSamples:
     inputs = {name: array[rows] for name, array in samples.inputs.items()}
-    return Samples(inputs, samples.labels[rows])
+    return LabeledSamples(inputs, samples.labels[rows])

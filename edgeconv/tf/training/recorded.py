@@ -11,7 +11,7 @@ from edgeconv.types import Distribution, StrategyName, Training, TrainingRecord
 
 if TYPE_CHECKING:
     from edgeconv.tf.training.epochs import Trained
-    from edgeconv.tf.training.problem import Problem
+    from edgeconv.tf.training.spec import TrainSpec
 
 _STRATEGIES: dict[StrategyName, str] = {
     "none": "none",
@@ -25,7 +25,7 @@ _STRATEGIES: dict[StrategyName, str] = {
 
 def record_of(
     training: Training,
-    problem: Problem,
+    spec: TrainSpec,
     trained: Trained,
     strategy: Any,
     *,
@@ -54,8 +54,8 @@ def record_of(
         best_epoch=progress.best_epoch,
         stopped=progress.stopped,
         resumed_at=progress.resumed_at,
-        train_samples=len(problem.train),
-        validation_samples=len(problem.validation or ()),
+        train_samples=len(spec.train),
+        validation_samples=len(spec.validation or ()),
         seconds=math.fsum(epoch.seconds for epoch in progress.epochs),
         wall_seconds=time.perf_counter() - started_s,
         tools=tool_versions(),

@@ -68,7 +68,7 @@ def is_lost_member(error: Any) -> bool:
 
 
 @contextlib.contextmanager
-def lost_members_told() -> Iterator[None]:
+def raising_lost_members() -> Iterator[None]:
     """Turn what TensorFlow says where another member is gone into `ClusterLost`."""
     import tensorflow as tf
 

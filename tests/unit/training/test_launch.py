@@ -129,7 +129,7 @@ def test_a_cluster_of_the_other_strategy_is_refused(monkeypatch):
         clusters("parameter-server")
 
 
-# Places
+# TrainingPaths
 
 
 def places(directory=None, checkpoints=None, tensorboard=None, module="models/tiny.py"):
@@ -138,7 +138,7 @@ def places(directory=None, checkpoints=None, tensorboard=None, module="models/ti
 
 def test_by_default_all_is_in_a_directory_of_the_models_name_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert places() == baseline.Places(
+    assert places() == baseline.TrainingPaths(
         directory=str(tmp_path),
         exact=False,
         checkpoints=str(tmp_path / "tiny" / ".checkpoints" / "current"),
@@ -160,7 +160,7 @@ def test_vertex_ai_names_all_three_and_the_model_goes_into_the_directory_itself(
     monkeypatch.setenv("AIP_MODEL_DIR", "gs://bucket/model/")
     monkeypatch.setenv("AIP_CHECKPOINT_DIR", "gs://bucket/checkpoints/")
     monkeypatch.setenv("AIP_TENSORBOARD_LOG_DIR", "gs://bucket/logs/")
-    assert places() == baseline.Places(
+    assert places() == baseline.TrainingPaths(
         directory="gs://bucket/model",
         exact=True,
         checkpoints="gs://bucket/checkpoints",

@@ -25,7 +25,7 @@ from edgeconv.errors import (
 from edgeconv.processes import workers
 from edgeconv.processes.tasks import start_task
 from edgeconv.training.cluster import Cluster
-from edgeconv.training.members import Member, Part, run_cluster, run_together
+from edgeconv.training.members import ClusterMember, Member, run_cluster, run_together
 from edgeconv.training.peers import Look, Peers, find
 from edgeconv.training.ports import local_cluster
 from edgeconv.types import CONNECTED, Allowance
@@ -55,12 +55,14 @@ def run(tmp_path: Path) -> Callable[..., dict[str, Sum]]:
     )
 
 
-def parts_of(*tasks: tuple[Callable[[Job], Sum], dict[str, Any]], **sizes: int) -> list[Part[Sum]]:
+def parts_of(
+    *tasks: tuple[Callable[[Job], Sum], dict[str, Any]], **sizes: int
+) -> list[ClusterMember[Sum]]:
     """Each function with its job, as the members of a local cluster."""
     sizes = sizes or {"workers": len(tasks)}
     clusters = local_cluster(**sizes)
     return [
-        Part(function, Job(**job), cluster)
+        ClusterMember(function, Job(**job), cluster)
         for (function, job), cluster in zip(tasks, clusters, strict=True)
     ]
 
@@ -127,14 +129,14 @@ def test_one_without_a_cluster_is_told_that_it_is_alone_and_its_reports_have_no_
     """Whatever TF_CONFIG is around it."""
     monkeypatch.setenv("TF_CONFIG", "something else")
     lines: list[str] = []
-    answers = run([Part(worker_tasks.tell_who, Job(number=5))], on_progress=lines.append)
+    answers = run([ClusterMember(worker_tasks.tell_who, Job(number=5))], on_progress=lines.append)
     assert answers["training"].counts[0].name == "{}"
     assert lines == [f"epoch {index} of 5" for index in range(3)]
 
 
 def test_an_error_of_one_that_is_alone_says_where_its_log_is(run):
     with pytest.raises(ToolFailed) as caught:
-        run([Part(worker_tasks.fail_after, Job(text="it did not work"))])
+        run([ClusterMember(worker_tasks.fail_after, Job(text="it did not work"))])
     message, kept = caught.value.message.split("\n  the whole log: ")
     assert (message, caught.value.hint) == ("it did not work", "a hint")
     with open(kept) as log:  # noqa: PTH123
@@ -219,7 +221,7 @@ def test_where_only_a_member_that_serves_runs_here_it_is_waited_for(run):
     """As on the machine of a parameter server in a larger cluster."""
     _, _, server = local_cluster(1, 1, coordinator=True)
     assert server.serves
-    assert run([Part(worker_tasks.tell_who, Job(number=3), server)])["ps 0"].total == 3
+    assert run([ClusterMember(worker_tasks.tell_who, Job(number=3), server)])["ps 0"].total == 3
 
 
 # Failures
@@ -551,14 +553,14 @@ def test_a_member_of_a_cluster_elsewhere_is_told_who_does_not_answer(run):
     addresses: Any = {"worker": (f"127.0.0.1:{closed_port()}", elsewhere)}
     cluster = Cluster(addresses=addresses, role="worker", index=0)
     with pytest.raises(ToolFailed, match=rf"no answer within 2 s from worker 1 \({elsewhere}\)"):
-        run([Part(worker_tasks.sleep, Job(number=600), cluster)], connect_timeout_s=2)
+        run([ClusterMember(worker_tasks.sleep, Job(number=600), cluster)], connect_timeout_s=2)
 
 
 def test_once_it_is_connected_a_member_may_take_its_time(run):
     elsewhere = f"127.0.0.1:{closed_port()}"
     addresses: Any = {"worker": (f"127.0.0.1:{closed_port()}", elsewhere)}
     cluster = Cluster(addresses=addresses, role="worker", index=0)
-    part = Part(worker_tasks.connect_then_sleep, Job(number=4), cluster)
+    part = ClusterMember(worker_tasks.connect_then_sleep, Job(number=4), cluster)
     assert run([part], connect_timeout_s=2)["worker 0"].total == 1
 
 

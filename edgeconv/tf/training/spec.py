@@ -15,7 +15,7 @@ PerSample = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
-class Samples:
+class LabeledSamples:
     """Labelled samples: (n, *sample_shape) by input name, and labels of (n, *label_shape)."""
 
     inputs: Mapping[str, NDArray[Any]]
@@ -30,7 +30,7 @@ def _nothing(_: Any) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class TrainSpec:
     """What is trained.
 
     `build` gives a new model and is called in the strategy's scope. `loss` and `metric` take
@@ -42,8 +42,8 @@ class Problem:
 
     name: str
     build: Callable[[], Any]
-    train: Samples
-    validation: Samples | None
+    train: LabeledSamples
+    validation: LabeledSamples | None
     loss: PerSample
     metric: PerSample
     metric_name: str
