@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from edgeconv.errors import UsageError
-    from edgeconv.gate.jobs import Job
+    from edgeconv.gate.jobs import ModelJob
     from edgeconv.gate.project import Project
     from edgeconv.types import Budget, Check, Measurement, Report
 
@@ -93,7 +93,7 @@ def _turn() -> Iterator[None]:
         yield
 
 
-def _path(project: Project, job: Job, recipe: str) -> Path:
+def _path(project: Project, job: ModelJob, recipe: str) -> Path:
     """The published file. Raises `ToolFailed` where there is none."""
     from edgeconv.errors import ToolFailed
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from edgeconv.building.inputs import Inputs, inputs
-from edgeconv.building.steps import Step, do_step
+from edgeconv.building.steps import BuildStep, do_step
 from edgeconv.config import find_config
 from edgeconv.config.chosen import Chosen, NoConfig, settled
 from edgeconv.config.lock import FILE_NAME, accepted_hashes
@@ -45,7 +45,7 @@ def build(
     return finished(asked, [built(step, on_progress) for step in steps])
 
 
-def built(step: Step, on_progress: Callable[[str], None]) -> Built:
+def built(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
     """One step, done. Raises an `EdgeconvError`, which names the model and its line."""
     on_progress(f"building {step.name}")
     try:
@@ -65,7 +65,7 @@ def finished(asked: BuildRequest, done: Sequence[Built]) -> tuple[Built, ...]:
     return tuple(done)
 
 
-def make_steps(asked: BuildRequest) -> list[Step]:
+def make_steps(asked: BuildRequest) -> list[BuildStep]:
     """A step for each model of these names, for all with [embed] where none is named.
 
     All paths are absolute, from wherever it is called: so the same files get the same keys.
@@ -134,7 +134,7 @@ def _written_place(chosen: Chosen, model: ModelTable, verb: str) -> str:
     return os.path.realpath(place_within(out, config.folder))
 
 
-def _refuse_inside(chosen: Chosen, step: Step) -> None:
+def _refuse_inside(chosen: Chosen, step: BuildStep) -> None:
     """Raise `UsageError` for files that would be their own input, and never be up to date."""
     for path in step.inputs.roots:
         if path == step.directory or path in step.directory.parents:
@@ -146,7 +146,7 @@ def _refuse_inside(chosen: Chosen, step: Step) -> None:
             )
 
 
-def _step(chosen: Chosen, model: ModelTable) -> Step:
+def _step(chosen: Chosen, model: ModelTable) -> BuildStep:
     table = chosen.config.origin("model", model.name, EMBED)
     converting = chosen.converting(model)
     directory = chosen.directory(model, EMBED)
@@ -158,7 +158,7 @@ def _step(chosen: Chosen, model: ModelTable) -> Step:
             hint='say it to the conversion: io = "int8" and batch = 1 in [convert]',
             place=table,
         )
-    return Step(
+    return BuildStep(
         name=model.name,
         config=chosen.config.path,
         converting=converting,

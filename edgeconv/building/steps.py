@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class BuildStep:
     """What a build does for one model.
 
     `converting` publishes the artifacts, and `embedding` puts the one of its recipe ("" for the
@@ -70,7 +70,7 @@ class Step:
         return stamp_file(str(self.config.resolve()), self.name)
 
 
-def do_step(step: Step, *, on_progress: Callable[[str], None] = lambda _: None) -> Built:
+def do_step(step: BuildStep, *, on_progress: Callable[[str], None] = lambda _: None) -> Built:
     """Do the step where anything that it depends on changed since it was done.
 
     Any number of builds may do the same step at once: one does it, the others wait and find it
@@ -84,7 +84,7 @@ def do_step(step: Step, *, on_progress: Callable[[str], None] = lambda _: None) 
         return _done_before(step) or _done_now(step, on_progress)
 
 
-def _done_before(step: Step) -> Built | None:
+def _done_before(step: BuildStep) -> Built | None:
     """The step as it was done, where nothing changed since; None where it is to be done."""
     stamp = fresh(step.stamp_file, step.key)
     if stamp is None or is_torn(step.directory):
@@ -107,14 +107,14 @@ def _verdict(model: Path) -> list[str]:
     return [str(place)] if place.is_file() else []
 
 
-def _check_note(step: Step, model: Path, sha256: str) -> str:
+def _check_note(step: BuildStep, model: Path, sha256: str) -> str:
     """What there is to say of the last check of a file. Raises as `require_passed`."""
     is_unknown = step.accepted is not None and sha256 not in step.accepted
     is_required = step.embedding.require_check or is_unknown
     return require_passed(model, sha256, is_required=is_required)
 
 
-def _done_now(step: Step, on_progress: Callable[[str], None]) -> Built:
+def _done_now(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
     began_ns = time.time_ns()
     conversion = convert(step.converting)
     artifact = _chosen(step, conversion)
@@ -155,7 +155,7 @@ def _done_now(step: Step, on_progress: Callable[[str], None]) -> Built:
 
 
 @contextlib.contextmanager
-def _turn(step: Step, on_progress: Callable[[str], None]) -> Iterator[None]:
+def _turn(step: BuildStep, on_progress: Callable[[str], None]) -> Iterator[None]:
     """Wait for other builds of the step; where there is no place for a lock, all do it at once.
 
     That is no harm: what they publish has locks of its own.
@@ -170,7 +170,7 @@ def _turn(step: Step, on_progress: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _chosen(step: Step, conversion: Conversion) -> Artifact:
+def _chosen(step: BuildStep, conversion: Conversion) -> Artifact:
     """The artifact to embed. Raises `ToolFailed` where it failed, `UsageError` for several."""
     for failure in conversion.failures:
         if step.embedding.recipe in ("", failure.recipe):
@@ -191,7 +191,7 @@ def _chosen(step: Step, conversion: Conversion) -> Artifact:
 
 
 def _built(
-    step: Step,
+    step: BuildStep,
     embedded: Embedded,
     inputs: Iterable[str],
     outputs: Iterable[str],

@@ -19,11 +19,11 @@ def command(call: Call) -> int:
     measured again that did not change.
     """
     from edgeconv.gate.check import checked
-    from edgeconv.gate.telling import is_github, parse_places, publish, track
+    from edgeconv.gate.destinations import is_github, parse_destinations, publish, track
     from edgeconv.reporting.verdicts import render
 
     asked = replace(call.request, **call.of_config)
-    places = parse_places(asked)
+    places = parse_destinations(asked)
     with progress(quiet=call.shown.quiet) as on_progress:
         done = checked(asked, on_progress)
     for line in done.told:

@@ -49,7 +49,7 @@ def command(
     a float .tflite. Without it, the one model in the current directory is taken. Nothing is
     overwritten.
     """
-    from edgeconv.gate.starting import Start, starting_text
+    from edgeconv.gate.init_config import Start, starting_text
     from edgeconv.source import distinct_signatures, inspect_model, refuse_quantized
     from edgeconv.store import publish_new
 

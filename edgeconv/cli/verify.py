@@ -13,7 +13,7 @@ from edgeconv.cli.printing import echo, echo_text
 from edgeconv.types import LINK_NAMES
 
 if TYPE_CHECKING:
-    from edgeconv.gate.evidence.pieces import Piece
+    from edgeconv.gate.evidence.published import PublishedFile
     from edgeconv.types import Evidence, LinkName
 
 PASSPHRASE = "EDGECONV_KEY_PASSPHRASE"
@@ -144,7 +144,7 @@ def _refuse_mixtures(
 
 def _signed(
     evidence: Evidence,
-    pieces: tuple[Piece, ...],
+    pieces: tuple[PublishedFile, ...],
     paths: tuple[Path, ...],
     key: str,
     certificates: tuple[str, ...],

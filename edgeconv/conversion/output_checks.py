@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import NotFinite, VerificationFailed
-from edgeconv.statistics.evidence import LEVEL
+from edgeconv.statistics.estimate import LEVEL
 from edgeconv.statistics.outputs import output_errors
 from edgeconv.statistics.proportion import proportion_bounds
 from edgeconv.tflite import output_steps

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.gate.asked import Asked, Question, levels_of
 from edgeconv.gate.drops import (
     accuracy_drop,
     flip_rate,
@@ -17,8 +16,9 @@ from edgeconv.gate.drops import (
     unpaired_drop,
 )
 from edgeconv.gate.groups import Grouping, grouping_of, worst_drop
+from edgeconv.gate.limit_check import LimitCheck, OpenLimit, levels_of
 from edgeconv.gate.numbers import own_number
-from edgeconv.gate.pairs import Pair, pairs_of
+from edgeconv.gate.pairs import PairedAccuracies, pairs_of
 from edgeconv.types import Finding, Judging, Limit, Verdict
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         Report,
     )
 
-    Held = Finding | Question
+    Held = Finding | OpenLimit
 
 _USUAL = Judging()
 
@@ -131,12 +131,14 @@ class _Gate:
         for row in artifacts:
             for name, limit in self.budget.limits(row.recipe).items():
                 if row.error:
-                    yield self._asked(row.name, row.recipe, name, limit).missing("it did not run")
+                    yield self._limit_check(row.name, row.recipe, name, limit).missing(
+                        "it did not run"
+                    )
                 elif name in _BESIDE:
                     yield from self._beside(row, name, limit)
                 else:
                     yield own_number(
-                        self._asked(row.name, row.recipe, name, limit), row, self.report
+                        self._limit_check(row.name, row.recipe, name, limit), row, self.report
                     )
 
     def beside_lock(self) -> Iterator[Held]:
@@ -157,16 +159,16 @@ class _Gate:
         for recipe, limits in self.budget.recipe.items():
             if recipe not in measured:
                 for name, limit in limits.given().items():
-                    asked = self._asked(recipe, recipe, name, limit)
-                    yield asked.missing("it is not in the report")
+                    check = self._limit_check(recipe, recipe, name, limit)
+                    yield check.missing("it is not in the report")
         if self.locked is None:
             return
         for stage in self.locked.stages:
             if not self._is_measured(stage, artifacts):
                 for name, limit in self.budget.limits(stage.recipe).items():
                     if name in _BESIDE:
-                        asked = self._asked(stage.name, stage.recipe, name, limit, "lock")
-                        yield asked.missing("it is in the lock, and not in the report")
+                        check = self._limit_check(stage.name, stage.recipe, name, limit, "lock")
+                        yield check.missing("it is in the lock, and not in the report")
 
     def _is_measured(self, stage: LockedStage, artifacts: list[Measurement]) -> bool:
         """Whether something in the report is compared with what is locked, in any runtime."""
@@ -186,17 +188,17 @@ class _Gate:
             if pair.reference not in references:
                 continue
             reference, after = pair.reference, pair.after
-            asked = self._asked(row.name, row.recipe, name, limit, reference, after)
-            if isinstance(pair, Pair):
-                yield _BESIDE[name](asked, pair, self.grouping)
+            check = self._limit_check(row.name, row.recipe, name, limit, reference, after)
+            if isinstance(pair, PairedAccuracies):
+                yield _BESIDE[name](check, pair, self.grouping)
             elif name == "max-flip-rate":
-                yield unlabelled_flip_rate(asked, row, pair)
+                yield unlabelled_flip_rate(check, row, pair)
             elif name in _OF_ALL_SAMPLES:
-                yield unpaired_drop(asked, pair)
+                yield unpaired_drop(check, pair)
             else:
-                yield asked.missing(pair.reason)
+                yield check.missing(pair.reason)
 
-    def _asked(
+    def _limit_check(
         self,
         model: str,
         recipe: str | None,
@@ -204,11 +206,11 @@ class _Gate:
         limit: AnyLimit,
         reference: Reference = "",
         accuracy: Accuracy | None = None,
-    ) -> Asked:
+    ) -> LimitCheck:
         measured = (row.accuracy for row in self.report.measurements if row.accuracy)
         accuracy = accuracy or next(measured, None)
         is_of_it = name in _OF_THE_METRIC and accuracy is not None and not accuracy.correct
-        return Asked(
+        return LimitCheck(
             model=model,
             name=name,
             limit=limit,
@@ -236,10 +238,10 @@ def _answered(held: Sequence[Held], judging: Judging) -> Iterator[Finding]:
 
 _OF_ALL_SAMPLES = {"max-accuracy-drop", "max-relative-accuracy-drop"}
 _OF_THE_METRIC = {"max-accuracy-drop", "min-accuracy", "max-class-drop", "max-slice-drop"}
-_BESIDE: dict[str, Callable[[Asked, Pair, Grouping], Held]] = {
-    "max-accuracy-drop": lambda asked, pair, _: accuracy_drop(asked, pair),
-    "max-relative-accuracy-drop": lambda asked, pair, _: relative_drop(asked, pair),
-    "max-class-drop": lambda asked, pair, known: worst_drop(asked, pair, "class", known),
-    "max-slice-drop": lambda asked, pair, known: worst_drop(asked, pair, "slice", known),
-    "max-flip-rate": lambda asked, pair, _: flip_rate(asked, pair),
+_BESIDE: dict[str, Callable[[LimitCheck, PairedAccuracies, Grouping], Held]] = {
+    "max-accuracy-drop": lambda check, pair, _: accuracy_drop(check, pair),
+    "max-relative-accuracy-drop": lambda check, pair, _: relative_drop(check, pair),
+    "max-class-drop": lambda check, pair, known: worst_drop(check, pair, "class", known),
+    "max-slice-drop": lambda check, pair, known: worst_drop(check, pair, "slice", known),
+    "max-flip-rate": lambda check, pair, _: flip_rate(check, pair),
 }

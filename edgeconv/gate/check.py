@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from edgeconv.config import Config
-    from edgeconv.gate.jobs import Job
+    from edgeconv.gate.jobs import ModelJob
     from edgeconv.requests.check import CheckRequest
     from edgeconv.types import Finding
 
@@ -33,7 +33,7 @@ _FOR_MODELS = {
 }
 
 
-class Done(NamedTuple):
+class CheckRun(NamedTuple):
     """A check that is done.
 
     `reports` is what was measured of each model, where it is to be tracked. `errors` are those of
@@ -54,10 +54,10 @@ def check(asked: CheckRequest, *, on_progress: Callable[[str], None] = lambda _:
     that cannot be checked does not pass. What `outputs` and `trackers` ask for is written.
     Raises an `EdgeconvError` where nothing could be checked.
     """
-    from edgeconv.gate.telling import parse_places, publish, track
+    from edgeconv.gate.destinations import parse_destinations, publish, track
 
     asked = settled(asked, "check")
-    places = parse_places(asked)
+    places = parse_destinations(asked)
     done = checked(asked, on_progress)
     for line in done.told:
         on_progress(line)
@@ -66,7 +66,7 @@ def check(asked: CheckRequest, *, on_progress: Callable[[str], None] = lambda _:
     return done.checked
 
 
-def checked(asked: CheckRequest, on_progress: Callable[[str], None]) -> Done:
+def checked(asked: CheckRequest, on_progress: Callable[[str], None]) -> CheckRun:
     """What `check` gives, before it is written anywhere. Raises an `EdgeconvError`."""
     if asked.report is not None:
         return _report_checked(asked, asked.report)
@@ -83,10 +83,10 @@ def checked(asked: CheckRequest, on_progress: Callable[[str], None]) -> Done:
     measured = (job for job, one in zip(jobs, checks, strict=True) if one.stages)
     tracked = measured if asked.trackers else ()
     reports = {job.name: project.checking.report(job) for job in tracked}
-    return Done(answer, reports, tuple(errors), tuple(told))
+    return CheckRun(answer, reports, tuple(errors), tuple(told))
 
 
-def _report_checked(asked: CheckRequest, given: Report | str) -> Done:
+def _report_checked(asked: CheckRequest, given: Report | str) -> CheckRun:
     """A report held against a budget: the one that is given, or the configuration's."""
     from edgeconv.reporting.files import read_report
 
@@ -97,7 +97,7 @@ def _report_checked(asked: CheckRequest, given: Report | str) -> Done:
     if asked.budget is not None:
         report = given if isinstance(given, Report) else read_report(Path(given))
         answer = check_report(report, asked.budget, asked.judging)
-        return Done(Checked(checks=(answer,)))
+        return CheckRun(Checked(checks=(answer,)))
     try:
         chosen = Chosen(asked)
     except NoConfig as error:
@@ -111,7 +111,7 @@ def _report_checked(asked: CheckRequest, given: Report | str) -> Done:
     # It was not held beside the lock, so that it rejects a file and clears none.
     told = _note_down(answer, dict(_found_files(report, folders)), clears=False, report=path)
     answer = _in_place(answer, chosen.config)
-    return Done(Checked(config=str(chosen.config.path), checks=(answer,)), told=told)
+    return CheckRun(Checked(config=str(chosen.config.path), checks=(answer,)), told=told)
 
 
 def _found_files(report: Report, folders: Sequence[Path]) -> Iterator[tuple[Path, str]]:
@@ -123,7 +123,7 @@ def _found_files(report: Report, folders: Sequence[Path]) -> Iterator[tuple[Path
                 yield file, artifact.sha256
 
 
-def _named(project: Project, job: Job, errors: list[EdgeconvError], told: list[str]) -> Check:
+def _named(project: Project, job: ModelJob, errors: list[EdgeconvError], told: list[str]) -> Check:
     """The check of a model, or why there is none; an error says of which of several it is."""
     try:
         return _in_place(_check(project, job, told), project.config, job.name)
@@ -151,7 +151,7 @@ def _in_place(check: Check, config: Config, model: str = "") -> Check:
     return msgspec.structs.replace(check, verdict=verdict)
 
 
-def _check(project: Project, job: Job, told: list[str]) -> Check:
+def _check(project: Project, job: ModelJob, told: list[str]) -> Check:
     """The check of a model; its report is written where [bench] says so."""
     check = project.checking.check(job)
     done = project.checking.published(job)

@@ -14,45 +14,45 @@ from edgeconv.statistics.paired import drop_of, mean_interval
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.gate.asked import Asked, Interval, Question
-    from edgeconv.gate.pairs import Pair, Unpaired
+    from edgeconv.gate.limit_check import Interval, LimitCheck, OpenLimit
+    from edgeconv.gate.pairs import PairedAccuracies, UnpairedAccuracies
     from edgeconv.statistics.bootstrap import MeanOf
     from edgeconv.statistics.drop import MatchedDrop, UnpairedDrop
-    from edgeconv.statistics.evidence import Evidence, Levels
-    from edgeconv.statistics.proportion import Share
+    from edgeconv.statistics.estimate import Estimate, Levels
+    from edgeconv.statistics.proportion import Proportion
     from edgeconv.types import Accuracy, Finding, Judging, Measurement
 
 _TO_COMPARE = "measure on the samples of the lock to compare one by one"
 _OR_ACCEPT = ", or accept these samples with edgeconv check --update"
 
 
-def accuracy_drop(asked: Asked, pair: Pair) -> Finding | Question:
+def accuracy_drop(check: LimitCheck, pair: PairedAccuracies) -> Finding | OpenLimit:
     """How much worse the metric is, in its own unit."""
-    return _drop(asked, pair, is_relative=False)
+    return _drop(check, pair, is_relative=False)
 
 
-def relative_drop(asked: Asked, pair: Pair) -> Finding | Question:
+def relative_drop(check: LimitCheck, pair: PairedAccuracies) -> Finding | OpenLimit:
     """How much worse the metric is, as a share of the reference's."""
-    return _drop(asked, pair, is_relative=True)
+    return _drop(check, pair, is_relative=True)
 
 
-def _drop(asked: Asked, pair: Pair, *, is_relative: bool) -> Finding | Question:
+def _drop(check: LimitCheck, pair: PairedAccuracies, *, is_relative: bool) -> Finding | OpenLimit:
     before = pair.before.value
     if reason := _not_finite(pair.before, pair.after):
-        return asked.missing(reason)
+        return check.missing(reason)
     if pair.is_same:
-        return asked.same(pair.after.samples)
+        return check.same(pair.after.samples)
     if is_relative and before <= 0:
-        return asked.missing(f"there is no share of a reference of {before:g}")
-    evidence: Evidence = drop_evidence(pair.before, pair.after, asked.judging)
+        return check.missing(f"there is no share of a reference of {before:g}")
+    estimate: Estimate = drop_estimate(pair.before, pair.after, check.judging)
     _, interval = drop_of(pair.before, pair.after)
     if is_relative:
-        evidence = _relative(pair, asked.judging)
+        estimate = _relative(pair, check.judging)
         interval = interval and (interval[0] / before, interval[1] / before)
-    return asked.question(lambda levels: _between(asked, evidence, levels, pair, interval))
+    return check.defer(lambda levels: _between(check, estimate, levels, pair, interval))
 
 
-def unpaired_drop(asked: Asked, other: Unpaired) -> Finding | Question:
+def unpaired_drop(check: LimitCheck, other: UnpairedAccuracies) -> Finding | OpenLimit:
     """How much worse the metric is than it was on other samples: enough to fail, never to pass.
 
     Two sets of samples differ by more than chance, so that what is not surely beyond the limit is
@@ -62,46 +62,48 @@ def unpaired_drop(asked: Asked, other: Unpaired) -> Finding | Question:
 
     before, after = other.before, other.after
     if before is None or after is None:
-        return asked.missing(other.reason)
+        return check.missing(other.reason)
     if reason := _not_finite(before, after):
-        return asked.missing(reason)
+        return check.missing(reason)
     if not all(one.samples and len(numbers(one)) == one.samples for one in (before, after)):
-        return asked.missing(other.reason)
-    evidence = UnpairedDrop(
-        accuracy_evidence(before, asked.judging),
-        accuracy_evidence(after, asked.judging),
+        return check.missing(other.reason)
+    estimate = UnpairedDrop(
+        accuracy_estimate(before, check.judging),
+        accuracy_estimate(after, check.judging),
         higher_is_better=after.higher_is_better,
-        is_relative="relative" in asked.name,
+        is_relative="relative" in check.name,
     )
     values = (
         f"{value_of(after.metric, after.value)} on today's samples; "
         f"{value_of(after.metric, before.value)} on the lock's, which were others ({other.reason})"
     )
-    return asked.question(
-        lambda levels: _of_other_samples(asked, evidence, levels, (before, after), values)
+    return check.defer(
+        lambda levels: _of_other_samples(check, estimate, levels, (before, after), values)
     )
 
 
-def flip_rate(asked: Asked, pair: Pair) -> Finding | Question:
+def flip_rate(check: LimitCheck, pair: PairedAccuracies) -> Finding | OpenLimit:
     """The share of samples that are said to be of another class."""
     before, after = pair.before.predicted, pair.after.predicted
     if not after or len(before) != len(after):
-        return asked.missing(f"the metric {pair.after.metric} has no classes that could change")
+        return check.missing(f"the metric {pair.after.metric} has no classes that could change")
     if pair.is_same:
-        return asked.same(len(after))
+        return check.same(len(after))
     changed = sum(a != b for a, b in zip(before, after, strict=True))
-    return _flipped(asked, changed, len(after))
+    return _flipped(check, changed, len(after))
 
 
-def unlabelled_flip_rate(asked: Asked, row: Measurement, pair: Unpaired) -> Finding | Question:
+def unlabelled_flip_rate(
+    check: LimitCheck, row: Measurement, pair: UnpairedAccuracies
+) -> Finding | OpenLimit:
     """The same by the outputs, which need no labels; of them, the lock has none."""
     counted = [(one.flips, one.samples) for one in row.agreement if one.flips is not None]
-    if counted and asked.reference == "baseline":
-        return _flipped(asked, *max(counted))
-    return asked.same() if pair.is_same else asked.missing(pair.reason)
+    if counted and check.reference == "baseline":
+        return _flipped(check, *max(counted))
+    return check.same() if pair.is_same else check.missing(pair.reason)
 
 
-def drop_evidence(
+def drop_estimate(
     before: Accuracy, after: Accuracy, judging: Judging, rows: Sequence[int] | None = None
 ) -> MatchedDrop | MeanOf:
     """What two accuracies of the same samples say of the drop, over all samples or these.
@@ -133,12 +135,12 @@ def numbers(accuracy: Accuracy) -> tuple[float, ...]:
     return accuracy.per_sample
 
 
-def accuracy_evidence(accuracy: Accuracy, judging: Judging) -> Share | MeanOf:
+def accuracy_estimate(accuracy: Accuracy, judging: Judging) -> Proportion | MeanOf:
     """What an accuracy of at least one sample, with a result for each, says of the true one."""
-    from edgeconv.statistics.proportion import Share
+    from edgeconv.statistics.proportion import Proportion
 
     if accuracy.correct:
-        return Share(accuracy.correct.count("1"), accuracy.samples)
+        return Proportion(accuracy.correct.count("1"), accuracy.samples)
     scale = max(map(abs, accuracy.per_sample))
     return _mean(accuracy.per_sample, scale, judging, has_zero=False)
 
@@ -153,10 +155,14 @@ def accuracy_interval(accuracy: Accuracy) -> Interval | None:
 
 
 def _between(
-    asked: Asked, evidence: Evidence, levels: Levels, pair: Pair, interval: Interval | None
+    check: LimitCheck,
+    estimate: Estimate,
+    levels: Levels,
+    pair: PairedAccuracies,
+    interval: Interval | None,
 ) -> Finding:
     """The drop with the two values that it is between; they are said where it does not hold."""
-    found = asked.judged(evidence, levels, interval=interval)
+    found = check.test(estimate, levels, interval=interval)
     before, after = pair.before.value, pair.after.value
     reason = found.reason
     if found.outcome == "failed":
@@ -167,21 +173,21 @@ def _between(
 
 
 def _of_other_samples(
-    asked: Asked,
-    evidence: UnpairedDrop,
+    check: LimitCheck,
+    estimate: UnpairedDrop,
     levels: Levels,
     values: tuple[Accuracy, Accuracy],
     reason: str,
 ) -> Finding:
-    found = asked.judged(evidence, levels, interval=_apart(evidence, *values), reason=reason)
+    found = check.test(estimate, levels, interval=_apart(estimate, *values), reason=reason)
     if found.outcome != "failed":
-        what_next = _TO_COMPARE if evidence.value > 0 else f"{_TO_COMPARE}{_OR_ACCEPT}"
-        found = asked.missing(f"{reason}; {what_next}")
+        what_next = _TO_COMPARE if estimate.value > 0 else f"{_TO_COMPARE}{_OR_ACCEPT}"
+        found = check.missing(f"{reason}; {what_next}")
     before, after = values
     return msgspec.structs.replace(found, before=before.value, after=after.value)
 
 
-def _apart(evidence: UnpairedDrop, before: Accuracy, after: Accuracy) -> Interval | None:
+def _apart(estimate: UnpairedDrop, before: Accuracy, after: Accuracy) -> Interval | None:
     """The 95 % interval of a drop between two sets of samples, from those of both values.
 
     Each end is as far from the drop as both values together may be off: R. Newcombe, "Interval
@@ -194,17 +200,17 @@ def _apart(evidence: UnpairedDrop, before: Accuracy, after: Accuracy) -> Interva
     (low, high), (other_low, other_high) = was, is_now
     down = math.hypot(before.value - low, other_high - after.value)
     up = math.hypot(high - before.value, after.value - other_low)
-    if not evidence.higher_is_better:
+    if not estimate.higher_is_better:
         down, up = up, down
-    per = before.value if evidence.is_relative and before.value > 0 else 1.0
-    return evidence.value - down / per, evidence.value + up / per
+    per = before.value if estimate.is_relative and before.value > 0 else 1.0
+    return estimate.value - down / per, estimate.value + up / per
 
 
-def _flipped(asked: Asked, changed: int, samples: int) -> Question:
+def _flipped(check: LimitCheck, changed: int, samples: int) -> OpenLimit:
     from edgeconv.statistics.proportion import Flips, share_interval
 
-    evidence, interval = Flips(changed, samples), share_interval(changed, samples)
-    return asked.question(lambda levels: asked.judged(evidence, levels, interval=interval))
+    estimate, interval = Flips(changed, samples), share_interval(changed, samples)
+    return check.defer(lambda levels: check.test(estimate, levels, interval=interval))
 
 
 def _mean(
@@ -215,14 +221,14 @@ def _mean(
     return MeanOf(values, scale, Resampling(judging.resamples, judging.seed), has_zero)
 
 
-def _relative(pair: Pair, judging: Judging) -> Evidence:
+def _relative(pair: PairedAccuracies, judging: Judging) -> Estimate:
     from edgeconv.statistics.bootstrap import RelativeMean
     from edgeconv.statistics.drop import MatchedDrop, RelativeDrop
 
-    evidence = drop_evidence(pair.before, pair.after, judging)
-    if isinstance(evidence, MatchedDrop):
-        return RelativeDrop(evidence, pair.before.correct.count("1"))
-    return RelativeMean(evidence, numbers(pair.before))
+    estimate = drop_estimate(pair.before, pair.after, judging)
+    if isinstance(estimate, MatchedDrop):
+        return RelativeDrop(estimate, pair.before.correct.count("1"))
+    return RelativeMean(estimate, numbers(pair.before))
 
 
 def _not_finite(*accuracies: Accuracy) -> str:

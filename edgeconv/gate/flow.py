@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from edgeconv.errors import InputRefused
-from edgeconv.gate.jobs import Extent, Job, job_inputs, job_slices, refuse_job
+from edgeconv.gate.jobs import MeasurementScope, ModelJob, job_inputs, job_slices, refuse_job
 from edgeconv.measure.environment import environment
 from edgeconv.plugins import METRICS
 from edgeconv.store import (
@@ -65,7 +65,7 @@ class Checking:
     _done: dict[str, _Converted] = field(default_factory=dict)
     _reports: dict[str, Report] = field(default_factory=dict)
 
-    def check(self, job: Job) -> Check:
+    def check(self, job: ModelJob) -> Check:
         """What the gate says of the model. Raises an `EdgeconvError` where it cannot say."""
         locked = self.locked.get(job.name)
         key = hash_of(
@@ -80,7 +80,7 @@ class Checking:
             self._keep("check", key, check)
         return check
 
-    def report(self, job: Job) -> Report:
+    def report(self, job: ModelJob) -> Report:
         """What was measured of the model; measured now, if anything changed."""
         key = self._report_key(job)
         if key not in self._reports:
@@ -94,17 +94,17 @@ class Checking:
             self._reports[key] = report
         return self._reports[key]
 
-    def published(self, job: Job) -> Conversion:
+    def published(self, job: ModelJob) -> Conversion:
         """What was converted of the model, and where it is."""
         return self._converted(job).conversion
 
-    def accepted(self, job: Job) -> LockedModel:
+    def accepted(self, job: ModelJob) -> LockedModel:
         """The model as it is now, to be locked."""
         from edgeconv.config.lock import locked_model
 
         return locked_model(job.name, self.report(job), self._converted(job).inputs)
 
-    def _judged(self, job: Job, report: Report, locked: LockedModel | None) -> Check:
+    def _judged(self, job: ModelJob, report: Report, locked: LockedModel | None) -> Check:
         beside = None if self.accepting else locked
         slices = job_slices(job, report)
         check = _check_of(report, job.budget, self.judging, beside, slices)
@@ -129,7 +129,9 @@ class Checking:
             accepted=() if self.accepting else locked.accepted,
         )
 
-    def _with_losses(self, check: Check, job: Job, report: Report, slices: Sequence[str]) -> Check:
+    def _with_losses(
+        self, check: Check, job: ModelJob, report: Report, slices: Sequence[str]
+    ) -> Check:
         """The check of an update, with what the present state has lost beside the lock."""
         from edgeconv.gate.accepting import judged_losses
         from edgeconv.gate.budget import losses
@@ -145,19 +147,19 @@ class Checking:
         verdict = Verdict(findings=(*check.verdict.findings, *judged))
         return msgspec.structs.replace(check, verdict=verdict)
 
-    def _extent(self, job: Job) -> Extent:
+    def _extent(self, job: ModelJob) -> MeasurementScope:
         locked, inputs = self.locked.get(job.name), self._converted(job).inputs
         is_timed = any(name in NEED_TIMES for name in job.budget.names())
         data = inputs.get("test data")
         if locked is None or data is None or locked.inputs.get("test data") != data:
-            return Extent(is_timed)
+            return MeasurementScope(is_timed)
         metrics = {one.accuracy.metric for one in locked.stages if one.accuracy}
-        return Extent(is_timed, tuple(sorted(metrics & METRICS.keys())))
+        return MeasurementScope(is_timed, tuple(sorted(metrics & METRICS.keys())))
 
-    def _report_key(self, job: Job) -> str:
+    def _report_key(self, job: ModelJob) -> str:
         return hash_of(self._converted(job).key, self._extent(job))
 
-    def _converted(self, job: Job) -> _Converted:
+    def _converted(self, job: ModelJob) -> _Converted:
         if job.name not in self._done:
             # Before the conversion, which would speak of its own options.
             refuse_job(job)
@@ -172,13 +174,13 @@ class Checking:
             self._done[job.name] = _Converted(job, conversion, self._inputs(job))
         return self._done[job.name]
 
-    def _convert(self, job: Job) -> Conversion:
+    def _convert(self, job: ModelJob) -> Conversion:
         from edgeconv.conversion.convert import convert
 
         assert job.converting is not None, "what is not ready is converted"
         return convert(job.converting, on_progress=self.on_progress)
 
-    def _inputs(self, job: Job) -> dict[str, str]:
+    def _inputs(self, job: ModelJob) -> dict[str, str]:
         return job_inputs(job, self.execution)
 
     def _cache(self) -> Cache:
@@ -242,7 +244,7 @@ def _check_of(
 class _Converted:
     """A conversion, the hashes of all that went into it, and the key of its measuring."""
 
-    def __init__(self, job: Job, conversion: Conversion, inputs: dict[str, str]) -> None:
+    def __init__(self, job: ModelJob, conversion: Conversion, inputs: dict[str, str]) -> None:
         self.conversion = conversion
         self.inputs = inputs
         here = environment()
@@ -262,7 +264,7 @@ class _Converted:
 
 
 def _measured(
-    job: Job, done: _Converted, extent: Extent, on_progress: Callable[[str], None]
+    job: ModelJob, done: _Converted, extent: MeasurementScope, on_progress: Callable[[str], None]
 ) -> Report:
     """The report of all artifacts, of the recipes that failed, and of the checkpoint."""
     from edgeconv.measure.bench import bench
@@ -297,6 +299,6 @@ def _failed(failure: Failure) -> Measurement:
     )
 
 
-def _unlocked(job: Job, *, has_lock: bool) -> str:
+def _unlocked(job: ModelJob, *, has_lock: bool) -> str:
     what = f"model {job.name!r} is not in the lock" if has_lock else "there is no lock"
     return f"{what}: only the trained baseline is compared with; --update accepts this state"

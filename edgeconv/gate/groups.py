@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from edgeconv.errors import InputRefused
-from edgeconv.gate.drops import drop_evidence, numbers
-from edgeconv.gate.pairs import Pair, pairs_of
-from edgeconv.statistics.evidence import LEVEL
+from edgeconv.gate.drops import drop_estimate, numbers
+from edgeconv.gate.pairs import PairedAccuracies, pairs_of
+from edgeconv.statistics.estimate import LEVEL
 from edgeconv.statistics.paired import drop_of
 from edgeconv.types import ClassDrop, Judging
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.gate.asked import Asked, Question
-    from edgeconv.statistics.evidence import Levels
+    from edgeconv.gate.limit_check import LimitCheck, OpenLimit
+    from edgeconv.statistics.estimate import Levels
     from edgeconv.types import Accuracy, Finding, LockedModel, Outcome, Report
 
 Kind = Literal["class", "slice"]
@@ -58,17 +58,19 @@ def grouping_of(report: Report, slices: Sequence[str]) -> Grouping:
     return Grouping(report.labels, _grouped(known), _grouped(slices))
 
 
-def worst_drop(asked: Asked, pair: Pair, kind: Kind, grouping: Grouping) -> Finding | Question:
+def worst_drop(
+    check: LimitCheck, pair: PairedAccuracies, kind: Kind, grouping: Grouping
+) -> Finding | OpenLimit:
     """The drop of the worst group: it fails where one group does, and holds where all do."""
     groups = grouping.of(kind)
     if not groups:
-        return asked.missing(_UNKNOWN[kind])
+        return check.missing(_UNKNOWN[kind])
     counted = _of_parts(pair, grouping)
     if counted is None:
-        return asked.missing(f"the metric {pair.after.metric} has no value of a {kind}")
+        return check.missing(f"the metric {pair.after.metric} has no value of a {kind}")
     if pair.is_same:
-        return asked.same(pair.after.samples)
-    return asked.question(lambda levels: _worst(asked, counted, groups, levels))
+        return check.same(pair.after.samples)
+    return check.defer(lambda levels: _worst(check, counted, groups, levels))
 
 
 def class_drops(
@@ -82,7 +84,7 @@ def class_drops(
 
     The intervals hold for all groups of a kind together (Bonferroni): so a class whose interval is
     above 0 did drop. Of very many classes the 50 that dropped most clearly. Raises as
-    `grouping_of` and `drop_evidence`.
+    `grouping_of` and `drop_estimate`.
     """
     grouping = grouping_of(report, slices)
     baseline = [report.baseline] if report.baseline else []
@@ -91,20 +93,22 @@ def class_drops(
         drop
         for row in (*baseline, *rows)
         for pair in pairs_of(row, report, locked)
-        if isinstance(pair, Pair) and not pair.is_same
+        if isinstance(pair, PairedAccuracies) and not pair.is_same
         for drop in _dropped(row.name, pair, grouping, judging)
     ]
     return tuple(sorted(found, key=lambda one: (-one.interval[0], -one.drop, one.model, one.name)))
 
 
-def _dropped(model: str, pair: Pair, grouping: Grouping, judging: Judging) -> Iterator[ClassDrop]:
+def _dropped(
+    model: str, pair: PairedAccuracies, grouping: Grouping, judging: Judging
+) -> Iterator[ClassDrop]:
     counted = _of_parts(pair, grouping)
     kinds: tuple[Kind, ...] = ("class", "slice")
     for kind in kinds if counted else ():
         assert counted is not None
         groups = grouping.of(kind)
         drops = {
-            name: drop_evidence(counted.before, counted.after, judging, rows).value
+            name: drop_estimate(counted.before, counted.after, judging, rows).value
             for name, rows in groups.items()
         }
         dropped = [name for name, drop in drops.items() if drop > 0]
@@ -127,25 +131,25 @@ def _dropped(model: str, pair: Pair, grouping: Grouping, judging: Judging) -> It
             )
 
 
-def _interval(pair: Pair, groups: Groups, name: str) -> tuple[float, float] | None:
+def _interval(pair: PairedAccuracies, groups: Groups, name: str) -> tuple[float, float] | None:
     """The one interval of the drop of a group, which holds for all of them together."""
     return drop_of(pair.before, pair.after, groups[name], LEVEL / len(groups))[1]
 
 
-def _worst(asked: Asked, pair: Pair, groups: Groups, levels: Levels) -> Finding:
+def _worst(check: LimitCheck, pair: PairedAccuracies, groups: Groups, levels: Levels) -> Finding:
     each = levels.shared(len(groups))
-    evidence = {
-        name: drop_evidence(pair.before, pair.after, asked.judging, rows)
+    estimate = {
+        name: drop_estimate(pair.before, pair.after, check.judging, rows)
         for name, rows in groups.items()
     }
-    outcomes = {name: asked.outcome(one, each) for name, one in evidence.items()}
+    outcomes = {name: check.outcome(one, each) for name, one in estimate.items()}
     decisive = next(outcome for outcome in _RANKS if outcome in outcomes.values())
     alike = [name for name in groups if outcomes[name] == decisive]
-    alike.sort(key=lambda name: (-evidence[name].value, evidence[name].samples))
+    alike.sort(key=lambda name: (-estimate[name].value, estimate[name].samples))
     reason = _named(decisive, alike[1:]) if decisive != "passed" else ""
     worst = alike[0]
     interval = _interval(pair, groups, worst)
-    return asked.judged(evidence[worst], each, interval=interval, subject=worst, reason=reason)
+    return check.test(estimate[worst], each, interval=interval, subject=worst, reason=reason)
 
 
 def _named(outcome: str, names: list[str]) -> str:
@@ -162,7 +166,7 @@ _UNKNOWN: dict[Kind, str] = {
 }
 
 
-def _of_parts(pair: Pair, grouping: Grouping) -> Pair | None:
+def _of_parts(pair: PairedAccuracies, grouping: Grouping) -> PairedAccuracies | None:
     """The pair by right answers, where a part of the samples has a value; None where it has none.
 
     Where the metric does not count them, the classes that are said do.
@@ -173,7 +177,9 @@ def _of_parts(pair: Pair, grouping: Grouping) -> Pair | None:
         return pair
     if has_classes:
         before, after = (_right(one, labels) for one in (pair.before, pair.after))
-        return Pair(reference=pair.reference, before=before, after=after, is_same=pair.is_same)
+        return PairedAccuracies(
+            reference=pair.reference, before=before, after=after, is_same=pair.is_same
+        )
     return None if pair.after.metric in _OF_ALL else pair
 
 

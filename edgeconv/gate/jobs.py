@@ -25,7 +25,7 @@ _LONGEST_SETTING = 64
 _LONGEST_SLICE = 200
 
 
-class Extent(NamedTuple):
+class MeasurementScope(NamedTuple):
     """What a check measures besides what is configured, and what it leaves out.
 
     `is_timed`: whether a limit needs times or memory. `metrics`: those of the lock, so that the
@@ -37,7 +37,7 @@ class Extent(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class ModelJob:
     """One model of a configuration, with all that is done to it.
 
     `converting` publishes its artifacts; None where the source is `ready`, as it is. `measuring`
@@ -57,7 +57,7 @@ class Job:
     report_directory: Path | None = None
 
     def bench_request(
-        self, files: Sequence[Path], extent: Extent, baseline: str | None = None
+        self, files: Sequence[Path], extent: MeasurementScope, baseline: str | None = None
     ) -> BenchRequest:
         """What `bench` is asked: these files beside the trained model, or beside `baseline`."""
         asked = self.measuring
@@ -79,7 +79,7 @@ class Job:
         )
 
 
-def refuse_job(job: Job) -> None:
+def refuse_job(job: ModelJob) -> None:
     """Raise `UsageError` where nothing could come of the check."""
     if not job.budget.every.given() and not job.budget.recipe:
         raise UsageError(
@@ -88,7 +88,7 @@ def refuse_job(job: Job) -> None:
         )
 
 
-def job_inputs(job: Job, execution: Execution) -> dict[str, str]:
+def job_inputs(job: ModelJob, execution: Execution) -> dict[str, str]:
     """All that goes into the conversion and the measuring, by name: hashes, and settings."""
     convert, bench = job.converting, job.measuring
     requests = {"convert": convert, "bench": bench}
@@ -123,7 +123,7 @@ def _short(value: object) -> str:
     return text if len(text) <= _LONGEST_SETTING else hash_of(value)
 
 
-def job_slices(job: Job, report: Report) -> tuple[str, ...]:
+def job_slices(job: ModelJob, report: Report) -> tuple[str, ...]:
     """The slice of each measured sample. Raises `InputRefused` for another number of them."""
     if not job.slices:
         return ()
@@ -143,19 +143,19 @@ def job_slices(job: Job, report: Report) -> tuple[str, ...]:
     return lines
 
 
-def _slice_lines(job: Job) -> tuple[str, ...]:
+def _slice_lines(job: ModelJob) -> tuple[str, ...]:
     with _reading(job):
         return tuple(Path(job.slices).read_text(encoding="utf-8").splitlines())
 
 
-def _file_hash(job: Job) -> str:
+def _file_hash(job: ModelJob) -> str:
     with _reading(job):
         refuse_pointer(Path(job.slices))
         return sha256_file(Path(job.slices))
 
 
 @contextlib.contextmanager
-def _reading(job: Job) -> Any:
+def _reading(job: ModelJob) -> Any:
     try:
         yield
     except (OSError, UnicodeError) as error:

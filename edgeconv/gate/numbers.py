@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import UsageError
-from edgeconv.gate.drops import accuracy_evidence, accuracy_interval
-from edgeconv.statistics.evidence import Bounded
+from edgeconv.gate.drops import accuracy_estimate, accuracy_interval
+from edgeconv.statistics.estimate import BoundedEstimate
 from edgeconv.statistics.rounds import median_interval, ratio_bounds
 from edgeconv.types import MAX_SNR_DB, OperatorsLimit, RuntimeLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.gate.asked import Asked, Interval, Question
-    from edgeconv.statistics.evidence import Levels
+    from edgeconv.gate.limit_check import Interval, LimitCheck, OpenLimit
+    from edgeconv.statistics.estimate import Levels
     from edgeconv.types import Artifact, Finding, Measurement, Report
 
-    Answer = Callable[[Asked, Measurement, Report], Finding | Question]
+    Answer = Callable[[LimitCheck, Measurement, Report], Finding | OpenLimit]
 
 _PARTS = 3
 _MOST_ROUNDS = 1000
@@ -30,61 +30,61 @@ _ONE_ROUND = "a single round has no interval: measure with --rounds 3 or more"
 _NO_PARTNER = "there is no float32 .tflite that was timed in the same rounds"
 
 
-def own_number(asked: Asked, row: Measurement, report: Report) -> Finding | Question:
+def own_number(check: LimitCheck, row: Measurement, report: Report) -> Finding | OpenLimit:
     """The limit held against the model's number of that name."""
-    return _ANSWERS[asked.name](asked, row, report)
+    return _ANSWERS[check.name](check, row, report)
 
 
 def _plain(read: Callable[[Measurement], float | None]) -> Answer:
-    return lambda asked, row, _: asked.plain(read(row), "it was not measured")
+    return lambda check, row, _: check.compare(read(row), "it was not measured")
 
 
-def _min_accuracy(asked: Asked, row: Measurement, _: Report) -> Finding | Question:
+def _min_accuracy(check: LimitCheck, row: Measurement, _: Report) -> Finding | OpenLimit:
     accuracy = row.accuracy
     if accuracy is None or accuracy.samples == 0 or not math.isfinite(accuracy.value):
-        return asked.missing("the accuracy was not measured")
+        return check.missing("the accuracy was not measured")
     if not accuracy.higher_is_better:
-        return asked.missing(f"of the metric {accuracy.metric} less is better")
+        return check.missing(f"of the metric {accuracy.metric} less is better")
     if len(accuracy.correct or accuracy.per_sample) != accuracy.samples:
-        return asked.missing("there is no result for every sample")
-    evidence, interval = accuracy_evidence(accuracy, asked.judging), accuracy_interval(accuracy)
-    return asked.question(lambda levels: asked.judged(evidence, levels, interval=interval))
+        return check.missing("there is no result for every sample")
+    estimate, interval = accuracy_estimate(accuracy, check.judging), accuracy_interval(accuracy)
+    return check.defer(lambda levels: check.test(estimate, levels, interval=interval))
 
 
-def _latency_p50(asked: Asked, row: Measurement, _: Report) -> Finding | Question:
+def _latency_p50(check: LimitCheck, row: Measurement, _: Report) -> Finding | OpenLimit:
     """The median time of an invoke."""
     latency = row.latency
     if latency is None or not math.isfinite(latency.p50_us) or latency.p50_us <= 0:
-        return asked.missing("it was not timed")
+        return check.missing("it was not timed")
     rounds = latency.rounds_us
 
     def bounds(low: float, high: float) -> Interval:
         return median_interval(rounds, 2 * low)[0], median_interval(rounds, 2 * high)[1]
 
-    evidence = _Times("student, of rounds", latency.p50_us, len(rounds), bounds)
-    return _timed(asked, evidence, latency.p50_interval_us)
+    estimate = _Times("student, of rounds", latency.p50_us, len(rounds), bounds)
+    return _timed(check, estimate, latency.p50_interval_us)
 
 
-def _latency_ratio(asked: Asked, row: Measurement, report: Report) -> Finding | Question:
+def _latency_ratio(check: LimitCheck, row: Measurement, report: Report) -> Finding | OpenLimit:
     """The median time over that of the float32 .tflite in the same runtime, by rounds."""
     ratio = row.latency_ratio
     if row.latency is None or ratio is None or not math.isfinite(ratio):
-        return asked.missing("it was not timed beside a float32 .tflite")
+        return check.missing("it was not timed beside a float32 .tflite")
     other, rounds = row.float_latency(report.measurements), row.latency.rounds_us
     if other is row.latency:
-        return asked.plain(ratio)
+        return check.compare(ratio)
     if other is None or len(other.rounds_us) != len(rounds):
-        return asked.found("inconclusive", ratio, reason=_NO_PARTNER)
+        return check.finding("inconclusive", ratio, reason=_NO_PARTNER)
     if len(rounds) == 1:
-        return asked.found("inconclusive", ratio, reason=_ONE_ROUND)
+        return check.finding("inconclusive", ratio, reason=_ONE_ROUND)
     bounds = partial(ratio_bounds, rounds, other.rounds_us)
-    evidence = _Times("student, of ratios by round", ratio, len(rounds), bounds)
-    return _timed(asked, evidence, row.latency_ratio_interval)
+    estimate = _Times("student, of ratios by round", ratio, len(rounds), bounds)
+    return _timed(check, estimate, row.latency_ratio_interval)
 
 
 @dataclass(frozen=True)
-class _Times(Bounded):
-    """Evidence of a time, or a ratio of two, of which the rounds are the samples."""
+class _Times(BoundedEstimate):
+    """Estimate of a time, or a ratio of two, of which the rounds are the samples."""
 
     method: str
     value: float
@@ -92,7 +92,7 @@ class _Times(Bounded):
     bounded: Callable[[float, float], Interval]
 
     def bounds(self, low_level: float, high_level: float) -> Interval:
-        """See `Bounded`."""
+        """See `BoundedEstimate`."""
         return self.bounded(low_level, high_level)
 
     def enough(self, limit: float, levels: Levels) -> int | None:
@@ -108,52 +108,52 @@ class _Times(Bounded):
         return max(self.samples + 1, math.ceil(rounds)) if rounds <= _MOST_ROUNDS else None
 
 
-def _timed(asked: Asked, evidence: _Times, interval: Interval | None) -> Question:
-    """As of any evidence, but what there is of it are rounds, and no samples."""
+def _timed(check: LimitCheck, estimate: _Times, interval: Interval | None) -> OpenLimit:
+    """As of any estimate, but what there is of it are rounds, and no samples."""
 
     def answer(levels: Levels) -> Finding:
-        found = asked.judged(evidence, levels, interval=interval)
+        found = check.test(estimate, levels, interval=interval)
         needed, reason = found.samples_needed, found.reason
         if needed is not None:
-            reason = f"{evidence.samples} rounds are too few: {needed} (--rounds) may tell"
+            reason = f"{estimate.samples} rounds are too few: {needed} (--rounds) may tell"
         return msgspec.structs.replace(found, samples=None, samples_needed=None, reason=reason)
 
-    return asked.question(answer)
+    return check.defer(answer)
 
 
-def _snr(asked: Asked, row: Measurement, _: Report) -> Finding:
+def _snr(check: LimitCheck, row: Measurement, _: Report) -> Finding:
     worst = min(row.agreement, key=lambda one: one.snr_db, default=None)
     if worst is None:
-        return asked.missing("the outputs were not compared with a reference's")
+        return check.missing("the outputs were not compared with a reference's")
     if worst.is_flat and worst.snr_db < MAX_SNR_DB:
         reason = f"output {worst.output} is the same throughout, so that there is no signal"
-        return asked.missing(f"{reason}: measure on samples that it differs for")
-    return asked.plain(worst.snr_db, "it is not finite", worst.output)
+        return check.missing(f"{reason}: measure on samples that it differs for")
+    return check.compare(worst.snr_db, "it is not finite", worst.output)
 
 
-def _oldest_runtime(asked: Asked, row: Measurement, report: Report) -> Finding:
-    assert isinstance(asked.limit, RuntimeLimit)
-    allowed = _release(asked.limit.limit)
+def _oldest_runtime(check: LimitCheck, row: Measurement, report: Report) -> Finding:
+    assert isinstance(check.limit, RuntimeLimit)
+    allowed = _release(check.limit.limit)
     artifact = _artifact_of(row, report)
     needs = artifact.oldest_runtime if artifact else None
     if needs is not None and needs.unknown:
         names = ", ".join(sorted({need.operator for need in needs.unknown}))
-        return asked.missing(f"from which runtime on there is {names} is not known")
+        return check.missing(f"from which runtime on there is {names} is not known")
     if not row.oldest_runtime:
-        return asked.missing("the oldest runtime is not known")
+        return check.missing("the oldest runtime is not known")
     holds = _release(row.oldest_runtime) <= allowed
-    return asked.found("passed" if holds else "failed", row.oldest_runtime)
+    return check.finding("passed" if holds else "failed", row.oldest_runtime)
 
 
-def _operators(asked: Asked, row: Measurement, report: Report) -> Finding:
-    assert isinstance(asked.limit, OperatorsLimit)
+def _operators(check: LimitCheck, row: Measurement, report: Report) -> Finding:
+    assert isinstance(check.limit, OperatorsLimit)
     artifact = _artifact_of(row, report)
     if artifact is None:
-        return asked.missing("the file has no manifest that says its operators")
+        return check.missing("the file has no manifest that says its operators")
     names = tuple(sorted({one.name for one in artifact.operators}))
-    further = [name for name in names if name not in asked.limit.limit]
+    further = [name for name in names if name not in check.limit.limit]
     subject = further[0] if len(further) == 1 else ""
-    return asked.found("failed" if further else "passed", names, subject=subject)
+    return check.finding("failed" if further else "passed", names, subject=subject)
 
 
 def _artifact_of(row: Measurement, report: Report) -> Artifact | None:

@@ -22,7 +22,7 @@ _DIGITS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class PairedAccuracies:
     """Two accuracies of the same samples, by the same metric.
 
     `is_same` says that not even the file is another one, and every answer as it was.
@@ -35,7 +35,7 @@ class Pair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unpaired:
+class UnpairedAccuracies:
     """There is nothing to be paired with, and why.
 
     `is_same` says that the file and the samples are those of the reference all the same, so that
@@ -52,12 +52,14 @@ class Unpaired:
 
 def pairs_of(
     row: Measurement, report: Report, locked: LockedModel | None
-) -> Iterator[Pair | Unpaired]:
+) -> Iterator[PairedAccuracies | UnpairedAccuracies]:
     """Of an artifact: beside the trained baseline; and of every model that is locked, the lock."""
     if row.role == "artifact":
         baseline = baseline_of(report)
         if baseline is None:
-            yield Unpaired(reference="baseline", reason="the trained model was not measured")
+            yield UnpairedAccuracies(
+                reference="baseline", reason="the trained model was not measured"
+            )
         else:
             is_same = baseline.sha256 == row.sha256
             yield paired("baseline", baseline.accuracy, row.accuracy, is_same=is_same)
@@ -77,7 +79,7 @@ def baseline_of(report: Report) -> Measurement | None:
 
 def _beside_lock(
     row: Measurement, report: Report, locked: LockedModel, was: LockedStage
-) -> Pair | Unpaired:
+) -> PairedAccuracies | UnpairedAccuracies:
     after = _by_metric(row, was.accuracy)
     data = report.data
     if data is None or data.sha256 != locked.test_sha256:
@@ -90,7 +92,7 @@ def _beside_lock(
             "without labels the lock has no answers to compare with; give the test data labels, or "
             "look at the outputs before you accept them with edgeconv check --update"
         )
-        return Unpaired(reference="lock", reason=reason, is_same=is_same)
+        return UnpairedAccuracies(reference="lock", reason=reason, is_same=is_same)
     return paired("lock", was.accuracy, after, is_same=is_same)
 
 
@@ -103,14 +105,14 @@ def _by_metric(row: Measurement, was: Accuracy | None) -> Accuracy | None:
 
 def _of_others(
     before: Accuracy | None, after: Accuracy | None, data: DataIdentity | None, locked: LockedModel
-) -> Unpaired:
+) -> UnpairedAccuracies:
     """The lock is of other samples: the two sets, each by its number and hash."""
     here = _named(data.samples, data.sha256) if data else "none"
     there = _named(locked.test_samples, locked.test_sha256)
     reason = f"the test samples are others than those of the lock: {here} here, {there} there"
     if before is None or after is None or before.metric != after.metric:
-        return Unpaired(reference="lock", reason=reason)
-    return Unpaired(reference="lock", reason=reason, before=before, after=after)
+        return UnpairedAccuracies(reference="lock", reason=reason)
+    return UnpairedAccuracies(reference="lock", reason=reason, before=before, after=after)
 
 
 def _named(samples: int, sha256: str) -> str:
@@ -119,15 +121,17 @@ def _named(samples: int, sha256: str) -> str:
 
 def paired(
     reference: Reference, before: Accuracy | None, after: Accuracy | None, *, is_same: bool
-) -> Pair | Unpaired:
+) -> PairedAccuracies | UnpairedAccuracies:
     """Two accuracies, if they are of the same samples; `is_same`: they are of the same file."""
     if before is None or after is None:
         which = "this model" if after is None else "what it is compared with"
-        return Unpaired(reference=reference, reason=f"the accuracy of {which} was not measured")
+        return UnpairedAccuracies(
+            reference=reference, reason=f"the accuracy of {which} was not measured"
+        )
     if reason := _unlike(before, after):
-        return Unpaired(reference=reference, reason=reason)
+        return UnpairedAccuracies(reference=reference, reason=reason)
     is_same = is_same and before == after
-    return Pair(reference=reference, before=before, after=after, is_same=is_same)
+    return PairedAccuracies(reference=reference, before=before, after=after, is_same=is_same)
 
 
 def _unlike(before: Accuracy, after: Accuracy) -> str:

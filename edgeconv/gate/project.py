@@ -13,7 +13,7 @@ from edgeconv.config.lock import FILE_NAME
 from edgeconv.errors import InputRefused
 from edgeconv.gate.accepting import parse_accepted, refuse_without_update
 from edgeconv.gate.flow import Checking
-from edgeconv.gate.jobs import Job
+from edgeconv.gate.jobs import ModelJob
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.source import artifact_of_file
 from edgeconv.types import Conversion
@@ -51,7 +51,7 @@ class Project:
             on_progress=on_progress,
         )
 
-    def jobs(self, names: Sequence[str]) -> tuple[Job, ...]:
+    def jobs(self, names: Sequence[str]) -> tuple[ModelJob, ...]:
         """The jobs of these models, of all where none is named. Raises `UsageError`."""
         return tuple(self._job(model) for model in self._chosen.models(names))
 
@@ -60,11 +60,11 @@ class Project:
         beside = self.config.folder / FILE_NAME
         return Path(given) if given else self._chosen.within_project(beside, "the lock")
 
-    def _job(self, model: ModelTable) -> Job:
+    def _job(self, model: ModelTable) -> ModelJob:
         ready = self._ready_made(model)
         # The files are known when they are made.
         measuring = {"models": (model.source,)}
-        return Job(
+        return ModelJob(
             name=model.name,
             source=model.source,
             budget=_of_recipe(model.budget, ready) if ready else model.budget,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.gate.drops import drop_evidence
-from edgeconv.gate.pairs import Pair, Unpaired, paired, pairs_of
+from edgeconv.gate.drops import drop_estimate
+from edgeconv.gate.pairs import PairedAccuracies, UnpairedAccuracies, paired, pairs_of
 from edgeconv.statistics.paired import drop_of
 from edgeconv.types import StageState
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _FLOAT32 = "float32"
 
 
-class _Step(NamedTuple):
+class _MeasuredStage(NamedTuple):
     """A measured model at its stage, and the one that it was made from, if that is measured."""
 
     stage: StageName
@@ -45,55 +45,57 @@ def stage_states(
     """
     steps = list(_steps(report))
     beside = [_beside_lock(step.row, report, locked) for step in steps]
-    level = (1 - judging.confidence) / max(1, 2 * sum(isinstance(p, Pair) for p in beside))
+    level = (1 - judging.confidence) / max(
+        1, 2 * sum(isinstance(p, PairedAccuracies) for p in beside)
+    )
     return tuple(
         _state(step, locked, pair, level, judging) for step, pair in zip(steps, beside, strict=True)
     )
 
 
-def _steps(report: Report) -> Iterator[_Step]:
+def _steps(report: Report) -> Iterator[_MeasuredStage]:
     checkpoint, trained = report.checkpoint, report.baseline
     if checkpoint:
-        yield _Step("checkpoint", checkpoint, None)
+        yield _MeasuredStage("checkpoint", checkpoint, None)
     if trained:
-        yield _Step("trained", trained, checkpoint)
+        yield _MeasuredStage("trained", trained, checkpoint)
     artifacts = [row for row in report.measurements if row.role == "artifact"]
     floats = [row for row in artifacts if row.recipe == _FLOAT32]
     for row in floats:
-        yield _Step("float32", row, trained)
+        yield _MeasuredStage("float32", row, trained)
     for row in artifacts:
         if row.recipe != _FLOAT32:
             alike = [one for one in floats if one.runtime == row.runtime]
             made_from = next(iter(alike or floats), trained)
-            yield _Step("quantised", row, made_from)
+            yield _MeasuredStage("quantised", row, made_from)
 
 
 def _beside_lock(
     row: Measurement, report: Report, locked: LockedModel | None
-) -> Pair | Unpaired | None:
+) -> PairedAccuracies | UnpairedAccuracies | None:
     found = (one for one in pairs_of(row, report, locked) if one.reference == "lock")
     return next(found, None)
 
 
-def _beside_stage(step: _Step) -> Pair | None:
+def _beside_stage(step: _MeasuredStage) -> PairedAccuracies | None:
     other = step.made_from
     if other is None:
         return None
     is_same = other.sha256 == step.row.sha256
     pair = paired("baseline", other.accuracy, step.row.accuracy, is_same=is_same)
-    return pair if isinstance(pair, Pair) else None
+    return pair if isinstance(pair, PairedAccuracies) else None
 
 
 def _state(
-    step: _Step,
+    step: _MeasuredStage,
     locked: LockedModel | None,
-    beside: Pair | Unpaired | None,
+    beside: PairedAccuracies | UnpairedAccuracies | None,
     level: float,
     judging: Judging,
 ) -> StageState:
     """`level`: how often it may be said wrongly that the stage moved, either way."""
     row = step.row
-    pair = beside if isinstance(beside, Pair) else None
+    pair = beside if isinstance(beside, PairedAccuracies) else None
     drop, interval = _drop(pair)
     after = (beside and beside.after) or row.accuracy
     was = locked.stage_of(row) if locked else None
@@ -114,16 +116,16 @@ def _state(
     )
 
 
-def _drop(pair: Pair | None) -> tuple[float | None, tuple[float, float] | None]:
+def _drop(pair: PairedAccuracies | None) -> tuple[float | None, tuple[float, float] | None]:
     """How much worse it is, and the interval of that, as every report has it."""
     if pair is None:
         return None, None
     return (0.0, (0.0, 0.0)) if pair.is_same else drop_of(pair.before, pair.after)
 
 
-def _has_moved(pair: Pair, level: float, judging: Judging) -> bool:
+def _has_moved(pair: PairedAccuracies, level: float, judging: Judging) -> bool:
     """Whether it is surely another value than before."""
     if pair.is_same:
         return False
-    evidence = drop_evidence(pair.before, pair.after, judging)
-    return evidence.value != 0 and (evidence.is_above(0.0, level) or evidence.is_below(0.0, level))
+    estimate = drop_estimate(pair.before, pair.after, judging)
+    return estimate.value != 0 and (estimate.is_above(0.0, level) or estimate.is_below(0.0, level))

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from edgeconv.gate.jobs import Job
+    from edgeconv.gate.jobs import ModelJob
     from edgeconv.gate.project import Project
     from edgeconv.requests.check import CheckRequest
     from edgeconv.types import Checked
 
 
 def accept_state(
-    project: Project, chosen: Sequence[Job], checked: Checked, asked: CheckRequest
+    project: Project, chosen: Sequence[ModelJob], checked: Checked, asked: CheckRequest
 ) -> list[str]:
     """Write the lock: the chosen models as they are, all others as locked; and what to say of it.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.measure.metrics.accuracy import flips
-from edgeconv.statistics.beyond import latency_ratio_interval
+from edgeconv.statistics.comparison import latency_ratio_interval
 from edgeconv.statistics.paired import drop_of
 from edgeconv.types import Comparison
 

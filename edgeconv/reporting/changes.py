@@ -8,7 +8,7 @@ from rich.text import Text
 
 from edgeconv.reporting import units
 from edgeconv.reporting.layers import layer_name
-from edgeconv.reporting.layout import Block, Column, Grid, Page, Row, to_text
+from edgeconv.reporting.layout import Block, Grid, GridColumn, Page, Row, to_text
 from edgeconv.reporting.values import interval_value
 
 if TYPE_CHECKING:
@@ -31,16 +31,16 @@ _AT_CONVERSION = {
 }
 _MOST_EXAMPLES = 8
 _NUMBERS = (
-    Column("", right=False, wraps=True),
-    Column("before"),
-    Column("after"),
-    Column("change"),
+    GridColumn("", right=False, wraps=True),
+    GridColumn("before"),
+    GridColumn("after"),
+    GridColumn("change"),
 )
 _OPERATORS = (
-    Column("operator", right=False, wraps=True),
-    Column("version"),
-    Column("before"),
-    Column("after"),
+    GridColumn("operator", right=False, wraps=True),
+    GridColumn("version"),
+    GridColumn("before"),
+    GridColumn("after"),
 )
 
 

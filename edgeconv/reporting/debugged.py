@@ -11,7 +11,7 @@ from edgeconv.processes.escaping import shell_line
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import error_lines
 from edgeconv.reporting.layers import layer_name
-from edgeconv.reporting.layout import Column, Grid, Page, Row, to_text
+from edgeconv.reporting.layout import Grid, GridColumn, Page, Row, to_text
 from edgeconv.types import MAX_SNR_DB
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from edgeconv.types import Debugged, DebuggedLayer, Remedy
 
 _LAYERS = (
-    Column("layer", right=False, wraps=True),
-    Column("operator", right=False, beneath=True),
-    Column("weights"),
-    Column("bytes", beneath=True),
-    Column("precision", right=False),
-    Column("alone"),
-    Column("share", beneath=True),
-    Column("inside"),
+    GridColumn("layer", right=False, wraps=True),
+    GridColumn("operator", right=False, beneath=True),
+    GridColumn("weights"),
+    GridColumn("bytes", beneath=True),
+    GridColumn("precision", right=False),
+    GridColumn("alone"),
+    GridColumn("share", beneath=True),
+    GridColumn("inside"),
 )
 TOP_LAYERS = 20
 _EXPLAINED = (

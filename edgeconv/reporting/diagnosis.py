@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.reporting import units
-from edgeconv.reporting.layout import Column, Grid, Page, Row, to_text
+from edgeconv.reporting.layout import Grid, GridColumn, Page, Row, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from edgeconv.types import Diagnosis, Trial
 
 _TRIALS = (
-    Column("values", right=False),
-    Column("accuracy"),
-    Column("95 % interval", beneath=True),
-    Column("fits", right=False),
-    Column("--preprocess", right=False, wraps=True),
+    GridColumn("values", right=False),
+    GridColumn("accuracy"),
+    GridColumn("95 % interval", beneath=True),
+    GridColumn("fits", right=False),
+    GridColumn("--preprocess", right=False, wraps=True),
 )
 
 _ELSEWHERE = (

@@ -9,7 +9,7 @@ from edgeconv.processes.escaping import shell_line
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import snr, span
 from edgeconv.reporting.models_table import all_models
-from edgeconv.reporting.tables import Cell, Line, Table, headings, number
+from edgeconv.reporting.tables import Cell, Line, PageTable, headings, number
 from edgeconv.reporting.training import Fact
 from edgeconv.reporting.values import duration_interval
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from edgeconv.types import Agreement, Conditions, Latency, Measurement, Report
 
 
-def latency_table(report: Report) -> Table | None:
+def latency_table(report: Report) -> PageTable | None:
     """Load, first invoke and the distribution of every model that was timed; None of none."""
     timed = [model for model in all_models(report) if model.latency]
     if not timed:
         return None
-    return Table(
+    return PageTable(
         name="latency",
         caption="Load and first invoke are the medians of the processes. "
         "Percentiles are of the samples of all of them.",
@@ -45,12 +45,12 @@ def batched_line(model: Measurement | None) -> str:
     )
 
 
-def agreement_table(report: Report) -> Table | None:
+def agreement_table(report: Report) -> PageTable | None:
     """How far every output is from its reference; None where that was not measured."""
     pairs = [(model, each) for model in report.measurements for each in model.agreement]
     if not pairs:
         return None
-    return Table(
+    return PageTable(
         name="agreement",
         caption="The outputs of each model on the samples, against those of its reference. "
         "Flipped: samples whose highest score is another one. SNR: how much the reference's values "
@@ -111,11 +111,11 @@ def version_facts(report: Report) -> list[Fact]:
     return [*facts, *([Fact("tools", units.plain(tools))] if tools else [])]
 
 
-def hash_table(report: Report) -> Table:
+def hash_table(report: Report) -> PageTable:
     """What was measured, by the hash of its content."""
     data = [("the samples", report.data.sha256)] if report.data else []
     rows = [*((units.plain(m.name), m.sha256) for m in all_models(report)), *data]
-    return Table(
+    return PageTable(
         name="hashes",
         caption="SHA-256 of every model and of the samples.",
         headings=headings("What", "SHA-256", text={0, 1}),

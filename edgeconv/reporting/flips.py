@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from edgeconv.reporting import units
-from edgeconv.reporting.tables import Cell, Line, Table, headings, number
+from edgeconv.reporting.tables import Cell, Line, PageTable, headings, number
 
 if TYPE_CHECKING:
     from edgeconv.types import Measurement, Report
@@ -61,7 +61,7 @@ def flips_of(model: Measurement, baseline: Measurement, labels: tuple[int, ...])
     return sorted(flips, key=lambda f: (_ORDER.index(f.effect), -len(f.samples), f.samples))
 
 
-def flip_tables(report: Report) -> list[tuple[str, str, Table]]:
+def flip_tables(report: Report) -> list[tuple[str, str, PageTable]]:
     """For each artifact that differs from the baseline: its name, a summary and the table."""
     if report.baseline is None:
         return []
@@ -94,8 +94,8 @@ def _summary(flips: list[Flip]) -> str:
     return ", ".join(f"{n} {_WORDS[effect][0]}" for effect, n in counts.items() if n)
 
 
-def _table(index: int, name: str, flips: list[Flip], names: tuple[str, ...]) -> Table:
-    return Table(
+def _table(index: int, name: str, flips: list[Flip], names: tuple[str, ...]) -> PageTable:
+    return PageTable(
         name=f"flips-{index}",
         caption=f"What {name} says otherwise than the baseline, "
         "with samples by their index in the data, from 0.",

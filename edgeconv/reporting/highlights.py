@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
 from edgeconv.reporting.models_table import all_models
-from edgeconv.statistics.beyond import is_faster, is_more_accurate, unbeaten
+from edgeconv.statistics.comparison import is_faster, is_more_accurate, unbeaten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

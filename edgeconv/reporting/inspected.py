@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.reporting import units
-from edgeconv.reporting.layout import Block, Column, Grid, Labelled, Page, Row
+from edgeconv.reporting.layout import Block, Grid, GridColumn, Labelled, Page, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,13 +29,13 @@ _KIND_NAMES = {
 }
 _KERAS = ("keras", "hdf5")
 _TENSORS = (
-    Column("", right=False),
-    Column("name", right=False, wraps=True),
-    Column("shape", right=False),
-    Column("type", right=False, beneath=True),
+    GridColumn("", right=False),
+    GridColumn("name", right=False, wraps=True),
+    GridColumn("shape", right=False),
+    GridColumn("type", right=False, beneath=True),
 )
-_SCALES = (Column("scale", right=False), Column("zero point", right=False, beneath=True))
-_COUNTED = (Column("name", right=False, wraps=True), Column("version"), Column("count"))
+_SCALES = (GridColumn("scale", right=False), GridColumn("zero point", right=False, beneath=True))
+_COUNTED = (GridColumn("name", right=False, wraps=True), GridColumn("version"), GridColumn("count"))
 
 
 def inspection_page(inspection: Inspection) -> Page:

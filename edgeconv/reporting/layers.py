@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
-from edgeconv.reporting.tables import Cell, Line, Table, headings, number
+from edgeconv.reporting.tables import Cell, Line, PageTable, headings, number
 from edgeconv.types import MAX_SNR_DB
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def layered(report: Report) -> list[Measurement]:
     return sorted(models, key=lambda model: _badness(worst_first(model.layer_errors)[0][1]))
 
 
-def layer_tables(report: Report) -> list[tuple[str, str, Table]]:
+def layer_tables(report: Report) -> list[tuple[str, str, PageTable]]:
     """For each of `layered`: its name, which layer is the worst, and the table."""
     found = []
     for index, model in enumerate(layered(report)):
@@ -48,7 +48,7 @@ def layer_tables(report: Report) -> list[tuple[str, str, Table]]:
     return found
 
 
-def profile_tables(report: Report) -> list[tuple[str, str, list[Table]]]:
+def profile_tables(report: Report) -> list[tuple[str, str, list[PageTable]]]:
     """For each profiled model: its name, how it was found, by operator and by layer."""
     found = []
     for index, model in enumerate(_profiled(report)):
@@ -77,10 +77,10 @@ def _profiled(report: Report) -> list[Measurement]:
     return [model for model in report.measurements if model.profile]
 
 
-def _layers(index: int, name: str, errors: tuple[LayerError, ...]) -> Table:
+def _layers(index: int, name: str, errors: tuple[LayerError, ...]) -> PageTable:
     finite = [each.max_error for each in errors if math.isfinite(each.max_error)]
     largest = max(finite, default=0.0)
-    return Table(
+    return PageTable(
         name=f"layers-{index}",
         caption=f"{name} against the float32 model, layer by layer, the worst first. "
         "Every 6 dB halve the error.",
@@ -102,7 +102,7 @@ def _layer(place: int, error: LayerError, largest: float) -> Line:
     )
 
 
-def _by_operator(index: int, name: str, profile: Profile) -> Table:
+def _by_operator(index: int, name: str, profile: Profile) -> PageTable:
     groups: dict[tuple[str, str], list[OperatorTime]] = defaultdict(list)
     for one in profile.operators:
         groups[(one.operator, one.delegate)].append(one)
@@ -116,7 +116,7 @@ def _by_operator(index: int, name: str, profile: Profile) -> Table:
         for operator, delegate in sorted(sums, key=lambda key: -sums[key])
     ]
     residual = _time_line(("not in any operator", "", ""), profile.residual_us, profile)
-    return Table(
+    return PageTable(
         name=f"operators-{index}",
         caption=f"The time of {name} by operator; all of it is {units.duration(profile.total_us)}.",
         headings=headings("Operator", "Run by", "Count", "Time", "Share", text={0, 1}),
@@ -124,9 +124,9 @@ def _by_operator(index: int, name: str, profile: Profile) -> Table:
     )
 
 
-def _by_layer(index: int, name: str, profile: Profile) -> Table:
+def _by_layer(index: int, name: str, profile: Profile) -> PageTable:
     ones = sorted(profile.operators, key=lambda one: -one.mean_us)
-    return Table(
+    return PageTable(
         name=f"times-{index}",
         caption=f"The time of {name} by layer, the longest first.",
         headings=headings("Layer", "Operator", "Run by", "Place", "Time", "Share", text={0, 1, 2}),

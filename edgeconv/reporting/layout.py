@@ -33,7 +33,7 @@ _MAY_BREAK = re.compile(r"\s+|(?<=[^\W_])[-_/](?=\w)")
 
 
 @dataclass(frozen=True)
-class Column:
+class GridColumn:
     """A heading. When the table is too wide, a column that is `beneath` goes under the one
     before it, and the one that `wraps` is made as narrow as is needed.
     """
@@ -56,7 +56,7 @@ class Row:
 class Grid:
     """A table: one heading a column, and rows of as many cells."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[GridColumn, ...]
     rows: list[Row]
 
 
@@ -152,7 +152,7 @@ def _cut(text: Text, most: int) -> Text:
     return text if text.plain.isprintable() else Text(plain(text.plain), style=text.style)
 
 
-def table_lines(columns: tuple[Column, ...], rows: list[Row], width: int | None) -> list[Text]:
+def table_lines(columns: tuple[GridColumn, ...], rows: list[Row], width: int | None) -> list[Text]:
     """The table in the first of its shapes that fits: wide, folded, cards."""
     heading = Row(tuple(Text(column.heading, style="bold") for column in columns))
     grid = [[[cell] for cell in row.cells] for row in (heading, *rows)]
@@ -202,7 +202,7 @@ def _aligned(cells: list[list[Text]], widths: list[int], sides: list[bool]) -> l
     return [line for line in lines if line.plain.strip()]
 
 
-def _folded(columns: tuple[Column, ...], line: list[list[Text]]) -> list[list[Text]]:
+def _folded(columns: tuple[GridColumn, ...], line: list[list[Text]]) -> list[list[Text]]:
     folded: list[list[Text]] = []
     for column, cell in zip(columns, line, strict=True):
         if column.beneath:
@@ -213,7 +213,7 @@ def _folded(columns: tuple[Column, ...], line: list[list[Text]]) -> list[list[Te
     return folded
 
 
-def _cards(columns: tuple[Column, ...], rows: list[Row]) -> list[Text]:
+def _cards(columns: tuple[GridColumn, ...], rows: list[Row]) -> list[Text]:
     lines = []
     for row in rows:
         lines.append(row.cells[0])

@@ -10,7 +10,7 @@ from edgeconv.reporting.facts import command_line
 from edgeconv.reporting.flips import class_name, flips_of
 from edgeconv.reporting.layers import layer_name, worst_first
 from edgeconv.reporting.limits import closing_line, sentence, word_of
-from edgeconv.reporting.marked import escaped, folded, row
+from edgeconv.reporting.markup import escaped, folded, row
 from edgeconv.reporting.rows import ModelRow, accuracy_heading, model_rows
 
 if TYPE_CHECKING:

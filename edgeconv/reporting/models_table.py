@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
 from edgeconv.reporting.rows import accuracy_heading, model_rows
-from edgeconv.reporting.tables import Cell, Heading, Line, Table, number
+from edgeconv.reporting.tables import Cell, Heading, Line, PageTable, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _Column = tuple[Heading, list[Cell]]
 
 
-def models_table(report: Report) -> Table:
+def models_table(report: Report) -> PageTable:
     """One line a model, the baseline first, and the columns that any of them has."""
     models = all_models(report)
     rows = model_rows(report)
@@ -31,7 +31,7 @@ def models_table(report: Report) -> Table:
         _line(i, row, names[i], [cells[i] for _, cells in columns], fixed)
         for i, row in enumerate(rows)
     )
-    return Table(
+    return PageTable(
         name="models",
         caption=_caption(rows),
         headings=(Heading(text="Model", is_text=True), *(heading for heading, _ in columns)),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from edgeconv.reporting import units
 from edgeconv.reporting.drawing import Fields, Plot, drawable
 from edgeconv.reporting.labels import place
-from edgeconv.reporting.region import Region
+from edgeconv.reporting.region import BudgetRegion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ _MOST_WORTH = 1e12
 # Differences of a hundredth of a point would look like much on an axis that shows only them.
 _LEAST_SHARES = 0.02
 _LEAST_RATIO = 2.0
-_NO_LIMIT = Region()
+_NO_LIMIT = BudgetRegion()
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def accuracy_plot(
     cost: str,
     unit: str,
     worth: Worth = _ACCURACY,
-    region: Region = _NO_LIMIT,
+    region: BudgetRegion = _NO_LIMIT,
 ) -> Plot | None:
     """Accuracy against a cost, in bytes or microseconds; None where there is nothing to show.
 
@@ -149,7 +149,7 @@ def _worth_axis(values: list[float], worth: Worth, limit: float | None) -> _Axis
     return _Axis(low - room, high + room)
 
 
-def _corner(region: Region, across: _Axis, up: _Axis) -> dict[str, list[Fields]]:
+def _corner(region: BudgetRegion, across: _Axis, up: _Axis) -> dict[str, list[Fields]]:
     """The part of the plot that the budget allows, and a line at each limit within the plot."""
     limits = [v for v in (region.most_cost, region.least_value) if v is not None]
     if not limits or any(math.isnan(limit) for limit in limits):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Region:
+class BudgetRegion:
     """The most that a model may cost and the least that it must be worth; None has no limit."""
 
     most_cost: float | None = None
@@ -24,11 +24,11 @@ class Region:
         return self.most_cost is not None or self.least_value is not None
 
 
-def size_region(report: Report) -> Region:
+def size_region(report: Report) -> BudgetRegion:
     """By size and accuracy. Of limits that differ between models it is the loosest one."""
     base = report.baseline.size_bytes if report.baseline else None
     ratio = _loosest(report, "max-size-ratio", max)
-    return Region(
+    return BudgetRegion(
         most_cost=_least(
             _loosest(report, "max-size-bytes", max),
             ratio * base if ratio is not None and base is not None else None,
@@ -37,11 +37,11 @@ def size_region(report: Report) -> Region:
     )
 
 
-def latency_region(report: Report) -> Region:
+def latency_region(report: Report) -> BudgetRegion:
     """By median latency and accuracy."""
     base = _float_p50_us(report.measurements)
     ratio = _loosest(report, "max-latency-ratio", max)
-    return Region(
+    return BudgetRegion(
         most_cost=_least(
             _loosest(report, "max-latency-p50-us", max),
             ratio * base if ratio is not None and base is not None else None,

@@ -57,7 +57,7 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class PageTable:
     """A whole table with the sentence that says what is in it."""
 
     name: str

@@ -14,7 +14,7 @@ from rich.text import Text
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import compared_with, error_lines
 from edgeconv.reporting.differences import difference_lines
-from edgeconv.reporting.layout import Column, Grid, Labelled, Page, Row, to_text
+from edgeconv.reporting.layout import Grid, GridColumn, Labelled, Page, Row, to_text
 from edgeconv.reporting.limits import closing_line, word_of_verdict
 from edgeconv.reporting.post_training import post_training_remarks
 from edgeconv.reporting.qat import qat_remarks
@@ -53,32 +53,32 @@ _STYLES = {
 }
 
 _CONVERSION = (
-    Column("recipe", right=False, wraps=True),
-    Column("file", right=False, beneath=True),
-    Column("size"),
-    Column("ratio", beneath=True),
-    Column("weights"),
-    Column("engine", beneath=True),
-    Column("state", right=False),
-    Column("I/O", right=False, beneath=True),
+    GridColumn("recipe", right=False, wraps=True),
+    GridColumn("file", right=False, beneath=True),
+    GridColumn("size"),
+    GridColumn("ratio", beneath=True),
+    GridColumn("weights"),
+    GridColumn("engine", beneath=True),
+    GridColumn("state", right=False),
+    GridColumn("I/O", right=False, beneath=True),
 )
 
 # Each with the name of its field in a row.
 _REPORT = {
-    "size": Column("size"),
-    "size_ratio": Column("ratio", beneath=True),
-    "gzip": Column("gzip", beneath=True),
-    "p50": Column("p50"),
-    "p90": Column("p90", beneath=True),
-    "p99": Column("p99", beneath=True),
-    "speed_up": Column("speed-up"),
-    "memory": Column("memory", beneath=True),
-    "arena": Column("arena", beneath=True),
-    "accuracy": Column("accuracy"),
-    "drop": Column("drop", beneath=True),
-    "drop_interval": Column("95 % interval", beneath=True),
-    "flips": Column("flips"),
-    "training": Column("training", beneath=True),
+    "size": GridColumn("size"),
+    "size_ratio": GridColumn("ratio", beneath=True),
+    "gzip": GridColumn("gzip", beneath=True),
+    "p50": GridColumn("p50"),
+    "p90": GridColumn("p90", beneath=True),
+    "p99": GridColumn("p99", beneath=True),
+    "speed_up": GridColumn("speed-up"),
+    "memory": GridColumn("memory", beneath=True),
+    "arena": GridColumn("arena", beneath=True),
+    "accuracy": GridColumn("accuracy"),
+    "drop": GridColumn("drop", beneath=True),
+    "drop_interval": GridColumn("95 % interval", beneath=True),
+    "flips": GridColumn("flips"),
+    "training": GridColumn("training", beneath=True),
 }
 # Left out where no model has them.
 _TIMED = ("p50", "p90", "p99", "speed_up", "memory")
@@ -121,7 +121,7 @@ def training_page(record: TrainingRecord) -> Page:
     """One row an epoch, then what came of it and where, and what it was trained on."""
     table = epoch_table(record)
     columns = [
-        Column(heading, right=i > 0, beneath=beneath, wraps=i == 0)
+        GridColumn(heading, right=i > 0, beneath=beneath, wraps=i == 0)
         for i, (heading, beneath) in enumerate(zip(table.headings, table.is_beneath, strict=True))
     ]
     rows = [Row(tuple(Text(cell) for cell in row)) for row in table.rows]
@@ -142,10 +142,10 @@ def report_page(report: Report) -> Page:
     accuracy = accuracy_heading(report)
     has_runtime = _is_there("oldest_runtime", models)
     columns = (
-        Column("model", right=False, wraps=True),
-        *(Column(accuracy) if name == "accuracy" else _REPORT[name] for name in shown),
-        Column("budget", right=False),
-        *([Column("runs from", right=False, beneath=True)] if has_runtime else []),
+        GridColumn("model", right=False, wraps=True),
+        *(GridColumn(accuracy) if name == "accuracy" else _REPORT[name] for name in shown),
+        GridColumn("budget", right=False),
+        *([GridColumn("runs from", right=False, beneath=True)] if has_runtime else []),
     )
     notes = [f"note: {units.plain(note)}" for note in report.notes]
     if _is_there("flips", models):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.reporting import units
-from edgeconv.reporting.layout import Column, Grid, Page, Row, to_text
+from edgeconv.reporting.layout import Grid, GridColumn, Page, Row, to_text
 from edgeconv.reporting.values import duration_interval
-from edgeconv.statistics.beyond import is_faster_trial
+from edgeconv.statistics.comparison import is_faster_trial
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from edgeconv.types import Confirmation, Loss, Tuning, TuningTrial
 
 _TRIALS = (
-    Column("recipe", right=False, wraps=True),
-    Column("size"),
-    Column("latency", beneath=True),
-    Column("drop"),
-    Column("95 % interval", beneath=True),
-    Column("fixed/broken", beneath=True),
-    Column("chance"),
-    Column("", right=False),
+    GridColumn("recipe", right=False, wraps=True),
+    GridColumn("size"),
+    GridColumn("latency", beneath=True),
+    GridColumn("drop"),
+    GridColumn("95 % interval", beneath=True),
+    GridColumn("fixed/broken", beneath=True),
+    GridColumn("chance"),
+    GridColumn("", right=False),
 )
 _STOPPED = {
     "time": "The time was up before the search ended: a longer --time-limit-s goes on from here.",

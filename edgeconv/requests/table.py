@@ -59,7 +59,7 @@ VERBS = {
     "bench": Entry("edgeconv.requests.bench:BenchRequest", "edgeconv.measure.bench:bench"),
     "report": Entry(
         f"{_LOOKING}:ReportRequest",
-        "edgeconv.gate.reported:report",
+        "edgeconv.gate.report:report",
         f"{_LOOKING}:ReportPrinting",
         tells=False,
     ),

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.statistics.evidence import Bounded, normal_quantile, resolving, rounded_up
+from edgeconv.statistics.estimate import BoundedEstimate, normal_quantile, resolving, rounded_up
 from edgeconv.statistics.proportion import proportion_bounds
 
 if TYPE_CHECKING:
-    from edgeconv.statistics.evidence import Levels
+    from edgeconv.statistics.estimate import Levels
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -50,8 +50,8 @@ class Resampling:
 
 
 @dataclass(frozen=True)
-class MeanOf(Bounded):
-    """One number a sample: evidence of their true mean.
+class MeanOf(BoundedEstimate):
+    """One number a sample: estimate of their true mean.
 
     `scale` is the most that one of them can be, either way, so far as that is known: it bounds
     what few samples that differ from 0 may hide. `has_zero` says that a true mean of 0 is what
@@ -79,7 +79,7 @@ class MeanOf(Bounded):
         return math.fsum(self.values) / len(self.values)
 
     def bounds(self, low_level: float, high_level: float) -> tuple[float, float]:
-        """See `Bounded`; of a single sample they are all that can be."""
+        """See `BoundedEstimate`; of a single sample they are all that can be."""
         return mean_bounds(self.values, self.scale, low_level, high_level, self.resampling)
 
     def enough(self, limit: float, levels: Levels) -> int | None:
@@ -130,18 +130,18 @@ class RelativeMean:
         return math.fsum(self.to) / len(self.to)
 
     def is_above(self, limit: float, level: float) -> bool:
-        """See `Evidence`: of how far the one is beyond the limit times the other."""
+        """See `Estimate`: of how far the one is beyond the limit times the other."""
         return self._beyond(limit).is_above(0.0, level)
 
     def is_below(self, limit: float, level: float) -> bool:
-        """See `Evidence`, likewise."""
+        """See `Estimate`, likewise."""
         return self._beyond(limit).is_below(0.0, level)
 
     def enough(self, limit: float, levels: Levels) -> int | None:
         """As of a `MeanOf`."""
         share = tuple(one / self._whole for one in self.of.values)
-        evidence = MeanOf(share, self.of.scale / self._whole, self.of.resampling)
-        return evidence.enough(limit, levels)
+        estimate = MeanOf(share, self.of.scale / self._whole, self.of.resampling)
+        return estimate.enough(limit, levels)
 
     def _beyond(self, limit: float) -> MeanOf:
         pairs = zip(self.of.values, self.to, strict=True)

@@ -1,4 +1,4 @@
-"""A drop of accuracy as evidence: paired by sample, as a share, and of samples of their own."""
+"""A drop of accuracy as estimate: paired by sample, as a share, and of samples of their own."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgeconv.statistics.evidence import Bounded, resolving
+from edgeconv.statistics.estimate import BoundedEstimate, resolving
 from edgeconv.statistics.matched import RELATIVE, enough_pairs, is_above
 from edgeconv.statistics.proportion import likely_share, proportion_bounds
 
 if TYPE_CHECKING:
     from edgeconv.statistics.bootstrap import MeanOf
-    from edgeconv.statistics.evidence import Levels
-    from edgeconv.statistics.proportion import Share
+    from edgeconv.statistics.estimate import Levels
+    from edgeconv.statistics.proportion import Proportion
 
 
 @dataclass(frozen=True)
 class MatchedDrop:
-    """So many of the pairs lost, and won: evidence of a drop of accuracy."""
+    """So many of the pairs lost, and won: estimate of a drop of accuracy."""
 
     lost: int
     won: int
@@ -101,7 +101,7 @@ class RelativeDrop:
 
 
 @dataclass(frozen=True)
-class UnpairedDrop(Bounded):
+class UnpairedDrop(BoundedEstimate):
     """How much worse `after` is than `before`, each measured on samples of its own.
 
     Nothing can be paired, so each of the two values gets bounds of its own, and those of the drop
@@ -110,8 +110,8 @@ class UnpairedDrop(Bounded):
     `is_relative`: as a share of `before`, which is above 0.
     """
 
-    before: Share | MeanOf
-    after: Share | MeanOf
+    before: Proportion | MeanOf
+    after: Proportion | MeanOf
     higher_is_better: bool = True
     is_relative: bool = False
 
@@ -131,7 +131,7 @@ class UnpairedDrop(Bounded):
         return self._drop(self.before.value, self.after.value)
 
     def bounds(self, low_level: float, high_level: float) -> tuple[float, float]:
-        """See `Bounded`."""
+        """See `BoundedEstimate`."""
         low, high = low_level / 2, high_level / 2
         if self.higher_is_better:
             # The least drop: the least that it was before, and the most that it is after.

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.statistics.evidence import MARGIN, least, normal_quantile
+from edgeconv.statistics.estimate import MARGIN, least, normal_quantile
 from edgeconv.statistics.proportion import proportion_bounds
 
 if TYPE_CHECKING:
-    from edgeconv.statistics.evidence import Levels
+    from edgeconv.statistics.estimate import Levels
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -52,7 +52,7 @@ def drop_p_value(lost: int, won: int, samples: int, drop: float, level: float) -
     observed = float(score(lost, won, samples, drop))
     if observed <= 0:
         return 1.0
-    region = Region(samples, drop, observed)
+    region = RejectionRegion(samples, drop, observed)
     low, high = _shares(lost + won, samples, drop, _SPENT * level)
     if low > high:
         return _SPENT * level
@@ -76,7 +76,7 @@ def is_above(lost: int, won: int, samples: int, drop: float, level: float) -> bo
     if low <= high:
         # One share that is not ruled out is enough to say no, and mostly it is the likeliest.
         share = min(max((lost + won) / samples - drop, 2 * low), 2 * high) / 2
-        region = Region(samples, drop, observed)
+        region = RejectionRegion(samples, drop, observed)
         region.cover(share, share)
         if region.probability(np.array([share]))[0] > (1 - _SPENT) * level:
             return False
@@ -92,7 +92,7 @@ def score(lost: Floats | int, won: Floats | int, samples: int, drop: float) -> F
     return (lost - won - samples * drop) / np.sqrt(variance)
 
 
-class Region:
+class RejectionRegion:
     """The outcomes that speak at least so much against a drop of at most `drop`.
 
     All (lost, won) of `samples` pairs with a score of `least`, which is above 0, or more.
@@ -193,7 +193,7 @@ def _limits(samples: int, limit: float, right: float, levels: Levels) -> tuple[f
 
 def _power(samples: int, limit: float, won: float, drop: float, level: float) -> float:
     """How often a drop is found to be above the limit, where `won` is the share of pairs won."""
-    region = Region(samples, limit, _least_score(samples, limit, won, drop, level))
+    region = RejectionRegion(samples, limit, _least_score(samples, limit, won, drop, level))
     region.cover(won, won)
     return float(region.probability(np.array([won]), drop)[0])
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import VerificationFailed
-from edgeconv.statistics.signal import Extent, snr_db
+from edgeconv.statistics.signal import ValueRange, snr_db
 from edgeconv.types import MAX_SNR_DB, OutputError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _output_error(
         return _string_error(name, float(np.mean(expected != actual)), len(expected))
     want = np.asarray(expected, np.float64)
     have = np.asarray(actual, np.float64)
-    extent = Extent()
+    extent = ValueRange()
     extent.add(want.reshape(len(want), -1) if want.size else want)
     # What is not finite gives an error that is not, and no warning on the terminal.
     with np.errstate(invalid="ignore", over="ignore"):

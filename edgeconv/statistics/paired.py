@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, TypeVar
 
 from edgeconv.errors import InputRefused
-from edgeconv.statistics.evidence import LEVEL, normal_quantile
+from edgeconv.statistics.estimate import LEVEL, normal_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,10 +7,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from edgeconv.statistics.evidence import LEVEL, MARGIN, Bounded, least, normal_quantile, resolving
+from edgeconv.statistics.estimate import (
+    LEVEL,
+    MARGIN,
+    BoundedEstimate,
+    least,
+    normal_quantile,
+    resolving,
+)
 
 if TYPE_CHECKING:
-    from edgeconv.statistics.evidence import Levels
+    from edgeconv.statistics.estimate import Levels
 
 # Of 1, how often a true share is above the one that is taken to be on the safe side.
 _DOUBT = 0.2
@@ -63,8 +70,8 @@ def likely_share(count: int, samples: int) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Share(Bounded):
-    """So many of the samples: evidence of a share that must not be too small."""
+class Proportion(BoundedEstimate):
+    """So many of the samples: estimate of a share that must not be too small."""
 
     count: int
     samples: int
@@ -76,7 +83,7 @@ class Share(Bounded):
         return self.count / self.samples
 
     def bounds(self, low_level: float, high_level: float) -> tuple[float, float]:
-        """See `Bounded`."""
+        """See `BoundedEstimate`."""
         return proportion_bounds(self.count, self.samples, low_level, high_level)
 
     def enough(self, limit: float, levels: Levels) -> int | None:
@@ -86,8 +93,8 @@ class Share(Bounded):
 
 
 @dataclass(frozen=True)
-class Flips(Share):
-    """So many samples that changed: evidence of a share that must not be too large."""
+class Flips(Proportion):
+    """So many samples that changed: estimate of a share that must not be too large."""
 
     def enough(self, limit: float, levels: Levels) -> int | None:
         """How many samples tell a share of 0, and one of twice the limit, from the limit.

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median, stdev
 from typing import TYPE_CHECKING
 
-from edgeconv.statistics.evidence import LEVEL
+from edgeconv.statistics.estimate import LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

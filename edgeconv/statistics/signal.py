@@ -58,7 +58,7 @@ class Signal:
         return self._squares / self._count if self._count else 0.0
 
 
-class Extent:
+class ValueRange:
     """Between which values an output lies, and how much it varies from sample to sample."""
 
     def __init__(self) -> None:

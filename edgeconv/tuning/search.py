@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.statistics.beyond import is_faster_trial, loses_less, unbeaten
+from edgeconv.statistics.comparison import is_faster_trial, loses_less, unbeaten
 from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE
 from edgeconv.types import CALIBRATED, LayerRule
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused, unknown_name
 from edgeconv.gate.evidence.embedded import embedded_links, listed
-from edgeconv.gate.evidence.finding import find
-from edgeconv.gate.evidence.pieces import lone_piece, piece_of, source_links
+from edgeconv.gate.evidence.files import find
+from edgeconv.gate.evidence.published import lone_piece, piece_of, source_links
 from edgeconv.gate.evidence.reports import judged_links, lock_links, report_links
 from edgeconv.gate.evidence.signatures import Trust, signature_links
 from edgeconv.types import LINK_NAMES, Evidence, Link
@@ -16,8 +16,8 @@ from edgeconv.types import LINK_NAMES, Evidence, Link
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from edgeconv.gate.evidence.finding import Found
-    from edgeconv.gate.evidence.pieces import Piece
+    from edgeconv.gate.evidence.files import EvidenceFiles
+    from edgeconv.gate.evidence.published import PublishedFile
     from edgeconv.types import LinkName
 
 __all__ = ["Trust", "examine", "verify"]
@@ -58,7 +58,7 @@ def examine(
     require: Collection[LinkName] = (),
     trust: Trust = Trust(),
     to_sign: bool = False,
-) -> tuple[Evidence, tuple[Piece, ...]]:
+) -> tuple[Evidence, tuple[PublishedFile, ...]]:
     """What `verify` gives, and the published files that it is about. Raises as `verify`.
 
     `to_sign`: the paths are to be signed, and the signatures that they have do not count.
@@ -95,8 +95,8 @@ def examine(
     return evidence, pieces
 
 
-def _pieces(finds: Iterable[Found]) -> tuple[tuple[Piece, ...], list[Link]]:
-    pieces: dict[Path, Piece] = {}
+def _pieces(finds: Iterable[EvidenceFiles]) -> tuple[tuple[PublishedFile, ...], list[Link]]:
+    pieces: dict[Path, PublishedFile] = {}
     links: list[Link] = []
     for found in finds:
         for manifest in found.manifests:
@@ -111,7 +111,7 @@ def _pieces(finds: Iterable[Found]) -> tuple[tuple[Piece, ...], list[Link]]:
     return tuple(pieces.values()), links
 
 
-def _records(found: Found, pieces: Sequence[Piece]) -> tuple[set[Path], list[Link]]:
+def _records(found: EvidenceFiles, pieces: Sequence[PublishedFile]) -> tuple[set[Path], list[Link]]:
     files: set[Path] = set()
     links: list[Link] = []
     for record in found.records:
@@ -123,7 +123,7 @@ def _records(found: Found, pieces: Sequence[Piece]) -> tuple[set[Path], list[Lin
 
 
 def _lone(
-    finds: Iterable[Found], pieces: Iterable[Piece], spoken_for: Collection[Path]
+    finds: Iterable[EvidenceFiles], pieces: Iterable[PublishedFile], spoken_for: Collection[Path]
 ) -> Iterator[Link]:
     """What is wrong with the .tflite files of which nothing speaks."""
     sources = {one.artifact.source_sha256 for one in pieces if one.artifact}
@@ -136,7 +136,7 @@ def _lone(
                     yield link
 
 
-def _overlooked(found: Found) -> Iterator[Link]:
+def _overlooked(found: EvidenceFiles) -> Iterator[Link]:
     for path in found.links:
         text = "it is a symbolic link to a folder, into which nobody looked"
         yield Link(link="artifact", file=str(path), state="unchecked", text=text)
@@ -150,7 +150,7 @@ def _absent(links: Sequence[Link]) -> Iterator[Link]:
             yield Link(link=name, file="", state="unchecked", text=text)
 
 
-def _refuse_without_evidence(found: Found) -> None:
+def _refuse_without_evidence(found: EvidenceFiles) -> None:
     evidence = (found.manifests, found.records, found.reports, found.locks, found.verdicts)
     if any(evidence) or found.signatures:
         return
@@ -162,7 +162,7 @@ def _refuse_without_evidence(found: Found) -> None:
 
 
 def _required(
-    require: Collection[LinkName], links: Sequence[Link], pieces: Sequence[Piece]
+    require: Collection[LinkName], links: Sequence[Link], pieces: Sequence[PublishedFile]
 ) -> Iterator[Link]:
     """A failure for each link that was required and not verified."""
     for name in require:

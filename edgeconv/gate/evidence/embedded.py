@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import InputRefused
-from edgeconv.gate.evidence.pieces import document
+from edgeconv.gate.evidence.published import document
 from edgeconv.gate.evidence.reading import hash_within, read_within
 from edgeconv.reporting import units
 from edgeconv.types import Embedded, Link
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from edgeconv.gate.evidence.pieces import Piece
+    from edgeconv.gate.evidence.published import PublishedFile
     from edgeconv.gate.evidence.reading import Root
     from edgeconv.types import EmbeddedFile
 
@@ -30,7 +30,7 @@ _ARRAY = re.compile(rb"const unsigned char (\w+)_model\[\w+\] = \{\s([^}]*)\};")
 
 
 def embedded_links(
-    root: Root, record: Path, pieces: Sequence[Piece]
+    root: Root, record: Path, pieces: Sequence[PublishedFile]
 ) -> tuple[Embedded | None, list[Link]]:
     """What a record of an embedding is held against, and the record; None where it is damaged."""
     embedded, links = document(root, record, Embedded, "embedding", "record of an embedding")
@@ -115,7 +115,7 @@ def _holds(path: Path, record: Path, embedded: Embedded) -> Link:
     )
 
 
-def _published_link(record: Path, embedded: Embedded, pieces: Sequence[Piece]) -> Link:
+def _published_link(record: Path, embedded: Embedded, pieces: Sequence[PublishedFile]) -> Link:
     """Whether what was embedded is one of the published files that are at hand."""
     link = Link(link="embedding", file=str(record), state="verified", text="")
     wanted = embedded.model_sha256

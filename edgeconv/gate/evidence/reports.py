@@ -9,7 +9,7 @@ import msgspec
 
 from edgeconv.config import lock as locks
 from edgeconv.errors import InputRefused
-from edgeconv.gate.evidence.pieces import checksum_links
+from edgeconv.gate.evidence.published import checksum_links
 from edgeconv.gate.evidence.reading import LARGEST_LOCK_BYTES, LARGEST_REPORT_BYTES, read_within
 from edgeconv.reporting import units
 from edgeconv.store import decode_checked, html_checksum
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from edgeconv.gate.evidence.finding import Found
-    from edgeconv.gate.evidence.pieces import Piece
+    from edgeconv.gate.evidence.files import EvidenceFiles
+    from edgeconv.gate.evidence.published import PublishedFile
     from edgeconv.gate.evidence.reading import Root
 
 
@@ -48,7 +48,9 @@ _VIEW = msgspec.defstruct(
 )
 
 
-def report_links(found: Found, pieces: Sequence[Piece]) -> tuple[dict[str, Path], list[Link]]:
+def report_links(
+    found: EvidenceFiles, pieces: Sequence[PublishedFile]
+) -> tuple[dict[str, Path], list[Link]]:
     """What the reports at a PATH were measured of; and the hash of each report that is whole."""
     hashes: dict[str, Path] = {}
     links: list[Link] = []
@@ -68,7 +70,7 @@ def report_links(found: Found, pieces: Sequence[Piece]) -> tuple[dict[str, Path]
     return hashes, links
 
 
-def judged_links(pieces: Iterable[Piece], reports: dict[str, Path]) -> Iterator[Link]:
+def judged_links(pieces: Iterable[PublishedFile], reports: dict[str, Path]) -> Iterator[Link]:
     """Whether the report that each verdict is of is one of those that are there."""
     for piece in pieces:
         if piece.verdict is None:
@@ -92,7 +94,7 @@ def judged_links(pieces: Iterable[Piece], reports: dict[str, Path]) -> Iterator[
         yield msgspec.structs.replace(link, state=state) if state else link
 
 
-def _measured(path: Path, view: Any, pieces: Sequence[Piece]) -> Iterator[Link]:
+def _measured(path: Path, view: Any, pieces: Sequence[PublishedFile]) -> Iterator[Link]:
     by_name: dict[str, dict[str, Path]] = {}
     for piece in pieces:
         by_name.setdefault(piece.model.name, {})[piece.sha256] = piece.model
@@ -128,7 +130,7 @@ def _page_links(root: Root, path: Path) -> list[Link]:
     return checksum_links(path, "report", checksum)
 
 
-def lock_links(found: Found, pieces: Sequence[Piece]) -> Iterator[Link]:
+def lock_links(found: EvidenceFiles, pieces: Sequence[PublishedFile]) -> Iterator[Link]:
     """Whether the files are those that a lock at a PATH accepted."""
     for path in found.locks:
         try:
@@ -145,7 +147,7 @@ def lock_links(found: Found, pieces: Sequence[Piece]) -> Iterator[Link]:
                 yield _locked(path, lock, piece)
 
 
-def _locked(path: Path, lock: Lock, piece: Piece) -> Link:
+def _locked(path: Path, lock: Lock, piece: PublishedFile) -> Link:
     link = Link(link="lock", file=str(piece.model), against=str(path), state="verified", text="")
     accepted = [
         (model, stage)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import InputRefused
-from edgeconv.gate.evidence.finding import SIGNATURE
+from edgeconv.gate.evidence.files import SIGNATURE
 from edgeconv.gate.evidence.reading import LARGEST_DOCUMENT_BYTES, Root, read_within
 from edgeconv.gate.evidence.statement import (
     Statement,
@@ -22,8 +22,8 @@ from edgeconv.types import Link
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.gate.evidence.finding import Found
-    from edgeconv.gate.evidence.pieces import Piece
+    from edgeconv.gate.evidence.files import EvidenceFiles
+    from edgeconv.gate.evidence.published import PublishedFile
     from edgeconv.types import LinkState
 
 _SUFFIX = ".sig"
@@ -57,7 +57,11 @@ def signature_of(signed: Path) -> Path:
 
 
 def signature_links(
-    found: Found, pieces: Sequence[Piece], trust: Trust, *, is_replaced: bool = False
+    found: EvidenceFiles,
+    pieces: Sequence[PublishedFile],
+    trust: Trust,
+    *,
+    is_replaced: bool = False,
 ) -> Iterator[Link]:
     """What the signatures at a PATH say; with `trust`, also what is not signed.
 
@@ -70,7 +74,7 @@ def signature_links(
     if trust.signature:
         root = Root(Path(trust.signature).parent)
         places = {Path(trust.signature): found.given}
-    read = [_Signature.read(root, place, signed, trust) for place, signed in places.items()]
+    read = [_SignatureFile.read(root, place, signed, trust) for place, signed in places.items()]
     differences = {one.place: one.difference(found.root) for one in read}
     covered = {one.signed for one in read if one.by and not differences[one.place]}
     for one in read:
@@ -95,7 +99,7 @@ def _signed_by(signature: Path) -> Path:
     return signature.with_name(signature.name.removesuffix(_SUFFIX))
 
 
-class _Signature(msgspec.Struct, frozen=True, kw_only=True):
+class _SignatureFile(msgspec.Struct, frozen=True, kw_only=True):
     """A signature that was read: `by` is who signed, "" where that was not checked or is nobody
     who is trusted; `refused` says why it, or its signer, is not taken.
     """
@@ -107,7 +111,7 @@ class _Signature(msgspec.Struct, frozen=True, kw_only=True):
     refused: str = ""
 
     @classmethod
-    def read(cls, root: Root, place: Path, signed: Path, trust: Trust) -> _Signature:
+    def read(cls, root: Root, place: Path, signed: Path, trust: Trust) -> _SignatureFile:
         """Read it, and with `trust` find out who signed."""
         try:
             bundle = read_within(root, place, LARGEST_DOCUMENT_BYTES)

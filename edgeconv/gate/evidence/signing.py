@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
 
-    from edgeconv.gate.evidence.pieces import Piece
+    from edgeconv.gate.evidence.published import PublishedFile
     from edgeconv.gate.evidence.signatures import Trust
 
 SIGSTORE = "sigstore"
@@ -48,7 +48,7 @@ class Signer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sign(
-    path: Path, pieces: Sequence[Piece], signer: Signer, passphrase: Callable[[], str]
+    path: Path, pieces: Sequence[PublishedFile], signer: Signer, passphrase: Callable[[], str]
 ) -> Path:
     """Sign a directory or file that was verified, with the verdicts of its files; where it went.
 
@@ -104,7 +104,7 @@ def is_encrypted(key: str) -> bool:
     return b"ENCRYPTED" in _content(key)
 
 
-def _artifacts(path: Path, pieces: Sequence[Piece]) -> Iterator[SignedArtifact]:
+def _artifacts(path: Path, pieces: Sequence[PublishedFile]) -> Iterator[SignedArtifact]:
     for piece in pieces:
         is_inside = path in piece.model.parents
         if is_inside or piece.model == path:

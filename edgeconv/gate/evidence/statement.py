@@ -26,7 +26,7 @@ from edgeconv.types import Link, SignedEvidence
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.gate.evidence.pieces import Piece
+    from edgeconv.gate.evidence.published import PublishedFile
     from edgeconv.gate.evidence.reading import Root
 
 FIELD = "edgeconv"
@@ -55,7 +55,7 @@ class _Predicate(msgspec.Struct, frozen=True):
     edgeconv: msgspec.Raw = msgspec.Raw()
 
 
-class _Statement(msgspec.Struct, frozen=True, rename={"predicate_type": "predicateType"}):
+class _InTotoStatement(msgspec.Struct, frozen=True, rename={"predicate_type": "predicateType"}):
     predicate_type: str
     predicate: _Predicate
 
@@ -88,7 +88,7 @@ def payload_of(bundle: bytes, path: Path) -> bytes:
 def statement_of(payload: bytes, path: Path) -> Statement:
     """The statement of a signature. Raises `InputRefused` for one of another kind."""
     try:
-        found = msgspec.json.decode(payload, type=_Statement)
+        found = msgspec.json.decode(payload, type=_InTotoStatement)
         how = found.predicate.serialization
         added = bytes(found.predicate.edgeconv)
         said = _whole(msgspec.json.decode(added)) if added else None
@@ -136,7 +136,9 @@ def difference(statement: Statement, root: Root, signed: Path, signature: Path) 
     return ""
 
 
-def verdict_links(statement: Statement, signed: Path, pieces: Sequence[Piece]) -> Iterator[Link]:
+def verdict_links(
+    statement: Statement, signed: Path, pieces: Sequence[PublishedFile]
+) -> Iterator[Link]:
     """The verdicts that were signed, held against the files and the verdicts beside them."""
     for one in statement.evidence.artifacts if statement.evidence else ():
         path = signed / one.file if signed.is_dir() else signed

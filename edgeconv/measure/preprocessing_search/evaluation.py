@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from edgeconv.measure.metrics.accuracy import chosen_output, commonest_share, top1
-from edgeconv.statistics.evidence import LEVEL
+from edgeconv.statistics.estimate import LEVEL
 from edgeconv.statistics.paired import is_better
 from edgeconv.statistics.proportion import chance_of, share_interval
 

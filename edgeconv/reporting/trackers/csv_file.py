@@ -26,7 +26,7 @@ from edgeconv.store import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edgeconv.reporting.trackers.runs import Run
+    from edgeconv.reporting.trackers.runs import TrackedRun
     from edgeconv.types import Checked, Report
 
 # See edgeconv.reporting.trackers.
@@ -96,7 +96,7 @@ def _has_heading(path: Path) -> bool:
     return True
 
 
-def _row(when: str, run: Run) -> tuple[str, ...]:
+def _row(when: str, run: TrackedRun) -> tuple[str, ...]:
     further = {
         name.removeprefix("metric_"): value
         for name, value in run.numbers.items()

@@ -19,7 +19,7 @@ from edgeconv.types import Checked
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edgeconv.reporting.trackers.runs import Run
+    from edgeconv.reporting.trackers.runs import TrackedRun
     from edgeconv.types import Check, Report
 
 EXPERIMENT = "edgeconv"
@@ -71,7 +71,9 @@ def _experiment(client: Any) -> str:
     return identity
 
 
-def _log_check(client: Any, experiment: str, check: Check, config: str, found: list[Run]) -> None:
+def _log_check(
+    client: Any, experiment: str, check: Check, config: str, found: list[TrackedRun]
+) -> None:
     name = _text(check.name)
     tags = {"edgeconv.config": _text(config), "edgeconv.verdict": _verdict(check)}
     parent = client.create_run(experiment, tags=tags, run_name=name).info.run_id
@@ -86,7 +88,7 @@ def _log_check(client: Any, experiment: str, check: Check, config: str, found: l
     client.set_terminated(parent)
 
 
-def _log_model(client: Any, experiment: str, parent: str, run: Run) -> None:
+def _log_model(client: Any, experiment: str, parent: str, run: TrackedRun) -> None:
     tags = {"mlflow.parentRunId": parent, "edgeconv.verdict": run.verdict or "not judged"}
     made = client.create_run(experiment, tags=tags, run_name=_text(run.model)).info.run_id
     for name, text in run.texts.items():

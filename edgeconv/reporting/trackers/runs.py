@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class TrackedRun:
     """One measured model of a check.
 
     `texts` are what it is (recipe, runtime, hashes); `numbers` what was measured, in the units of
@@ -31,7 +31,7 @@ class Run:
     numbers: dict[str, float]
 
 
-def runs(checked: Checked, reports: Mapping[str, Report]) -> Iterator[Run]:
+def runs(checked: Checked, reports: Mapping[str, Report]) -> Iterator[TrackedRun]:
     """A run for every model of every report, the trained ones first."""
     for check in checked.checks:
         report = reports.get(check.name)
@@ -46,7 +46,7 @@ def now() -> datetime:
     return datetime.now(timezone.utc).replace(microsecond=0)
 
 
-def _run(config: str, check: Check, report: Report, model: Measurement) -> Run:
+def _run(config: str, check: Check, report: Report, model: Measurement) -> TrackedRun:
     texts = {
         "config": config,
         "role": model.role,
@@ -60,7 +60,7 @@ def _run(config: str, check: Check, report: Report, model: Measurement) -> Run:
         "error": model.error,
     }
     mark = mark_of(model.name, check.verdict)
-    return Run(
+    return TrackedRun(
         check=check.name,
         model=model.name,
         verdict={"–": "", "?": "inconclusive"}.get(mark, mark),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-    from edgeconv.reporting.trackers.runs import Run
+    from edgeconv.reporting.trackers.runs import TrackedRun
     from edgeconv.reporting.trackers.tensorboard_pb2 import HParamsPluginData, Summary
     from edgeconv.types import Checked, Report
 
@@ -51,7 +51,7 @@ def track(checked: Checked, reports: Mapping[str, Report], place: str) -> None:
         publish_bytes(b"".join(map(framed, _events(run, directory.name, when))), directory / name)
 
 
-def _directory(place: Path, run: Run, when: datetime) -> Path:
+def _directory(place: Path, run: TrackedRun, when: datetime) -> Path:
     """CHECK/MODEL/TIME below `place`, counted on where it is there; names go nowhere else."""
     # A name of dots alone would be a way out, and "%" is left to what quoting makes.
     parts = (quote(units.plain(name), safe=" ") for name in (run.check, run.model))
@@ -68,7 +68,7 @@ def _directory(place: Path, run: Run, when: datetime) -> Path:
     return directory
 
 
-def _events(run: Run, session: str, when: datetime) -> Iterator[bytes]:
+def _events(run: TrackedRun, session: str, when: datetime) -> Iterator[bytes]:
     from google.protobuf.struct_pb2 import Value
 
     from edgeconv.reporting.trackers.tensorboard_pb2 import (

@@ -22,7 +22,7 @@ from edgeconv.reporting.limits import (
     word_of,
     word_of_verdict,
 )
-from edgeconv.reporting.marked import escaped, folded, row
+from edgeconv.reporting.markup import escaped, folded, row
 from edgeconv.reporting.verdicts.grids import class_grid, stage_grid
 from edgeconv.reporting.verdicts.words import (
     closing,
@@ -38,7 +38,7 @@ from edgeconv.reporting.verdicts.words import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.reporting.verdicts.grids import Grid
+    from edgeconv.reporting.verdicts.grids import VerdictTable
     from edgeconv.types import Check, Checked, Finding
 
 MOST_IN_A_SUMMARY = 2**20
@@ -153,7 +153,7 @@ def _findings(findings: Sequence[Finding], detail: _Detail) -> Iterator[str]:
     yield from _more(len(findings) - len(shown), "limit")
 
 
-def _table(grid: Grid, detail: _Detail) -> Iterator[str]:
+def _table(grid: VerdictTable, detail: _Detail) -> Iterator[str]:
     if not grid.rows:
         return
     yield ""

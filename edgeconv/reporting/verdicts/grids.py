@@ -17,7 +17,7 @@ _FILES = {None: "not locked", False: "as locked", True: "changed"}
 
 
 @dataclass(frozen=True)
-class Grid:
+class VerdictTable:
     """A table: its first `texts` columns are text, the others numbers; `left_out` rows more."""
 
     title: str
@@ -27,7 +27,7 @@ class Grid:
     left_out: int = 0
 
 
-def stage_grid(check: Check) -> Grid | None:
+def stage_grid(check: Check) -> VerdictTable | None:
     """One row a stage, from the checkpoint to the quantised files; None where there is none."""
     if not check.stages:
         return None
@@ -37,10 +37,10 @@ def stage_grid(check: Check) -> Grid | None:
         "drop from the stage before",
     )
     rows = tuple(map(_stage_row, check.stages))
-    return _without_empty(Grid("Stages", headings, rows, texts=4))
+    return _without_empty(VerdictTable("Stages", headings, rows, texts=4))
 
 
-def class_grid(check: Check, most: int) -> Grid | None:
+def class_grid(check: Check, most: int) -> VerdictTable | None:
     """The classes and slices that dropped, worst first, at most `most` of them; None for none."""
     if not check.classes:
         return None
@@ -48,7 +48,7 @@ def class_grid(check: Check, most: int) -> Grid | None:
     shown = check.classes[:most]
     left_out = len(check.classes) - len(shown)
     rows = tuple(_class_row(drop, _metric(check)) for drop in shown)
-    return Grid("Classes that dropped", headings, rows, 4, left_out)
+    return VerdictTable("Classes that dropped", headings, rows, 4, left_out)
 
 
 def _metric(check: Check) -> str:
@@ -96,7 +96,7 @@ def _class_row(drop: ClassDrop, metric: str) -> tuple[str, ...]:
     )
 
 
-def _without_empty(grid: Grid) -> Grid:
+def _without_empty(grid: VerdictTable) -> VerdictTable:
     """The grid without the columns of numbers in which nothing is known."""
     keep = [
         i
@@ -108,4 +108,4 @@ def _without_empty(grid: Grid) -> Grid:
         return tuple(cells[i] for i in keep)
 
     texts = sum(i < grid.texts for i in keep)
-    return Grid(grid.title, kept(grid.headings), tuple(map(kept, grid.rows)), texts)
+    return VerdictTable(grid.title, kept(grid.headings), tuple(map(kept, grid.rows)), texts)

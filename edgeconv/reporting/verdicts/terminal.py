@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.reporting import units
-from edgeconv.reporting.layout import Column, Grid, Row, to_text
+from edgeconv.reporting.layout import Grid, GridColumn, Row, to_text
 from edgeconv.reporting.limits import (
     VerdictWord,
     Word,
@@ -40,11 +40,11 @@ _STYLES = {
     **dict.fromkeys(("WARN", "–", "?", "NOT MEASURED", "INCONCLUSIVE"), "yellow"),
 }
 _COLUMNS = (
-    Column("", right=False),
-    Column("model", right=False, wraps=True),
-    Column("limit", right=False),
-    Column("allowed"),
-    Column("actual"),
+    GridColumn("", right=False),
+    GridColumn("model", right=False, wraps=True),
+    GridColumn("limit", right=False),
+    GridColumn("allowed"),
+    GridColumn("actual"),
 )
 
 
@@ -71,11 +71,11 @@ def check_page(check: Check) -> Iterator[Block]:
     yield from (Text(line, style="dim") for line in (*remarks(check), judging_line(check)))
 
 
-def _grid_blocks(grid: grids.Grid) -> Iterator[Block]:
+def _grid_blocks(grid: grids.VerdictTable) -> Iterator[Block]:
     # The model's name is long, and no other column can be made narrower.
     wraps = grid.headings.index("model")
     columns = tuple(
-        Column(heading, right=i >= grid.texts, wraps=i == wraps)
+        GridColumn(heading, right=i >= grid.texts, wraps=i == wraps)
         for i, heading in enumerate(grid.headings)
     )
     yield Text(f"{grid.title}:", style="bold")

@@ -14,7 +14,7 @@ from edgeconv.config import Config, limited
 from edgeconv.config.chosen import Chosen
 from edgeconv.config.reach import NOTHING_GRANTED
 from edgeconv.config.tables import Table, options_of, read_config
-from edgeconv.gate.starting import Start, decidable_drop, starting_text
+from edgeconv.gate.init_config import Start, decidable_drop, starting_text
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.check import CheckRequest
 from edgeconv.types import Inspection, Signature, SourceKind, SourceModel, TensorSpec

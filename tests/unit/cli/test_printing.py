@@ -24,7 +24,7 @@ from edgeconv.cli.printing import echo, echo_error, echo_page, echo_text, escape
 from edgeconv.cli.progress import progress
 from edgeconv.errors import ToolFailed
 from edgeconv.processes.escaping import harmless_line, plain, shell_line
-from edgeconv.reporting.layout import Column, Grid, Labelled, Row, to_text
+from edgeconv.reporting.layout import Grid, GridColumn, Labelled, Row, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -129,7 +129,7 @@ def _text(text: str) -> Text:
 
 
 def _page(text: Text, *, color: bool = True) -> str:
-    columns = (Column(text.plain, wraps=True), Column("b", beneath=True))
+    columns = (GridColumn(text.plain, wraps=True), GridColumn("b", beneath=True))
     grid = Grid(columns, [Row((text, _text("y")), (text,))])
     return to_text([text, grid, Labelled([(text.plain, text.plain)])], width=60, color=color)
 
@@ -178,7 +178,7 @@ def test_a_line_of_ten_million_characters_is_cut_on_stderr_and_in_tables():
     shown = printed(lambda: _guarded(lambda: echo_error(ToolFailed(text)), lambda: echo(text)))
     assert len(shown) == len(text) + 1 + len(f"{'x' * 4000}… (9,996,007 more characters)\n")
     page = to_text(
-        [_text(text), Grid((Column("a"),), [Row((_text(text),))])], width=None, color=False
+        [_text(text), Grid((GridColumn("a"),), [Row((_text(text),))])], width=None, color=False
     )
     assert len(page) < 10_000
     assert page.splitlines()[0].endswith("… (9,996,000 more characters)")

@@ -12,7 +12,7 @@ from tiny_tflite import float_model, int8_model, packed
 
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.flow import Checking
-from edgeconv.gate.jobs import Job
+from edgeconv.gate.jobs import ModelJob
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.types import (
@@ -76,7 +76,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
     return work
 
 
-def job(work: Work, model: Path, **changes: Any) -> Job:
+def job(work: Work, model: Path, **changes: Any) -> ModelJob:
     values: dict[str, Any] = {
         "name": "digits",
         "source": str(model),
@@ -84,7 +84,7 @@ def job(work: Work, model: Path, **changes: Any) -> Job:
         "converting": ConvertRequest(model=str(model), to=("float32",)),
         "measuring": BenchRequest(models=(str(model),)),
     }
-    return Job(**(values | changes))
+    return ModelJob(**(values | changes))
 
 
 def checking(**changes: Any) -> Checking:

@@ -24,7 +24,7 @@ from edgeconv.measure.combine import combine_reports, differences_of
 from edgeconv.reporting.files import FORMATS, NAMES, read_report, render, write_formats
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.markdown import render_markdown
-from edgeconv.reporting.marked import escaped
+from edgeconv.reporting.markup import escaped
 from edgeconv.reporting.schema import report_schema
 from edgeconv.reporting.spreadsheet import render_csv, safe
 

@@ -19,7 +19,7 @@ from edgeconv.reporting.curves import layer_plot, metric_plots
 from edgeconv.reporting.drawing import Plot, drawn
 from edgeconv.reporting.labels import Label, place, shortened
 from edgeconv.reporting.plots import Point, Worth, accuracy_plot
-from edgeconv.reporting.region import Region
+from edgeconv.reporting.region import BudgetRegion
 from edgeconv.reporting.strips import DOTS_A_ROW, drop_plot, latency_plot, snr_plot, start_plot
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def by_size(points: Sequence[Point] = POINTS, **changes: Any) -> Plot:
 def every_plot() -> list[Plot]:
     """Each chart, with what it can show in it."""
     plots = [
-        by_size(region=Region(most_cost=1e5, least_value=0.96)),
+        by_size(region=BudgetRegion(most_cost=1e5, least_value=0.96)),
         drop_plot(ROWS),
         latency_plot(TIMED),
         start_plot(TIMED),
@@ -86,7 +86,7 @@ def test_the_axes_hold_every_model_and_labels_are_where_the_axes_have_their_poin
     values: list[tuple[float, float]], least: float
 ) -> None:
     points = [Point("m", cost, worth, False) for cost, worth in values]
-    plot = by_size(points, region=Region(least_value=least))
+    plot = by_size(points, region=BudgetRegion(least_value=least))
     (low, high), (bottom, top) = (plot.axes[axis]["scale"]["domain"] for axis in ("x", "y"))
     assert all(low < cost < high and bottom <= worth <= top for cost, worth in values)
     assert high >= 1.999 * low

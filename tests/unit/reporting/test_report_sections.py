@@ -26,7 +26,7 @@ from edgeconv.reporting.html import render_html
 from edgeconv.reporting.layers import layer_name, layer_tables, profile_tables, worst_first
 from edgeconv.reporting.models_table import models_table
 from edgeconv.reporting.plots import Point, Worth, accuracy_plot
-from edgeconv.reporting.region import Region, latency_region, size_region
+from edgeconv.reporting.region import BudgetRegion, latency_region, size_region
 from edgeconv.reporting.rows import accuracy_heading, model_rows
 from edgeconv.reporting.strips import drop_plot, start_plot
 from edgeconv.reporting.text import report_table
@@ -177,8 +177,8 @@ def test_limits_of_all_models_make_the_corner_and_the_loosest_counts() -> None:
         ("b", "max-accuracy-drop", 0.01),
         ("a", "max-latency-p50-us", 50.0),
     )
-    assert size_region(report) == Region(most_cost=200.0, least_value=352 / 360 - 0.01)
-    assert latency_region(report) == Region(least_value=352 / 360 - 0.01)
+    assert size_region(report) == BudgetRegion(most_cost=200.0, least_value=352 / 360 - 0.01)
+    assert latency_region(report) == BudgetRegion(least_value=352 / 360 - 0.01)
 
 
 def test_ratios_are_of_the_baseline_and_of_float32() -> None:
@@ -187,12 +187,12 @@ def test_ratios_are_of_the_baseline_and_of_float32() -> None:
     )
     float32 = example.measurement("float32").latency
     assert float32 is not None
-    assert size_region(report) == Region(most_cost=115_502.0, least_value=0.9)
-    assert latency_region(report) == Region(most_cost=2 * float32.p50_us, least_value=0.9)
+    assert size_region(report) == BudgetRegion(most_cost=115_502.0, least_value=0.9)
+    assert latency_region(report) == BudgetRegion(most_cost=2 * float32.p50_us, least_value=0.9)
     assert not size_region(changed(verdict=None)).is_limited
 
 
-def by_size(region: Region, *points: Point, worth: Worth = Worth()) -> Plot:  # noqa: B008
+def by_size(region: BudgetRegion, *points: Point, worth: Worth = Worth()) -> Plot:  # noqa: B008
     plot = accuracy_plot(points, cost="s", unit="bytes", worth=worth, region=region)
     assert plot is not None
     return plot
@@ -200,19 +200,19 @@ def by_size(region: Region, *points: Point, worth: Worth = Worth()) -> Plot:  # 
 
 def test_the_corner_is_drawn_where_it_is_limited() -> None:
     points = [Point("int8", 5e4, 0.97, False), Point("big", 2e5, 0.98, False)]
-    plot = by_size(Region(most_cost=1e5, least_value=0.975), *points)
+    plot = by_size(BudgetRegion(most_cost=1e5, least_value=0.975), *points)
     (low, _), (_, top) = (plot.axes[axis]["scale"]["domain"] for axis in ("x", "y"))
     corner = {"cost": low, "to_cost": 1e5, "worth": 0.975, "to_worth": top}
     assert plot.data["allowed"] == [corner]
     assert plot.data["limits"] == [{**corner, "cost": 1e5}, {**corner, "to_worth": 0.975}]
-    free = by_size(Region(), *points)
+    free = by_size(BudgetRegion(), *points)
     assert free.data["allowed"] == free.data["limits"] == []
 
 
 @given(NUMBER, NUMBER)
 def test_any_limit_can_be_drawn(most_cost: float, least_value: float) -> None:
     points = [Point("a", 5e4, 0.97, False), Point("b", 6e4, 0.9, True)]
-    plot = by_size(Region(most_cost=most_cost, least_value=least_value), *points)
+    plot = by_size(BudgetRegion(most_cost=most_cost, least_value=least_value), *points)
     (left, right), (bottom, top) = (plot.axes[axis]["scale"]["domain"] for axis in ("x", "y"))
     for corner in (*plot.data["allowed"], *plot.data["limits"]):
         assert left <= corner["cost"] <= corner["to_cost"] <= right
@@ -229,7 +229,7 @@ def test_a_metric_where_less_is_better_is_drawn_with_the_best_on_top() -> None:
         Point("good", 10.0, 1.5, False, is_best=True),
         Point("bad", 20.0, 12.0, False),
     ]
-    plot = by_size(Region(), *points, worth=worth)
+    plot = by_size(BudgetRegion(), *points, worth=worth)
     assert plot.axes["y"]["scale"]["reverse"]
     assert plot.axes["y"]["title"] == "↑ mae (less is better)"
     heights = {label["text"]: label["from_y"] for label in plot.data["labels"]}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from edgeconv.reporting.layout import Column, Row, table_lines
+from edgeconv.reporting.layout import GridColumn, Row, table_lines
 from edgeconv.reporting.rows import io_types, weights
 from edgeconv.reporting.text import conversion_table, report_table, verdict_lines
 from edgeconv.types import Conversion, Failure, Finding, Verdict
@@ -46,7 +46,11 @@ def test_a_table_is_cut_into_cards_only_where_it_must_be() -> None:
 
 @given(st.lists(st.text("ab-1é漢", max_size=30), min_size=3, max_size=3), st.integers(12, 70))
 def test_a_folded_table_keeps_every_character_of_every_cell(cells: list[str], width: int) -> None:
-    columns = (Column("h", right=False, wraps=True), Column("i"), Column("j", beneath=True))
+    columns = (
+        GridColumn("h", right=False, wraps=True),
+        GridColumn("i"),
+        GridColumn("j", beneath=True),
+    )
     row = Row((Text("x"), Text(cells[1]), Text(cells[2])), (Text(cells[0]),))
     text = "".join(line.plain for line in table_lines(columns, [row], width))
     assert sorted(c for c in text if c in "ab1é漢") == sorted(
@@ -55,7 +59,11 @@ def test_a_folded_table_keeps_every_character_of_every_cell(cells: list[str], wi
 
 
 def test_names_break_after_their_separators_and_numbers_do_not_break() -> None:
-    columns = (Column("m", right=False, wraps=True), Column("n"), Column("o", beneath=True))
+    columns = (
+        GridColumn("m", right=False, wraps=True),
+        GridColumn("n"),
+        GridColumn("o", beneath=True),
+    )
     row = Row((Text("digits_cnn-weight-only-int8"), Text("-3.1 dB"), Text("1/2")))
     lines = [line.plain.rstrip() for line in table_lines(columns, [row], 27)]
     assert lines[-2:] == ["digits_cnn-weight-  -3.1 dB", "only-int8               1/2"]

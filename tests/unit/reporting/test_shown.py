@@ -10,8 +10,8 @@ from report_example import report as example_report
 from rich.text import Text
 
 import edgeconv
-from edgeconv.reporting.layout import Column, Grid, Labelled, Row, to_html
-from edgeconv.reporting.shown import _PAGES
+from edgeconv.reporting.layout import Grid, GridColumn, Labelled, Row, to_html
+from edgeconv.reporting.notebook import _PAGES
 from edgeconv.reporting.text import report_table
 from edgeconv.types import Conversion, Failure, Finding, Verdict
 
@@ -70,7 +70,7 @@ def test_a_verdict_shows_its_findings() -> None:
 
 def test_a_table_becomes_rows_and_their_details_one_that_is_as_wide() -> None:
     grid = Grid(
-        (Column("a"), Column("b")),
+        (GridColumn("a"), GridColumn("b")),
         [Row((Text("1"), Text("2")), (Text("one"), Text("two"))), Row((Text("3"), Text("4")))],
     )
     html = to_html([Text("title"), grid, Labelled([("name", "value")]), Text()])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeconv.measure.timing import make_latency
-from edgeconv.statistics.beyond import (
+from edgeconv.statistics.comparison import (
     is_faster,
     is_more_accurate,
     latency_ratio_interval,

@@ -17,7 +17,7 @@ from edgeconv.statistics.bootstrap import (
     resampled_scores,
 )
 from edgeconv.statistics.drop import MatchedDrop
-from edgeconv.statistics.evidence import Levels
+from edgeconv.statistics.estimate import Levels
 
 LEVEL = 0.05
 LEVELS = Levels(LEVEL, LEVEL, 0.05)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from edgeconv.statistics.drop import MatchedDrop, RelativeDrop
-from edgeconv.statistics.evidence import Levels, least, resolving, rounded_up
+from edgeconv.statistics.estimate import Levels, least, resolving, rounded_up
 from edgeconv.statistics.matched import enough_pairs, is_above
-from edgeconv.statistics.proportion import Flips, Share, proportion_bounds
+from edgeconv.statistics.proportion import Flips, Proportion, proportion_bounds
 
 LEVELS = Levels(0.05, 0.05, 0.05)
 
@@ -96,7 +96,7 @@ def test_with_enough_samples_flips_of_twice_the_limit_are_caught(limit: float) -
 @pytest.mark.parametrize("right", [50, 48])
 def test_an_accuracy_that_stays_as_it_is_is_told_with_enough_samples(right: int) -> None:
     limit = 0.9
-    evidence = Share(right, 50)
+    evidence = Proportion(right, 50)
     assert not evidence.bounds(0.05, 0.05)[0] >= limit or right == 50
     enough = evidence.enough(limit, LEVELS)
     low = [proportion_bounds(k, enough, 0.05, 0.05)[0] for k in range(enough + 1)]

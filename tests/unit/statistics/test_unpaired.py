@@ -9,15 +9,17 @@ from scipy.stats import binom
 
 from edgeconv.statistics.bootstrap import MeanOf, Resampling
 from edgeconv.statistics.drop import UnpairedDrop
-from edgeconv.statistics.evidence import Levels
-from edgeconv.statistics.proportion import Share
+from edgeconv.statistics.estimate import Levels
+from edgeconv.statistics.proportion import Proportion
 
 LEVEL = 0.05
 SIZES = 12, 20
 
 
 def drop(before: int, after: int, *, is_relative: bool = False) -> UnpairedDrop:
-    return UnpairedDrop(Share(before, SIZES[0]), Share(after, SIZES[1]), is_relative=is_relative)
+    return UnpairedDrop(
+        Proportion(before, SIZES[0]), Proportion(after, SIZES[1]), is_relative=is_relative
+    )
 
 
 @pytest.mark.parametrize("is_relative", [False, True])
@@ -40,10 +42,10 @@ def test_each_bound_is_wrong_at_most_as_often_as_its_level(
 
 
 def test_a_large_loss_is_sure_and_a_small_one_is_not() -> None:
-    large = UnpairedDrop(Share(999, 1000), Share(495, 1000))
+    large = UnpairedDrop(Proportion(999, 1000), Proportion(495, 1000))
     low, high = large.bounds(LEVEL, LEVEL)
     assert 0.46 < low < large.value < high < 0.55
-    low, high = UnpairedDrop(Share(999, 1000), Share(997, 1000)).bounds(LEVEL, LEVEL)
+    low, high = UnpairedDrop(Proportion(999, 1000), Proportion(997, 1000)).bounds(LEVEL, LEVEL)
     assert low < 0 < high
     assert large.enough(0.01, Levels(LEVEL, LEVEL, LEVEL)) is None
 

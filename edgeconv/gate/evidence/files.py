@@ -27,7 +27,7 @@ _MANIFEST_HEAD = re.compile(rb'\s*\{\s*"format":\s*\d+,\s*"name":')
 
 
 @dataclass
-class Found:
+class EvidenceFiles:
     """What was found at one PATH: `root` is the directory that all of it has to lie in.
 
     `links` are directories that are symbolic links, into which nobody looked.
@@ -52,7 +52,7 @@ class Found:
         return sum(map(len, (*lists, self.records, self.locks, self.signatures)))
 
 
-def find(given: Path) -> Found:
+def find(given: Path) -> EvidenceFiles:
     """What is at a PATH: of a directory all that is below it, of a file what belongs to it.
 
     Raises `InputRefused` for a path that is not there, or a directory of too many files.
@@ -64,7 +64,7 @@ def find(given: Path) -> Found:
         raise InputRefused(f"{given!s} cannot be read: {error}") from error
     if not is_there:
         raise InputRefused(f"{given} does not exist", hint="give what convert or embed wrote")
-    found = Found(given=given, root=Root(given if is_directory else given.parent))
+    found = EvidenceFiles(given=given, root=Root(given if is_directory else given.parent))
     if is_directory:
         paths = _walked(given, found)
     elif given.name == RECORD:
@@ -93,7 +93,7 @@ def _family(given: Path) -> list[Path]:
     return [path for path in family if os.path.lexists(path)]
 
 
-def _walked(top: Path, found: Found) -> list[Path]:
+def _walked(top: Path, found: EvidenceFiles) -> list[Path]:
     """All files below a directory. Links to directories are not followed."""
     paths: list[Path] = []
     entries, folders = 0, [(top, 0)]
@@ -126,7 +126,7 @@ def _too_much(top: Path) -> InputRefused:
     )
 
 
-def _sort_in(path: Path, found: Found) -> None:
+def _sort_in(path: Path, found: EvidenceFiles) -> None:
     name = path.name
     kinds = {RECORD: found.records, LOCK: found.locks, PAGE: found.pages, REPORT: found.reports}
     if name in kinds:

@@ -37,7 +37,7 @@ _LARGE = "{} is larger than what is hashed here"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class PublishedFile:
     """A .tflite that was published, and what its folder says of it.
 
     `sha256` is that of its bytes, "" where they cannot be read; `artifact` and `verdict` are None
@@ -72,7 +72,7 @@ def checksum_links(path: Path, link: LinkName, checksum: ChecksumState) -> list[
     return []
 
 
-def piece_of(root: Root, manifest: Path) -> tuple[Piece, list[Link]]:
+def piece_of(root: Root, manifest: Path) -> tuple[PublishedFile, list[Link]]:
     """The published file of a manifest, and the links between these two and its verdict."""
     artifact, links = document(root, manifest, Artifact, "manifest", "manifest")
     model = manifest.with_suffix(".tflite")
@@ -81,7 +81,7 @@ def piece_of(root: Root, manifest: Path) -> tuple[Piece, list[Link]]:
         sha256, more = _held_against_manifest(root, model, manifest, artifact)
         links += more
     verdict, more = _verdict_of(root, model, sha256)
-    piece = Piece(root=root, model=model, sha256=sha256, artifact=artifact, verdict=verdict)
+    piece = PublishedFile(root=root, model=model, sha256=sha256, artifact=artifact, verdict=verdict)
     return piece, links + more
 
 
@@ -157,7 +157,7 @@ def _judged(verdict: LastCheck, place: Path, model: Path) -> Link:
     return msgspec.structs.replace(link, state=state)
 
 
-def source_links(pieces: Iterable[Piece], source: Path | None) -> Iterator[Link]:
+def source_links(pieces: Iterable[PublishedFile], source: Path | None) -> Iterator[Link]:
     """Whether each file was made from the model that is there, or that `source` names."""
     hashes: dict[Path, str | Link] = {}
     for piece in pieces:

@@ -167,7 +167,7 @@ def decidable_drop(samples: int, models: int) -> float | None:
 
     One answer in a hundred is taken to differ between a model and the one it was made from.
     """
-    from edgeconv.gate.asked import levels_of
+    from edgeconv.gate.limit_check import levels_of
     from edgeconv.statistics.matched import enough_pairs
     from edgeconv.types import Judging
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import UsageError
-from edgeconv.statistics.evidence import Levels
+from edgeconv.statistics.estimate import Levels
 from edgeconv.types import Finding, Limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.statistics.evidence import Evidence
+    from edgeconv.statistics.estimate import Estimate
     from edgeconv.types import AnyLimit, Judging, Outcome, Reference, Severity, Value
 
 Interval = tuple[float, float]
@@ -24,7 +24,7 @@ _NO_NUMBER = "no number of samples can show that it is 0 at most: allow a little
 
 
 @dataclass(frozen=True)
-class Question:
+class OpenLimit:
     """A limit on a number that is left to chance.
 
     It is answered once it is known how many there are that may fail the gate: `is_fatal`.
@@ -35,7 +35,7 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class LimitCheck:
     """One limit of a budget, for one model, beside `reference` if it is about a difference.
 
     `metric` is the unit of its numbers, "" for shares of right answers.
@@ -59,69 +59,69 @@ class Asked:
         """The limit, where it is a number; else NaN, which nothing keeps to."""
         return float(self.limit.limit) if isinstance(self.limit, Limit) else math.nan
 
-    def question(self, answer: Callable[[Levels], Finding]) -> Question:
+    def defer(self, answer: Callable[[Levels], Finding]) -> OpenLimit:
         """The limit, to be answered later."""
-        return Question(self.limit.severity == "error", answer)
+        return OpenLimit(self.limit.severity == "error", answer)
 
     def missing(self, reason: str = "", actual: Value | None = None) -> Finding:
         """There is no number that could be held against the limit."""
-        return self.found("missing", actual, reason=reason)
+        return self.finding("missing", actual, reason=reason)
 
-    def plain(self, actual: float | None, reason: str = "", subject: str = "") -> Finding:
+    def compare(self, actual: float | None, reason: str = "", subject: str = "") -> Finding:
         """A number that is not left to chance; None and what is not finite is missing."""
         if actual is None or not math.isfinite(actual) or math.isnan(self.allowed):
             return self.missing(reason, actual)
         # Limits are inclusive, and 0.91 - 0.90 is a hair over 0.01.
         is_equal = math.isclose(actual, self.allowed, rel_tol=1e-12, abs_tol=1e-12)
         holds = actual > self.allowed if self.is_least else actual < self.allowed
-        return self.found("passed" if holds or is_equal else "failed", actual, subject=subject)
+        return self.finding("passed" if holds or is_equal else "failed", actual, subject=subject)
 
     def same(self, samples: int | None = None) -> Finding:
         """Nothing is other than in the reference: not even a file, so that nothing is chance."""
-        return self.found("passed", 0.0, interval=(0.0, 0.0), method="same file", samples=samples)
+        return self.finding("passed", 0.0, interval=(0.0, 0.0), method="same file", samples=samples)
 
-    def judged(
+    def test(
         self,
-        evidence: Evidence,
+        estimate: Estimate,
         levels: Levels,
         *,
         interval: Interval | None = None,
         subject: str = "",
         reason: str = "",
     ) -> Finding:
-        """What the evidence says: beyond the limit, within it, or not to be told.
+        """What the estimate says: beyond the limit, within it, or not to be told.
 
         `interval` is the one that every report shows of the number; the tests need none.
         """
-        outcome = self.outcome(evidence, levels)
-        needed = evidence.enough(self.allowed, levels) if outcome == "inconclusive" else None
+        outcome = self.outcome(estimate, levels)
+        needed = estimate.enough(self.allowed, levels) if outcome == "inconclusive" else None
         if outcome == "inconclusive" and needed is None and self.allowed == 0:
             reason = reason or _NO_NUMBER
-        return self.found(
+        return self.finding(
             outcome,
-            evidence.value,
+            estimate.value,
             subject=subject,
             interval=interval,
             confidence=self.judging.confidence,
-            method=evidence.method,
-            samples=evidence.samples,
+            method=estimate.method,
+            samples=estimate.samples,
             samples_needed=needed,
             reason=reason,
         )
 
-    def outcome(self, evidence: Evidence, levels: Levels) -> Outcome:
+    def outcome(self, estimate: Estimate, levels: Levels) -> Outcome:
         """What the tests say: the one that fails, and the one that holds, each at its level."""
         if self.is_least:
             # Not below the limit is above all that is below it.
             below = math.nextafter(self.allowed, -math.inf)
-            is_broken = evidence.is_below(below, levels.fail)
-            is_held = evidence.is_above(below, levels.hold)
+            is_broken = estimate.is_below(below, levels.fail)
+            is_held = estimate.is_above(below, levels.hold)
         else:
-            is_broken = evidence.is_above(self.allowed, levels.fail)
-            is_held = evidence.is_below(self.allowed, levels.hold)
+            is_broken = estimate.is_above(self.allowed, levels.fail)
+            is_held = estimate.is_below(self.allowed, levels.hold)
         return "failed" if is_broken else "passed" if is_held else "inconclusive"
 
-    def found(self, outcome: Outcome, actual: Value | None, **facts: Any) -> Finding:
+    def finding(self, outcome: Outcome, actual: Value | None, **facts: Any) -> Finding:
         """A finding; what cannot be told may be a warning by choice."""
         is_open = outcome == "inconclusive" and self.judging.inconclusive == "warn"
         severity: Severity = "warn" if is_open else self.limit.severity

@@ -49,7 +49,7 @@ class Levels:
         return Levels(self.fail / count, self.hold, self.missed / count)
 
 
-class Evidence(Protocol):
+class Estimate(Protocol):
     """A number and what it rests on: paired samples, right answers, or rounds."""
 
     @property
@@ -74,19 +74,19 @@ class Evidence(Protocol):
         """How many samples can tell the true number from the limit; None where none can."""
 
 
-class Bounded:
-    """Evidence that is tested by bounds of the true number, each wrong as often as its level."""
+class BoundedEstimate:
+    """Estimate that is tested by bounds of the true number, each wrong as often as its level."""
 
     def bounds(self, low_level: float, high_level: float) -> tuple[float, float]:
         """The lower and the upper bound; they may be infinite."""
         raise NotImplementedError
 
     def is_above(self, limit: float, level: float) -> bool:
-        """See `Evidence`."""
+        """See `Estimate`."""
         return self.bounds(level, level)[0] > limit
 
     def is_below(self, limit: float, level: float) -> bool:
-        """See `Evidence`."""
+        """See `Estimate`."""
         return self.bounds(level, level)[1] <= limit
 
 

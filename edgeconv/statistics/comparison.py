@@ -6,7 +6,7 @@ import math
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
-from edgeconv.statistics.evidence import LEVEL, normal_quantile
+from edgeconv.statistics.estimate import LEVEL, normal_quantile
 from edgeconv.statistics.paired import drop_of
 from edgeconv.statistics.rounds import ratio_bounds, unpaired_ratio_bounds
 

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from edgeconv.types import Checked, Report
 
 
-class Places(NamedTuple):
+class Destinations(NamedTuple):
     """The format of each file to write, and each tracker with its place."""
 
     outputs: Mapping[Path, str]
     trackers: Sequence[tuple[ModuleType, str]]
 
 
-def parse_places(asked: CheckRequest) -> Places:
+def parse_destinations(asked: CheckRequest) -> Destinations:
     """Where a verdict is to go. Raises what is wrong with it before the work, and not after."""
     outputs: dict[Path, str] = {}
     for name, place in asked.outputs:
@@ -42,7 +42,7 @@ def parse_places(asked: CheckRequest) -> Places:
     trackers = [(tracker(kind), place) for kind, place in asked.trackers]
     for module, place in trackers:
         module.refuse(place)
-    return Places(outputs, trackers)
+    return Destinations(outputs, trackers)
 
 
 def publish(checked: Checked, outputs: Mapping[Path, str]) -> None:
@@ -66,7 +66,7 @@ def publish(checked: Checked, outputs: Mapping[Path, str]) -> None:
         raise refused[0]
 
 
-def track(checked: Checked, reports: Mapping[str, Report], places: Places) -> None:
+def track(checked: Checked, reports: Mapping[str, Report], places: Destinations) -> None:
     """Log what was measured. Raises an `EdgeconvError` for a tracker that does not take it."""
     for module, place in places.trackers:
         module.track(checked, reports, place)
