@@ -37,7 +37,7 @@ from edgeconv.measure.machine_load import LoadMonitor
 from edgeconv.measure.model_files import find_model_files
 from edgeconv.measure.models import MeasuredModel
 from edgeconv.runtimes.choice import open_runtime, parse_choice
-from edgeconv.runtimes.interface import Model, Settings
+from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.local import usable_cores
 from edgeconv.types import Execution, Measuring, Timing
 
@@ -224,7 +224,7 @@ def evaluation_ms(files: list[Path], images: Images, count: int, scratch: Path) 
     execution = Execution(threads=usable_cores())
     with (
         data.opened_samples(str(images.file), inputs, preprocessing=steps) as source,
-        open_runtime(parse_choice("litert"), Settings(scratch=scratch)) as runtime,
+        open_runtime(parse_choice("litert"), RuntimeSettings(scratch=scratch)) as runtime,
     ):
         run = BenchRun(Again(source, count), Measuring(), execution, scratch, lambda _: None)
         models = [MeasuredModel(file.stem, Model(file=file), runtime) for file in files]

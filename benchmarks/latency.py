@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.measuring import write_result
 from edgeconv.measure.machine_load import LoadMonitor
-from edgeconv.runtimes.interface import Choice, Model, Settings
+from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
 from edgeconv.runtimes.kinds.python import open_runtime
 from edgeconv.runtimes.tensors import signature_of
 from edgeconv.types import Accelerator, Timing
@@ -104,8 +104,8 @@ def edgeconv_us(file: Path, scratch: Path, accelerator: Accelerator) -> float:
         for spec in signature_of(model).inputs
     }
     timing = Timing(warmup=WARMUP, repeats=RUNS, seconds=60.0)
-    settings = Settings(scratch=scratch, accelerator=accelerator)
-    with open_runtime(Choice(name="litert"), settings) as runtime:
+    settings = RuntimeSettings(scratch=scratch, accelerator=accelerator)
+    with open_runtime(RuntimeChoice(name="litert"), settings) as runtime:
         return statistics.median(runtime.time(model, inputs, timing).samples_us)
 
 

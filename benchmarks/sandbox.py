@@ -86,7 +86,7 @@ def child(scratch: Path, wall: Wall | None) -> Callable[[], float]:
 
     def start() -> float:
         with mock.patch.object(policy, "wall", return_value=wall):
-            made = policy.entry(command, cwd=directory, access=Access(), environment=here)
+            made = policy.start_command(command, cwd=directory, access=Access(), environment=here)
         return run(made.command, directory, made.environment)
 
     return start

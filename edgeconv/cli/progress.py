@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.cli.printing import echo, unescaped
 from edgeconv.processes.escaping import harmless_line
-from edgeconv.processes.progress import Counted
+from edgeconv.processes.progress import CountedLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,8 @@ def progress(*, quiet: bool, keep: bool = False) -> Iterator[Callable[[str], Non
     """A function to tell what is being done.
 
     On a terminal the last line is replaced, unless all are to `keep`. It shows how many there
-    are and the time that is left, where a line is `Counted`; elsewhere only what is new in words.
+    are and the time that is left, where a line is a `CountedLine`; elsewhere only what is new in
+    words.
     """
     if quiet:
         yield lambda _: None
@@ -55,7 +56,7 @@ class _Once:
         self._last = ""
 
     def tell(self, line: str) -> None:
-        if not (isinstance(line, Counted) and line == self._last):
+        if not (isinstance(line, CountedLine) and line == self._last):
             echo(line, err=True)
         self._last = line
 
@@ -72,17 +73,17 @@ class Clock:
 
     def shown(self, line: str) -> str:
         """The line as it is to be shown at this moment."""
-        if not isinstance(line, Counted):
+        if not isinstance(line, CountedLine):
             return line
         # Words may change from one to the next; another count begins anew.
-        if line.total != self._total or line.done < self._done:
-            self._total, self._start_s, self._start_done = line.total, self._now(), line.done
-        self._done = line.done
-        took_s, done = self._now() - self._start_s, line.done - self._start_done
-        text = f"{line}: {line.done:,} of {line.total:,}"
-        if took_s < _LEAST_SECONDS or not done or line.done >= line.total:
+        if line.total != self._total or line.completed < self._done:
+            self._total, self._start_s, self._start_done = line.total, self._now(), line.completed
+        self._done = line.completed
+        took_s, done = self._now() - self._start_s, line.completed - self._start_done
+        text = f"{line}: {line.completed:,} of {line.total:,}"
+        if took_s < _LEAST_SECONDS or not done or line.completed >= line.total:
             return text
-        return f"{text}, about {_duration(took_s / done * (line.total - line.done))} left"
+        return f"{text}, about {_duration(took_s / done * (line.total - line.completed))} left"
 
 
 def _duration(seconds: float) -> str:

@@ -17,7 +17,7 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-from edgeconv.processes.progress import Counted
+from edgeconv.processes.progress import CountedLine
 from edgeconv.processes.sandbox import Access
 from edgeconv.quantize.worker import Attempt, QuantizeJob, quantize
 from edgeconv.tf.tflite_converter import EngineJob, EnginePart, quantize_with_tflite
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from edgeconv.conversion.session import Session
-    from edgeconv.processes.standing import Call
+    from edgeconv.processes.persistent import PendingCall
     from edgeconv.types import Recipe
 
 Made = dict["Recipe", "Candidate | EdgeconvError"]
@@ -41,7 +41,7 @@ class _Making:
 
     recipe: Recipe
     file: Path
-    call: Call[Attempt]
+    call: PendingCall[Attempt]
 
 
 def start_first_engine(
@@ -61,7 +61,7 @@ def start_first_engine(
         for number, making in enumerate(started):
             recipe = making.recipe
             line = f"quantizing to {recipe.name}"
-            session.run.on_progress(Counted(line, number, len(recipes)))
+            session.run.on_progress(CountedLine(line, number, len(recipes)))
             again = _start(session, recipe, dense_per_tensor) if lost else making
             try:
                 made[recipe] = _candidate(session, again)

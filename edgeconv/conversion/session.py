@@ -15,9 +15,9 @@ from edgeconv.conversion.quantize import start_first_engine
 from edgeconv.conversion.target import verifying_runtime
 from edgeconv.conversion.verify import judge_all, judge_float
 from edgeconv.errors import EdgeconvError
+from edgeconv.processes.persistent import PersistentChild
 from edgeconv.processes.sandbox import Access
-from edgeconv.processes.standing import Standing
-from edgeconv.processes.workers import in_turn
+from edgeconv.processes.workers import start_ahead
 from edgeconv.quantize.worker import ENVIRONMENT, GraphFile, QuantizePart
 from edgeconv.runtimes.local import start_run
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.tensorflow import Reference
     from edgeconv.processes.tasks import Answer
-    from edgeconv.runtimes.local import StoredRun, Target
+    from edgeconv.runtimes.local import RuntimePython, StoredRun
     from edgeconv.types import Recipe
 
     # By signature, then by output.
@@ -59,7 +59,7 @@ class Session:
     def __init__(self, run: Run, prepared: Prepared) -> None:
         self.run = run
         self.prepared = prepared
-        self._standing: Standing | None = None
+        self._standing: PersistentChild | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -80,13 +80,13 @@ class Session:
             raise outcome
         return outcome
 
-    def child(self) -> Standing:
+    def child(self) -> PersistentChild:
         """The child that has the graph: it reads that and the samples, and writes to its own place.
 
         A new one where there is none, or none any more.
         """
         if self._standing is None or not self._standing.is_at_work:
-            self._standing = Standing(
+            self._standing = PersistentChild(
                 label="ai-edge-quantizer",
                 scratch=self.run.scratch,
                 access=Access(reads=(self.prepared.float_model, *self.prepared.calibration)),
@@ -117,7 +117,7 @@ class Session:
         )
 
     @cached_property
-    def where(self) -> Target:
+    def where(self) -> RuntimePython:
         """The runtime that verifies."""
         return verifying_runtime(self.run, self.prepared.select_ops)
 
@@ -131,11 +131,11 @@ class Session:
         """What the trained model answers in TensorFlow; None where the source is the graph."""
         return self.prepared.reference() if self.prepared.reference else None
 
-    def answers(self, file: Path, target: Target) -> Answers:
+    def answers(self, file: Path, target: RuntimePython) -> Answers:
         """What a file answers. Raises as `collect` does."""
-        return self.collect(in_turn(self.starts(file, target)))
+        return self.collect(start_ahead(self.starts(file, target)))
 
-    def starts(self, file: Path, target: Target) -> list[Callable[[], StoredRun]]:
+    def starts(self, file: Path, target: RuntimePython) -> list[Callable[[], StoredRun]]:
         """What starts a file on the held-back samples, a process for each signature."""
         return [functools.partial(self._start, part, file, target) for part in self.prepared.parts]
 
@@ -159,7 +159,7 @@ class Session:
             raise failed
         return Answers(outputs, runtime)
 
-    def _start(self, part: Part, file: Path, target: Target) -> StoredRun:
+    def _start(self, part: Part, file: Path, target: RuntimePython) -> StoredRun:
         return start_run(
             file,
             part.split.held_back,

@@ -18,7 +18,7 @@ from edgeconv.reporting.closeness import worst_snr
 from edgeconv.reporting.units import decibels
 from edgeconv.runtimes.choice import runtime_text
 from edgeconv.runtimes.isolated import installed, isolated_target
-from edgeconv.runtimes.local import Target
+from edgeconv.runtimes.local import RuntimePython
 from edgeconv.types import LadderStep, TargetCheck, TargetRuntime
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ _WITH_SELECT_TF = TargetRuntime(name="tensorflow", version="2.15.1")
 _HAS_DENSE_WEIGHTS = frozenset({"dynamic", "weight-only-int8", "int8", "int16x8"})
 
 
-def verifying_runtime(run: Run, select_ops: tuple[str, ...]) -> Target:
+def verifying_runtime(run: Run, select_ops: tuple[str, ...]) -> RuntimePython:
     """The runtime that verifies: the installed one, or one that has TensorFlow's operators.
 
     Raises an `EdgeconvError` where that cannot be installed.
     """
-    return isolated_target(_WITH_SELECT_TF, run.on_progress) if select_ops else Target()
+    return isolated_target(_WITH_SELECT_TF, run.on_progress) if select_ops else RuntimePython()
 
 
 def is_asked(run: Run) -> bool:
@@ -78,7 +78,7 @@ def prove(session: Session, examined: Examined, expected: Outputs) -> Examined |
 
 
 def _proven(
-    session: Session, examined: Examined, expected: Outputs, target: Target, *, cost: str
+    session: Session, examined: Examined, expected: Outputs, target: RuntimePython, *, cost: str
 ) -> Examined | EdgeconvError:
     candidate = examined.candidate
     try:

@@ -11,8 +11,8 @@ from edgeconv.conversion.graph_checks import examine_graph
 from edgeconv.conversion.output_checks import compare
 from edgeconv.conversion.quantize import second_engine
 from edgeconv.errors import EdgeconvError, ToolFailed, UnsupportedOperators
-from edgeconv.processes.progress import Counted
-from edgeconv.processes.workers import in_turn
+from edgeconv.processes.progress import CountedLine
+from edgeconv.processes.workers import start_ahead
 from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes
 from edgeconv.types import Verification
 
@@ -99,9 +99,11 @@ def judge_all(session: Session, made: Made) -> Judged:
     # The runtime has only reference kernels for int16x8; the slowest goes first.
     sound.sort(key=lambda pair: pair[0].recipe.name != "int16x8")
     starts = [start for c, _ in sound for start in session.starts(c.file, session.where)]
-    running = in_turn(starts)
+    running = start_ahead(starts)
     for number, (candidate, graph) in enumerate(sound):
-        session.run.on_progress(Counted(f"verifying {candidate.recipe.name}", number, len(sound)))
+        session.run.on_progress(
+            CountedLine(f"verifying {candidate.recipe.name}", number, len(sound))
+        )
         try:
             answers = session.collect(running)
             settled[candidate.recipe] = _examined(session, candidate, graph, answers)

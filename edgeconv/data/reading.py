@@ -17,7 +17,7 @@ import msgspec
 
 from edgeconv.data.kinds.function import Returned
 from edgeconv.errors import EdgeconvError, InputRefused
-from edgeconv.processes.failures import Failure, tell_faults
+from edgeconv.processes.failures import ChildFailure, report_faults
 from edgeconv.types import Preprocessing, TensorSpec
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     part: str = ""
     sha256: str = ""
     opened: Opened | None = None
-    failure: Failure | None = None
+    failure: ChildFailure | None = None
 
 
 class _Reading:
@@ -213,7 +213,7 @@ def main() -> None:
     os.dup2(2, 1)
     scratch = Path.cwd()
     tempfile.tempdir = str(scratch)
-    tell_faults()
+    report_faults()
     answers.write(GREETING)
     reading = _Reading(scratch)
     decoder = msgspec.json.Decoder(Question)
@@ -225,18 +225,18 @@ def _answered(reading: _Reading, question: Question) -> Answer:
     try:
         return reading.answer(question)
     except EdgeconvError as error:
-        return Answer(failure=Failure.of(error))
+        return Answer(failure=ChildFailure.of(error))
     except MemoryError as error:
         refused = InputRefused(
             f"the samples do not fit into memory: {error}", hint="give fewer or smaller samples"
         )
-        return Answer(failure=Failure.of(refused))
+        return Answer(failure=ChildFailure.of(refused))
     except OSError as error:
         refused = InputRefused(
             f"the samples cannot be handed over: {error.strerror or error}",
             hint="free some space, or choose another temporary directory with TMPDIR",
         )
-        return Answer(failure=Failure.of(refused))
+        return Answer(failure=ChildFailure.of(refused))
 
 
 def _array(indices: list[int]) -> Any:

@@ -14,7 +14,7 @@ from edgeconv.data.split import seeded_choice
 from edgeconv.embedding.accessors import LIMITS
 from edgeconv.embedding.interface import Golden, Tolerance, Vector
 from edgeconv.errors import InputRefused
-from edgeconv.runtimes.interface import Choice, Model, Settings
+from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
 from edgeconv.runtimes.kinds.python import open_runtime
 from edgeconv.runtimes.tensors import quantized, raw
 from edgeconv.store import scratch_directory
@@ -90,9 +90,9 @@ def run_samples(
     batch = batch_size(signature.inputs)
     inputs = dict(raw(samples.arrays, signature.inputs))
     with scratch_directory() as scratch:
-        settings = Settings(scratch=scratch, threads=1, allowance=allowance)
+        settings = RuntimeSettings(scratch=scratch, threads=1, allowance=allowance)
         model = Model(file=published.model, signature=signature.key or None, batch=batch)
-        with open_runtime(Choice(name="litert"), settings) as runtime:
+        with open_runtime(RuntimeChoice(name="litert"), settings) as runtime:
             parts = _invokes(inputs, batch) if afresh else [inputs]
             given = _joined([_run(runtime, model, part) for part in parts])
     outputs = {spec.name: quantized(given[spec.name], spec) for spec in signature.outputs}

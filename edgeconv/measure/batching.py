@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.data import Samples
-    from edgeconv.runtimes.interface import Model, Runtime, Session
+    from edgeconv.runtimes.interface import Model, Runtime, RuntimeSession
 
 # Fewer samples than these are done before it is known whether more at once are quicker.
 _WORTHWHILE = 256
@@ -34,7 +34,7 @@ class Widened(NamedTuple):
     """A model with the batch that is best for it, and a session that has it loaded."""
 
     model: Model
-    session: Session
+    session: RuntimeSession
 
 
 def widened(runtime: Runtime, model: Model, samples: Samples, count: int) -> Widened:
@@ -59,7 +59,9 @@ def widened(runtime: Runtime, model: Model, samples: Samples, count: int) -> Wid
     return wide
 
 
-def _tried(runtime: Runtime, model: Model, plain: Session, samples: Samples) -> Widened | None:
+def _tried(
+    runtime: Runtime, model: Model, plain: RuntimeSession, samples: Samples
+) -> Widened | None:
     """The model with its batch, None where it fails, gives other bits, or is no quicker."""
     some = {name: array[: model.batch] for name, array in samples.arrays.items()}
     try:
@@ -88,7 +90,7 @@ def _are_equal(
 
 
 def _seconds(
-    session: Session, samples: Mapping[str, NDArray[np.generic]], runs: int = _RUNS
+    session: RuntimeSession, samples: Mapping[str, NDArray[np.generic]], runs: int = _RUNS
 ) -> float:
     """The shortest of a few runs: what else the machine does only makes them longer."""
     taken = []

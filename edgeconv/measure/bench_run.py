@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgeconv.runtimes.interface import Settings
+from edgeconv.runtimes.interface import RuntimeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +29,9 @@ class BenchRun:
     on_progress: Callable[[str], None]
     reads: tuple[Path, ...] = ()
 
-    def settings(self) -> Settings:
+    def settings(self) -> RuntimeSettings:
         """What the runtimes are told."""
-        return Settings(
+        return RuntimeSettings(
             scratch=self.scratch,
             threads=self.measuring.threads,
             accelerator=self.measuring.accelerator,

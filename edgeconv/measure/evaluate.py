@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import ToolFailed
 from edgeconv.measure.batching import widened
 from edgeconv.measure.models import OutputFiles
-from edgeconv.processes.progress import Counted
+from edgeconv.processes.progress import CountedLine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from edgeconv.data import Samples
     from edgeconv.measure.bench_run import BenchRun
     from edgeconv.measure.models import MeasuredModel
-    from edgeconv.runtimes.interface import Session
+    from edgeconv.runtimes.interface import RuntimeSession
 
 # A session is a process of some tens of megabytes and the model.
 _MOST_SESSIONS = 32
@@ -81,7 +81,7 @@ def _feed(
                 at_work.popleft().result()
             at_work.append(executor.submit(lane.run, start, part))
         start += part.count
-        run.on_progress(Counted(line, start, run.samples.count))
+        run.on_progress(CountedLine(line, start, run.samples.count))
     while at_work:
         at_work.popleft().result()
 
@@ -94,8 +94,8 @@ class _Lane:
         self.model = measured.model
         directory = Path(tempfile.mkdtemp(prefix="outputs-", dir=run.scratch))
         self.kept = OutputFiles(directory, run.samples.count)
-        self._idle: list[Session] = []
-        self._busy: list[Session] = []
+        self._idle: list[RuntimeSession] = []
+        self._busy: list[RuntimeSession] = []
         self._is_closed = False
         self._lock = threading.Lock()
         self._samples = run.samples
@@ -147,7 +147,7 @@ class _Lane:
         self.kept.put(start, outputs, samples)
 
     @contextlib.contextmanager
-    def _session(self) -> Iterator[Session]:
+    def _session(self) -> Iterator[RuntimeSession]:
         """One at rest, or a new one."""
         with self._lock:
             session = self._idle.pop() if self._idle else None

@@ -13,7 +13,7 @@ from edgeconv.errors import UsageError
 from edgeconv.measure.models import MeasuredModel
 from edgeconv.measure.trained import NAME
 from edgeconv.runtimes.choice import choice_text, open_runtime, parse_choice
-from edgeconv.runtimes.interface import Choice, Model
+from edgeconv.runtimes.interface import Model, RuntimeChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from edgeconv.types import Environment, SourceModel
 
 # The runtime that serves the trained model, and the one that it has without being asked for.
-_SERVING, _TRAINED = "tfserving", Choice(name="tensorflow")
-_DEFAULT = Choice(name="litert")
+_SERVING, _TRAINED = "tfserving", RuntimeChoice(name="tensorflow")
+_DEFAULT = RuntimeChoice(name="litert")
 
 
 @dataclass(frozen=True)

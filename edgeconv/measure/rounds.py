@@ -6,7 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import ToolFailed
-from edgeconv.processes.progress import Counted
+from edgeconv.processes.progress import CountedLine
 from edgeconv.types import Timing
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def time_in_rounds(run: BenchRun, models: Sequence[MeasuredModel]) -> None:
     for number in range(rounds):
         first = number % len(models)
         for one in (*models[first:], *models[:first]):
-            run.on_progress(Counted(what, done, rounds * len(models)))
+            run.on_progress(CountedLine(what, done, rounds * len(models)))
             done += 1
             if one.error is None:
                 try:

@@ -24,7 +24,7 @@ _MOST_BYTES = 2**16
 _REPORT = "please report it with that file and what `edgeconv --version` prints"
 
 
-class Failure(msgspec.Struct, frozen=True):
+class ChildFailure(msgspec.Struct, frozen=True):
     """An error on its way from a child."""
 
     kind: str
@@ -33,7 +33,7 @@ class Failure(msgspec.Struct, frozen=True):
     cause: Cause
 
     @classmethod
-    def of(cls, error: EdgeconvError) -> Failure:
+    def of(cls, error: EdgeconvError) -> ChildFailure:
         """How a child tells an error."""
         return cls(type(error).__name__, error.message, error.hint, error.cause)
 
@@ -43,7 +43,7 @@ class Failure(msgspec.Struct, frozen=True):
         return kind(self.message, hint=self.hint, cause=self.cause)
 
 
-def tell_faults() -> None:
+def report_faults() -> None:
     """Called in a child, in its own directory: what nothing catches is told to the parent.
 
     The process ends as it would have: with its traceback in the log, and exit code 1.
@@ -59,7 +59,7 @@ def _tell_fault(
 ) -> None:
     sys.__excepthook__(kind, error, trace)
     if _is_own(error):
-        failure = Failure.of(internal_error(error))
+        failure = ChildFailure.of(internal_error(error))
         (directory / FAILURE).write_bytes(msgspec.json.encode(failure))
 
 
@@ -88,7 +88,7 @@ def fault_of(directory: Path) -> InternalError | None:
         contextlib.suppress(OSError, msgspec.DecodeError),
         (directory / FAILURE).open("rb") as file,
     ):
-        error = msgspec.json.decode(file.read(_MOST_BYTES), type=Failure).error()
+        error = msgspec.json.decode(file.read(_MOST_BYTES), type=ChildFailure).error()
         if isinstance(error, InternalError):
             return with_traceback(error, directory / "log.txt", f"internal-{directory.name}")
     return None

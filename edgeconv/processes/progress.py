@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 
-class Counted(str):
-    """What is being done, as any line of progress, of which `done` of `total` are done.
+class CountedLine(str):
+    """A line of progress: what is being done, of which `completed` of `total` steps are over.
 
-    Whoever shows it may add the numbers, and from when they came how long the rest will take.
+    A display may add the numbers and estimate how long the rest takes.
     """
 
-    __slots__ = ("done", "total")
-    done: int
+    __slots__ = ("completed", "total")
+    completed: int
     total: int
 
-    def __new__(cls, text: str, done: int, total: int) -> Counted:
+    def __new__(cls, text: str, completed: int, total: int) -> CountedLine:
         """A line."""
         line = super().__new__(cls, text)
-        line.done, line.total = done, total
+        line.completed, line.total = completed, total
         return line

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
 import msgspec
 
 from edgeconv.errors import EdgeconvError, WorkerCrashed
-from edgeconv.processes.failures import FAILURE, Failure, tell_faults
+from edgeconv.processes.failures import FAILURE, ChildFailure, report_faults
 from edgeconv.processes.logs import NewLines
-from edgeconv.processes.progress import Counted
+from edgeconv.processes.progress import CountedLine
 from edgeconv.processes.workers import Child
 from edgeconv.types import Allowance
 
@@ -69,7 +69,7 @@ class Task(Generic[Answer]):
         """Pass on what the function has reported since the last time."""
         for line in self._reported.read():
             text, *numbers = line.split(_BETWEEN)
-            on_progress(Counted(text, *map(int, numbers)) if numbers else text)
+            on_progress(CountedLine(text, *map(int, numbers)) if numbers else text)
 
     def answer(self) -> Answer:
         """What `result` gives or raises, of a child that has ended."""
@@ -77,7 +77,7 @@ class Task(Generic[Answer]):
         return self._told()
 
     def _told(self) -> Answer:
-        failure = self._said(FAILURE, Failure)
+        failure = self._said(FAILURE, ChildFailure)
         if failure is not None:
             raise failure.error()
         answer = self._said("answer.json", self._answer_type)
@@ -152,7 +152,7 @@ def answer_type(function: Callable[[Any], Answer]) -> type[Answer]:
 def report_progress(line: str) -> None:
     """Called in a child: pass a line to the parent's `on_progress`. Elsewhere: nothing."""
     if _child_directory is not None:
-        numbers = (line.done, line.total) if isinstance(line, Counted) else ()
+        numbers = (line.completed, line.total) if isinstance(line, CountedLine) else ()
         text = line.replace("\n", " ").replace(_BETWEEN, " ")
         # Names of files may have what no encoding can write.
         with (_child_directory / _PROGRESS).open("ab") as file:
@@ -182,7 +182,7 @@ def call(name: str, directory: Path) -> None:
     try:
         answer = function(job)
     except EdgeconvError as error:
-        failure = msgspec.json.encode(Failure.of(error))
+        failure = msgspec.json.encode(ChildFailure.of(error))
         (_child_directory / FAILURE).write_bytes(failure)
     else:
         (_child_directory / "peak.txt").write_text(str(_peak_bytes()), encoding="ascii")
@@ -190,7 +190,7 @@ def call(name: str, directory: Path) -> None:
 
 
 def _main(name: str, directory: str) -> None:
-    tell_faults()
+    report_faults()
     call(name, Path(directory))
     sys.stdout.flush()
     sys.stderr.flush()

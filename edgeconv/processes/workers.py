@@ -35,7 +35,7 @@ from edgeconv.errors import (
 )
 from edgeconv.processes.failures import fault_of
 from edgeconv.processes.logs import tail
-from edgeconv.processes.sandbox import entry
+from edgeconv.processes.sandbox import start_command
 from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
@@ -101,15 +101,15 @@ class Child:
         self._started_s = time.monotonic()
         self._unseen_polls = 0
         self._stopped_for: EdgeconvError | None = None
-        self._entry = entry(command, cwd=cwd, access=access, environment=environment or {})
+        self._start = start_command(command, cwd=cwd, access=access, environment=environment or {})
         theirs, ours = os.pipe()
         self._tether = os.fdopen(ours, "wb")
         try:
             with os.fdopen(theirs) as end, self.log.open("wb") as log:
                 self._process = subprocess.Popen(
-                    [*_WAIT_FOR_A_LINE, *self._entry.command],
+                    [*_WAIT_FOR_A_LINE, *self._start.command],
                     cwd=cwd,
-                    env=self._entry.environment,
+                    env=self._start.environment,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE if talks else log,
                     stderr=log,
@@ -190,7 +190,7 @@ class Child:
             else:
                 if pid:
                     code = os.waitstatus_to_exitcode(status)
-                    self._process.returncode = self._entry.own_code(code)
+                    self._process.returncode = self._start.own_code(code)
         return self._process.returncode is not None
 
     def kill(self) -> None:
@@ -236,7 +236,7 @@ class Child:
         """Of a child that has ended: raise as `wait` does where that was not with exit code 0."""
         if self._stopped_for is not None:
             raise self._stopped_for
-        self._entry.raise_or_tell()
+        self._start.raise_or_tell()
         code = self._process.returncode
         if code > 0:
             self._stopped_for = fault_of(self.log.parent)
@@ -268,7 +268,7 @@ class Child:
             self.kill()
 
 
-def in_turn(starts: Iterable[Callable[[], Running]], *, width: int = 2) -> Iterator[Running]:
+def start_ahead(starts: Iterable[Callable[[], Running]], *, width: int = 2) -> Iterator[Running]:
     """Start things `width` at a time and yield them in order, each to be waited for.
 
     The next is started when the one yielded before has been dealt with. Those still

@@ -15,7 +15,7 @@ from edgeconv.processes.tasks import report_progress
 from edgeconv.quantize.calibrate import CalibratedGraph
 from edgeconv.quantize.quantize import QuantizedModel, Setting, make
 from edgeconv.quantize.refine.refining import MIN_SAMPLES
-from edgeconv.runtimes.loaded import Loaded, opened
+from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.statistics.signal import snr_db
 from edgeconv.types import MAX_SNR_DB, MethodTrial, PostTraining
 
@@ -233,9 +233,9 @@ def answers(model: bytes, feeds: Mapping[str, Feed], *, threads: int) -> Answers
     Raises `ToolFailed` where it does not run.
     """
     found: Answers = {}
-    interpreter = opened(model, threads=threads)
+    interpreter = open_interpreter(model, threads=threads)
     for key, feed in feeds.items():
-        one = Loaded(interpreter, key)
+        one = InProcessModel(interpreter, key)
         parts = [one.run(batch) for batch in feed]
         for name in one.outputs:
             values = np.concatenate([part[name] for part in parts])

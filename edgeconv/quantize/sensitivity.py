@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from edgeconv.errors import ToolFailed
-from edgeconv.processes.progress import Counted
+from edgeconv.processes.progress import CountedLine
 from edgeconv.processes.tasks import report_progress
 from edgeconv.quantize.choose import answers, lowest_snr_db
 from edgeconv.quantize.quantize import quantize_bytes
@@ -98,7 +98,7 @@ def sensitivities_of(
     alone = _Alone(graph, weights_only=weights_only)
     found = []
     for number, (layer, precision) in enumerate(asked):
-        report_progress(Counted("sensitivity of the layers", number, len(asked)))
+        report_progress(CountedLine("sensitivity of the layers", number, len(asked)))
         snr_db = alone.snr_db(layer, precision)
         if snr_db is not None:
             found.append(

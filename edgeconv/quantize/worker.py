@@ -1,4 +1,4 @@
-"""The first engine at work on one float graph, in a child that stays (`processes.standing`).
+"""The first engine at work on one float graph, in a child that stays (`processes.persistent`).
 
 The graph is calibrated once, when that is first needed, and every recipe is made of it; so are the
 sensitivities of its layers measured (`quantize.sensitivity`) and files taken apart

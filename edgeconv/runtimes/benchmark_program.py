@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.android import Device
-    from edgeconv.runtimes.interface import Arrays, Model, Settings
+    from edgeconv.runtimes.interface import Arrays, Model, RuntimeSettings
     from edgeconv.types import Allowance, Signature
 
 # So many batches are copied to the device at once.
 _BATCHES = 64
 
 
-class Program:
+class BenchmarkProgram:
     """The program in a directory of a device, and the models that were put beside it."""
 
-    def __init__(self, device: Device, directory: str, settings: Settings) -> None:
+    def __init__(self, device: Device, directory: str, settings: RuntimeSettings) -> None:
         self.device, self.directory, self._settings = device, directory, settings
         self._copied: set[str] = set()
 
@@ -96,10 +96,10 @@ class Program:
             self.device.remove(place)
 
 
-class ProgramSession:
-    """A model on the device; see `edgeconv.runtimes.interface.Session`."""
+class BenchmarkSession:
+    """A model on the device; see `edgeconv.runtimes.interface.RuntimeSession`."""
 
-    def __init__(self, program: Program, model: Model) -> None:
+    def __init__(self, program: BenchmarkProgram, model: Model) -> None:
         self._program, self._flags = program, program.flags(model)
         self._signature, self._batch = runnable(model), model.batch
         self._what = f"running {model.file.name} on {program.device.serial}"

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, cast
 
 from edgeconv.errors import UsageError, unknown_name
 from edgeconv.plugins import runtime_module
-from edgeconv.runtimes.interface import Choice
+from edgeconv.runtimes.interface import RuntimeChoice
 from edgeconv.types import TargetRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from contextlib import AbstractContextManager
 
-    from edgeconv.runtimes.interface import Runtime, Settings
+    from edgeconv.runtimes.interface import Runtime, RuntimeSettings
 
 # What a name without a version means; tflite-runtime has no release after 2.14, and later
 # releases of TensorFlow for Python cannot run Select-TF operators in its interpreter.
@@ -26,7 +26,7 @@ _DEFAULT_VERSION = {"litert": "", "tensorflow": "2.15.1", "tflite-runtime": "2.1
 _VERSION = re.compile(r"(\d+\.\d+)(\.\d+)?((?:a|b|rc|\.post)\d+)?")
 
 
-def parse_choice(text: str) -> Choice:
+def parse_choice(text: str) -> RuntimeChoice:
     """What NAME, NAME==VERSION or NAME:PLACE says.
 
     Raises `UsageError` for an unknown name, or for nothing behind the sign.
@@ -38,10 +38,12 @@ def parse_choice(text: str) -> Choice:
         raise UsageError(
             f"runtime {text!r} has nothing behind {sign}", hint=f"{name}, or {name}{sign}SOMETHING"
         )
-    return Choice(name=name, place=rest) if is_place else Choice(name=name, version=rest)
+    return (
+        RuntimeChoice(name=name, place=rest) if is_place else RuntimeChoice(name=name, version=rest)
+    )
 
 
-def choice_text(choice: Choice) -> str:
+def choice_text(choice: RuntimeChoice) -> str:
     """The text that `parse_choice` reads back as `choice`."""
     if choice.version:
         return f"{choice.name}=={choice.version}"
@@ -64,13 +66,15 @@ def files_named(text: str) -> tuple[str, ...]:
     return tuple(named(choice)) if named else ()
 
 
-def open_runtime(choice: Choice, settings: Settings) -> AbstractContextManager[Runtime]:
+def open_runtime(
+    choice: RuntimeChoice, settings: RuntimeSettings
+) -> AbstractContextManager[Runtime]:
     """The runtime, opened and let go of by its own module. Raises as that does."""
     module = runtime_module(choice.name)
     return cast("AbstractContextManager[Runtime]", module.open_runtime(choice, settings))
 
 
-def split_place(choice: Choice, known: Collection[str]) -> tuple[str, Mapping[str, str]]:
+def split_place(choice: RuntimeChoice, known: Collection[str]) -> tuple[str, Mapping[str, str]]:
     """The place alone, and its options. Raises `UsageError` for an option that is not `known`."""
     place, mark, text = choice.place.partition("?")
     if not mark:
@@ -89,7 +93,7 @@ def split_place(choice: Choice, known: Collection[str]) -> tuple[str, Mapping[st
     return place, options
 
 
-def refuse_version(choice: Choice) -> None:
+def refuse_version(choice: RuntimeChoice) -> None:
     """Raise `UsageError` where a version is asked for that cannot be chosen."""
     if choice.version:
         raise UsageError(

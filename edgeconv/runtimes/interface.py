@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[np.generic]]
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class RuntimeChoice(msgspec.Struct, frozen=True, kw_only=True):
     """What `--runtime` says: NAME, NAME==VERSION or NAME:PLACE."""
 
     name: str
@@ -40,7 +40,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     place: str = ""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """All that runtimes can be told beside the choice; each takes what it knows.
 
     `python` is the Python that has the runtime, here or on the other machine, "" for the usual
@@ -85,7 +85,7 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
     log: str = ""
 
 
-class Session(Protocol):
+class RuntimeSession(Protocol):
     """A model loaded in a process that stays, for its outputs."""
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
@@ -112,6 +112,6 @@ class Runtime(Protocol):
         """Time the model on its first batch of `inputs` in a fresh process. `ToolFailed`."""
         ...
 
-    def start(self, model: Model) -> Session:
+    def start(self, model: Model) -> RuntimeSession:
         """Load the model for its outputs. Raises `ToolFailed`."""
         ...

@@ -23,7 +23,7 @@ from edgeconv.processes.sandbox import Access
 from edgeconv.processes.workers import Child
 from edgeconv.runtimes.choice import runtime_text
 from edgeconv.runtimes.interpreters import Version, interpreters, preferred
-from edgeconv.runtimes.local import Target, start_run
+from edgeconv.runtimes.local import RuntimePython, start_run
 from edgeconv.store import cache_directory, locked, seal_directory, sealed_directory
 from edgeconv.types import Allowance
 
@@ -41,7 +41,7 @@ _MARKER, _VENV = "ready.json", "venv"
 _NO_WHEEL = "No matching distribution found"
 
 
-class Ready(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class InstalledRuntime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """ready.json: what is really in an environment, and the seconds that making it took."""
 
     runtime: str
@@ -50,7 +50,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     seconds: float
 
 
-class _Kind(NamedTuple):
+class _Distribution(NamedTuple):
     """A runtime's package in Python and for pip, and the Pythons that it has wheels for.
 
     The versions that begin with `numpy_1` were built for numpy 1, and die with a newer one.
@@ -63,10 +63,12 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
-    "tflite-runtime": _Kind("tflite_runtime", "tflite-runtime", "", ((3, 11), (3, 10), (3, 9))),
+    "tflite-runtime": _Distribution(
+        "tflite_runtime", "tflite-runtime", "", ((3, 11), (3, 10), (3, 9))
+    ),
     # Built for numpy 1, as all of TensorFlow before 2.18 was.
-    "tensorflow": _Kind("tensorflow", "tensorflow", "2.1", ((3, 11), (3, 10), (3, 9))),
-    "litert": _Kind(
+    "tensorflow": _Distribution("tensorflow", "tensorflow", "2.1", ((3, 11), (3, 10), (3, 9))),
+    "litert": _Distribution(
         "ai_edge_litert",
         "ai-edge-litert",
         "1.0.",
@@ -75,7 +77,7 @@ _KINDS = {
 }
 
 
-class _Environment(NamedTuple):
+class _RuntimeEnvironment(NamedTuple):
     """One environment, made or not: `directory` and all that is in it."""
 
     runtime: TargetRuntime
@@ -83,28 +85,28 @@ class _Environment(NamedTuple):
     directory: Path
 
     @property
-    def kind(self) -> _Kind:
+    def kind(self) -> _Distribution:
         return _KINDS[self.runtime.name]
 
     @property
-    def target(self) -> Target:
-        return Target(
+    def target(self) -> RuntimePython:
+        return RuntimePython(
             package=self.kind.package, python=str(self.directory / _VENV / "bin" / "python")
         )
 
-    def ready(self) -> Ready | None:
+    def ready(self) -> InstalledRuntime | None:
         """What is in it, None where it is not complete, or its Python has gone since."""
         found = _ready(self.directory)
         return found if Path(self.target.python).exists() else None
 
-    def complete(self, ready: Ready) -> None:
+    def complete(self, ready: InstalledRuntime) -> None:
         marker = self.directory / _MARKER
         seal_directory(self.directory / _VENV, marker, msgspec.json.encode(ready))
 
 
 def isolated_target(
     runtime: TargetRuntime, on_progress: Callable[[str], None] = lambda _: None
-) -> Target:
+) -> RuntimePython:
     """Where `runtime` is, made first if need be; a process of it has run a model.
 
     For LiteRT as it is installed here that is the present Python. One that is there already
@@ -114,32 +116,32 @@ def isolated_target(
     """
     kind = _KINDS[runtime.name]
     if runtime.name == "litert" and runtime.version in ("", metadata.version(kind.distribution)):
-        return Target()
+        return RuntimePython()
     environments = [_environment(runtime, python) for python in preferred(kind.pythons)]
     made = next((each for each in environments if each.ready()), None)
     return made.target if made else _made_by_any(runtime, on_progress)
 
 
-def installed(target: Target) -> Ready | None:
+def installed(target: RuntimePython) -> InstalledRuntime | None:
     """What is in the environment of a `target` that was made here, None for any other Python."""
     return _ready(Path(target.python).parents[2])
 
 
-def _ready(directory: Path) -> Ready | None:
+def _ready(directory: Path) -> InstalledRuntime | None:
     """What is in an environment that is as it was made here: else it could run anything."""
     found = sealed_directory(directory / _VENV, directory / _MARKER)
     try:
-        return msgspec.json.decode(found, type=Ready) if found else None
+        return msgspec.json.decode(found, type=InstalledRuntime) if found else None
     except msgspec.DecodeError:
         return None
 
 
-def _environment(runtime: TargetRuntime, python: Version) -> _Environment:
+def _environment(runtime: TargetRuntime, python: Version) -> _RuntimeEnvironment:
     name = "{}-{}-py{}{}".format(runtime.name, runtime.version, *python)
-    return _Environment(runtime, python, cache_directory() / "runtimes" / name)
+    return _RuntimeEnvironment(runtime, python, cache_directory() / "runtimes" / name)
 
 
-def _made_by_any(runtime: TargetRuntime, on_progress: Callable[[str], None]) -> Target:
+def _made_by_any(runtime: TargetRuntime, on_progress: Callable[[str], None]) -> RuntimePython:
     failure: PackageMissing | None = None
     for interpreter in interpreters(_KINDS[runtime.name].pythons):
         try:
@@ -160,7 +162,7 @@ def _no_python(runtime: TargetRuntime) -> UsageError:
 
 def _made_once(
     runtime: TargetRuntime, interpreter: Interpreter, on_progress: Callable[[str], None]
-) -> Target:
+) -> RuntimePython:
     environment = _environment(runtime, interpreter.version)
     lock = environment.directory.with_name(environment.directory.name + ".lock")
     _make_directory(lock.parent)
@@ -172,7 +174,7 @@ def _made_once(
 
 
 def _make(
-    environment: _Environment, interpreter: Interpreter, on_progress: Callable[[str], None]
+    environment: _RuntimeEnvironment, interpreter: Interpreter, on_progress: Callable[[str], None]
 ) -> None:
     what = f"{runtime_text(environment.runtime)} for Python {'{}.{}'.format(*environment.python)}"
     on_progress(f"installing {what} in an environment of its own, this once")
@@ -184,7 +186,7 @@ def _make(
         _install(environment, interpreter, what)
         with tempfile.TemporaryDirectory(dir=environment.directory) as scratch:
             runtime = _probe(environment.target, Path(scratch), what)
-        ready = Ready(
+        ready = InstalledRuntime(
             runtime=runtime,
             python=_python_version(environment),
             packages=_packages(environment),
@@ -205,7 +207,7 @@ def _make_directory(directory: Path) -> None:
         ) from error
 
 
-def _install(environment: _Environment, interpreter: Interpreter, what: str) -> None:
+def _install(environment: _RuntimeEnvironment, interpreter: Interpreter, what: str) -> None:
     kind, python = environment.kind, environment.target.python
     venv = str(environment.directory / _VENV)
     wanted = [f"{kind.distribution}=={environment.runtime.version}"]
@@ -223,7 +225,7 @@ def _install(environment: _Environment, interpreter: Interpreter, what: str) -> 
     _run(environment, [python, "-I", *pip], f"installing {what}", hint)
 
 
-def _run(environment: _Environment, command: Sequence[str], label: str, hint: str) -> None:
+def _run(environment: _RuntimeEnvironment, command: Sequence[str], label: str, hint: str) -> None:
     allowance = Allowance(timeout_s=_INSTALL_TIMEOUT_S)
     # What a user has set for pip elsewhere would put the packages beside the environment.
     variables = {"PIP_USER": "0", "PIP_TARGET": "", "PIP_PREFIX": ""}
@@ -244,7 +246,7 @@ def _run(environment: _Environment, command: Sequence[str], label: str, hint: st
             raise kind(error.message, hint=hint) from error
 
 
-def _probe(target: Target, scratch: Path, what: str) -> str:
+def _probe(target: RuntimePython, scratch: Path, what: str) -> str:
     """Run a model there: a runtime with the wrong numpy imports well, and dies at a model.
 
     Returns what the runtime calls itself. Raises `ToolFailed`.
@@ -290,14 +292,14 @@ def relu_model() -> bytes:
     return serialize(model)
 
 
-def _packages(environment: _Environment) -> dict[str, str]:
+def _packages(environment: _RuntimeEnvironment) -> dict[str, str]:
     wanted = {environment.kind.distribution, "numpy"}
     places = (environment.directory / _VENV / "lib").glob("python*/site-packages")
     found = metadata.distributions(path=[str(place) for place in places])
     return {d.metadata["Name"]: d.version for d in found if d.metadata["Name"] in wanted}
 
 
-def _python_version(environment: _Environment) -> str:
+def _python_version(environment: _RuntimeEnvironment) -> str:
     settings = (environment.directory / _VENV / "pyvenv.cfg").read_text(encoding="utf-8")
     pairs = dict(line.split(" = ", 1) for line in settings.splitlines() if " = " in line)
     return pairs["version"]

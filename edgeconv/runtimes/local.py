@@ -13,7 +13,7 @@ import msgspec
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.processes.sandbox import Access
 from edgeconv.runtimes.conversation import Package, Runner
-from edgeconv.runtimes.interface import Model, Settings
+from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.store import tool_versions
 from edgeconv.types import Allowance
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 RUNNER = Path(__file__).with_name("runner.py")
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class RuntimePython(msgspec.Struct, frozen=True, kw_only=True):
     """A runtime: the package that has the interpreter, and the Python that has the package."""
 
     package: Package = "ai_edge_litert"
@@ -43,18 +43,18 @@ def start_run(
     signature: str | None,
     batch: int = 1,
     threads: int = 1,
-    target: Target = Target(),
+    target: RuntimePython = RuntimePython(),
     allowance: Allowance = Allowance(),
 ) -> StoredRun:
     """Start running `model` on the stored samples in `samples` (see edgeconv.data).
 
     Raises `UsageError` where the target's Python is not there.
     """
-    runner = _runner(target, Settings(scratch=scratch, threads=threads, allowance=allowance))
+    runner = _runner(target, RuntimeSettings(scratch=scratch, threads=threads, allowance=allowance))
     return StoredRun(runner, Model(file=model, signature=signature, batch=batch), samples)
 
 
-class Run(NamedTuple):
+class RunResult(NamedTuple):
     """What a runner said of a model, and every output by name, over all samples."""
 
     runtime: str
@@ -85,21 +85,21 @@ class StoredRun:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def result(self) -> Run:
+    def result(self) -> RunResult:
         """Wait for the outputs. Raises `ToolFailed` where the model does not load or run."""
         if self._failure is not None:
             raise self._failure
         loaded, _ = self._talk.hear()
         _, outputs = self._talk.hear()
         self.close()
-        return Run(loaded["runtime"], loaded["version"], loaded["load_us"], outputs)
+        return RunResult(loaded["runtime"], loaded["version"], loaded["load_us"], outputs)
 
     def close(self) -> None:
         """End the process."""
         self._talk.close()
 
 
-def _runner(target: Target, settings: Settings) -> Runner:
+def _runner(target: RuntimePython, settings: RuntimeSettings) -> Runner:
     if shutil.which(target.python) is None:
         raise UsageError(f"there is no Python at {target.python}", hint="--python FILE")
     return Runner(
@@ -121,12 +121,12 @@ class LocalRuntime:
     Raises `UsageError` where there is no such Python, `ToolFailed` where it has no such runtime.
     """
 
-    def __init__(self, target: Target, settings: Settings) -> None:
+    def __init__(self, target: RuntimePython, settings: RuntimeSettings) -> None:
         self._runner = _runner(target, settings)
         self.environment = _environment(self._runner, target)
         self.sessions = usable_cores()
         # Whether what edgeconv itself finds out with LiteRT holds for this runtime.
-        self.is_present_litert = target == Target()
+        self.is_present_litert = target == RuntimePython()
 
     def time(self, model: Model, inputs: Arrays, timing: Timing) -> Timed:
         """Time the model on its first batch in a fresh process. Raises `ToolFailed`."""
@@ -144,7 +144,7 @@ class LocalRuntime:
         self._runner.load(session, str(model.file.absolute()), model)
 
 
-def _environment(runner: Runner, target: Target) -> Environment:
+def _environment(runner: Runner, target: RuntimePython) -> Environment:
     found = runner.facts().environment()
     if target.python != sys.executable:
         return found

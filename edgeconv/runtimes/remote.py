@@ -62,7 +62,7 @@ _REASONS = {
 _ACCESS = Access(profile="programs")
 
 
-class Address(NamedTuple):
+class SshAddress(NamedTuple):
     """Where a machine is: `user` and `port` are "" where ssh is to choose them."""
 
     host: str
@@ -75,7 +75,7 @@ class Address(NamedTuple):
         return f"{user}{host}{':' if self.port else ''}{self.port}"
 
 
-def parse_address(text: str) -> Address:
+def parse_ssh_address(text: str) -> SshAddress:
     """`[user@]host[:port]`, where a host with colons is in brackets. Raises `UsageError`."""
     user, _, rest = text.rpartition("@")
     if rest.startswith("["):
@@ -89,7 +89,7 @@ def parse_address(text: str) -> Address:
         raise UsageError(
             f"{text!r} is no machine to reach by ssh", hint="as in ssh:user@host or ssh:host:2222"
         )
-    return Address(host, user, port)
+    return SshAddress(host, user, port)
 
 
 class Machine:
@@ -99,7 +99,7 @@ class Machine:
     be reached.
     """
 
-    def __init__(self, address: Address, options: Mapping[str, str], scratch: Path) -> None:
+    def __init__(self, address: SshAddress, options: Mapping[str, str], scratch: Path) -> None:
         if shutil.which("ssh") is None:
             raise UsageError("there is no ssh here", hint="install it: openssh-client")
         chosen = _ssh_options(address, options)
@@ -203,7 +203,7 @@ class Machine:
             return child.log.read_text(encoding="utf-8", errors="replace")
 
 
-def _ssh_options(address: Address, options: Mapping[str, str]) -> tuple[str, ...]:
+def _ssh_options(address: SshAddress, options: Mapping[str, str]) -> tuple[str, ...]:
     chosen = ["-T", *(f"-o{option}" for option in _OPTIONS)]
     if address.user:
         chosen += ["-l", address.user]

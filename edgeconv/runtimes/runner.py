@@ -68,8 +68,8 @@ FAILURES = (
 )  # fmt: skip
 
 
-def serve(work: Any = None) -> None:
-    """Answer the requests of stdin on stdout, until it closes, by `work` or by a `Work`."""
+def serve(handler: Any = None) -> None:
+    """Answer the requests of stdin on stdout, until it closes, by a `RequestHandler`."""
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     # What a runtime reads or prints must not come between.
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -77,11 +77,11 @@ def serve(work: Any = None) -> None:
     os.dup2(2, 1)
     sink.write(GREETING)
     sink.flush()
-    work = work or Work()
+    handler = handler or RequestHandler()
     for line in iter(source.readline, b""):
         request = json.loads(line.decode("utf-8"))
-        arrays = work.shared(request) if "shared" in request else received(source, request)
-        for piece in pieces(*work.answer(request, arrays)):
+        arrays = handler.shared(request) if "shared" in request else received(source, request)
+        for piece in pieces(*handler.answer(request, arrays)):
             sink.write(piece)
         sink.flush()
 
@@ -106,7 +106,7 @@ def pieces(said: dict[str, Any], arrays: Batch) -> Iterator[Any]:
         yield array.reshape(-1).view(np.uint8).data
 
 
-class Work:
+class RequestHandler:
     """Answers requests, one after the other; a model stays loaded between them."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ _REST = re.compile(r"(https?)://([^/]+)(/.*)?/v1/models/([^/:]+)(?:/versions/(\d
 _GRPC = re.compile(r"(grpc)://([^/]+)()/([^/:]+)(?:/(\d+))?/?")
 
 
-class Address(NamedTuple):
+class ServedModel(NamedTuple):
     """Where a model is served; `version` None is the newest. `prefix` precedes /v1/models."""
 
     scheme: str
@@ -51,7 +51,7 @@ class Address(NamedTuple):
         return f"{self.prefix}/v1/models/{self.name}{version}"
 
 
-def parse_address(text: str) -> Address:
+def parse_served_model(text: str) -> ServedModel:
     """The address that `text` is. Raises `UsageError`."""
     found = _REST.fullmatch(text) or _GRPC.fullmatch(text)
     if found is None:
@@ -60,10 +60,10 @@ def parse_address(text: str) -> Address:
             hint="as in tfserving:http://HOST:8501/v1/models/NAME or tfserving:grpc://HOST:8500/NAME",
         )
     scheme, host, prefix, name, version = found.groups()
-    return Address(scheme, host, prefix or "", name, int(version) if version else None)
+    return ServedModel(scheme, host, prefix or "", name, int(version) if version else None)
 
 
-class Call(Protocol):
+class PredictCall(Protocol):
     """One call, made ready: what goes there and what comes back are bytes already."""
 
     def __call__(self) -> bytes:
@@ -78,7 +78,7 @@ class Client(Protocol):
         """The version that answers. Raises `ToolFailed` where none is available."""
         ...
 
-    def call(self, signature: str, inputs: Arrays) -> Call:
+    def call(self, signature: str, inputs: Arrays) -> PredictCall:
         """A call for the samples of one batch."""
         ...
 
@@ -91,7 +91,7 @@ class Client(Protocol):
         ...
 
 
-def unreachable(address: Address, why: str) -> ToolFailed:
+def unreachable(address: ServedModel, why: str) -> ToolFailed:
     """The error where nothing answers."""
     return ToolFailed(
         f"no TensorFlow Serving answers at {address}: {why}",
@@ -99,7 +99,7 @@ def unreachable(address: Address, why: str) -> ToolFailed:
     )
 
 
-def not_available(address: Address, why: str) -> ToolFailed:
+def not_available(address: ServedModel, why: str) -> ToolFailed:
     """The error where the server answers, and has not got the model."""
     return ToolFailed(
         f"{address} has no model to answer with: {why}",
@@ -107,7 +107,7 @@ def not_available(address: Address, why: str) -> ToolFailed:
     )
 
 
-def refused(address: Address, why: str) -> ToolFailed:
+def refused(address: ServedModel, why: str) -> ToolFailed:
     """The error where the server does not take a call."""
     return ToolFailed(
         f"{address} refused the samples: {why}",

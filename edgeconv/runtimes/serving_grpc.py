@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.interface import Arrays
-    from edgeconv.runtimes.serving import Address, Call
+    from edgeconv.runtimes.serving import PredictCall, ServedModel
     from edgeconv.runtimes.serving_pb2 import ModelSpec, PredictRequest, TensorProto
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -25,7 +25,7 @@ _OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_len
 class GrpcClient:
     """A channel that is kept open; see `edgeconv.runtimes.serving.Client`."""
 
-    def __init__(self, address: Address, timeout_s: float) -> None:
+    def __init__(self, address: ServedModel, timeout_s: float) -> None:
         try:
             import grpc
         except ImportError as error:
@@ -55,7 +55,7 @@ class GrpcClient:
             raise not_available(self._address, ", ".join(states) or "it names no version")
         return str(max(available))
 
-    def call(self, signature: str, inputs: Arrays) -> Call:
+    def call(self, signature: str, inputs: Arrays) -> PredictCall:
         """A call for the samples of one batch."""
         address = self._address
         request = predict_request(address.name, address.version, signature, inputs)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.interface import Arrays
-    from edgeconv.runtimes.serving import Address, Call
+    from edgeconv.runtimes.serving import PredictCall, ServedModel
 
 # JSON has no types: these are the nearest that numpy has.
 _DTYPES = {**DTYPES, "DT_BFLOAT16": "float32"}
@@ -24,7 +24,7 @@ _JSON = {"Content-Type": "application/json"}
 class RestClient:
     """A connection that is kept open; see `edgeconv.runtimes.serving.Client`."""
 
-    def __init__(self, address: Address, timeout_s: float) -> None:
+    def __init__(self, address: ServedModel, timeout_s: float) -> None:
         kind = (
             http.client.HTTPSConnection
             if address.scheme == "https"
@@ -43,7 +43,7 @@ class RestClient:
             raise not_available(self._address, ", ".join(states) or "it names no version")
         return str(max(int(one["version"]) for one in available))
 
-    def call(self, signature: str, inputs: Arrays) -> Call:
+    def call(self, signature: str, inputs: Arrays) -> PredictCall:
         """A call for the samples of one batch, by input."""
         columns = {name: array.tolist() for name, array in inputs.items()}
         body = json.dumps({"signature_name": signature, "inputs": columns}).encode()
@@ -102,7 +102,7 @@ class RestClient:
             raise unreachable(self._address, str(error) or type(error).__name__) from error
 
 
-def _decoded(address: Address, answer: bytes) -> dict[str, Any]:
+def _decoded(address: ServedModel, answer: bytes) -> dict[str, Any]:
     try:
         # NaN and Infinity come as such, and Python takes them.
         said = json.loads(answer)

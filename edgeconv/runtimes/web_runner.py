@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from edgeconv.runtimes.interface import Model
-from edgeconv.runtimes.runner import Work, pieces, received, serve
+from edgeconv.runtimes.runner import RequestHandler, pieces, received, serve
 from edgeconv.runtimes.tensors import dequantized, raw, signature_of
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class PageGone(Exception):
     """The page, or its browser, does not live to answer."""
 
 
-class PageWork(Work):
+class PageWork(RequestHandler):
     """Answers requests by a page; a model stays loaded between them."""
 
     def __init__(self, server: Server) -> None:

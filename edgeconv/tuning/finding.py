@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from edgeconv.processes.progress import Counted
+from edgeconv.processes.progress import CountedLine
 from edgeconv.tflite import float_layers
 from edgeconv.tuning.asked import uniform
 from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE
@@ -82,7 +82,7 @@ def _search_on(
                 continue
             trials[trial.recipe] = trial
             line = progress_line(list(trials.values()), runner.objective)
-            runner.on_progress(Counted(line, len(trials), limits.trials))
+            runner.on_progress(CountedLine(line, len(trials), limits.trials))
             if len(trials) >= limits.trials:
                 return "trials"
             if time.monotonic() >= runner.end_s:

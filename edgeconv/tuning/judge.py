@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from edgeconv.data.source import DataSet
     from edgeconv.measure.metrics.scoring import Outputs
     from edgeconv.runtimes.conversation import RunnerSession
-    from edgeconv.runtimes.interface import Arrays, Runtime, Session
+    from edgeconv.runtimes.interface import Arrays, Runtime, RuntimeSession
     from edgeconv.types import Accuracy, Execution, Latency, Loss
 
 AGREEMENT = "agreement"
@@ -130,7 +130,7 @@ class _Staying:
         self.sessions = runtime.sessions
         self.time = runtime.time
 
-    def start(self, model: Model) -> Session:
+    def start(self, model: Model) -> RuntimeSession:
         """Load the model for its outputs. Raises `ToolFailed`."""
         try:
             lent = _Lent(self._idle.pop(), self._idle)

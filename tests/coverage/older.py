@@ -15,7 +15,7 @@ from edgeconv.conversion.output_checks import judge_outputs
 from edgeconv.errors import EdgeconvError, VerificationFailed
 from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
-from edgeconv.runtimes.local import Target, start_run
+from edgeconv.runtimes.local import RuntimePython, start_run
 from edgeconv.statistics.outputs import output_errors
 from edgeconv.tflite import output_steps
 from edgeconv.types import Allowance, Artifact
@@ -30,13 +30,13 @@ _BATCHES = 2
 _ALLOWANCE = Allowance(timeout_s=300)
 
 
-def old_target(python: str | None) -> Target | None:
+def old_target(python: str | None) -> RuntimePython | None:
     """The older runtime in the Python given, or in an environment that edgeconv makes for it.
 
     None where no Python here can have it; why goes to stderr.
     """
     if python:
-        return Target(package="tflite_runtime", python=python)
+        return RuntimePython(package="tflite_runtime", python=python)
     try:
         runtime = parse_target_runtime("tflite-runtime==2.14.0")
         return isolated_target(runtime, lambda text: print(text, file=sys.stderr))
@@ -46,7 +46,7 @@ def old_target(python: str | None) -> Target | None:
 
 
 def with_old_runtime(
-    cell: Cell, model: Path | None, samples: Mapping[str, Path], target: Target | None
+    cell: Cell, model: Path | None, samples: Mapping[str, Path], target: RuntimePython | None
 ) -> Cell:
     """The cell with what the older runtime said of its file, where there are both.
 
@@ -67,7 +67,7 @@ def _try(
     artifact: Artifact,
     signature: Signature,
     arrays: Mapping[str, np.ndarray],
-    target: Target,
+    target: RuntimePython,
 ) -> str:
     """Why the file does not give there what it gives here; "" where it does."""
     batch = next((i.shape[0] for i in signature.inputs if i.shape and i.shape[0] > 0), 1)
@@ -77,7 +77,7 @@ def _try(
         try:
             here, there = (
                 _outputs(model, scratch, signature.key, batch, place)
-                for place in (Target(), target)
+                for place in (RuntimePython(), target)
             )
             steps = output_steps(model.read_bytes(), signature.key)
             judge_outputs(artifact.recipe, output_errors(here, there, steps))
@@ -90,7 +90,7 @@ def _try(
 
 
 def _outputs(
-    model: Path, scratch: Path, key: str, batch: int, target: Target
+    model: Path, scratch: Path, key: str, batch: int, target: RuntimePython
 ) -> dict[str, np.ndarray]:
     with start_run(
         model,

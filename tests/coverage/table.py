@@ -32,7 +32,7 @@ from edgeconv.types import RECIPE_NAMES
 if TYPE_CHECKING:
     from architecture import Architecture
 
-    from edgeconv.runtimes.local import Target
+    from edgeconv.runtimes.local import RuntimePython
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "coverage.md"
@@ -93,7 +93,7 @@ def code_state() -> str:
     return digest.hexdigest()[:12]
 
 
-def make_row(name: str, state: str, target: Target | None) -> Row:
+def make_row(name: str, state: str, target: RuntimePython | None) -> Row:
     """Build, convert, and run in the older runtime where there is one."""
     architecture = ARCHITECTURES[name]
     row = Row(
@@ -111,7 +111,9 @@ def make_row(name: str, state: str, target: Target | None) -> Row:
         return _filled(row, architecture, Path(directory), target)
 
 
-def _filled(row: Row, architecture: Architecture, directory: Path, target: Target | None) -> Row:
+def _filled(
+    row: Row, architecture: Architecture, directory: Path, target: RuntimePython | None
+) -> Row:
     started = time.monotonic()
     try:
         built = build(row.architecture, architecture, directory)

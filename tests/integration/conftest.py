@@ -17,7 +17,7 @@ from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
 
 if TYPE_CHECKING:
-    from edgeconv.runtimes.local import Target
+    from edgeconv.runtimes.local import RuntimePython
 
 # What it asserts is shown as in a test.
 pytest.register_assert_rewrite("fault_stages")
@@ -88,7 +88,7 @@ def old_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def old_runtime(old_cache: Path) -> Target:
+def old_runtime(old_cache: Path) -> RuntimePython:
     """tflite-runtime 2.14 in an environment that edgeconv made, over the wreck of another."""
     for python in ("39", "310", "311"):
         wreck = old_cache / "runtimes" / f"tflite-runtime-2.14.0-py{python}" / "venv" / "bin"

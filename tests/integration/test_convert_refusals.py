@@ -478,7 +478,7 @@ def test_a_child_that_is_killed(victim: str, start: Any, zoo: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("stage", ["to_float", "processes.standing"])
+@pytest.mark.parametrize("stage", ["to_float", "processes.persistent"])
 def test_an_interrupted_run_leaves_nothing_behind(
     stage: str, number: signal.Signals, start: Any, zoo: Path, tmp_path: Path
 ) -> None:

@@ -16,13 +16,13 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.data import Samples, write_samples
 from edgeconv.errors import ToolFailed
+from edgeconv.processes.persistent import PersistentChild
 from edgeconv.processes.sandbox import Access
-from edgeconv.processes.standing import Standing
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.worker import GraphFile, QuantizeJob, QuantizePart, quantize
 from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import installed, isolated_target
-from edgeconv.runtimes.local import Target, start_run
+from edgeconv.runtimes.local import RuntimePython, start_run
 from edgeconv.statistics.outputs import output_errors
 from edgeconv.tflite import oldest_runtime, summarize
 from edgeconv.tflite.releases import Release, parse_release, releases
@@ -59,7 +59,7 @@ print(json.dumps(absent))
 
 
 def test_the_environment_is_complete_and_is_found_again_without_a_process(
-    old_runtime: Target, old_cache: Path, monkeypatch: pytest.MonkeyPatch
+    old_runtime: RuntimePython, old_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready = installed(old_runtime)
     assert ready is not None
@@ -77,7 +77,7 @@ def test_the_environment_is_complete_and_is_found_again_without_a_process(
 
 
 def test_every_operator_version_is_there_or_not_as_the_table_says(
-    tmp_path: Path, old_runtime: Target
+    tmp_path: Path, old_runtime: RuntimePython
 ) -> None:
     """Every builtin operator, at each version up to two beyond the last known."""
     table = releases()
@@ -117,12 +117,12 @@ def samples_for(signature: Signature, directory: Path) -> Path:
     return directory
 
 
-def agrees(model: Path, target: Target, scratch: Path) -> bool:
+def agrees(model: Path, target: RuntimePython, scratch: Path) -> bool:
     """Whether the model runs on `target`, and gives there what it gives in LiteRT here."""
     signature = summarize(model.read_bytes(), where=model.name).signatures[0]
     samples = samples_for(signature, scratch / f"{model.stem}-samples")
     outputs = []
-    for runtime in (Target(), target):
+    for runtime in (RuntimePython(), target):
         with start_run(
             model, samples, scratch=scratch, signature=signature.key or None, target=runtime
         ) as running:
@@ -142,7 +142,7 @@ def quantized(zoo: Path, directory: Path, *, dense_per_tensor: bool) -> dict[str
     recipes = make_recipes(["float16", "dynamic", "weight-only-int8", "int8", "int16x8"])
     graph = GraphFile(float_model=str(zoo / "by_hand" / "float32.tflite"), parts=(part,), threads=1)
     access = Access(reads=(Path(graph.float_model),), writes=(directory,))
-    child = Standing(label="quantizing", scratch=directory, access=access)
+    child = PersistentChild(label="quantizing", scratch=directory, access=access)
     files = {recipe.name: directory / f"{recipe.name}.tflite" for recipe in recipes}
     for recipe in recipes:
         job = QuantizeJob(
@@ -163,7 +163,7 @@ def release_of(model: Path) -> Release:
 
 
 def test_what_the_first_engine_makes_runs_there_as_it_is_said(
-    zoo: Path, tmp_path: Path, old_runtime: Target
+    zoo: Path, tmp_path: Path, old_runtime: RuntimePython
 ) -> None:
     usual = quantized(zoo, tmp_path / "usual", dense_per_tensor=False)
     said = {name: release_of(model) <= OLD for name, model in usual.items()}
@@ -179,7 +179,7 @@ def test_what_the_first_engine_makes_runs_there_as_it_is_said(
 
 
 def test_with_one_scale_in_dense_weights_all_of_it_runs_there(
-    zoo: Path, tmp_path: Path, old_runtime: Target
+    zoo: Path, tmp_path: Path, old_runtime: RuntimePython
 ) -> None:
     for model in quantized(zoo, tmp_path / "dense", dense_per_tensor=True).values():
         assert release_of(model) <= OLD
@@ -187,7 +187,7 @@ def test_with_one_scale_in_dense_weights_all_of_it_runs_there(
 
 
 def test_what_tflite_converter_makes_runs_there_as_it_is_said(
-    zoo: Path, tmp_path: Path, old_runtime: Target
+    zoo: Path, tmp_path: Path, old_runtime: RuntimePython
 ) -> None:
     models = {m.stem: m for m in (zoo / "by_hand").glob("*.tflite")}
     del models["nan_weights"], models["select_tf"]
@@ -201,7 +201,7 @@ def test_what_tflite_converter_makes_runs_there_as_it_is_said(
     assert [(n.operator, n.version, n.declared) for n in need] == [("FULLY_CONNECTED", 12, 12)]
 
 
-def test_tiny_models_run_there_as_it_is_said(tmp_path: Path, old_runtime: Target) -> None:
+def test_tiny_models_run_there_as_it_is_said(tmp_path: Path, old_runtime: RuntimePython) -> None:
     for make in (float_model, int8_model):
         model = tmp_path / f"{make.__name__}.tflite"
         model.write_bytes(packed(make(signature=("serving_default", ["x"], ["y"]))))
@@ -210,7 +210,7 @@ def test_tiny_models_run_there_as_it_is_said(tmp_path: Path, old_runtime: Target
 
 
 def test_an_operator_of_tensorflow_itself_is_unknown_and_does_not_run_there(
-    zoo: Path, tmp_path: Path, old_runtime: Target
+    zoo: Path, tmp_path: Path, old_runtime: RuntimePython
 ) -> None:
     model = zoo / "by_hand" / "select_tf.tflite"
     found = oldest_runtime(model.read_bytes(), model.name)

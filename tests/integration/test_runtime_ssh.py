@@ -12,9 +12,9 @@ from ssh_server import free_port, start_server, stop_server
 from tiny_tflite import BIASES, WEIGHTS, float_model, int8_model, packed
 
 from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.runtimes.interface import Choice, Model, Settings
+from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
 from edgeconv.runtimes.kinds.ssh import open_runtime
-from edgeconv.runtimes.remote import Address, parse_address
+from edgeconv.runtimes.remote import SshAddress, parse_ssh_address
 from edgeconv.types import Timing
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def model(tmp_path: Path) -> Model:
 
 
 def opened(server: Server, tmp_path: Path, *, config: str = "config", python: str = sys.executable):
-    choice = Choice(name="ssh", place=server.place(config))
-    return open_runtime(choice, Settings(scratch=tmp_path, python=python, threads=1))
+    choice = RuntimeChoice(name="ssh", place=server.place(config))
+    return open_runtime(choice, RuntimeSettings(scratch=tmp_path, python=python, threads=1))
 
 
 def left_behind(server: Server) -> list[str]:
@@ -153,10 +153,10 @@ def test_a_key_that_is_not_known_is_refused(server, tmp_path, config, message, h
 
 def test_a_port_where_nothing_listens_is_refused(server, tmp_path):
     place = f"127.0.0.1:{free_port()}?config={server.directory / 'config'}"
-    settings = Settings(scratch=tmp_path)
+    settings = RuntimeSettings(scratch=tmp_path)
     with (
         pytest.raises(ToolFailed, match="Connection refused") as raised,
-        open_runtime(Choice(name="ssh", place=place), settings),
+        open_runtime(RuntimeChoice(name="ssh", place=place), settings),
     ):
         pass
     assert "ssh:HOST:PORT" in raised.value.hint
@@ -166,7 +166,7 @@ def test_a_name_that_no_machine_has_is_refused(server, tmp_path):
     place = f"no-such-machine.invalid?config={server.directory / 'config'}"
     with (
         pytest.raises(ToolFailed, match="cannot connect") as raised,
-        open_runtime(Choice(name="ssh", place=place), Settings(scratch=tmp_path)),
+        open_runtime(RuntimeChoice(name="ssh", place=place), RuntimeSettings(scratch=tmp_path)),
     ):
         pass
     assert "the name is right" in raised.value.hint
@@ -248,22 +248,22 @@ def test_an_interpreter_that_does_not_work_is_passed_over_and_named_at_last(serv
 def test_a_place_that_is_none_is_refused(tmp_path, place, message):
     with (
         pytest.raises(UsageError, match=message),
-        open_runtime(Choice(name="ssh", place=place), Settings(scratch=tmp_path)),
+        open_runtime(RuntimeChoice(name="ssh", place=place), RuntimeSettings(scratch=tmp_path)),
     ):
         pass
 
 
 def test_a_place_is_read_as_ssh_reads_it():
-    assert parse_address("pi@board:2222") == Address("board", "pi", "2222")
-    assert parse_address("board") == Address("board")
-    assert parse_address("me@corp@[fe80::1]:22") == Address("fe80::1", "me@corp", "22")
-    assert str(Address("fe80::1", "me", "22")) == "me@[fe80::1]:22"
+    assert parse_ssh_address("pi@board:2222") == SshAddress("board", "pi", "2222")
+    assert parse_ssh_address("board") == SshAddress("board")
+    assert parse_ssh_address("me@corp@[fe80::1]:22") == SshAddress("fe80::1", "me@corp", "22")
+    assert str(SshAddress("fe80::1", "me", "22")) == "me@[fe80::1]:22"
 
 
 def test_without_an_ssh_here_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with (
         pytest.raises(UsageError, match="there is no ssh here"),
-        open_runtime(Choice(name="ssh", place="host"), Settings(scratch=tmp_path)),
+        open_runtime(RuntimeChoice(name="ssh", place="host"), RuntimeSettings(scratch=tmp_path)),
     ):
         pass

@@ -20,9 +20,9 @@ from places import SUPPORT
 from edgeconv import convert
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.reporting.files import read_report
-from edgeconv.runtimes.interface import Choice, Model, Settings
+from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
 from edgeconv.runtimes.kinds.tfserving import open_runtime
-from edgeconv.runtimes.serving import parse_address
+from edgeconv.runtimes.serving import parse_served_model
 from edgeconv.runtimes.serving_grpc import array_of, tensor_of
 from edgeconv.runtimes.serving_pb2 import TensorProto
 from edgeconv.runtimes.warmup import write_warmup_requests
@@ -75,8 +75,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def opened(place: str, tmp_path: Path, timeout_s: float = 30.0):
-    settings = Settings(scratch=tmp_path, allowance=Allowance(timeout_s=timeout_s))
-    return open_runtime(Choice(name="tfserving", place=place), settings)
+    settings = RuntimeSettings(scratch=tmp_path, allowance=Allowance(timeout_s=timeout_s))
+    return open_runtime(RuntimeChoice(name="tfserving", place=place), settings)
 
 
 @pytest.mark.parametrize("kind", ["rest", "grpc"])
@@ -197,7 +197,7 @@ def test_an_address_goes_to_text_and_back():
         "grpc://host:8500/two",
         "grpc://host:8500/two/12",
     ):
-        assert str(parse_address(text)) == text
+        assert str(parse_served_model(text)) == text
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from places import SHARED
 from tiny_tflite import Graph, float_model, int8_model, packed, run
 
 from edgeconv.errors import InputRefused, OutputRefused, ToolFailed, UsageError
-from edgeconv.runtimes.interface import Choice, Model, Settings
+from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
 from edgeconv.runtimes.kinds.web import open_runtime
 from edgeconv.runtimes.web_package import litertjs
 from edgeconv.types import Timing
@@ -58,7 +58,7 @@ def runtime(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
     scratch = tmp_path_factory.mktemp("scratch")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGECONV_CACHE_DIR", str(cache))
-        with open_runtime(Choice(name="web"), Settings(scratch=scratch)) as one:
+        with open_runtime(RuntimeChoice(name="web"), RuntimeSettings(scratch=scratch)) as one:
             yield one
 
 
@@ -174,7 +174,9 @@ def test_a_model_of_uint8_takes_and_gives_floats(runtime, tmp_path):
 def test_threads_are_there_when_they_are_asked_for(cache, monkeypatch, tmp_path):
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
     file = written(tmp_path, float_model())
-    with open_runtime(Choice(name="web"), Settings(scratch=tmp_path, threads=2)) as runtime:
+    with open_runtime(
+        RuntimeChoice(name="web"), RuntimeSettings(scratch=tmp_path, threads=2)
+    ) as runtime:
         given = outputs(runtime, Model(file=file), SAMPLES)
     assert given["y"].shape == (6, 3)
 
@@ -256,19 +258,19 @@ def test_a_browser_goes_with_a_parent_that_is_killed(cache, tmp_path):
 
 
 def test_a_missing_browser_or_npm_says_what_to_install(tmp_path, monkeypatch):
-    settings = Settings(scratch=tmp_path)
+    settings = RuntimeSettings(scratch=tmp_path)
     with pytest.raises(UsageError, match="there is no browser /nowhere/chrome") as raised:
-        open_runtime(Choice(name="web", place="/nowhere/chrome"), settings).__enter__()
+        open_runtime(RuntimeChoice(name="web", place="/nowhere/chrome"), settings).__enter__()
     assert "web:FILE" in raised.value.hint
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="no Chromium or Chrome") as raised:
-        open_runtime(Choice(name="web"), settings).__enter__()
+        open_runtime(RuntimeChoice(name="web"), settings).__enter__()
     assert "chromium" in raised.value.hint
     browser = tmp_path / "chromium"
     browser.write_text("#!/bin/sh\nexit 0\n")
     browser.chmod(0o755)
     with pytest.raises(UsageError, match="npm, which is not here") as raised:
-        open_runtime(Choice(name="web"), settings).__enter__()
+        open_runtime(RuntimeChoice(name="web"), settings).__enter__()
     assert "nodejs and npm" in raised.value.hint
 
 
@@ -277,12 +279,12 @@ def test_a_browser_that_is_none_is_refused(cache, monkeypatch, tmp_path):
     browser = tmp_path / "browser"
     browser.write_text("#!/bin/sh\necho I am an editor\n")
     browser.chmod(0o755)
-    choice = Choice(name="web", place=str(browser))
+    choice = RuntimeChoice(name="web", place=str(browser))
     with pytest.raises(ToolFailed, match=r"(?s)the runtime in LiteRT\.js ended.*I am an editor"):
-        open_runtime(choice, Settings(scratch=tmp_path)).__enter__()
+        open_runtime(choice, RuntimeSettings(scratch=tmp_path)).__enter__()
     browser.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Chromium 1.2.3\n')
     with pytest.raises(ToolFailed, match=r"(?s)the runtime in LiteRT\.js ended without an answer"):
-        open_runtime(choice, Settings(scratch=tmp_path)).__enter__()
+        open_runtime(choice, RuntimeSettings(scratch=tmp_path)).__enter__()
 
 
 def test_a_version_that_is_none_is_refused(tmp_path):

@@ -13,7 +13,7 @@ from tiny_tflite import float_model, packed
 from edgeconv import convert
 from edgeconv.errors import UsageError
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.runtimes.local import Target, start_run
+from edgeconv.runtimes.local import RuntimePython, start_run
 from edgeconv.tflite import summarize
 from edgeconv.types import Execution
 
@@ -38,7 +38,7 @@ def said() -> list[str]:
 
 @pytest.fixture(scope="module")
 def proven(
-    brought: Path, place: Path, old_runtime: Target, old_cache: Path, said: list[str]
+    brought: Path, place: Path, old_runtime: RuntimePython, old_cache: Path, said: list[str]
 ) -> Made:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGECONV_CACHE_DIR", str(old_cache))
@@ -102,7 +102,7 @@ def test_what_runs_there_as_it_is_costs_nothing(proven: Made) -> None:
 
 
 def test_the_published_file_really_runs_there(
-    proven: Made, brought: Path, old_runtime: Target, tmp_path: Path
+    proven: Made, brought: Path, old_runtime: RuntimePython, tmp_path: Path
 ) -> None:
     from edgeconv.data import Samples, write_samples
 
@@ -146,7 +146,7 @@ def test_another_target_is_another_artifact(proven: Made, brought: Path) -> None
 
 
 def test_a_model_that_cannot_run_there_is_not_published_and_says_why(
-    tmp_path: Path, old_runtime: Target
+    tmp_path: Path, old_runtime: RuntimePython
 ) -> None:
     """Its operator has a version that came after that runtime; on the one here it runs."""
     model = float_model(signature=("serving_default", ["x"], ["y"]))
@@ -165,7 +165,7 @@ def test_a_model_that_cannot_run_there_is_not_published_and_says_why(
 
 
 def test_with_the_first_engine_alone_the_other_is_not_tried(
-    brought: Path, tmp_path: Path, old_runtime: Target
+    brought: Path, tmp_path: Path, old_runtime: RuntimePython
 ) -> None:
     recipes = make_recipes(["weight-only-int8"], engine="litert")
     made = Made(convert(brought / "dense", tmp_path / "out", recipes, target_runtime=OLD))

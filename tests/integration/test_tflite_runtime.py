@@ -14,12 +14,12 @@ from edgeconv.errors import ToolFailed
 from edgeconv.types import Measuring, Timing
 
 if TYPE_CHECKING:
-    from edgeconv.runtimes.local import Target
+    from edgeconv.runtimes.local import RuntimePython
 
 
 def test_bench_runs_on_it_and_its_accuracy_is_that_of_litert(
     tmp_path: Path,
-    old_runtime: Target,
+    old_runtime: RuntimePython,
     old_cache: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -50,7 +50,7 @@ def test_bench_runs_on_it_and_its_accuracy_is_that_of_litert(
         assert len(before.latency.rounds_us[0]) == 5
 
 
-def test_the_python_that_has_it_can_be_named(tmp_path: Path, old_runtime: Target) -> None:
+def test_the_python_that_has_it_can_be_named(tmp_path: Path, old_runtime: RuntimePython) -> None:
     (tmp_path / "float.tflite").write_bytes(packed(float_model()))
     there = Measuring(rounds=1, runtimes=("tflite-runtime",), python=old_runtime.python)
     (row,) = bench([tmp_path], measuring=there).measurements

@@ -15,7 +15,7 @@ from tune_models import samples, two_layers
 import edgeconv
 from edgeconv.conversion import session
 from edgeconv.conversion.convert import convert
-from edgeconv.processes.standing import Standing
+from edgeconv.processes.persistent import PersistentChild
 from edgeconv.processes.workers import Child
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest
@@ -163,10 +163,10 @@ def test_a_cold_conversion_hashes_the_model_and_reads_its_samples_once(
 def test_a_crash_of_the_quantizer_costs_one_recipe_and_another_child_makes_the_rest(
     place: Path, watched: Any
 ) -> None:
-    starts: list[Standing] = []
-    start = Standing.start
+    starts: list[PersistentChild] = []
+    start = PersistentChild.start
 
-    def crashing(self: Standing, *arguments: Any) -> Any:
+    def crashing(self: PersistentChild, *arguments: Any) -> Any:
         call = start(self, *arguments)
         starts.append(self)
         if len(starts) == 1:
@@ -181,7 +181,7 @@ def test_a_crash_of_the_quantizer_costs_one_recipe_and_another_child_makes_the_r
         execution=Execution(use_cache=False),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Standing, "start", crashing)
+        patch.setattr(PersistentChild, "start", crashing)
         done, seen = watched(lambda told: convert(request, on_progress=told))
     assert [(one.recipe, one.error) for one in done.failures] == [("float16", "WorkerCrashed")]
     assert [one.recipe.name for one in done.artifacts] == ["dynamic", "int8"]

@@ -14,7 +14,7 @@ import msgspec
 from places import SUPPORT
 
 from edgeconv.errors import ClusterLost, EdgeconvError, ToolFailed, UsageError
-from edgeconv.processes.progress import Counted
+from edgeconv.processes.progress import CountedLine
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import report_progress, start_task
 from edgeconv.processes.workers import Child, end_on_signals
@@ -126,7 +126,7 @@ def tell(job: Job) -> Sum:
 
 def count(job: Job) -> Sum:
     for index in range(job.number):
-        report_progress(Counted(job.text, index, job.number))
+        report_progress(CountedLine(job.text, index, job.number))
     return Sum(0, ())
 
 

@@ -15,7 +15,7 @@ from edgeconv.data.strings import as_tensorflow_takes
 from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
-from edgeconv.runtimes.loaded import Loaded, opened
+from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.runtimes.tensors import raw, signature_of
 from edgeconv.statistics.signal import Signal, snr_db
 from edgeconv.tflite.cut import with_fixed_shapes, with_outputs
@@ -137,10 +137,10 @@ def _model(directory: str) -> bytes:
     return (Path(directory) / _MODEL).read_bytes()
 
 
-def _shown(directory: str, layers: Mapping[str, GraphLayer]) -> Loaded:
+def _shown(directory: str, layers: Mapping[str, GraphLayer]) -> InProcessModel:
     """A model with one signature, whose outputs are the tensors of its layers by number."""
     tensors = sorted({layer.tensor for layer in layers.values()})
-    return Loaded(opened(with_outputs(_model(directory), tensors)))
+    return InProcessModel(open_interpreter(with_outputs(_model(directory), tensors)))
 
 
 @dataclass

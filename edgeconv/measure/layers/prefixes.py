@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.runtimes.loaded import Loaded, opened
+from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.runtimes.runner import timed
 from edgeconv.tflite.cut import prefixes
 
@@ -35,14 +35,14 @@ def prefix_times(
     them at most, pairs at least. The model has one signature and no open dimensions. Raises
     `ToolFailed` where it does not run.
     """
-    whole = Loaded(opened(path.read_bytes(), threads=threads))
+    whole = InProcessModel(open_interpreter(path.read_bytes(), threads=threads))
     invoke = whole.settle(dict(inputs))
     total_us = float(np.median([timed(invoke)[1] for _ in range(limits[0] // 2)][_WARMUP:]))
     ended = list(prefixes(path.read_bytes()))
     seconds = limits[1] / max(1, len(ended))
     before, times_us = None, []
     for data in ended:
-        after = Loaded(opened(data, threads=threads)).settle(dict(inputs))
+        after = InProcessModel(open_interpreter(data, threads=threads)).settle(dict(inputs))
         times_us.append(_difference_us(before, after, limits[0], seconds, limits[2]))
         before = after
     return total_us, delegated(whole.interpreter._get_ops_details(), len(ended)), times_us

@@ -8,7 +8,16 @@ enter       the program that confines itself, and goes on as the child
 """
 
 from edgeconv.processes.sandbox.access import Access, Profile
-from edgeconv.processes.sandbox.policy import Entry, entry, environment_of
+from edgeconv.processes.sandbox.policy import StartCommand, environment_of, start_command
 from edgeconv.processes.sandbox.walls import Mode, available, using
 
-__all__ = ["Access", "Entry", "Mode", "Profile", "available", "entry", "environment_of", "using"]
+__all__ = [
+    "Access",
+    "StartCommand",
+    "Mode",
+    "Profile",
+    "available",
+    "start_command",
+    "environment_of",
+    "using",
+]

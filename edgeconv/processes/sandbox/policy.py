@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.errors import SandboxMissing
 from edgeconv.processes.sandbox.profiles import PROFILES
-from edgeconv.processes.sandbox.walls import Wall, is_required, tell_once, wall
+from edgeconv.processes.sandbox.walls import Wall, is_required, wall, warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ _FILE_BYTES = 2**36
 _TASKS = 2**15
 
 
-class Entry(NamedTuple):
+class StartCommand(NamedTuple):
     """How to start a child: `failure` is where it says why it could not be confined."""
 
     command: tuple[str, ...]
@@ -66,7 +66,7 @@ class Entry(NamedTuple):
         what = f"{self.command[0]} could not be confined: {reason}"
         if is_required():
             raise SandboxMissing(what, hint="use another Python, or --sandbox auto")
-        tell_once(what)
+        warn_once(what)
 
 
 def environment_of(profile: Profile) -> dict[str, str]:
@@ -75,9 +75,9 @@ def environment_of(profile: Profile) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if passes(name)}
 
 
-def entry(
+def start_command(
     command: Sequence[str], *, cwd: Path, access: Access, environment: Mapping[str, str]
-) -> Entry:
+) -> StartCommand:
     """How to start `command` in `cwd`, which is its scratch directory.
 
     It begins with the path of a Python, but for the profile "programs".
@@ -95,12 +95,12 @@ def entry(
     variables.update(environment)
     failure = scratch / _FAILURE
     if not is_confined:
-        return Entry(tuple(command), variables, failure)
+        return StartCommand(tuple(command), variables, failure)
     found, (python, *arguments) = wall(), command
     policy = _policy(access, rules, found, scratch, arguments)
     (scratch / _POLICY).write_text(json.dumps(policy), encoding="utf-8")
     words = (python, str(_ENTER), str(scratch / _POLICY), *arguments)
-    return Entry(words, variables, failure, is_wrapped=found.kind == "bubblewrap")
+    return StartCommand(words, variables, failure, is_wrapped=found.kind == "bubblewrap")
 
 
 def _policy(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Mode = Literal["auto", "required", "off"]
-Kind = Literal["landlock", "bubblewrap", "none"]
+WallKind = Literal["landlock", "bubblewrap", "none"]
 
 _PROBE_TIMEOUT_S = 10.0
 _HINT = (
@@ -30,7 +30,7 @@ _HINT = (
 class Wall(msgspec.Struct, frozen=True, kw_only=True):
     """What children are confined by. `reason`: why not by what is better."""
 
-    kind: Kind
+    kind: WallKind
     version: int = 0
     filters: bool = False
     program: str = ""
@@ -74,7 +74,7 @@ def is_required() -> bool:
     return _mode == "required"
 
 
-def tell_once(text: str) -> None:
+def warn_once(text: str) -> None:
     """Tell the user, unless that was said already."""
     if text not in _told:
         _told.add(text)
@@ -85,14 +85,14 @@ def tell_once(text: str) -> None:
 def wall() -> Wall:
     """What the next child is confined by. Raises `SandboxMissing` where one is required."""
     if _mode == "off":
-        tell_once("--sandbox off: models and data are read without a sandbox")
+        warn_once("--sandbox off: models and data are read without a sandbox")
         return Wall(kind="none", reason="--sandbox off")
     found = available()
     if found.is_whole:
         return found
     if is_required():
         raise SandboxMissing(f"there is no whole sandbox here: {found.reason}", hint=_HINT)
-    tell_once(f"no whole sandbox here ({found.reason}): only the scan holds models back")
+    warn_once(f"no whole sandbox here ({found.reason}): only the scan holds models back")
     return found
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from edgeconv.runtimes.loaded import Loaded, opened
+from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.tflite.constants import OwnConstants
 from edgeconv.tflite.flatbuffer import parse, serialize, text
 
@@ -116,9 +116,9 @@ def _seen(
     seen: dict[Pair, _Seen] = {}
     if not shown:
         return seen
-    interpreter = opened(exposed, threads=threads)
+    interpreter = open_interpreter(exposed, threads=threads)
     for key in sorted({key for needed in shown.values() for key in needed}):
-        signature = Loaded(interpreter, key)
+        signature = InProcessModel(interpreter, key)
         for batch in feeds[key]:
             answers = signature.invoke(batch)
             for pair in (pair for pair in shown if key in shown[pair]):

@@ -20,7 +20,7 @@ import numpy as np
 
 from edgeconv.quantize.equalization.absorb import absorbed
 from edgeconv.quantize.equalization.pairs import find_pairs
-from edgeconv.runtimes.loaded import Loaded, opened
+from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.statistics.balance import balancing_logarithms
 from edgeconv.tflite.constants import OwnConstants
 from edgeconv.tflite.flatbuffer import parse, serialize
@@ -203,11 +203,11 @@ def same_outputs(before: bytes, after: bytes, feeds: Mapping[str, Feed], *, thre
     Every output must be within `TOLERANCE` of its largest magnitude, and not finite in the
     same places.
     """
-    interpreters = [opened(model, threads=threads) for model in (before, after)]
+    interpreters = [open_interpreter(model, threads=threads) for model in (before, after)]
     for key, feed in feeds.items():
         batch = next(iter(feed), None)
         if batch is not None:
-            old, new = (Loaded(one, key).invoke(batch) for one in interpreters)
+            old, new = (InProcessModel(one, key).invoke(batch) for one in interpreters)
             if not all(_are_close(old[name], new[name]) for name in old):
                 return False
     return True

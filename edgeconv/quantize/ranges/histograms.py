@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from edgeconv.runtimes.loaded import Loaded, opened
+from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.tflite.flatbuffer import is_constant, operator_name, parse, text, type_names
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def histograms(
     """
     model = parse(float_model, where="the model")
     found = _empty(_float_tensors(model) - kept(model), ranges)
-    interpreter = opened(float_model, threads=threads, every_tensor=True)
+    interpreter = open_interpreter(float_model, threads=threads, every_tensor=True)
     for signature in model.signatureDefs or ():
         key, graph = text(signature.signatureKey), int(signature.subgraphIndex)
         watched = [
@@ -173,7 +173,7 @@ def _count_all(
     watched: list[tuple[int, Histogram]],
     most_elements: int,
 ) -> None:
-    model = Loaded(interpreter, key)
+    model = InProcessModel(interpreter, key)
     for number, batch in enumerate(feed):
         model.invoke(batch)
         for index, histogram in watched:

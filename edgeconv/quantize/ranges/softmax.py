@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from edgeconv.runtimes.loaded import Loaded, opened
+from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.tflite import with_softmax_inputs
 
 if TYPE_CHECKING:
@@ -62,10 +62,10 @@ def softmax_floors(
 def _lowest_peaks(
     model: bytes, inputs: tuple[SoftmaxInput, ...], feeds: Mapping[str, Feed], *, threads: int
 ) -> dict[SoftmaxInput, float]:
-    interpreter = opened(model, threads=threads)
+    interpreter = open_interpreter(model, threads=threads)
     lowest = dict.fromkeys(inputs, math.inf)
     for key in {one.signature for one in inputs}:
-        signature = Loaded(interpreter, key)
+        signature = InProcessModel(interpreter, key)
         for batch in feeds[key]:
             answers = signature.invoke(batch)
             for one in (one for one in inputs if one.signature == key):

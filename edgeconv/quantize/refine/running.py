@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeconv.quantize.refine.moments import Quantity
-from edgeconv.runtimes.loaded import opened, runtime_errors
+from edgeconv.runtimes.in_process import open_interpreter, runtime_errors
 from edgeconv.runtimes.runner import quantize
 from edgeconv.tflite.cut import with_fixed_shapes
 from edgeconv.tflite.flatbuffer import text
@@ -83,7 +83,7 @@ def tensor_bytes(data: bytes, shapes: Mapping[str, tuple[int, ...]]) -> dict[int
 
     `shapes` are by signature input. Raises `ToolFailed` where the model does not run.
     """
-    interpreter = opened(with_fixed_shapes(data, None, shapes), delegates=False)
+    interpreter = open_interpreter(with_fixed_shapes(data, None, shapes), delegates=False)
     with runtime_errors():
         interpreter.allocate_tensors()
         details = interpreter.get_tensor_details()
@@ -124,7 +124,7 @@ def _run(data: bytes, inputs: Sequence[Array], *, threads: int) -> list[Array]:
 
 
 def _run_part(data: bytes, inputs: Sequence[Array]) -> list[Array]:
-    interpreter = opened(data)
+    interpreter = open_interpreter(data)
     with runtime_errors():
         interpreter.allocate_tensors()
     places = [detail["index"] for detail in interpreter.get_input_details()]

@@ -22,7 +22,12 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.runtimes.android import Device
 from edgeconv.runtimes.benchmark_log import parse_log
-from edgeconv.runtimes.benchmark_program import Program, ProgramSession, input_flags, runnable
+from edgeconv.runtimes.benchmark_program import (
+    BenchmarkProgram,
+    BenchmarkSession,
+    input_flags,
+    runnable,
+)
 from edgeconv.runtimes.choice import refuse_version
 from edgeconv.runtimes.interface import Model, Timed
 from edgeconv.runtimes.isolated import relu_model
@@ -34,7 +39,7 @@ from edgeconv.types import Allowance, Environment
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.runtimes.interface import Arrays, Choice, Settings
+    from edgeconv.runtimes.interface import Arrays, RuntimeChoice, RuntimeSettings
     from edgeconv.types import Timing
 
 _PARENT = "/data/local/tmp"
@@ -54,7 +59,7 @@ _FACTS = {
 
 
 @contextlib.contextmanager
-def open_runtime(choice: Choice, settings: Settings) -> Iterator[AdbRuntime]:
+def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[AdbRuntime]:
     """The runtime, once a model has run on the device.
 
     Raises `UsageError` where there is no adb, no such device or no program to put on it, and
@@ -71,7 +76,7 @@ def open_runtime(choice: Choice, settings: Settings) -> Iterator[AdbRuntime]:
         )
     device = Device(choice.place, settings.scratch)
     directory = f"{_PARENT}/edgeconv-{secrets.token_hex(6)}"
-    runtime = AdbRuntime(Program(device, directory, settings), binary)
+    runtime = AdbRuntime(BenchmarkProgram(device, directory, settings), binary)
     try:
         runtime.settle(settings.scratch)
         yield runtime
@@ -85,7 +90,7 @@ class AdbRuntime:
     # Two would only disturb each other.
     sessions = 1
 
-    def __init__(self, program: Program, binary: Path) -> None:
+    def __init__(self, program: BenchmarkProgram, binary: Path) -> None:
         self._program, self._binary = program, binary
         self._version = sha256_file(binary)[:12]
         self.environment = self._environment()
@@ -136,9 +141,9 @@ class AdbRuntime:
             log=log + more,
         )
 
-    def start(self, model: Model) -> ProgramSession:
+    def start(self, model: Model) -> BenchmarkSession:
         """Put the model there. Raises `ToolFailed`."""
-        return ProgramSession(self._program, model)
+        return BenchmarkSession(self._program, model)
 
     def _samples(self, flags: list[str], count: int, what: str) -> tuple[tuple[float, ...], str]:
         """The time of one invoke in each of `count` processes, and what they printed."""

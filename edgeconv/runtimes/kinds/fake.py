@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings
+    from edgeconv.runtimes.interface import Arrays, Model, RuntimeChoice, RuntimeSettings
     from edgeconv.types import Signature, TensorSpec, Timing
 
 # See edgeconv.runtimes.interface.
@@ -58,7 +58,7 @@ _OPTIONS = frozenset(Fault.__struct_fields__)
 
 
 @contextlib.contextmanager
-def open_runtime(choice: Choice, settings: Settings) -> Iterator[Fake]:
+def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[Fake]:
     """The runtime. Raises `UsageError` for options that it does not have."""
     refuse_version(choice)
     place = f"?{choice.place}" if choice.place else ""
@@ -129,7 +129,7 @@ class Fake:
 
 
 class FakeSession:
-    """See `edgeconv.runtimes.interface.Session`."""
+    """See `edgeconv.runtimes.interface.RuntimeSession`."""
 
     def __init__(self, model: Model, signature: Signature) -> None:
         self._batch, self._outputs = model.batch, signature.outputs

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
-from edgeconv.runtimes.local import LocalRuntime, Target
+from edgeconv.runtimes.local import LocalRuntime, RuntimePython
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edgeconv.runtimes.conversation import Package
-    from edgeconv.runtimes.interface import Choice, Settings
+    from edgeconv.runtimes.interface import RuntimeChoice, RuntimeSettings
 
 # See edgeconv.runtimes.interface.
 RUNS_HERE_ALONE = True
@@ -30,7 +30,7 @@ _PACKAGES: dict[str, Package] = {"tensorflow": "tensorflow", "tflite-runtime": "
 
 
 @contextlib.contextmanager
-def open_runtime(choice: Choice, settings: Settings) -> Iterator[LocalRuntime]:
+def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[LocalRuntime]:
     """The runtime that `choice` names, in the Python that has it.
 
     Raises `UsageError` for what a runtime of this machine cannot be told, `ToolFailed` where
@@ -44,7 +44,7 @@ def open_runtime(choice: Choice, settings: Settings) -> Iterator[LocalRuntime]:
         return
     try:
         runtime = LocalRuntime(
-            Target(package=package, python=settings.python or sys.executable), settings
+            RuntimePython(package=package, python=settings.python or sys.executable), settings
         )
     except ToolFailed as error:
         raise ToolFailed(
@@ -55,7 +55,7 @@ def open_runtime(choice: Choice, settings: Settings) -> Iterator[LocalRuntime]:
     yield runtime
 
 
-def _check(package: Package, choice: Choice, settings: Settings) -> None:
+def _check(package: Package, choice: RuntimeChoice, settings: RuntimeSettings) -> None:
     if package == "tensorflow" and not choice.version and not settings.python:
         raise UsageError(
             "tensorflow without a version runs the trained model, not .tflite files",

@@ -25,7 +25,7 @@ from edgeconv.runtimes.choice import refuse_version, split_place
 from edgeconv.runtimes.conversation import Conversation, Facts, Package, Runner
 from edgeconv.runtimes.isolated import relu_model
 from edgeconv.runtimes.local import RUNNER
-from edgeconv.runtimes.remote import Machine, parse_address
+from edgeconv.runtimes.remote import Machine, parse_ssh_address
 from edgeconv.store import sha256_file
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.conversation import RunnerSession
-    from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timed
+    from edgeconv.runtimes.interface import Arrays, Model, RuntimeChoice, RuntimeSettings, Timed
     from edgeconv.types import Timing
 
 PACKAGES: tuple[Package, ...] = ("ai_edge_litert", "tflite_runtime", "tensorflow")
@@ -58,7 +58,7 @@ _LOOK = (
 _INSTALL = "PYTHON -m pip install numpy ai-edge-litert, there"
 
 
-def files_named(choice: Choice) -> Iterator[str]:
+def files_named(choice: RuntimeChoice) -> Iterator[str]:
     """The configuration of ssh, whose ProxyCommand and Match can run programs."""
     _, options = split_place(choice, _OPTIONS)
     if "config" in options:
@@ -66,7 +66,7 @@ def files_named(choice: Choice) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def open_runtime(choice: Choice, settings: Settings) -> Iterator[SshRuntime]:
+def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[SshRuntime]:
     """The runtime on the machine that `choice` names, after a model has run there.
 
     Raises `UsageError` for a place that is none, and `ToolFailed` where the machine cannot be
@@ -76,7 +76,7 @@ def open_runtime(choice: Choice, settings: Settings) -> Iterator[SshRuntime]:
     place, options = split_place(choice, _OPTIONS)
     if not place:
         raise UsageError("the runtime ssh needs a machine", hint="as in ssh:user@host")
-    with Machine(parse_address(place), options, settings.scratch) as machine:
+    with Machine(parse_ssh_address(place), options, settings.scratch) as machine:
         directory = _marked(machine.send(RUNNER, _SETTLE, f"copying to {machine.address}"))
         try:
             yield _opened(machine, directory, settings)
@@ -84,7 +84,7 @@ def open_runtime(choice: Choice, settings: Settings) -> Iterator[SshRuntime]:
             machine.try_to_run(_removal(directory), f"removing {directory} on {machine.address}")
 
 
-def _opened(machine: Machine, directory: str, settings: Settings) -> SshRuntime:
+def _opened(machine: Machine, directory: str, settings: RuntimeSettings) -> SshRuntime:
     python = settings.python or _USUAL_PYTHON
     failure: ToolFailed | None = None
     for package in _packages(machine, python):
@@ -128,7 +128,7 @@ def _packages(machine: Machine, python: str) -> list[Package]:
 
 
 def _runner(
-    machine: Machine, directory: str, python: str, package: Package, settings: Settings
+    machine: Machine, directory: str, python: str, package: Package, settings: RuntimeSettings
 ) -> Runner:
     quoted = shlex.quote(directory)
     # The shell becomes the Python, and so its number is that of the process.
@@ -229,7 +229,7 @@ class SshRuntime:
 
 
 class SshSession:
-    """A model that stays loaded there; see `edgeconv.runtimes.interface.Session`."""
+    """A model that stays loaded there; see `edgeconv.runtimes.interface.RuntimeSession`."""
 
     def __init__(self, session: RunnerSession, machine: Machine) -> None:
         self._session, self._machine = session, machine

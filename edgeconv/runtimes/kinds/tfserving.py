@@ -18,7 +18,7 @@ from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.runtimes.choice import refuse_version
 from edgeconv.runtimes.interface import Timed
 from edgeconv.runtimes.runner import batches, joined
-from edgeconv.runtimes.serving import parse_address
+from edgeconv.runtimes.serving import parse_served_model
 from edgeconv.runtimes.serving_grpc import GrpcClient
 from edgeconv.runtimes.serving_rest import RestClient
 from edgeconv.types import Environment
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings
-    from edgeconv.runtimes.serving import Address, Client
+    from edgeconv.runtimes.interface import Arrays, Model, RuntimeChoice, RuntimeSettings
+    from edgeconv.runtimes.serving import Client, ServedModel
     from edgeconv.types import Timing
 
 # A socket takes no more than some weeks.
@@ -39,7 +39,7 @@ _LONGEST_TIMEOUT_S = 1e6
 
 
 @contextlib.contextmanager
-def open_runtime(choice: Choice, settings: Settings) -> Iterator[ServingRuntime]:
+def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[ServingRuntime]:
     """The runtime, once the server has said that it has the model.
 
     Raises `UsageError` for an address that is none, and `ToolFailed` where the server does not
@@ -51,7 +51,7 @@ def open_runtime(choice: Choice, settings: Settings) -> Iterator[ServingRuntime]
             "the runtime tfserving needs an address",
             hint="as in tfserving:http://HOST:8501/v1/models/NAME",
         )
-    yield ServingRuntime(parse_address(choice.place), settings.allowance.timeout_s)
+    yield ServingRuntime(parse_served_model(choice.place), settings.allowance.timeout_s)
 
 
 class ServingRuntime:
@@ -60,7 +60,7 @@ class ServingRuntime:
     # Calls that wait for each other in the server's queue would only be slower.
     sessions = 2
 
-    def __init__(self, address: Address, timeout_s: float) -> None:
+    def __init__(self, address: ServedModel, timeout_s: float) -> None:
         self._address, self._timeout_s = address, min(timeout_s, _LONGEST_TIMEOUT_S)
         with contextlib.closing(self._client()) as client:
             self._version = client.version()
@@ -117,7 +117,7 @@ def _refuse_strings(inputs: Arrays) -> None:
 
 
 class ServingSession:
-    """A connection to the served model; see `edgeconv.runtimes.interface.Session`."""
+    """A connection to the served model; see `edgeconv.runtimes.interface.RuntimeSession`."""
 
     def __init__(self, client: Client, model: Model) -> None:
         self._client, self._batch = client, model.batch

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edgeconv.runtimes.conversation import RunnerSession
-    from edgeconv.runtimes.interface import Arrays, Choice, Model, Settings, Timed
+    from edgeconv.runtimes.interface import Arrays, Model, RuntimeChoice, RuntimeSettings, Timed
     from edgeconv.types import Signature, Timing
 
 _BROWSERS = (
@@ -39,14 +39,14 @@ _BROWSERS = (
 _DTYPES = frozenset({"float32", "int32", "uint8"})
 
 
-def files_named(choice: Choice) -> Iterator[str]:
+def files_named(choice: RuntimeChoice) -> Iterator[str]:
     """The browser, where one is named."""
     if choice.place:
         yield choice.place
 
 
 @contextlib.contextmanager
-def open_runtime(choice: Choice, settings: Settings) -> Iterator[WebRuntime]:
+def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[WebRuntime]:
     """The runtime, once LiteRT.js has loaded in a page of the browser.
 
     Raises `UsageError` where there is no browser or no npm, and `ToolFailed` where one of them
@@ -74,7 +74,7 @@ def _browser(place: str) -> str:
 class WebRuntime:
     """LiteRT.js in a browser; see `edgeconv.runtimes.interface.Runtime`."""
 
-    def __init__(self, browser: str, package: Path, settings: Settings) -> None:
+    def __init__(self, browser: str, package: Path, settings: RuntimeSettings) -> None:
         self._runner = Runner(
             command=(sys.executable, "-m", "edgeconv.runtimes.web_runner", browser, str(package)),
             package="LiteRT.js",

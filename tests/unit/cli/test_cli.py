@@ -19,7 +19,7 @@ from edgeconv import __version__, cli
 from edgeconv.cli import run
 from edgeconv.cli.progress import Clock
 from edgeconv.errors import UsageError
-from edgeconv.processes.progress import Counted
+from edgeconv.processes.progress import CountedLine
 from edgeconv.processes.sandbox import available
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.convert import io_pair
@@ -335,12 +335,12 @@ def test_a_count_tells_the_time_that_is_left_once_it_can_be_known():
     seconds = iter([10.0, 10.0, 13.0, 40.0, 40.0, 41.0, 5000.0])
     clock = Clock(lambda: next(seconds))
     assert clock.shown("reading") == "reading"
-    assert clock.shown(Counted("timing", 0, 100)) == "timing: 0 of 100"
-    assert clock.shown(Counted("timing", 10, 100)) == "timing: 10 of 100, about 27 s left"
+    assert clock.shown(CountedLine("timing", 0, 100)) == "timing: 0 of 100"
+    assert clock.shown(CountedLine("timing", 10, 100)) == "timing: 10 of 100, about 27 s left"
     # Another count begins anew, whatever it is called.
-    assert clock.shown(Counted("timing", 0, 1000)) == "timing: 0 of 1,000"
-    assert clock.shown(Counted("trial", 1, 1000)) == "trial: 1 of 1,000, about 17 min left"
-    assert clock.shown(Counted("trial", 1000, 1000)) == "trial: 1,000 of 1,000"
+    assert clock.shown(CountedLine("timing", 0, 1000)) == "timing: 0 of 1,000"
+    assert clock.shown(CountedLine("trial", 1, 1000)) == "trial: 1 of 1,000, about 17 min left"
+    assert clock.shown(CountedLine("trial", 1000, 1000)) == "trial: 1,000 of 1,000"
 
 
 # Options to values

@@ -15,7 +15,7 @@ from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.text import report_table
 from edgeconv.runtimes.choice import choice_text, parse_choice
-from edgeconv.runtimes.interface import Choice
+from edgeconv.runtimes.interface import RuntimeChoice
 from edgeconv.runtimes.kinds.fake import Fake
 from edgeconv.types import Execution, Measuring, Timing
 
@@ -56,14 +56,17 @@ def accuracies(row: Measurement) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("text", "choice"),
     [
-        ("litert", Choice(name="litert")),
-        ("tflite-runtime==2.14.0", Choice(name="tflite-runtime", version="2.14.0")),
-        ("ssh:user@host:2222", Choice(name="ssh", place="user@host:2222")),
-        ("tfserving:http://host:8501/m", Choice(name="tfserving", place="http://host:8501/m")),
-        ("ssh:a?x==b", Choice(name="ssh", place="a?x==b")),
+        ("litert", RuntimeChoice(name="litert")),
+        ("tflite-runtime==2.14.0", RuntimeChoice(name="tflite-runtime", version="2.14.0")),
+        ("ssh:user@host:2222", RuntimeChoice(name="ssh", place="user@host:2222")),
+        (
+            "tfserving:http://host:8501/m",
+            RuntimeChoice(name="tfserving", place="http://host:8501/m"),
+        ),
+        ("ssh:a?x==b", RuntimeChoice(name="ssh", place="a?x==b")),
     ],
 )
-def test_a_runtime_is_read_from_its_text_and_back(text: str, choice: Choice) -> None:
+def test_a_runtime_is_read_from_its_text_and_back(text: str, choice: RuntimeChoice) -> None:
     assert parse_choice(text) == choice
     assert choice_text(choice) == text
 

@@ -18,7 +18,7 @@ from edgeconv.measure.evaluate import evaluate
 from edgeconv.measure.evaluation_set import EvaluationSet
 from edgeconv.measure.models import MeasuredModel
 from edgeconv.runtimes.choice import open_runtime, parse_choice
-from edgeconv.runtimes.interface import Model, Settings
+from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.types import Execution, Measuring
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ X = np.random.default_rng(4).uniform(-4, 4, (301, 4)).astype(np.float32)
 
 @pytest.fixture
 def litert(tmp_path: Path) -> Iterator[Runtime]:
-    with open_runtime(parse_choice("litert"), Settings(scratch=tmp_path)) as runtime:
+    with open_runtime(parse_choice("litert"), RuntimeSettings(scratch=tmp_path)) as runtime:
         yield runtime
 
 

@@ -29,7 +29,7 @@ from edgeconv.errors import (
 from edgeconv.processes import tasks, workers
 from edgeconv.processes.talk import Talk
 from edgeconv.processes.tasks import start_task
-from edgeconv.processes.workers import Child, in_turn, resident_bytes
+from edgeconv.processes.workers import Child, resident_bytes, start_ahead
 from edgeconv.types import Allowance, OperatorCount
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def test_a_progress_line_with_line_ends_in_it_stays_one_line(tmp_path):
 def test_a_count_comes_through_with_its_numbers(tmp_path):
     told = []
     task(worker_tasks.count, tmp_path, number=3, text="a\x1fb").result(told.append)
-    assert [(str(line), line.done, line.total) for line in told] == [
+    assert [(str(line), line.completed, line.total) for line in told] == [
         ("a b", number, 3) for number in range(3)
     ]
 
@@ -495,7 +495,7 @@ def test_while_one_child_is_talked_with_the_others_are_held_to_their_memory(tmp_
 
 
 class Started:
-    """Notes the order of things, for `in_turn`."""
+    """Notes the order of things, for `start_ahead`."""
 
     def __init__(self, number: int, events: list[str], child: Child) -> None:
         self.number, self.child = number, child
@@ -521,7 +521,7 @@ def starts(tmp_path: Path, events: list[str]) -> Iterator[list[Callable[[], Star
 
 
 def test_in_turn_starts_two_at_a_time_and_yields_in_order(starts, events):
-    for running in in_turn(starts):
+    for running in start_ahead(starts):
         running.child.wait()
         events.append(f"done {running.number}")
     assert events == [
@@ -533,19 +533,19 @@ def test_in_turn_starts_two_at_a_time_and_yields_in_order(starts, events):
 def test_in_turn_starts_no_more_than_its_width_before_the_first_is_done(
     width, ahead, starts, events
 ):
-    turns = in_turn(starts, width=width)
+    turns = start_ahead(starts, width=width)
     next(turns)
     assert events == [f"start {number}" for number in range(ahead)]
     turns.close()
 
 
 def test_in_turn_of_nothing_yields_nothing():
-    assert list(in_turn([])) == []
+    assert list(start_ahead([])) == []
 
 
 def test_in_turn_ends_the_rest_when_the_caller_stops_early(starts):
     pids = []
-    for running in in_turn(starts, width=3):
+    for running in start_ahead(starts, width=3):
         pids = [child._process.pid for child in workers._running]
         running.child.wait()
         break
@@ -555,7 +555,7 @@ def test_in_turn_ends_the_rest_when_the_caller_stops_early(starts):
 
 def test_in_turn_ends_the_rest_when_the_caller_raises(starts):
     def consume() -> None:
-        for _name, running in zip("abcd", in_turn(starts), strict=True):
+        for _name, running in zip("abcd", start_ahead(starts), strict=True):
             raise LookupError(running.number)
 
     with pytest.raises(LookupError):
@@ -568,7 +568,7 @@ def test_in_turn_ends_the_rest_when_one_cannot_be_started(starts, events):
         raise OSError("no more processes")
 
     with pytest.raises(OSError, match="no more processes"):
-        for _ in in_turn([starts[0], starts[1], fail_to_start], width=3):
+        for _ in start_ahead([starts[0], starts[1], fail_to_start], width=3):
             pass
     assert events == ["start 0", "start 1"]
     assert not workers._running
@@ -579,7 +579,7 @@ def test_in_turn_ends_one_that_its_caller_did_not_wait_for(tmp_path, events):
         functools.partial(Started, number, events, sleeper(tmp_path / str(number)))
         for number in range(2)
     ]
-    children = [running.child for running in in_turn([*starts])]
+    children = [running.child for running in start_ahead([*starts])]
     assert not any(alive(child._process.pid) for child in children)
 
 

@@ -10,7 +10,7 @@ from tiny_tflite import Graph, float_model, packed
 
 from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed, activation_ranges, widened
-from edgeconv.runtimes.loaded import Loaded, opened
+from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 
 INT32_MAX = 2**31 - 1
 BOUND = 6.0
@@ -162,9 +162,9 @@ def test_a_mistake_of_ours_between_two_calls_of_the_runtime_stays_one(monkeypatc
 
 def test_a_model_that_the_runtime_does_not_take_or_run_is_a_failed_tool():
     with pytest.raises(ToolFailed, match=r"^the runtime does not run the model: "):
-        opened(b"no model")
-    model = opened(packed(float_model(signature=("go", ["a"], ["b"]))))
+        open_interpreter(b"no model")
+    model = open_interpreter(packed(float_model(signature=("go", ["a"], ["b"]))))
     with pytest.raises(ToolFailed, match=r"^the runtime does not run the model: .*another"):
-        Loaded(model, "another")
+        InProcessModel(model, "another")
     with pytest.raises(ToolFailed, match=r"^the runtime does not run the model: "):
-        Loaded(model, "go").invoke({"a": np.zeros((1, 2, 3), np.float32)})
+        InProcessModel(model, "go").invoke({"a": np.zeros((1, 2, 3), np.float32)})

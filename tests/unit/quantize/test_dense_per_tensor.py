@@ -9,8 +9,8 @@ import pytest
 from tiny_tflite import float_model, packed
 
 from edgeconv.data import Samples, write_samples
+from edgeconv.processes.persistent import PersistentChild
 from edgeconv.processes.sandbox import Access
-from edgeconv.processes.standing import Standing
 from edgeconv.quantize.quantize import quantizer_recipe
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.worker import GraphFile, QuantizeJob, QuantizePart, quantize
@@ -32,7 +32,9 @@ def made(directory: Path, *, dense_per_tensor: bool) -> dict[str, bytes]:
     write_samples(Samples({"x": x}, None, "made here"), directory / "samples")
     part = QuantizePart(signature="serving_default", samples=str(directory / "samples"), batch=1)
     graph = GraphFile(float_model=str(model), parts=(part,), threads=1)
-    child = Standing(label="quantizing", scratch=directory, access=Access(writes=(directory,)))
+    child = PersistentChild(
+        label="quantizing", scratch=directory, access=Access(writes=(directory,))
+    )
     files = {name: directory / f"{name}.tflite" for name in INT8_RECIPES}
     for recipe in make_recipes(INT8_RECIPES):
         job = QuantizeJob(

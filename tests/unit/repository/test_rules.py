@@ -47,7 +47,7 @@ def test_an_interpreter_is_opened_in_one_place_and_in_the_runner():
         if found.module.startswith(("ai_edge_litert.interpreter", "tflite_runtime"))
         and not _is_for_types(source, found)
     }
-    assert opens == {SCRIPT, "runtimes/loaded.py"}
+    assert opens == {SCRIPT, "runtimes/in_process.py"}
 
 
 def _is_for_types(source: Source, found: Import) -> bool:

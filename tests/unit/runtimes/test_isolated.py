@@ -17,7 +17,7 @@ from edgeconv.runtimes import isolated
 from edgeconv.runtimes.choice import parse_target_runtime, runtime_text
 from edgeconv.runtimes.interpreters import interpreters
 from edgeconv.runtimes.isolated import installed, isolated_target, relu_model
-from edgeconv.runtimes.local import RUNNER, Target
+from edgeconv.runtimes.local import RUNNER, RuntimePython
 from edgeconv.store import cache_directory, seal_directory
 from edgeconv.types import TargetRuntime
 
@@ -67,10 +67,10 @@ def test_another_grammar_is_refused(text):
 def test_the_litert_that_is_installed_needs_no_environment():
     from importlib.metadata import version
 
-    assert isolated_target(TargetRuntime()) == Target()
+    assert isolated_target(TargetRuntime()) == RuntimePython()
     here = TargetRuntime(version=version("ai-edge-litert"))
-    assert isolated_target(here) == Target()
-    assert installed(Target()) is None
+    assert isolated_target(here) == RuntimePython()
+    assert installed(RuntimePython()) is None
     assert not (cache_directory() / "runtimes").exists()
 
 
@@ -95,7 +95,7 @@ def test_an_environment_that_is_there_is_used_at_once_and_without_starting_anyth
     said: list[str] = []
     target = isolated_target(parse_target_runtime("tflite-runtime==2.12.0"), said.append)
     expected = str(directory / "venv" / "bin" / "python")
-    assert target == Target(package="tflite_runtime", python=expected)
+    assert target == RuntimePython(package="tflite_runtime", python=expected)
     assert said == []
     ready = installed(target)
     assert ready is not None

@@ -22,9 +22,9 @@ from edgeconv.data import Samples, write_samples
 from edgeconv.errors import ToolFailed, WorkerCrashed, WorkerTimedOut
 from edgeconv.processes.sandbox import Access
 from edgeconv.runtimes.conversation import Conversation, Runner
+from edgeconv.runtimes.in_process import open_interpreter
 from edgeconv.runtimes.interface import Model
-from edgeconv.runtimes.loaded import opened
-from edgeconv.runtimes.local import RUNNER, Target, start_run
+from edgeconv.runtimes.local import RUNNER, RuntimePython, start_run
 from edgeconv.runtimes.runner import LoadedModel, dequantize, is_stable, quantize, warm_up
 from edgeconv.tflite import with_uint8_io
 from edgeconv.types import Allowance, Timing
@@ -127,7 +127,7 @@ def quantized_by_litert(value: np.ndarray, dtype: str, scale: float, zero_point:
     x = graph.tensor("x", value.shape, "float32")
     y = graph.tensor("y", value.shape, dtype, scale=scale, zero_point=zero_point)
     graph.operator("QUANTIZE", [x], [y])
-    return LoadedModel(opened(packed(graph.model([x], [y], signature=SERVING)))).invoke(
+    return LoadedModel(open_interpreter(packed(graph.model([x], [y], signature=SERVING)))).invoke(
         {"x": value}
     )["y"]
 
@@ -261,7 +261,7 @@ def test_a_file_that_is_no_model_fails(content, place):
 
 
 def test_a_runtime_that_is_not_installed_fails_with_its_name(place):
-    missing = Target(package="tflite_runtime")
+    missing = RuntimePython(package="tflite_runtime")
     if importlib.util.find_spec("tflite_runtime"):
         pytest.skip("tflite_runtime is installed here")
     with pytest.raises(ToolFailed, match="No module named 'tflite_runtime'"):
@@ -270,7 +270,9 @@ def test_a_runtime_that_is_not_installed_fails_with_its_name(place):
 
 def test_a_runtime_of_another_name_is_refused(place):
     with pytest.raises(WorkerCrashed, match="unknown runtime 'onnx'"):
-        execute(place, float_model(signature=SERVING), {"x": X}, target=Target(package="onnx"))
+        execute(
+            place, float_model(signature=SERVING), {"x": X}, target=RuntimePython(package="onnx")
+        )
 
 
 def test_a_runner_that_dies_without_an_answer_has_crashed(place):
@@ -279,7 +281,12 @@ def test_a_runner_that_dies_without_an_answer_has_crashed(place):
     python.write_text("#!/bin/sh\necho last words >&2\nexit 0\n")
     python.chmod(0o755)
     with pytest.raises(WorkerCrashed, match=r"ended without an answer\n  \| last words"):
-        execute(place, float_model(signature=SERVING), {"x": X}, target=Target(python=str(python)))
+        execute(
+            place,
+            float_model(signature=SERVING),
+            {"x": X},
+            target=RuntimePython(python=str(python)),
+        )
 
 
 def test_a_runner_that_takes_too_long_is_stopped(place):

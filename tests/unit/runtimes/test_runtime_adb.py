@@ -13,7 +13,7 @@ from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
 
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.runtimes.benchmark_log import parse_log
-from edgeconv.runtimes.interface import Choice, Model, Settings
+from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
 from edgeconv.runtimes.kinds.adb import open_runtime
 from edgeconv.store import sha256_file
 from edgeconv.types import Timing
@@ -41,8 +41,8 @@ def model(tmp_path: Path) -> Model:
 
 
 def opened(phone: Phone, tmp_path: Path, serial: str = ""):
-    settings = Settings(scratch=tmp_path, binary=str(phone.binary), threads=4)
-    return open_runtime(Choice(name="adb", place=serial), settings)
+    settings = RuntimeSettings(scratch=tmp_path, binary=str(phone.binary), threads=4)
+    return open_runtime(RuntimeChoice(name="adb", place=serial), settings)
 
 
 def test_a_log_is_read():
@@ -253,9 +253,9 @@ def test_without_adb_it_says_what_to_install(phone, tmp_path, monkeypatch):
     [("", "needs a benchmark_model"), ("/nowhere/benchmark", "no benchmark_model at /nowhere")],
 )
 def test_without_a_program_to_put_there_it_says_so(phone, tmp_path, binary, message):
-    settings = Settings(scratch=tmp_path, binary=binary)
+    settings = RuntimeSettings(scratch=tmp_path, binary=binary)
     with pytest.raises(UsageError, match=message):
-        open_runtime(Choice(name="adb"), settings).__enter__()
+        open_runtime(RuntimeChoice(name="adb"), settings).__enter__()
 
 
 def test_a_program_for_another_processor_is_refused_and_removed(phone, tmp_path):

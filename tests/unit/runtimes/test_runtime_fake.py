@@ -7,7 +7,7 @@ import pytest
 from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.runtimes.interface import Choice, Model, Settings
+from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
 from edgeconv.runtimes.kinds.fake import open_runtime
 from edgeconv.types import Timing
 
@@ -26,8 +26,8 @@ def model(tmp_path: Path) -> Model:
 
 
 def opened(tmp_path: Path, place: str = "", version: str = ""):
-    choice = Choice(name="fake", place=place, version=version)
-    return open_runtime(choice, Settings(scratch=tmp_path))
+    choice = RuntimeChoice(name="fake", place=place, version=version)
+    return open_runtime(choice, RuntimeSettings(scratch=tmp_path))
 
 
 def outputs(tmp_path: Path, model: Model, samples=SAMPLES) -> dict[str, np.ndarray]:
@@ -125,8 +125,8 @@ def test_a_device_is_gone_after_as_many_times_as_asked_for(tmp_path, model):
 
 def test_that_nothing_is_run_is_said(tmp_path):
     said: list[str] = []
-    settings = Settings(scratch=tmp_path, on_progress=said.append)
-    with open_runtime(Choice(name="fake"), settings) as runtime:
+    settings = RuntimeSettings(scratch=tmp_path, on_progress=said.append)
+    with open_runtime(RuntimeChoice(name="fake"), settings) as runtime:
         assert runtime.environment.place == "fake"
     assert said == ["the runtime is fake: nothing is run, times and outputs are made up"]
 

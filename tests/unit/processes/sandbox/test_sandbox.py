@@ -373,7 +373,7 @@ def test_programs_that_a_gpu_needs_run_and_no_others(tmp_path):
     """As where there is an NVIDIA GPU: programs of some directories, with the loader."""
     (tmp_path / "bin").mkdir()
     shutil.copy("/bin/true", tmp_path / "bin" / "true")
-    made = sandbox.entry(
+    made = sandbox.start_command(
         [sys.executable, "-m", "timeit"], cwd=tmp_path, access=Access(), environment={}
     )
     policy = Path(made.command[2])

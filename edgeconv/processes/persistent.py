@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.processes.failures import tell_faults
+from edgeconv.processes.failures import report_faults
 from edgeconv.processes.tasks import Answer, Task, answer_type, call, put_job
 from edgeconv.processes.workers import Child, poll_until
 from edgeconv.types import Allowance
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _DONE = "done"
 
 
-class Standing:
+class PersistentChild:
     """The child, in a new directory of `scratch`; `access` says what else it may touch.
 
     Each call may take the time of `allowance`, counted while its answer is waited for; all of
@@ -49,7 +49,7 @@ class Standing:
         # The only place that the child may write to.
         self.directory = Path(tempfile.mkdtemp(prefix="standing-", dir=scratch))
         self.child = Child(
-            [sys.executable, "-m", "edgeconv.processes.standing"],
+            [sys.executable, "-m", "edgeconv.processes.persistent"],
             label=label,
             cwd=self.directory,
             access=access,
@@ -70,7 +70,7 @@ class Standing:
         """From now on a call may take this time, and all of them together this memory."""
         self.child.allowance = allowance
 
-    def start(self, function: Callable[[Any], Answer], job: msgspec.Struct) -> Call[Answer]:
+    def start(self, function: Callable[[Any], Answer], job: msgspec.Struct) -> PendingCall[Answer]:
         """Call `function(job)` once the calls before it have ended.
 
         The result is to be waited for in the order of the calls. Where the child ends, that call
@@ -80,14 +80,14 @@ class Standing:
         self._calls += 1
         directory.mkdir()
         self.child.tell(f"{put_job(function, job, directory)} {directory.name}")
-        return Call(self.child, directory, answer_type(function))
+        return PendingCall(self.child, directory, answer_type(function))
 
     def close(self) -> None:
         """End the process."""
         self.child.kill()
 
 
-class Call(Task[Answer]):
+class PendingCall(Task[Answer]):
     """One call; leaving it as a context manager leaves the child at work."""
 
     def __exit__(self, *_: object) -> None:
@@ -113,7 +113,7 @@ class Call(Task[Answer]):
 
 def main() -> None:
     """Call what is named on stdin until that ends."""
-    tell_faults()
+    report_faults()
     calls = os.fdopen(os.dup(0), "rb")
     # What is read from there is for nobody else.
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -126,4 +126,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     # Run under its real name, as the modules of the functions know it.
-    import_module("edgeconv.processes.standing").main()
+    import_module("edgeconv.processes.persistent").main()

@@ -13,8 +13,8 @@ import worker_tasks
 from worker_tasks import Job
 
 from edgeconv.errors import UsageError, WorkerCrashed, WorkerTimedOut
+from edgeconv.processes.persistent import PersistentChild
 from edgeconv.processes.sandbox import Access
-from edgeconv.processes.standing import Standing
 from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def standing(tmp_path: Path) -> Iterator[Standing]:
+def standing(tmp_path: Path) -> Iterator[PersistentChild]:
     child = make(tmp_path)
     yield child
     child.close()
 
 
-def make(scratch: Path, allowance: Allowance = Allowance(timeout_s=60)) -> Standing:
-    return Standing(
+def make(scratch: Path, allowance: Allowance = Allowance(timeout_s=60)) -> PersistentChild:
+    return PersistentChild(
         label="the child",
         scratch=scratch,
         access=worker_tasks.FREE,
@@ -38,7 +38,7 @@ def make(scratch: Path, allowance: Allowance = Allowance(timeout_s=60)) -> Stand
     )
 
 
-def test_what_a_call_keeps_is_there_for_the_next_one(standing: Standing) -> None:
+def test_what_a_call_keeps_is_there_for_the_next_one(standing: PersistentChild) -> None:
     calls = [standing.start(worker_tasks.keep, Job(number=number)) for number in (1, 2, 3)]
     told: list[str] = []
     assert [call.result(told.append).total for call in calls] == [1, 3, 6]
@@ -46,7 +46,7 @@ def test_what_a_call_keeps_is_there_for_the_next_one(standing: Standing) -> None
 
 
 def test_a_confined_child_answers_as_well(tmp_path: Path) -> None:
-    child = Standing(
+    child = PersistentChild(
         label="the child",
         scratch=tmp_path,
         access=Access(reads=(Path(worker_tasks.__file__).parent,)),
@@ -57,7 +57,7 @@ def test_a_confined_child_answers_as_well(tmp_path: Path) -> None:
     child.close()
 
 
-def test_an_error_ends_its_call_and_nothing_else(standing: Standing) -> None:
+def test_an_error_ends_its_call_and_nothing_else(standing: PersistentChild) -> None:
     with pytest.raises(UsageError, match="cannot do that") as caught:
         standing.start(worker_tasks.refuse, Job(text="that")).result()
     assert caught.value.hint == "ask for something else"
@@ -65,7 +65,7 @@ def test_an_error_ends_its_call_and_nothing_else(standing: Standing) -> None:
     assert standing.start(worker_tasks.keep, Job(number=7)).result().total == 7
 
 
-def test_a_crash_is_the_error_of_its_call_and_of_those_after_it(standing: Standing) -> None:
+def test_a_crash_is_the_error_of_its_call_and_of_those_after_it(standing: PersistentChild) -> None:
     numbers = (0, signal.SIGSEGV, 0)
     functions = (worker_tasks.keep, worker_tasks.die_by_signal, worker_tasks.keep)
     calls = [standing.start(f, Job(number=n)) for f, n in zip(functions, numbers, strict=True)]
@@ -78,7 +78,7 @@ def test_a_crash_is_the_error_of_its_call_and_of_those_after_it(standing: Standi
         standing.start(worker_tasks.keep, Job()).result()
 
 
-def test_a_child_that_leaves_without_an_answer_has_crashed(standing: Standing) -> None:
+def test_a_child_that_leaves_without_an_answer_has_crashed(standing: PersistentChild) -> None:
     with pytest.raises(WorkerCrashed, match="the child ended without an answer"):
         standing.start(worker_tasks.leave_without_answer, Job()).result()
 
@@ -96,7 +96,7 @@ def test_its_time_is_that_of_each_call_and_not_of_the_rest_between(tmp_path: Pat
     assert not child.is_at_work
 
 
-def test_it_ends_when_it_is_closed(standing: Standing) -> None:
+def test_it_ends_when_it_is_closed(standing: PersistentChild) -> None:
     standing.start(worker_tasks.keep, Job()).result()
     process = psutil.Process(standing.child._process.pid)
     standing.close()
@@ -104,5 +104,5 @@ def test_it_ends_when_it_is_closed(standing: Standing) -> None:
 
 
 def test_it_ends_with_whoever_could_still_call_it(tmp_path: Path) -> None:
-    child = Standing(label="left", scratch=tmp_path, access=Access()).child
+    child = PersistentChild(label="left", scratch=tmp_path, access=Access()).child
     assert child.has_ended()

@@ -27,10 +27,10 @@ def runtime_errors() -> Iterator[None]:
         raise ToolFailed(f"the runtime does not run the model: {reason[:400]}") from error
 
 
-def opened(
+def open_interpreter(
     model: bytes, *, threads: int = 1, every_tensor: bool = False, delegates: bool = True
 ) -> Interpreter:
-    """LiteRT's interpreter of a .tflite; `Loaded` runs one of its signatures.
+    """LiteRT's interpreter of a .tflite; `InProcessModel` runs one of its signatures.
 
     `every_tensor`: what each operator gives can be read after an invoke. Without `delegates` the
     size of every tensor is known once they are allocated. Raises `ToolFailed` for a model that it
@@ -52,7 +52,7 @@ def opened(
         )
 
 
-class Loaded(LoadedModel):
+class InProcessModel(LoadedModel):
     """A signature of a model in this process; what the runtime raises is `ToolFailed`."""
 
     def __init__(self, interpreter: Interpreter, signature: str | None = None) -> None:
