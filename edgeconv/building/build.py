@@ -15,7 +15,7 @@ from edgeconv.config.chosen import Chosen, NoConfig, settled
 from edgeconv.config.lock import FILE_NAME, accepted_hashes
 from edgeconv.config.tables import read_config
 from edgeconv.embedding.depfile import make_rule
-from edgeconv.embedding.request import RECORD
+from edgeconv.embedding.plan import RECORD
 from edgeconv.errors import EdgeconvError, UsageError
 from edgeconv.requests.embed import EmbedRequest
 from edgeconv.requests.places import place_within

@@ -14,7 +14,7 @@ from edgeconv.building.stamp import fresh, stamp_file, write_stamp
 from edgeconv.conversion.convert import convert
 from edgeconv.conversion.plan import REVISION
 from edgeconv.embedding.embedding import perform
-from edgeconv.embedding.request import RECORD, embedded_already, is_torn, resolved
+from edgeconv.embedding.plan import RECORD, embedded_already, is_torn, plan_of
 from edgeconv.errors import EdgeconvError, OutputRefused, ToolFailed, UsageError
 from edgeconv.reporting.last_check import require_passed, verdict_file
 from edgeconv.store import hash_of, locked, tool_versions, writable_directory
@@ -122,7 +122,7 @@ def _done_now(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
     note = _check_note(step, model, artifact.sha256)
     asked = msgspec.structs.replace(step.embedding, artifact=str(model))
     try:
-        request = resolved(asked)
+        request = plan_of(asked)
     except EdgeconvError as error:
         error.place = error.place or step.table
         raise

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import click
 
-    from edgeconv.embedding.embedding import Done
+    from edgeconv.embedding.embedding import EmbedResult
 
 
 def _epilog(formatter: click.HelpFormatter) -> None:
@@ -39,7 +39,7 @@ def command(call: Call) -> None:
     edgeconv did not write is touched.
     """
     from edgeconv.embedding.embedding import embed_or_keep
-    from edgeconv.embedding.request import noted
+    from edgeconv.embedding.plan import noted
 
     quiet = call.shown.quiet
     with progress(quiet=quiet) as on_progress:
@@ -54,7 +54,7 @@ def command(call: Call) -> None:
             echo(line)
 
 
-def _lines(done: Done) -> Iterator[str]:
+def _lines(done: EmbedResult) -> Iterator[str]:
     embedded = done.embedded
     word = "wrote" if done.is_new else "up to date:"
     yield f"{word} {embedded.name} for {embedded.target} in {done.request.directory}"
@@ -64,7 +64,7 @@ def _lines(done: Done) -> Iterator[str]:
         yield line
 
 
-def _saving(done: Done) -> str:
+def _saving(done: EmbedResult) -> str:
     """What was saved; or the command that saves, where a note of the target says that one does."""
     from edgeconv.embedding.savings import saving_notes
 
@@ -74,7 +74,7 @@ def _saving(done: Done) -> str:
     if done.saving:
         return f"remade: {done.saving}"
     if is_micro and saving_notes(published.artifact, published.model):
-        from edgeconv.embedding.remaking import remake_command
+        from edgeconv.embedding.remake import remake_command
 
         return f"next: --remake, or {remake_command(published)}"
     return ""

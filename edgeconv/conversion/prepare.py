@@ -15,7 +15,7 @@ from edgeconv.conversion.samples import Split, source_of
 from edgeconv.conversion.signatures import declared, resolve
 from edgeconv.conversion.tensorflow import start_float_graph, start_reference
 from edgeconv.errors import InputRefused, UnsupportedOperators
-from edgeconv.tflite import brought_up_to_date, ensure_signature, summarize, vocabularies
+from edgeconv.tflite import ensure_signature, summarize, update_format, vocabularies
 from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def prepare(run: Run, rung: Rung, children: contextlib.ExitStack) -> Prepared:
 def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepared:
     run.on_progress("reading the float32 model")
     original = Path(run.plan.model.path).read_bytes()
-    current = brought_up_to_date(original)
+    current = update_format(original)
     signed = ensure_signature(current)
     file = run.scratch / "float.tflite"
     file.write_bytes(signed)

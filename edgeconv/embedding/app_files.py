@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edgeconv.data.preprocessing import describe
 from edgeconv.embedding.accessors import LIMITS, identifiers, tensor_types
 from edgeconv.embedding.c_files import golden_layout, normalisation
-from edgeconv.embedding.interface import Option
+from edgeconv.embedding.interface import TargetOption
 from edgeconv.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from edgeconv.embedding.interface import Embedding, Port
 
-CLASS_OPTION = Option(
+CLASS_OPTION = TargetOption(
     help="the name of the class; without it, one made of the symbol",
     pattern="(?:[A-Z][A-Za-z0-9]*)?",
     example="DigitsModel",

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 from edgeconv.data.preprocessing import describe
 from edgeconv.embedding.app_files import check_labels
 from edgeconv.embedding.c_files import normalisation
-from edgeconv.tflite.metadata import Image, ModelMetadata, TensorMetadata, ends, with_metadata
+from edgeconv.tflite.metadata import (
+    ImageMetadata,
+    ModelMetadata,
+    TensorMetadata,
+    graph_names,
+    with_metadata,
+)
 
 if TYPE_CHECKING:
     from edgeconv.embedding.interface import Embedding, Port
@@ -29,7 +35,7 @@ def shipped_model(embedding: Embedding) -> bytes:
     data = embedding.model.read_bytes()
     named = {port.name: port for port in (*embedding.inputs, *embedding.outputs)}
     labelled = None if embedding.labelled is None else embedding.outputs[embedding.labelled].name
-    inputs, outputs = ends(data)
+    inputs, outputs = graph_names(data)
     metadata = ModelMetadata(
         name=embedding.name,
         description=_description(embedding.artifact),
@@ -68,7 +74,7 @@ def _input(name: str, port: Port | None) -> TensorMetadata:
     )
 
 
-def _image(port: Port, steps: Preprocessing) -> Image | None:
+def _image(port: Port, steps: Preprocessing) -> ImageMetadata | None:
     """The image that an input is; None where nothing says that it is one."""
     of_pixels = steps.channels in ("rgb", "gray") or steps.resize or steps.crop
     if not of_pixels or steps.channels == "bgr" or steps.mel_bins or len(port.fixed) != 4:
@@ -76,7 +82,7 @@ def _image(port: Port, steps: Preprocessing) -> Image | None:
     _, height, width, channels = port.fixed
     if channels not in (1, 3):
         return None
-    return Image(color="rgb" if channels == 3 else "gray", height=height, width=width)
+    return ImageMetadata(color="rgb" if channels == 3 else "gray", height=height, width=width)
 
 
 def _mean_and_std(port: Port) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.data.preprocessing import describe
 from edgeconv.embedding.accessors import LIMITS, identifiers, tensor_types
-from edgeconv.embedding.interface import Option
+from edgeconv.embedding.interface import TargetOption
+from edgeconv.embedding.plan import RESERVED_IN_C
 from edgeconv.embedding.rendering import render
-from edgeconv.embedding.request import RESERVED_IN_C
 from edgeconv.errors import InputRefused
 from edgeconv.tflite.flatbuffer import parse, text
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 # From here on, text takes a compiler longer than a build should.
 LARGE_BYTES = 1 << 20
 C_OPTIONS = {
-    "bytes": Option(
+    "bytes": TargetOption(
         help="text: the model as an array of numbers; file: .incbin or #embed of a file; auto: "
         "text below 1 MiB",
         default="auto",
         choices=("auto", "text", "file"),
     ),
-    "section": Option(
+    "section": TargetOption(
         help="the linker section that the model's bytes go into; without it, that of constants",
         pattern=r"(?:[.A-Za-z_][A-Za-z0-9_.]*)?",
         example=".model_flash",

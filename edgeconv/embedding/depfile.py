@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.data.location import parse_location
-from edgeconv.embedding.request import RECORD
+from edgeconv.embedding.plan import RECORD
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.reporting.last_check import verdict_file
 from edgeconv.store import publish_bytes
@@ -15,13 +15,13 @@ from edgeconv.store.converted import was_converted
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from edgeconv.embedding.request import Request
+    from edgeconv.embedding.plan import EmbedPlan
 
 # Kinds of data whose place is no path.
 _NO_FILES = frozenset({"function", "sklearn", "tfds"})
 
 
-def dependencies(request: Request) -> tuple[Path, ...]:
+def dependencies(request: EmbedPlan) -> tuple[Path, ...]:
     """All files that an embedding comes from, absolute, sorted; only those that exist.
 
     The .tflite, its manifest and the verdict of its last check, the labels, the data; and what the
@@ -39,7 +39,7 @@ def dependencies(request: Request) -> tuple[Path, ...]:
     return tuple(sorted({file.absolute() for root in roots for file in _files(root)}))
 
 
-def write_depfile(request: Request, depfile: Path, result: str = "") -> None:
+def write_depfile(request: EmbedPlan, depfile: Path, result: str = "") -> None:
     """Write the rule for what is embedded, called `result`. Raises `OutputRefused`."""
     target = result or str((request.directory / RECORD).absolute())
     publish_bytes(make_rule(target, dependencies(request)), depfile)

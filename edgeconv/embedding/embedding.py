@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.embedding.request import Request, embedded_already, resolved
+from edgeconv.embedding.plan import EmbedPlan, embedded_already, plan_of
 from edgeconv.errors import InputRefused
 from edgeconv.plugins import embed_target
 from edgeconv.types import Allowance, Embedded
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from edgeconv.requests.embed import EmbedRequest
 
 
-class Done(NamedTuple):
+class EmbedResult(NamedTuple):
     """An embedding that is done: `saving` says what converting the model again saved."""
 
-    request: Request
+    request: EmbedPlan
     embedded: Embedded
     is_new: bool
     saving: str = ""
@@ -45,16 +45,16 @@ def embed(asked: EmbedRequest, *, on_progress: Callable[[str], None] = lambda _:
     return done.embedded
 
 
-def embed_or_keep(asked: EmbedRequest, on_progress: Callable[[str], None]) -> Done:
+def embed_or_keep(asked: EmbedRequest, on_progress: Callable[[str], None]) -> EmbedResult:
     """What `embed` does, with what it was made of, and whether anything was written."""
     from edgeconv.embedding.depfile import write_depfile
 
-    request, saving = resolved(asked), ""
+    request, saving = plan_of(asked), ""
     if asked.remake:
-        from edgeconv.embedding.remaking import remake
+        from edgeconv.embedding.remake import remake
 
         artifact, saving = remake(request, on_progress)
-        request = resolved(msgspec.structs.replace(asked, artifact=str(artifact)))
+        request = plan_of(msgspec.structs.replace(asked, artifact=str(artifact)))
     found = embedded_already(request)
     embedded = found or perform(
         request,
@@ -64,11 +64,11 @@ def embed_or_keep(asked: EmbedRequest, on_progress: Callable[[str], None]) -> Do
     )
     if asked.depfile:
         write_depfile(request, Path(asked.depfile), asked.depfile_target)
-    return Done(request, embedded, found is None, saving)
+    return EmbedResult(request, embedded, found is None, saving)
 
 
 def perform(
-    request: Request,
+    request: EmbedPlan,
     *,
     allow_code: bool = False,
     allowance: Allowance = Allowance(),
@@ -102,7 +102,7 @@ def perform(
 
 
 def make_embedding(
-    request: Request, *, allow_code: bool = False, allowance: Allowance = Allowance()
+    request: EmbedPlan, *, allow_code: bool = False, allowance: Allowance = Allowance()
 ) -> Embedding:
     """What the target is given: the model is run for its golden vectors. Raises as `embed`."""
     from edgeconv.embedding.accessors import check_port, ports

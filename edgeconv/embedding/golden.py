@@ -41,7 +41,7 @@ _FLOAT_ABSOLUTE = 1e-5
 _ROOM_IF_MADE_UP = 4
 
 
-class Run:
+class GoldenRun:
     """Samples of a model, one invoke after another, and its raw outputs; arrays by name."""
 
     def __init__(self, inputs: dict[str, Array], outputs: dict[str, Array], batch: int) -> None:
@@ -82,7 +82,7 @@ def run_samples(
     allowance: Allowance,
     *,
     afresh: bool = False,
-) -> Run:
+) -> GoldenRun:
     """Run `samples` in LiteRT, in a process of its own; `afresh`: one for each invoke.
 
     Raises `ToolFailed`.
@@ -96,7 +96,7 @@ def run_samples(
             parts = _invokes(inputs, batch) if afresh else [inputs]
             given = _joined([_run(runtime, model, part) for part in parts])
     outputs = {spec.name: quantized(given[spec.name], spec) for spec in signature.outputs}
-    return Run(inputs, outputs, batch)
+    return GoldenRun(inputs, outputs, batch)
 
 
 def _run(runtime: Runtime, model: Model, inputs: dict[str, Array]) -> dict[str, Array]:
@@ -148,7 +148,7 @@ def golden_samples(
         return seeded_choice(opened, count), opened.class_names
 
 
-def golden(run: Run, signature: Signature, published: Published, data: str) -> Golden:
+def golden(run: GoldenRun, signature: Signature, published: Published, data: str) -> Golden:
     """The vectors of a run, and how exactly other runtimes are held to them."""
     room = 1 if data else _ROOM_IF_MADE_UP
     steps = output_steps(published.model.read_bytes(), signature.key)
@@ -162,7 +162,7 @@ def golden(run: Run, signature: Signature, published: Published, data: str) -> G
     )
 
 
-def _vector(run: Run, signature: Signature, index: int) -> Vector:
+def _vector(run: GoldenRun, signature: Signature, index: int) -> Vector:
     return Vector(
         inputs=tuple(run.bytes_of(run.inputs[spec.name], index) for spec in signature.inputs),
         outputs=tuple(run.bytes_of(run.outputs[spec.name], index) for spec in signature.outputs),

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Option:
+class TargetOption:
     """An option of a target, which is text: one of `choices`, or what `pattern` matches as a whole.
 
     `help` is a line that begins with what a value means, and `example` a value for the hint of an
@@ -65,9 +65,9 @@ class Option:
             )
 
 
-def yes_or_no(help_: str, default: str = "yes") -> Option:
+def yes_or_no(help_: str, default: str = "yes") -> TargetOption:
     """An option that is yes or no."""
-    return Option(help=help_, default=default, choices=("yes", "no"))
+    return TargetOption(help=help_, default=default, choices=("yes", "no"))
 
 
 @dataclass(frozen=True, kw_only=True)

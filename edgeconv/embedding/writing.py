@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.embedding.request import JOURNAL, RECORD
+from edgeconv.embedding.plan import JOURNAL, RECORD
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.store import (
     json_with_checksum,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Files = Mapping[str, bytes | Path]
 
 
-class Journal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WriteJournal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The files that a run was about to write or remove."""
 
     files: tuple[str, ...]
@@ -77,7 +77,7 @@ def _put(
     record: bytes,
 ) -> None:
     journal = directory / JOURNAL
-    publish_bytes(msgspec.json.encode(Journal(files=tuple(all_paths))), journal)
+    publish_bytes(msgspec.json.encode(WriteJournal(files=tuple(all_paths))), journal)
     with _refusals(directory):
         for path in changed:
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def _journal(directory: Path) -> tuple[str, ...]:
     """The files of a run that did not come to its end."""
     if not (directory / JOURNAL).is_file():
         return ()
-    journal = read_noun(directory / JOURNAL, Journal, what="journal of an embedding")
+    journal = read_noun(directory / JOURNAL, WriteJournal, what="journal of an embedding")
     return _safe(directory / JOURNAL, journal.files)
 
 

@@ -15,7 +15,7 @@ from edgeconv.source.scanning import admit_model, trusted_models
 from edgeconv.store import read_noun, sha256_file
 from edgeconv.store.converted import was_converted
 from edgeconv.tflite import is_quantized, summarize
-from edgeconv.tflite.precision import looks_like
+from edgeconv.tflite.precision import likely_recipe
 from edgeconv.types import (
     Artifact,
     Execution,
@@ -154,7 +154,7 @@ def _subject(file: Path, key: str | None, trusted: Collection[str]) -> ModelFile
     source.refuse_unusable(str(file), signature)
     recipe = artifact.recipe.name if artifact else None
     if recipe is None and is_quantized(summary):
-        recipe = looks_like(content, where=str(file))
+        recipe = likely_recipe(content, where=str(file))
     return ModelFile(
         name=file.stem,
         file=file,

@@ -14,7 +14,7 @@ from edgeconv.measure.model_files import float_inputs
 from edgeconv.runtimes.interface import Model
 from edgeconv.tflite import ensure_signature, summarize
 from edgeconv.tflite.edit import with_names
-from edgeconv.tflite.names import matched_names
+from edgeconv.tflite.names import match_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +77,7 @@ class CommonNames:
 
 def _matched(own: Sequence[TensorSpec], wanted: Sequence[TensorSpec]) -> dict[str, str]:
     """What each is to be called, in their order: as the same one of `wanted`, else as it is."""
-    found = matched_names(own, wanted) or {}
+    found = match_names(own, wanted) or {}
     return {one.name: found.get(one.name, one.name) for one in own}
 
 

@@ -17,7 +17,7 @@ def artifact_of_file(path: str | Path) -> Artifact:
     The recipe is the one that it looks like. Nothing was compared with a float model, which
     `verification` says; there is no `key`. Raises `InputRefused` for what is not a .tflite.
     """
-    from edgeconv.tflite.precision import looks_like
+    from edgeconv.tflite.precision import likely_recipe
 
     found = inspect_model(path)
     if found.model.kind != "tflite":
@@ -33,7 +33,7 @@ def artifact_of_file(path: str | Path) -> Artifact:
         source_path=model.path,
         source_kind="tflite",
         source_sha256=model.sha256,
-        recipe=Recipe(name=looks_like(content, where=model.path)),
+        recipe=Recipe(name=likely_recipe(content, where=model.path)),
         engine="litert",
         signatures=model.signatures,
         operators=found.operators,

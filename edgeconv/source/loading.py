@@ -116,14 +116,14 @@ def refuse_quantized(model: SourceModel) -> None:
     Its rounding errors would be quantised once more, and be taken for the float model's.
     """
     from edgeconv.tflite import is_quantized, summarize
-    from edgeconv.tflite.precision import looks_like
+    from edgeconv.tflite.precision import likely_recipe
 
     if model.kind != "tflite":
         return
     content = _content(Path(model.path))
     summary = summarize(content, where=model.path)
     if is_quantized(summary):
-        recipe = looks_like(content, where=model.path)
+        recipe = likely_recipe(content, where=model.path)
         share = summary.quantized_weight_share
         raise InputRefused(
             f"{model.path} is quantized already, as by the recipe {recipe} ({share:.0%} of its "

@@ -198,13 +198,13 @@ def _parts(opened: BaselineModel, job: BaselineJob) -> Iterator[Arrays]:
 def fitting(opened: BaselineModel, samples: Samples) -> Arrays:
     """The samples by input, held against what the model takes. Raises `InputRefused`."""
     from edgeconv.data.checks import check_input
-    from edgeconv.tflite.names import matched_names
+    from edgeconv.tflite.names import match_names
 
     given = [
         TensorSpec(name=name, shape=array.shape, dtype=array.dtype.name)
         for name, array in samples.arrays.items()
     ]
-    names = matched_names(opened.inputs, given)
+    names = match_names(opened.inputs, given)
     if names is None:
         raise InputRefused(
             f"{samples.source} has arrays for {_quoted(samples.arrays)}, "

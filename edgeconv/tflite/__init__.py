@@ -5,8 +5,8 @@ from edgeconv.tflite.bounds import activation_bounds, largest_scales
 from edgeconv.tflite.bridges import without_shape_bridges
 from edgeconv.tflite.compatibility import oldest_runtime
 from edgeconv.tflite.edit import (
-    brought_up_to_date,
     ensure_signature,
+    update_format,
     with_input_shapes,
     with_uint8_io,
 )
@@ -20,7 +20,7 @@ __all__ = [
     "FloatLayer",
     "SoftmaxInput",
     "activation_bounds",
-    "brought_up_to_date",
+    "update_format",
     "ensure_signature",
     "float_layers",
     "int8_kernels",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edgeconv.tflite.flatbuffer import is_custom, parse
 from edgeconv.tflite.needs import needed_version
 from edgeconv.tflite.releases import Release, releases
-from edgeconv.tflite.uses import Use, has_channel_scales, use_of
+from edgeconv.tflite.uses import OperatorUse, has_channel_scales, use_of
 from edgeconv.types import OldestRuntime, RuntimeNeed
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _CHANNEL_DENSE: Release = (2, 10, 0)
 
 
-class _Finding(NamedTuple):
+class _OperatorNeed(NamedTuple):
     """What one operator needs; `release` is None where that is not known."""
 
     need: RuntimeNeed
@@ -50,12 +50,12 @@ def oldest_runtime(data: bytes, where: str) -> OldestRuntime:
     )
 
 
-def _needs(findings: set[_Finding], release: Release | None) -> tuple[RuntimeNeed, ...]:
+def _needs(findings: set[_OperatorNeed], release: Release | None) -> tuple[RuntimeNeed, ...]:
     needs = [finding.need for finding in findings if finding.release == release]
     return tuple(sorted(needs, key=lambda need: (need.operator, need.version, need.declared)))
 
 
-def _find(model: ModelT, use: Use, operator: OperatorT) -> _Finding:
+def _find(model: ModelT, use: OperatorUse, operator: OperatorT) -> _OperatorNeed:
     declared = int(model.operatorCodes[operator.opcodeIndex].version)
     # A custom operator is of no release: whoever runs the model brings it along.
     needed = None if is_custom(model, operator) else needed_version(use)
@@ -65,9 +65,9 @@ def _find(model: ModelT, use: Use, operator: OperatorT) -> _Finding:
     if release is not None and release < _CHANNEL_DENSE and _is_channel_dense(use):
         release, note = _CHANNEL_DENSE, "integer inputs and a scale per channel"
     need = RuntimeNeed(operator=use.name, version=version, declared=declared, note=note)
-    return _Finding(need, release)
+    return _OperatorNeed(need, release)
 
 
-def _is_channel_dense(use: Use) -> bool:
+def _is_channel_dense(use: OperatorUse) -> bool:
     is_integer = use.input_type(0) in ("int8", "int16")
     return use.name == "FULLY_CONNECTED" and is_integer and has_channel_scales(use.input(1))

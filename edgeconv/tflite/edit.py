@@ -53,7 +53,7 @@ def ensure_signature(data: bytes) -> bytes:
     return serialize(model)
 
 
-def brought_up_to_date(data: bytes) -> bytes:
+def update_format(data: bytes) -> bytes:
     """The same model in the form that converters write today; `data` itself where it has that.
 
     TensorFlow before 2.4 wrote operator codes to another field of the file, where newer programs

@@ -12,11 +12,11 @@ _OFFSET_BYTES = 4
 _MOST_NAME_BYTES = 1000
 
 
-class Broken(ValueError):
+class BrokenFlatbuffer(ValueError):
     """An offset or length that leads out of the file."""
 
 
-class Table(NamedTuple):
+class FlatTable(NamedTuple):
     """A table at `at`; absent fields are 0 or empty."""
 
     data: memoryview
@@ -56,12 +56,12 @@ class Table(NamedTuple):
         start, count = self._vector(field, 4)
         return struct.unpack_from(f"<{count}i", self.data, start) if count else ()
 
-    def table(self, field: int) -> Table | None:
+    def table(self, field: int) -> FlatTable | None:
         """A table within this one."""
         place = self._place(field)
         return self._at(place) if place else None
 
-    def tables(self, field: int) -> Iterator[Table]:
+    def tables(self, field: int) -> Iterator[FlatTable]:
         """The tables of a vector."""
         start, count = self._vector(field, _OFFSET_BYTES)
         return (self._at(start + _OFFSET_BYTES * index) for index in range(count))
@@ -70,8 +70,8 @@ class Table(NamedTuple):
         """The items of several vectors, together."""
         return sum(self._vector(field, 1)[1] for field in fields)
 
-    def _at(self, place: int) -> Table:
-        return Table(self.data, place + read(self.data, "<I", place))
+    def _at(self, place: int) -> FlatTable:
+        return FlatTable(self.data, place + read(self.data, "<I", place))
 
     def _vector(self, field: int, item_bytes: int) -> tuple[int, int]:
         place = self._place(field)
@@ -81,7 +81,7 @@ class Table(NamedTuple):
         count = read(self.data, "<I", start)
         start += _OFFSET_BYTES
         if start + count * item_bytes > len(self.data):
-            raise Broken(f"a list of {count} items at byte {start} goes beyond the file")
+            raise BrokenFlatbuffer(f"a list of {count} items at byte {start} goes beyond the file")
         return start, count
 
     def _number(self, kind: str, field: int) -> int:
@@ -98,17 +98,19 @@ class Table(NamedTuple):
         return self.at + offset if offset else 0
 
 
-def root(data: memoryview) -> Table:
-    """The table that a flatbuffer begins with. Raises `Broken`."""
-    return Table(data, read(data, "<I", 0))
+def root(data: memoryview) -> FlatTable:
+    """The table that a flatbuffer begins with. Raises `BrokenFlatbuffer`."""
+    return FlatTable(data, read(data, "<I", 0))
 
 
 def read(data: memoryview, kind: str, place: int) -> int:
-    """A number at a place in the file. Raises `Broken`."""
+    """A number at a place in the file. Raises `BrokenFlatbuffer`."""
     if place < 0:
-        raise Broken(f"an offset leads to byte {place}")
+        raise BrokenFlatbuffer(f"an offset leads to byte {place}")
     try:
         number: int = struct.unpack_from(kind, data, place)[0]
     except struct.error:
-        raise Broken(f"an offset leads to byte {place}, and the file has {len(data)}") from None
+        raise BrokenFlatbuffer(
+            f"an offset leads to byte {place}, and the file has {len(data)}"
+        ) from None
     return number

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused
-from edgeconv.tflite.flat_table import Broken
+from edgeconv.tflite.flat_table import BrokenFlatbuffer
 from edgeconv.tflite.structure import structure
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _refuse_structure(data: bytes, where: str) -> None:
     """Raise `InputRefused` for a file that would take all memory or time to make objects of."""
     try:
         problems = structure(data).problems
-    except Broken as error:
+    except BrokenFlatbuffer as error:
         raise malformed(where, str(error)) from error
     if problems:
         first = problems[0]

@@ -14,7 +14,7 @@ import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from edgeconv.tflite.flat_table import Broken, root
+from edgeconv.tflite.flat_table import BrokenFlatbuffer, root
 from edgeconv.tflite.flatbuffer import parse, serialize, text
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _UNIX = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Image:
+class ImageMetadata:
     """A tensor that is an image of `height` and `width` in pixels."""
 
     color: Literal["", "rgb", "gray"]
@@ -59,7 +59,7 @@ class TensorMetadata:
 
     name: str
     description: str = ""
-    image: Image | None = None
+    image: ImageMetadata | None = None
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     labels: str = ""
@@ -75,14 +75,14 @@ class ModelMetadata:
     outputs: tuple[TensorMetadata, ...]
 
 
-class Ends(NamedTuple):
+class GraphNames(NamedTuple):
     """The names of the first graph's inputs and outputs, in its order."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
 
-def ends(data: bytes) -> Ends:
+def graph_names(data: bytes) -> GraphNames:
     """The names as the first signature of the first graph has them, else those of the tensors.
 
     Raises `InputRefused` for bytes that are no model.
@@ -90,7 +90,7 @@ def ends(data: bytes) -> Ends:
     model = parse(data, where=_WHERE)
     graph = model.subgraphs[0]
     signature = next((s for s in model.signatureDefs or () if s.subgraphIndex == 0), None)
-    return Ends(
+    return GraphNames(
         _names(model, graph.inputs, signature.inputs if signature else ()),
         _names(model, graph.outputs, signature.outputs if signature else ()),
     )
@@ -112,7 +112,7 @@ def license_of(data: bytes) -> str:
                 packed = buffers[entry.int32(1)].bytes(0)
                 said = root(memoryview(packed)).text(_LICENSE) if packed else ""
                 return next(iter(said.strip().splitlines()), "")
-    except (Broken, IndexError):
+    except (BrokenFlatbuffer, IndexError):
         # What cannot be read says nothing; the model itself was read by others.
         return ""
     return ""
@@ -156,11 +156,11 @@ def metadata_flatbuffer(metadata: ModelMetadata) -> bytes:
     """The metadata as the flatbuffer that the schema describes."""
     import flatbuffers
 
-    subgraph = _Table(
+    subgraph = _MetadataTable(
         10,
         {2: [_tensor(one) for one in metadata.inputs], 3: [_tensor(o) for o in metadata.outputs]},
     )
-    root = _Table(
+    root = _MetadataTable(
         8,
         {0: metadata.name, 1: metadata.description, 3: [subgraph], 7: MIN_PARSER_VERSION},
     )
@@ -176,18 +176,18 @@ class _Scalar(NamedTuple):
     value: int
 
 
-class _Table(NamedTuple):
+class _MetadataTable(NamedTuple):
     """A table of the schema with so many fields, and those that are set, by their number."""
 
     fields: int
     values: Mapping[int, Any]
 
 
-def _tensor(tensor: TensorMetadata) -> _Table:
-    normalization = _Table(2, {0: tensor.mean, 1: tensor.std})
-    units = [_Table(2, {0: _Scalar("Uint8", _NORMALIZATION), 1: normalization})]
-    labels = _Table(5, {0: tensor.labels, 2: _Scalar("Int8", _AXIS_LABELS)})
-    return _Table(
+def _tensor(tensor: TensorMetadata) -> _MetadataTable:
+    normalization = _MetadataTable(2, {0: tensor.mean, 1: tensor.std})
+    units = [_MetadataTable(2, {0: _Scalar("Uint8", _NORMALIZATION), 1: normalization})]
+    labels = _MetadataTable(5, {0: tensor.labels, 2: _Scalar("Int8", _AXIS_LABELS)})
+    return _MetadataTable(
         7,
         {
             0: tensor.name,
@@ -199,25 +199,27 @@ def _tensor(tensor: TensorMetadata) -> _Table:
     )
 
 
-def _content(image: Image | None) -> _Table:
+def _content(image: ImageMetadata | None) -> _MetadataTable:
     if image is None:
-        return _Table(3, {0: _Scalar("Uint8", _FEATURE), 1: _Table(0, {})})
-    size = _Table(2, {0: _Scalar("Uint32", image.width), 1: _Scalar("Uint32", image.height)})
-    shown = _Table(2, {0: _Scalar("Int8", _COLORS[image.color]), 1: size})
-    return _Table(3, {0: _Scalar("Uint8", _IMAGE), 1: shown})
+        return _MetadataTable(3, {0: _Scalar("Uint8", _FEATURE), 1: _MetadataTable(0, {})})
+    size = _MetadataTable(
+        2, {0: _Scalar("Uint32", image.width), 1: _Scalar("Uint32", image.height)}
+    )
+    shown = _MetadataTable(2, {0: _Scalar("Int8", _COLORS[image.color]), 1: size})
+    return _MetadataTable(3, {0: _Scalar("Uint8", _IMAGE), 1: shown})
 
 
 def _written(builder: Any, value: Any) -> int:
     """Write a text, a vector or a table, with what is in it; returns its offset."""
     if isinstance(value, str):
         return int(builder.CreateString(value.encode("utf-8", "replace").decode()))
-    if not isinstance(value, _Table):
+    if not isinstance(value, _MetadataTable):
         return _written_vector(builder, value)
     # What a table refers to stands outside of it, and is written before it.
     offsets = {
         field: _written(builder, one)
         for field, one in value.values.items()
-        if not isinstance(one, _Scalar) and (isinstance(one, _Table) or len(one))
+        if not isinstance(one, _Scalar) and (isinstance(one, _MetadataTable) or len(one))
     }
     builder.StartObject(value.fields)
     for field, one in value.values.items():

@@ -31,7 +31,7 @@ def valid_names(raw: Sequence[str], fallback: str) -> list[str]:
     return names
 
 
-def matched_names(own: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> dict[str, str] | None:
+def match_names(own: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> dict[str, str] | None:
     """The name in `other` of each tensor of `own`; None where that cannot be told for certain.
 
     Tensors of one name are the same. Where the names differ, a lone tensor is the lone other

@@ -16,9 +16,9 @@ from edgeconv.tflite.uses import has_channel_scales, scales_of, shape_of, type_o
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from edgeconv.tflite.uses import Use
+    from edgeconv.tflite.uses import OperatorUse
 
-    Needs = Callable[[Use], Iterable[int | None]]
+    Needs = Callable[[OperatorUse], Iterable[int | None]]
 
 # These came late and operator by operator: where no rule speaks of one, nothing is known.
 RECENT_TYPES = frozenset({"int2", "int4", "uint4", "bfloat16", "float8_e4m3fn", "float8_e5m2"})
@@ -116,7 +116,7 @@ _CAST = {
 }
 
 
-def needed_version(use: Use) -> int | None:
+def needed_version(use: OperatorUse) -> int | None:
     """The version that the operator's tensors and options need, 1 where nothing is special.
 
     None where one of its tensors has a type that no rule speaks of.
@@ -130,7 +130,7 @@ def needed_version(use: Use) -> int | None:
     return max(versions, default=1)
 
 
-def _speaks_of(use: Use, recent: set[str]) -> bool:
+def _speaks_of(use: OperatorUse, recent: set[str]) -> bool:
     if use.name == "CAST":
         return recent <= set(_CAST) or (use.input_type(0), use.output_type) == ("int4", "float32")
     if use.name in ("CONV_2D", "DEPTHWISE_CONV_2D"):
@@ -140,7 +140,7 @@ def _speaks_of(use: Use, recent: set[str]) -> bool:
     return recent <= set(_BY_TYPE.get(use.name, ()))
 
 
-def _needs(use: Use) -> Iterator[int | None]:
+def _needs(use: OperatorUse) -> Iterator[int | None]:
     deciding = use.input_type(_DECIDING_INPUT.get(use.name, 0))
     yield _BY_TYPE.get(use.name, {}).get(deciding)
     yield from (version for most, version in _BY_RANK.get(use.name, ()) if use.rank(0) > most)
@@ -150,7 +150,7 @@ def _needs(use: Use) -> Iterator[int | None]:
         yield from _SPECIAL[use.name](use)
 
 
-def _has_narrow_bias(use: Use, activations: str, bias: int) -> bool:
+def _has_narrow_bias(use: OperatorUse, activations: str, bias: int) -> bool:
     """Whether int16 activations meet an int32 bias; before it could be chosen it was int64.
 
     The converter's own rule asks for the later version wherever the choice is written down,
@@ -159,7 +159,7 @@ def _has_narrow_bias(use: Use, activations: str, bias: int) -> bool:
     return activations == "int16" and use.input_type(bias) == "int32"
 
 
-def _conv_2d(use: Use) -> Iterator[int | None]:
+def _conv_2d(use: OperatorUse) -> Iterator[int | None]:
     x, weights = use.input_type(0), use.input_type(1)
     yield {("int8", "int8"): 3, ("int8", "int4"): 7}.get((x, weights))
     yield 4 if x == "int16" else None
@@ -171,7 +171,7 @@ def _conv_2d(use: Use) -> Iterator[int | None]:
         yield 6 if grouped else None
 
 
-def _depthwise_conv_2d(use: Use) -> Iterator[int | None]:
+def _depthwise_conv_2d(use: OperatorUse) -> Iterator[int | None]:
     x, weights = use.input_type(0), use.input_type(1)
     yield {("int8", "int8"): 3, ("int8", "int4"): 7}.get((x, weights))
     yield 5 if x == "int16" else None
@@ -181,7 +181,7 @@ def _depthwise_conv_2d(use: Use) -> Iterator[int | None]:
     yield 2 if any(dilation not in (None, 1) for dilation in dilations) else None
 
 
-def _fully_connected(use: Use) -> Iterator[int | None]:
+def _fully_connected(use: OperatorUse) -> Iterator[int | None]:
     x, weights = use.input_type(0), use.input_type(1)
     yield 14 if weights == "int2" else None
     yield {("int8", "int4"): 10, ("int16", "int4"): 13}.get((x, weights))
@@ -196,14 +196,14 @@ def _fully_connected(use: Use) -> Iterator[int | None]:
     yield 2 if use.option("weightsFormat") else None
 
 
-def _transpose_conv(use: Use) -> Iterator[int | None]:
+def _transpose_conv(use: OperatorUse) -> Iterator[int | None]:
     yield 5 if _has_narrow_bias(use, use.input_type(2), 3) else None
     yield 4 if use.option("fusedActivationFunction") else None
     yield 3 if use.input_type(3) else None
 
 
 def _added(not_power_of_two: int, not_quantized: int | None) -> Needs:
-    def needs(use: Use) -> Iterator[int | None]:
+    def needs(use: OperatorUse) -> Iterator[int | None]:
         if use.input_type(0) == "int16":
             yield not_power_of_two if use.option("potScaleInt16") is False else None
             yield None if scales_of(use.input(0)) else not_quantized
@@ -211,12 +211,12 @@ def _added(not_power_of_two: int, not_quantized: int | None) -> Needs:
     return needs
 
 
-def _abs(use: Use) -> Iterator[int | None]:
+def _abs(use: OperatorUse) -> Iterator[int | None]:
     if use.input_type(0) == "int16":
         yield 3 if scales_of(use.input(0)) else 4
 
 
-def _mul(use: Use) -> Iterator[int | None]:
+def _mul(use: OperatorUse) -> Iterator[int | None]:
     scales = [scales_of(tensor) for tensor in (use.input(0), use.input(1), use.output)]
     yield 7 if use.input_type(0) == "int16" and not (scales[0] or scales[1]) else None
     if all(scales):
@@ -224,31 +224,31 @@ def _mul(use: Use) -> Iterator[int | None]:
         yield 3 if left * right >= product else None
 
 
-def _strided_slice(use: Use) -> Iterator[int | None]:
+def _strided_slice(use: OperatorUse) -> Iterator[int | None]:
     yield 8 if use.option("offset") else None
     yield 6 if use.option("ellipsisMask") or use.option("newAxisMask") else None
 
 
-def _resize(use: Use) -> Iterator[int | None]:
+def _resize(use: OperatorUse) -> Iterator[int | None]:
     aligned = use.option("alignCorners") and use.name == "RESIZE_NEAREST_NEIGHBOR"
     yield 3 if use.option("halfPixelCenters") or aligned else None
 
 
-def _gather(use: Use) -> Iterator[int | None]:
+def _gather(use: OperatorUse) -> Iterator[int | None]:
     yield 5 if use.name == "GATHER" and use.option("batchDims") else None
     yield {"GATHER": 6, "GATHER_ND": 4}[use.name] if use.input_type(1) == "int16" else None
 
 
-def _dequantize(use: Use) -> Iterator[int | None]:
+def _dequantize(use: OperatorUse) -> Iterator[int | None]:
     yield 5 if has_channel_scales(use.input(0)) else None
 
 
-def _quantize(use: Use) -> Iterator[int | None]:
+def _quantize(use: OperatorUse) -> Iterator[int | None]:
     yield {"int16": 2, "int4": 4, "uint4": 5}.get(use.output_type)
     yield 3 if has_channel_scales(use.output) else None
 
 
-def _cast(use: Use) -> Iterator[int | None]:
+def _cast(use: OperatorUse) -> Iterator[int | None]:
     yield from (_CAST.get(each) for each in (use.input_type(0), use.output_type))
     yield 6 if use.input_type(0) == "int4" else None
 
@@ -256,7 +256,7 @@ def _cast(use: Use) -> Iterator[int | None]:
 def _asymmetric(weights: int, plain: int, asymmetric: int) -> Needs:
     """Of int8 weights with float activations, quantised on the fly."""
 
-    def needs(use: Use) -> Iterator[int | None]:
+    def needs(use: OperatorUse) -> Iterator[int | None]:
         if use.is_hybrid(weights):
             yield asymmetric if use.option("asymmetricQuantizeInputs") else plain
 
@@ -264,7 +264,7 @@ def _asymmetric(weights: int, plain: int, asymmetric: int) -> Needs:
 
 
 def _lstm(hybrid: int, asymmetric: int) -> Needs:
-    def needs(use: Use) -> Iterator[int | None]:
+    def needs(use: OperatorUse) -> Iterator[int | None]:
         yield from _asymmetric(2, hybrid, asymmetric)(use)
         yield 2 if use.option("kernelType") else None
         yield 4 if use.option("diagonalRecurrentTensors") else None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _FOUR_BITS = frozenset({"int4", "uint4", "int2"})
 
 
-def looks_like(data: bytes, *, where: str) -> RecipeName:
+def likely_recipe(data: bytes, *, where: str) -> RecipeName:
     """The recipe that gives weights and activations of the types in this file.
 
     uint8 counts as int8. Raises `InputRefused`, which names the file as `where`, for bytes that

@@ -33,7 +33,7 @@ _STATEFUL = frozenset(
 )
 
 
-class Piece(NamedTuple):
+class Segment(NamedTuple):
     """Operators as a model: its graph's inputs and outputs are these tensors, in this order."""
 
     inputs: tuple[int, ...]
@@ -52,7 +52,7 @@ class Piece(NamedTuple):
         return serialize(sized)
 
 
-class Pieces:
+class GraphSegments:
     """The first graph of a model, up to and with operator number `last`.
 
     What comes after `last` is never read. Edits of the model's buffers, tensors and operators
@@ -72,7 +72,7 @@ class Pieces:
         made = {i for operator in self._graph.operators[number:] for i in operator.outputs}
         return frozenset(self._read(number, self._last + 1) - made)
 
-    def cut(self, start: int, stop: int) -> Piece | None:
+    def cut(self, start: int, stop: int) -> Segment | None:
         """The operators from `start` to before `stop`; None where nothing of them is needed."""
         kept = self.live(stop)
         outputs = tuple(sorted(kept - self.live(start)))
@@ -82,7 +82,7 @@ class Pieces:
             o for n, o in enumerate(self._graph.operators) if self._belongs(n, start, stop)
         ]
         inputs = tuple(sorted(self._read(start, stop) & self.live(start)))
-        return Piece(inputs, outputs, self._model_of(operators, inputs, outputs))
+        return Segment(inputs, outputs, self._model_of(operators, inputs, outputs))
 
     def _belongs(self, number: int, start: int, stop: int) -> bool:
         if number in self._constant_operators:

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.tflite.flat_table import Broken, Table, root
+from edgeconv.tflite.flat_table import BrokenFlatbuffer, FlatTable, root
 
 if TYPE_CHECKING:
     import mmap
@@ -45,7 +45,7 @@ _MOST_DEPTH = 32
 _TAKES_ALL = "takes all memory or time to read"
 
 
-class Problem(NamedTuple):
+class StructureProblem(NamedTuple):
     """What no converter writes: where it is, what it is, and what reading it would do."""
 
     where: str
@@ -62,28 +62,28 @@ class CustomOperator(NamedTuple):
 
 
 @dataclass
-class Structure:
+class FileStructure:
     """What a file is made of. With problems, what comes after them was not looked at."""
 
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[StructureProblem] = field(default_factory=list)
     custom: list[CustomOperator] = field(default_factory=list)
     # Tensors whose values are in another file.
     external: list[str] = field(default_factory=list)
 
 
-def structure(data: bytes | mmap.mmap) -> Structure:
-    """What a .tflite is made of, in time and memory that its size bounds. Raises `Broken`."""
+def structure(data: bytes | mmap.mmap) -> FileStructure:
+    """What a .tflite is made of; its size bounds the time. Raises `BrokenFlatbuffer`."""
     with memoryview(data) as view:
-        walk = _Walk(view)
+        walk = _StructureWalk(view)
         walk.run()
     return walk.found
 
 
-class _Walk:
+class _StructureWalk:
     def __init__(self, data: memoryview) -> None:
         self._data = data
         self._calls: dict[int, set[int]] = {}
-        self.found = Structure()
+        self.found = FileStructure()
 
     def run(self) -> None:
         model = root(self._data)
@@ -108,7 +108,7 @@ class _Walk:
                 self._check_operator(number, index, operator, custom)
         self._check_recursion()
 
-    def _is_bounded(self, model: Table, subgraphs: list[Table]) -> bool:
+    def _is_bounded(self, model: FlatTable, subgraphs: list[FlatTable]) -> bool:
         """Whether the parts of a model are few enough, and each is in the file about once."""
         parts = model.lengths(_CODES, _BUFFERS, _METADATA, _SIGNATURES, *_EXTERNAL)
         parts += sum(graph.lengths(_TENSORS, _OPERATORS) for graph in subgraphs)
@@ -130,7 +130,7 @@ class _Walk:
     def _is_small(self, parts: int) -> bool:
         return parts <= min(_MOST_PARTS, len(self._data) // _LEAST_PART_BYTES)
 
-    def _custom_operators(self, model: Table) -> dict[int, str]:
+    def _custom_operators(self, model: FlatTable) -> dict[int, str]:
         """The operators that no runtime has by itself, by the number of their code."""
         custom = {}
         for number, code in enumerate(model.tables(_CODES)):
@@ -138,15 +138,17 @@ class _Walk:
                 custom[number] = code.text(1)
         return custom
 
-    def _check_buffers(self, model: Table) -> None:
+    def _check_buffers(self, model: FlatTable) -> None:
         for buffer in model.tables(_BUFFERS):
             buffer.length(_DATA)
             offset, size = buffer.uint64(_DATA_OFFSET), buffer.uint64(_DATA_SIZE)
             if offset > 1 and offset + size > len(self._data):
                 end = offset + size
-                raise Broken(f"weights end at byte {end}, and the file at {len(self._data)}")
+                raise BrokenFlatbuffer(
+                    f"weights end at byte {end}, and the file at {len(self._data)}"
+                )
 
-    def _check_tensor(self, where: str, tensor: Table) -> None:
+    def _check_tensor(self, where: str, tensor: FlatTable) -> None:
         for number in (_SHAPE, _SHAPE_SIGNATURE):
             count = tensor.length(number)
             if count > MOST_DIMENSIONS:
@@ -157,7 +159,7 @@ class _Walk:
             self.found.external.append(where)
 
     def _check_operator(
-        self, graph: int, index: int, operator: Table, custom: dict[int, str]
+        self, graph: int, index: int, operator: FlatTable, custom: dict[int, str]
     ) -> None:
         self._calls[graph].update(_called(operator, _OPTIONS_TYPE, _OPTIONS, _CALLS))
         self._calls[graph].update(_called(operator, _OPTIONS_2_TYPE, _OPTIONS_2, _CALLS_2))
@@ -195,16 +197,16 @@ class _Walk:
             self._add("model", what, "overflows the stack of a runtime")
 
     def _add(self, where: str, what: str, why: str) -> None:
-        self.found.problems.append(Problem(where, what, why))
+        self.found.problems.append(StructureProblem(where, what, why))
 
 
-def _parts_of(tensor: Table) -> int:
+def _parts_of(tensor: FlatTable) -> int:
     """The objects in a tensor that a parser makes."""
     sparsity = tensor.table(_SPARSITY)
     return tensor.lengths(_VARIANTS) + (sparsity.lengths(_DIMENSIONS) if sparsity else 0)
 
 
-def _items_of(model: Table, subgraphs: list[Table]) -> Iterator[int]:
+def _items_of(model: FlatTable, subgraphs: list[FlatTable]) -> Iterator[int]:
     """The lengths of lists of numbers and of texts, each as often as a parser reads it."""
     yield from (code.lengths(_CUSTOM_CODE) for code in model.tables(_CODES))
     for number in (_METADATA, *_EXTERNAL[:1]):
@@ -222,7 +224,7 @@ def _items_of(model: Table, subgraphs: list[Table]) -> Iterator[int]:
             yield quantization.lengths(0, 1, 2, 3) if quantization else 0
 
 
-def _items_of_operator(operator: Table) -> int:
+def _items_of_operator(operator: FlatTable) -> int:
     items = operator.lengths(1, 2, _CUSTOM_OPTIONS, 8)
     if operator.uint8(_OPTIONS_2_TYPE) == _CASE:
         case = operator.table(_OPTIONS_2)
@@ -233,7 +235,7 @@ def _items_of_operator(operator: Table) -> int:
 
 
 def _called(
-    operator: Table, type_field: int, field: int, calls: dict[int, tuple[int, ...]]
+    operator: FlatTable, type_field: int, field: int, calls: dict[int, tuple[int, ...]]
 ) -> Iterator[int]:
     """The subgraphs that an operator names in its options."""
     kind = operator.uint8(type_field)

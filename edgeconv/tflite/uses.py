@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
 
 
-class Use(NamedTuple):
+class OperatorUse(NamedTuple):
     """One operator in a graph with its tensors, None where an optional one is left out."""
 
     name: str
@@ -50,13 +50,13 @@ class Use(NamedTuple):
         return floats and self.input_type(weights) == "int8"
 
 
-def use_of(model: ModelT, graph: SubGraphT, operator: OperatorT) -> Use:
+def use_of(model: ModelT, graph: SubGraphT, operator: OperatorT) -> OperatorUse:
     """`operator` of `graph` with its tensors."""
 
     def tensors(indices: list[int]) -> tuple[TensorT | None, ...]:
         return tuple(None if index == -1 else graph.tensors[index] for index in indices)
 
-    return Use(
+    return OperatorUse(
         operator_name(model, operator),
         tensors(operator.inputs),
         tensors(operator.outputs),

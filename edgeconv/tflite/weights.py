@@ -19,7 +19,7 @@ _FLOAT8_BITS = {"float8_e4m3fn": 8, "float8_e5m2": 8}
 _STORED_BITS = _FLOAT_BITS | _QUANTIZED_BITS | _FLOAT8_BITS | {"int16": 16}
 
 
-class Weights(NamedTuple):
+class WeightBytes(NamedTuple):
     """Bytes of a model's weights: as stored, and by kind as the float32 they stand for."""
 
     stored_bytes: int = 0
@@ -41,19 +41,19 @@ class Weights(NamedTuple):
         return part_bytes / self.all_float32_bytes if self.all_float32_bytes else 0.0
 
 
-def weigh(model: ModelT, *, where: str) -> Weights:
+def weigh(model: ModelT, *, where: str) -> WeightBytes:
     """Add up every constant that is a float weight or stands for one.
 
     A buffer that several tensors share counts once. Raises `InputRefused` where a tensor
     has fewer bytes than its shape needs.
     """
-    total = Weights()
+    total = WeightBytes()
     seen = set()
     for tensor in _weight_tensors(model):
         if tensor.buffer not in seen:
             seen.add(tensor.buffer)
             one = _weigh_tensor(model, tensor, where)
-            total = Weights(*(a + b for a, b in zip(total, one, strict=True)))
+            total = WeightBytes(*(a + b for a, b in zip(total, one, strict=True)))
     return total
 
 
@@ -88,14 +88,14 @@ def _stands_for_float(tensor: TensorT) -> bool:
     return name in _STORED_BITS and is_quantized_tensor(tensor)
 
 
-def _weigh_tensor(model: ModelT, tensor: TensorT, where: str) -> Weights:
+def _weigh_tensor(model: ModelT, tensor: TensorT, where: str) -> WeightBytes:
     name = type_names()[tensor.type]
     stored_bytes = len(model.buffers[tensor.buffer].data)
     elements = math.prod(int(d) for d in tensor.shape) if tensor.shape is not None else 1
     if tensor.sparsity is None and stored_bytes * 8 < elements * _STORED_BITS[name]:
         raise malformed(where, f"a tensor of {elements} {name} has only {stored_bytes} bytes")
     float32_bytes = max(elements, 0) * _FLOAT32_BYTES
-    return Weights(
+    return WeightBytes(
         stored_bytes,
         float32_bytes,
         float32_bytes if name in _QUANTIZED_BITS else 0,

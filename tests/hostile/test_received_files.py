@@ -13,7 +13,7 @@ from strangers import Place, Watch, place, watch
 
 from edgeconv.cli import command_named, run
 from edgeconv.cli.visualize import _open
-from edgeconv.embedding.request import RECORD
+from edgeconv.embedding.plan import RECORD
 from edgeconv.embedding.writing import JOURNAL
 from edgeconv.errors import EdgeconvError, InputRefused, OutputRefused, UsageError
 from edgeconv.measure.model_files import find_baseline, find_model_files

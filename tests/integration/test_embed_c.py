@@ -14,7 +14,7 @@ from tiny_tflite import Graph, packed
 
 from edgeconv import embed
 from edgeconv.embedding.embedding import make_embedding
-from edgeconv.embedding.request import make_request
+from edgeconv.embedding.plan import plan_embed
 from edgeconv.types import Preprocessing
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow", "-Wundef")
@@ -497,7 +497,7 @@ def test_what_is_embedded_is_what_was_run(tmp_path):
     from tiny_tflite import run
 
     file = int8_tiny(tmp_path)
-    made = make_embedding(make_request(file, "c", tmp_path / "out"))
+    made = make_embedding(plan_embed(file, "c", tmp_path / "out"))
     for vector in made.golden.vectors:
         (given,) = run(file.read_bytes(), np.frombuffer(vector.inputs[0], np.int8)[None])
         assert given.tobytes() == vector.outputs[0]

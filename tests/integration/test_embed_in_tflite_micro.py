@@ -18,7 +18,7 @@ from places import SHARED
 
 from edgeconv.embedding.embedding import make_embedding
 from edgeconv.embedding.micro import micro_values
-from edgeconv.embedding.request import make_request
+from edgeconv.embedding.plan import plan_embed
 from edgeconv.errors import UnsupportedOperators
 
 VERSION = "0.dev20261023182759"
@@ -69,7 +69,7 @@ def tflite_micro(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def embedded(file: Path, tmp_path: Path):
-    return make_embedding(make_request(file, "c", tmp_path / "out"))
+    return make_embedding(plan_embed(file, "c", tmp_path / "out"))
 
 
 def answers(made, arena: int, python: Path, tmp_path: Path) -> tuple[list[list[np.ndarray]], str]:

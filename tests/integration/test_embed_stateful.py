@@ -10,7 +10,7 @@ import numpy as np
 
 from edgeconv import convert
 from edgeconv.embedding.embedding import make_embedding
-from edgeconv.embedding.request import make_request
+from edgeconv.embedding.plan import plan_embed
 
 SCRIPT = """
 import sys
@@ -35,7 +35,7 @@ def test_each_golden_vector_of_a_stateful_model_begins_with_no_state(tmp_path: P
     subprocess.run([sys.executable, "-c", SCRIPT, source], check=True, capture_output=True)
     done = convert(source, tmp_path / "out", ["float32"])
     file = tmp_path / "out" / done.artifacts[0].file
-    embedding = make_embedding(make_request(file, "c", tmp_path / "c", vectors=3))
+    embedding = make_embedding(plan_embed(file, "c", tmp_path / "c", vectors=3))
     assert embedding.is_stateful
     vectors = embedding.golden.vectors
     assert len(vectors) == 3

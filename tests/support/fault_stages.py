@@ -20,8 +20,8 @@ from fault_injection import Fault, Run, traced
 from fault_scenes import Scene, edgeconv, environment
 
 from edgeconv.config import lock
+from edgeconv.embedding.plan import JOURNAL, RECORD
 from edgeconv.embedding.published import find_published
-from edgeconv.embedding.request import JOURNAL, RECORD
 from edgeconv.errors import InputRefused
 from edgeconv.store import read_noun, sha256_file, sha256_tree
 from edgeconv.types import Embedded

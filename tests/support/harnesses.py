@@ -79,22 +79,22 @@ def _tflite(_: Path) -> Target:
     from edgeconv.tflite.bounds import activation_bounds, largest_scales
     from edgeconv.tflite.kernels import int8_kernels, zero_share
     from edgeconv.tflite.layers import float_layers
-    from edgeconv.tflite.metadata import ends
-    from edgeconv.tflite.precision import looks_like
+    from edgeconv.tflite.metadata import graph_names
+    from edgeconv.tflite.precision import likely_recipe
     from edgeconv.tflite.summary import output_steps
     from edgeconv.tflite.tensors import layers_of_graphs, tensor_specs
     from edgeconv.tflite.vocabularies import vocabularies
 
     readers: tuple[Callable[[bytes], object], ...] = (
         lambda data: oldest_runtime(data, "m"),
-        lambda data: looks_like(data, where="m"),
+        lambda data: likely_recipe(data, where="m"),
         lambda data: vocabularies(data, where="m"),
         lambda data: tensor_specs(data, where="m"),
         lambda data: layers_of_graphs(data, where="m"),
         lambda data: output_steps(data, "serving_default"),
         activation_bounds,
         largest_scales,
-        ends,
+        graph_names,
         arena_bytes,
         int8_kernels,
         zero_share,
@@ -283,7 +283,7 @@ def _foreign(directory: Path) -> Target:
 def _noun_types() -> dict[str, Any]:
     from edgeconv import types as nouns
     from edgeconv.data.handover import SamplesFile
-    from edgeconv.embedding.writing import Journal
+    from edgeconv.embedding.writing import WriteJournal
 
     names = [
         "Artifact",
@@ -297,7 +297,7 @@ def _noun_types() -> dict[str, Any]:
     ]
     return {name: getattr(nouns, name) for name in names} | {
         "SamplesFile": SamplesFile,
-        "Journal": Journal,
+        "WriteJournal": WriteJournal,
     }
 
 
@@ -524,7 +524,7 @@ def _preprocessing(directory: Path) -> Target:
 
 
 def _lines(directory: Path) -> Target:
-    from edgeconv.embedding.request import read_labels
+    from edgeconv.embedding.plan import read_labels
     from edgeconv.store.pointers import refuse_pointer
 
     path = directory / "labels.txt"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from edgeconv.embedding.app_files import CLASS_OPTION, app_values
 from edgeconv.embedding.app_metadata import shipped_model
 from edgeconv.embedding.c_files import golden_bytes
-from edgeconv.embedding.interface import Option, yes_or_no
+from edgeconv.embedding.interface import TargetOption, yes_or_no
 from edgeconv.embedding.rendering import render
 from edgeconv.errors import UsageError
 
@@ -23,25 +23,25 @@ _LITERT = r"(?:1\.\d+|2\.[1-9]\d*)\.\d+(?:-[A-Za-z0-9.]+)?"
 _LOWEST_SDK = {"1.4.0": 26, "1.": 21, "2.": 23}
 _SDK = r"[1-9][0-9]{0,2}"
 OPTIONS = {
-    "package": Option(
+    "package": TargetOption(
         help="the Kotlin package, and namespace of the module; without it, edgeconv.SYMBOL",
         pattern=r"(?:[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+)?",
         example="com.example.digits",
     ),
     "class": CLASS_OPTION,
-    "minSdk": Option(
+    "minSdk": TargetOption(
         help="the lowest API level of Android that the module runs on",
         default="23",
         pattern=_SDK,
         example="26",
     ),
-    "compileSdk": Option(
+    "compileSdk": TargetOption(
         help="the API level of Android that the module is compiled against",
         default="35",
         pattern=_SDK,
         example="36",
     ),
-    "litert": Option(
+    "litert": TargetOption(
         help="the version of com.google.ai.edge.litert:litert, which has to have the Interpreter: "
         "1.x, or 2.1 and newer",
         default="2.1.5",

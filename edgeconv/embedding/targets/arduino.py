@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.embedding.c_files import C_OPTIONS, c_files, c_values
-from edgeconv.embedding.interface import Option
+from edgeconv.embedding.interface import TargetOption
 from edgeconv.embedding.micro import (
     MICRO_OPTION,
     micro_files,
@@ -25,7 +25,7 @@ _LIBRARY = r"[A-Za-z0-9][A-Za-z0-9 _.-]*[A-Za-z0-9_.-](?: \([<>=^~0-9A-Za-z.&| -
 OPTIONS = {
     **C_OPTIONS,
     **MICRO_OPTION,
-    "depends": Option(
+    "depends": TargetOption(
         help="the libraries that it needs, as library.properties has them",
         pattern=f"(?:{_LIBRARY}(?:, ?{_LIBRARY})*)?",
         example="Chirale_TensorFLowLite (>=2.0.0), ArduinoBLE",

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.embedding.c_files import C_OPTIONS, c_files, is_of_self_test
-from edgeconv.embedding.interface import Option
+from edgeconv.embedding.interface import TargetOption
 from edgeconv.embedding.micro import MICRO_OPTION, micro_files, micro_notes
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 OPTIONS = {
     **C_OPTIONS,
     **MICRO_OPTION,
-    "self_test": Option(
+    "self_test": TargetOption(
         help="beside: the self-test and its golden vectors among the other files; apart: in the "
         "folder self_test, for a library of their own, which firmware does not carry; no: without",
         default="beside",

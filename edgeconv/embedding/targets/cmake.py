@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.embedding.c_files import C_OPTIONS, c_files, c_values, is_of_self_test
-from edgeconv.embedding.interface import Option
+from edgeconv.embedding.interface import TargetOption
 from edgeconv.embedding.litert_files import litert_files
 from edgeconv.embedding.rendering import render
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 OPTIONS = {
     **C_OPTIONS,
-    "namespace": Option(
+    "namespace": TargetOption(
         help="what the names of the targets begin with, NAMESPACE::SYMBOL; without it, the symbol",
         pattern="(?:[A-Za-z][A-Za-z0-9_]*)?",
         example="acme",

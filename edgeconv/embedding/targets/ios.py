@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.embedding.app_files import CLASS_OPTION, app_values
 from edgeconv.embedding.c_files import golden_bytes
-from edgeconv.embedding.interface import Option
+from edgeconv.embedding.interface import TargetOption
 from edgeconv.embedding.rendering import render
 from edgeconv.errors import InputRefused
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 OPTIONS = {
     "class": CLASS_OPTION,
-    "runtime": Option(
+    "runtime": TargetOption(
         help="the product that the package depends on: LiteRT, or TensorFlowLite, which has no "
         "int8 inputs and outputs",
         default="LiteRT",
         choices=("LiteRT", "TensorFlowLite"),
     ),
-    "litert": Option(
+    "litert": TargetOption(
         help="which LiteRT the package depends on: from:VERSION, exact:VERSION, branch:NAME or "
         "revision:HASH; a package that itself is depended on by version cannot depend on a branch",
         default="branch:release/2.3.0",

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from edgeconv.embedding.interface import Embedding, Option, Port
+    from edgeconv.embedding.interface import Embedding, Port, TargetOption
 
-OPTIONS: Mapping[str, Option] = {}
+OPTIONS: Mapping[str, TargetOption] = {}
 # A field of a named tuple cannot begin with an underscore, or be one of its methods.
 # `enumerate` is what the code itself calls.
 _RESERVED = frozenset({*keyword.kwlist, *keyword.softkwlist, "self", "count", "index", "enumerate"})

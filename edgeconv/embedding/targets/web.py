@@ -9,7 +9,7 @@ import msgspec
 from edgeconv.data.preprocessing import describe
 from edgeconv.embedding.accessors import LIMITS, identifiers, tensor_types
 from edgeconv.embedding.c_files import golden_bytes, golden_layout, normalisation
-from edgeconv.embedding.interface import Option
+from edgeconv.embedding.interface import TargetOption
 from edgeconv.embedding.litert_files import refuse_variables
 from edgeconv.embedding.rendering import render
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from edgeconv.embedding.interface import Embedding, Port
 
 OPTIONS = {
-    "packages": Option(
+    "packages": TargetOption(
         help="where the test page finds @litertjs/core, a path or URL with a slash at its end",
         default="./node_modules/",
         # What a browser takes as the address of an import map, and cannot mistake for a package.

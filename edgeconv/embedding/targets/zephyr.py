@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.embedding.c_files import C_OPTIONS, c_files, c_values, is_of_self_test
-from edgeconv.embedding.interface import Option
+from edgeconv.embedding.interface import TargetOption
 from edgeconv.embedding.micro import (
     MICRO_OPTION,
     micro_files,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OPTIONS = {
     **C_OPTIONS,
     **MICRO_OPTION,
-    "depends": Option(
+    "depends": TargetOption(
         help="what the Kconfig symbol depends on, an expression of Kconfig without CONFIG_",
         # Symbols, numbers, y, m and n, strings, and what joins these.
         pattern=r'(?:[A-Z0-9_!&|()=<>ymnx ]|"[A-Za-z0-9_./ -]*")*',

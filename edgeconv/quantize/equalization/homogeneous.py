@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from edgeconv.tflite.flatbuffer import is_constant, operator_name, type_names
-from edgeconv.tflite.uses import Use, shape_of, use_of
+from edgeconv.tflite.uses import OperatorUse, shape_of, use_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,7 +78,7 @@ def _activations() -> dict[int, str]:
     return {code: name for name, code in named if name[0] != "_"}
 
 
-def _keeps_channels(model: ModelT, use: Use, channels: int) -> bool:
+def _keeps_channels(model: ModelT, use: OperatorUse, channels: int) -> bool:
     """Whether an operator over space leaves the last axis alone, which holds the channels."""
     width = last_dimension(use.input(0))
     if width is None or width % channels:

@@ -21,7 +21,7 @@ from edgeconv.quantize.equalization.homogeneous import (
 from edgeconv.tflite.constants import OwnConstants
 from edgeconv.tflite.flatbuffer import entry_subgraphs, operator_name, text
 from edgeconv.tflite.operators import SHAPE_ONLY
-from edgeconv.tflite.uses import Use, shape_of, use_of
+from edgeconv.tflite.uses import OperatorUse, shape_of, use_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -212,11 +212,11 @@ class _Scene:
         layer = self._described(place, use, shape_of(use.input(1)))
         return layer if isinstance(layer, str) else self._refused(layer, use) or layer
 
-    def _is_whole(self, use: Use, operator: OperatorT, slot: int) -> bool:
+    def _is_whole(self, use: OperatorUse, operator: OperatorT, slot: int) -> bool:
         there = use.input(slot) is not None
         return there and self._constants.is_whole(self._graph, operator.inputs[slot])
 
-    def _described(self, place: int, use: Use, shape: tuple[int, ...]) -> Layer | str:
+    def _described(self, place: int, use: OperatorUse, shape: tuple[int, ...]) -> Layer | str:
         name = text(use.output.name) if use.output is not None else ""
         if use.name == "FULLY_CONNECTED" and len(shape) == 2:
             return Layer(name, self._index, place, shape[0], shape[-1], 0, padded=False)
@@ -231,7 +231,7 @@ class _Scene:
             return "the weights have an odd shape"
         return Layer(name, self._index, place, shape[3], inputs, shape[3] // inputs, padded)
 
-    def _refused(self, layer: Layer, use: Use) -> str:
+    def _refused(self, layer: Layer, use: OperatorUse) -> str:
         """What is wrong with the layer's numbers, "" for nothing."""
         import numpy as np
 

@@ -14,7 +14,7 @@ from edgeconv.runtimes.in_process import open_interpreter, runtime_errors
 from edgeconv.runtimes.runner import quantize
 from edgeconv.tflite.cut import with_fixed_shapes
 from edgeconv.tflite.flatbuffer import text
-from edgeconv.tflite.segments import Pieces
+from edgeconv.tflite.segments import GraphSegments
 from edgeconv.tflite.uses import scales_of, type_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Run:
     ) -> None:
         self._model = model
         self._threads = threads
-        self._pieces = Pieces(model, last)
+        self._pieces = GraphSegments(model, last)
         self._at = 0
         live = self._pieces.live(0)
         given = _by_tensor(model, inputs)
@@ -74,7 +74,7 @@ def quantity_of(tensor: TensorT, stored: Array) -> Quantity:
 
 def peak_bytes(model: ModelT, numbers: Sequence[int], sizes: Mapping[int, int]) -> int:
     """The most that one sample's tensors take before any of these operators, in bytes."""
-    pieces = Pieces(model, numbers[-1])
+    pieces = GraphSegments(model, numbers[-1])
     return max(sum(sizes.get(i, 0) for i in pieces.live(number)) for number in numbers)
 
 

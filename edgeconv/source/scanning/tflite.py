@@ -6,7 +6,7 @@ import mmap
 from typing import TYPE_CHECKING
 
 from edgeconv.source.scanning.flex import PREFIX, check_flex
-from edgeconv.tflite.flat_table import Broken
+from edgeconv.tflite.flat_table import BrokenFlatbuffer
 from edgeconv.tflite.flatbuffer import malformed
 from edgeconv.tflite.structure import structure
 
@@ -23,7 +23,7 @@ def scan_tflite(path: Path, findings: Findings) -> None:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:
             found = structure(data)
-        except Broken as error:
+        except BrokenFlatbuffer as error:
             raise malformed(str(path), str(error)) from error
     for problem in found.problems:
         findings.add("structure", *problem)

@@ -16,7 +16,7 @@ from loaded_modules import RUN, loaded_by
 from tiny_tflite import Graph, packed
 
 from edgeconv.cli import run
-from edgeconv.embedding.request import JOURNAL
+from edgeconv.embedding.plan import JOURNAL
 from edgeconv.store import Cache
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from edgeconv import embed
 from edgeconv.embedding.app_files import app_values
 from edgeconv.embedding.app_metadata import shipped_model
 from edgeconv.embedding.embedding import make_embedding
-from edgeconv.embedding.request import make_request
+from edgeconv.embedding.plan import plan_embed
 from edgeconv.embedding.targets import android
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.tflite.flatbuffer import parse
@@ -38,7 +38,7 @@ TASKS = "gradle-plugin/src/main/kotlin/edgeconv/gradle/EdgeconvTasks.kt"
 
 
 def embedding(artifact: Path, **options: Any) -> Embedding:
-    return make_embedding(make_request(artifact, "android", artifact.parent / "to", **options))
+    return make_embedding(plan_embed(artifact, "android", artifact.parent / "to", **options))
 
 
 def test_the_module_and_the_test_are_written(tmp_path):

@@ -9,7 +9,7 @@ from embed_models import float_tiny, int8_tiny
 
 from edgeconv.cli import cli, run
 from edgeconv.embedding.depfile import dependencies, make_rule
-from edgeconv.embedding.request import make_request
+from edgeconv.embedding.plan import plan_embed
 from edgeconv.errors import UsageError
 from edgeconv.store import read_noun
 from edgeconv.store.converted import note_converted
@@ -100,7 +100,7 @@ def test_a_directory_is_named_with_all_in_it(tmp_path):
     (tmp_path / "saved" / "variables").mkdir(parents=True)
     (tmp_path / "saved" / "variables" / "v").write_bytes(b"")
     file = float_tiny(tmp_path / "m", source_path=str(tmp_path / "saved"), source_sha256="0" * 64)
-    request = make_request(file, "c", tmp_path / "out")
+    request = plan_embed(file, "c", tmp_path / "out")
     # Nobody converted it here, so that its manifest may name anything.
     assert not any("saved" in str(path.relative_to(tmp_path)) for path in dependencies(request))
     note_converted(tmp_path / "saved", "0" * 64)

@@ -7,13 +7,13 @@ from embed_models import float_tiny, int8_tiny, published
 from tiny_tflite import BIASES, WEIGHTS, Graph, packed
 
 from edgeconv.embedding.embedding import make_embedding
-from edgeconv.embedding.request import make_request
+from edgeconv.embedding.plan import plan_embed
 from edgeconv.errors import InputRefused
 from edgeconv.types import OutputError, Preprocessing, Verification
 
 
 def embedding(file, tmp_path, **options):
-    return make_embedding(make_request(file, "c", tmp_path / "out", **options))
+    return make_embedding(plan_embed(file, "c", tmp_path / "out", **options))
 
 
 def arrays(parts, dtype):

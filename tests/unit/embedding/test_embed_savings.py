@@ -14,7 +14,7 @@ from open_batch import open_batch_model
 from edgeconv import embed
 from edgeconv.cli import cli
 from edgeconv.embedding.published import find_published
-from edgeconv.embedding.remaking import remake_command
+from edgeconv.embedding.remake import remake_command
 from edgeconv.types import CalibrationRecord, Preprocessing, Recipe
 
 if TYPE_CHECKING:

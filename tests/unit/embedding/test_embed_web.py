@@ -16,7 +16,7 @@ from embed_web_models import fixed_float_model, three_inputs_model, uint8_model,
 
 from edgeconv import embed
 from edgeconv.embedding.embedding import make_embedding
-from edgeconv.embedding.request import embedded_already, make_request
+from edgeconv.embedding.plan import embedded_already, plan_embed
 from edgeconv.embedding.targets.web import files
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.runtimes.tensors import dequantized, quantized
@@ -342,7 +342,7 @@ def test_variable_tensors_are_refused(tmp_path):
 def embedding(gesture: tuple[Path, Embedded]) -> Embedding:
     """What the target was given for it."""
     model = gesture[0].parent / "published" / "tiny.int8.tflite"
-    return make_embedding(make_request(model, "web", "unused", symbol="gesture"))
+    return make_embedding(plan_embed(model, "web", "unused", symbol="gesture"))
 
 
 @pytest.mark.parametrize("address", ["/npm/", "../a/", "./", "https://host/npm/@1.2/", "/"])
@@ -377,5 +377,5 @@ def test_the_symbol_begins_the_files_and_names_the_package(tmp_path):
 def test_nothing_is_done_where_all_is_there(gesture):
     directory, embedded = gesture
     model = directory.parent / "published" / "tiny.int8.tflite"
-    request = make_request(model, "web", directory, symbol="gesture")
+    request = plan_embed(model, "web", directory, symbol="gesture")
     assert embedded_already(request) == embedded

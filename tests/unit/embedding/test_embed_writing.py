@@ -15,7 +15,7 @@ from embed_models import tree
 from embed_writes import write
 from places import SUPPORT
 
-from edgeconv.embedding.request import RECORD
+from edgeconv.embedding.plan import RECORD
 from edgeconv.embedding.writing import JOURNAL
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.types import Embedded

@@ -10,7 +10,7 @@ from tiny_tflite import Graph, packed
 from edgeconv.errors import ToolFailed
 from edgeconv.quantize.refine.running import Run, peak_bytes, tensor_bytes
 from edgeconv.tflite.flatbuffer import operator_name, parse, text
-from edgeconv.tflite.segments import Pieces, state_outside
+from edgeconv.tflite.segments import GraphSegments, state_outside
 
 
 def through(data: bytes, images, *, threads=1):
@@ -40,9 +40,9 @@ def test_what_comes_before_weights_is_kept_for_as_long_as_it_is_read():
     graph.operator("FULLY_CONNECTED", [y, w], [z])
     graph.operator("ADD", [z, x], [s])
     model = graph.model([x], [s], signature=("serving_default", ["x"], ["s"]))
-    pieces = Pieces(model, 2)
+    pieces = GraphSegments(model, 2)
     assert [sorted(pieces.live(n)) for n in range(3)] == [[x], [x, y], [x, z]]
-    assert Pieces(model, 1).live(1) == {y}
+    assert GraphSegments(model, 1).live(1) == {y}
     images = np.arange(8, dtype=np.float32).reshape(2, 1, 4)
     run = Run(model, 2, {"x": images}, threads=1)
     run.advance(2)
@@ -55,7 +55,7 @@ def test_weights_behind_a_dequantize_go_with_the_operator_that_reads_them():
     graph = model.subgraphs[0]
     names = [operator_name(model, operator) for operator in graph.operators]
     first, depth = names.index("CONV_2D"), names.index("DEPTHWISE_CONV_2D")
-    pieces = Pieces(model, depth)
+    pieces = GraphSegments(model, depth)
     assert [text(graph.tensors[i].name) for i in pieces.live(depth)] == ["first"]
     piece = pieces.cut(first, depth)
     assert piece is not None

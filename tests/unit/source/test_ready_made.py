@@ -16,7 +16,7 @@ from edgeconv import bench, convert, embed
 from edgeconv.errors import InputRefused
 from edgeconv.source import artifact_of_file
 from edgeconv.store import sha256_file
-from edgeconv.tflite.precision import looks_like
+from edgeconv.tflite.precision import likely_recipe
 from edgeconv.types import Checked, Measuring, Timing
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def int16_model() -> schema.ModelT:
     ],
 )
 def test_a_file_is_known_by_the_types_in_it(model: schema.ModelT, recipe: str) -> None:
-    assert looks_like(packed(model), where="it") == recipe
+    assert likely_recipe(packed(model), where="it") == recipe
 
 
 def test_its_description_claims_no_comparison(tmp_path: Path) -> None:

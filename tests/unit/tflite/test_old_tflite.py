@@ -12,7 +12,7 @@ from tiny_tflite import Graph, float_model, packed, packed_with_weights_outside,
 
 from edgeconv import convert
 from edgeconv.source import inspect_model
-from edgeconv.tflite import brought_up_to_date, float_layers, summarize
+from edgeconv.tflite import float_layers, summarize, update_format
 from edgeconv.tflite.flatbuffer import is_outdated, parse
 from edgeconv.types import Artifact, Conversion, Execution
 
@@ -74,16 +74,16 @@ def test_a_code_of_the_newer_field_keeps_the_deprecated_one_in_its_range() -> No
 @pytest.mark.parametrize("pack", [packed, packed_with_weights_outside])
 def test_a_file_is_brought_up_to_date_with_its_weights_and_only_where_it_is_old(pack) -> None:
     new = packed(float_model(signature=SIGNED))
-    assert brought_up_to_date(new) is new
+    assert update_format(new) is new
     old = pack(as_before_2_4(float_model()))
-    made = brought_up_to_date(old)
+    made = update_format(old)
     assert not is_outdated(made)
     x = np.array([[1, 2, 3, 4]], np.float32)
     np.testing.assert_array_equal(run(made, x)[0], run(old, x)[0])
 
 
 def test_a_file_that_does_not_say_its_version_gets_it() -> None:
-    made = brought_up_to_date(packed(as_before_2_4(float_model(), version=0)))
+    made = update_format(packed(as_before_2_4(float_model(), version=0)))
     x = np.array([[1, 2, 3, 4]], np.float32)
     np.testing.assert_array_equal(run(made, x)[0], run(packed(float_model()), x)[0])
 

@@ -25,10 +25,10 @@ from tiny_tflite import (
 from edgeconv.errors import InputRefused
 from edgeconv.tflite.flatbuffer import parse, serialize
 from edgeconv.tflite.metadata import (
-    Image,
+    ImageMetadata,
     ModelMetadata,
     TensorMetadata,
-    ends,
+    graph_names,
     metadata_flatbuffer,
     with_metadata,
 )
@@ -92,7 +92,7 @@ def metadata_of(data: bytes) -> bytes:
 
 
 def test_the_flatbuffer_says_all_by_the_fields_of_the_schema():
-    image = Image(color="rgb", height=7, width=5)
+    image = ImageMetadata(color="rgb", height=7, width=5)
     said = ModelMetadata(
         name="digits",
         description="about it",
@@ -205,12 +205,12 @@ def test_the_names_of_the_ends_are_in_the_order_of_the_graph():
     graph.operator("ADD", [a, b], [y])
     model = graph.model([b, a], [y], signature=("s", ["second", "first"], ["sum"]))
     model.subgraphs[0].inputs = [a, b]
-    assert ends(packed(model)) == (("first", "second"), ("sum",))
+    assert graph_names(packed(model)) == (("first", "second"), ("sum",))
 
 
 def test_the_names_without_a_signature_are_those_of_the_tensors():
-    assert ends(packed(float_model())) == (("x",), ("y",))
-    assert ends(packed(float_model(signature=SIGNED))) == (("image",), ("scores",))
+    assert graph_names(packed(float_model())) == (("x",), ("y",))
+    assert graph_names(packed(float_model(signature=SIGNED))) == (("image",), ("scores",))
 
 
 @pytest.mark.parametrize("data", [b"", b"not a model at all", packed(int8_model())[:60]])

@@ -59,7 +59,7 @@ _HEADERS_OF_C = """
 _HEADERS = frozenset(_HEADERS_OF_C.split())
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class EmbedPlan(msgspec.Struct, frozen=True, kw_only=True):
     """An `embed`, checked: what is embedded, how, and where to.
 
     `data_identity` is the hash of what the SOURCE `data` has, "" for synthetic vectors.
@@ -102,7 +102,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def make_request(
+def plan_embed(
     artifact: str | Path,
     target: str,
     directory: str | Path,
@@ -118,7 +118,7 @@ def make_request(
     allowance: Allowance = Allowance(),
     bom: bool = False,
     report: str | Path = "",
-) -> Request:
+) -> EmbedPlan:
     """What is asked for, once it is known to be possible. See `embed` for the arguments.
 
     Raises `UsageError` for a name, option or symbol that cannot be, `InputRefused` for an
@@ -137,7 +137,7 @@ def make_request(
     published = find_published(artifact)
     chosen = _signature_of(published, signature)
     refuse_unusable(str(published.model), chosen)
-    return Request(
+    return EmbedPlan(
         published=published,
         target=target,
         directory=Path(directory),
@@ -158,9 +158,9 @@ def make_request(
     )
 
 
-def resolved(asked: EmbedRequest) -> Request:
-    """What is asked for, as `make_request` gives it; of a directory, its one artifact."""
-    return make_request(
+def plan_of(asked: EmbedRequest) -> EmbedPlan:
+    """What is asked for, as `plan_embed` gives it; of a directory, its one artifact."""
+    return plan_embed(
         published_file(Path(asked.artifact), asked.recipe),
         asked.target,
         asked.directory,
@@ -178,13 +178,13 @@ def resolved(asked: EmbedRequest) -> Request:
     )
 
 
-def noted(request: Request, embedded: Embedded) -> Embedded:
+def noted(request: EmbedPlan, embedded: Embedded) -> Embedded:
     """What was embedded, with the note on its last check: that is no part of the record."""
     note = (request.check_note,) if request.check_note else ()
     return msgspec.structs.replace(embedded, notes=(*embedded.notes, *note))
 
 
-def embedded_already(request: Request) -> Embedded | None:
+def embedded_already(request: EmbedPlan) -> Embedded | None:
     """What is in the directory, if it is whole and what the request would write; else None."""
     record = request.directory / RECORD
     if is_torn(request.directory) or not record.is_file():

@@ -7,14 +7,14 @@ from embed_models import HOSTILE, SIGNED, float_tiny, hostile_tiny, int8_tiny, p
 from tiny_tflite import Graph, float_model, packed
 
 from edgeconv import embed
-from edgeconv.embedding.request import RECORD, embedded_already, make_request, read_labels
+from edgeconv.embedding.plan import RECORD, embedded_already, plan_embed, read_labels
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.store import read_noun
 from edgeconv.types import Embedded
 
 
 def request(file, directory, **options):
-    return make_request(file, "c", directory, **options)
+    return plan_embed(file, "c", directory, **options)
 
 
 def test_the_symbol_is_the_models_name_as_an_identifier(tmp_path):
@@ -56,7 +56,7 @@ def test_a_model_that_is_called_as_such_a_header_gets_another_symbol(tmp_path):
 def test_an_unknown_target_or_option_is_named_with_the_nearest(tmp_path):
     file = int8_tiny(tmp_path)
     with pytest.raises(UsageError, match=r"unknown target 'cmak'[\s\S]*did you mean 'cmake'"):
-        make_request(file, "cmak", tmp_path)
+        plan_embed(file, "cmak", tmp_path)
     with pytest.raises(UsageError, match=r"unknown option of c 'byte'[\s\S]*did you mean 'bytes'"):
         request(file, tmp_path, options={"byte": "text"})
 

@@ -23,8 +23,8 @@ from edgeconv.types import CALIBRATED, Execution, Steps, TargetRuntime
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from edgeconv.embedding.plan import EmbedPlan
     from edgeconv.embedding.published import Published
-    from edgeconv.embedding.request import Request
     from edgeconv.types import Artifact
 
 _FOLDER = "remade"
@@ -44,7 +44,7 @@ def remake_command(published: Published) -> str:
     return shell_line(["edgeconv", "convert", *_conversion(published).words()])
 
 
-def remake(request: Request, on_progress: Callable[[str], None]) -> tuple[Path, str]:
+def remake(request: EmbedPlan, on_progress: Callable[[str], None]) -> tuple[Path, str]:
     """Convert the model so, from the source and samples of its manifest.
 
     Returns the .tflite, in a folder beside the published one, and what it saves, measured; the
