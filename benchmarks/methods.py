@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.measuring import write_result
 from edgeconv import convert
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-from edgeconv.quantize.quantize import Setting, make
+from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.worker import settle_process
 
@@ -90,7 +90,7 @@ def costs(model: bytes, samples: int, repeats: int) -> dict[str, float]:
     taken: dict[str, list[float]] = {name: [] for name in _SETTINGS}
     for turn in range(repeats + 1):
         for name, setting in _SETTINGS.items():
-            seconds = _seconds(model, feeds, Setting(*setting))
+            seconds = _seconds(model, feeds, MethodSettings(*setting))
             # The first turn loads what the others find loaded.
             if turn:
                 taken[name].append(seconds)
@@ -102,10 +102,10 @@ def costs(model: bytes, samples: int, repeats: int) -> dict[str, float]:
     }
 
 
-def _seconds(model: bytes, feeds: Mapping[str, Feed], setting: Setting) -> float:
+def _seconds(model: bytes, feeds: Mapping[str, Feed], setting: MethodSettings) -> float:
     (recipe,) = make_recipes(["int8"], methods=["none"])
     started_s = time.perf_counter()
-    make(CalibratedGraph(model, feeds, threads=2), recipe, setting)
+    make_file(CalibratedGraph(model, feeds, threads=2), recipe, setting)
     return time.perf_counter() - started_s
 
 

@@ -20,7 +20,7 @@ from benchmarks.quality_models import run
 from edgeconv import convert, tune
 from edgeconv.measure.model_files import find_model_files, float_inputs
 from edgeconv.tuning.asked import Wanted, uniform
-from edgeconv.tuning.judge import opened_judges
+from edgeconv.tuning.judge import open_evaluators
 from edgeconv.tuning.samples import samples_of
 from edgeconv.types import Execution, Measuring
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.quality_models import Subject
-    from edgeconv.tuning.judge import Judge
+    from edgeconv.tuning.judge import Evaluator
     from edgeconv.types import Loss, Tuning
 
 BUDGET = 0.005
@@ -110,7 +110,7 @@ def uniform_rows(subject: Subject, wanted: Wanted, scratch: Path) -> dict[str, d
         )
         halves = {"search": samples.parts.search, "fresh": samples.parts.fresh}
         judges = stack.enter_context(
-            opened_judges(
+            open_evaluators(
                 halves,
                 floating.file,
                 floating.signature.key,
@@ -130,7 +130,7 @@ def uniform_rows(subject: Subject, wanted: Wanted, scratch: Path) -> dict[str, d
     return rows
 
 
-def _row(file: Path, judges: Mapping[str, Judge]) -> dict[str, Any]:
+def _row(file: Path, judges: Mapping[str, Evaluator]) -> dict[str, Any]:
     losses = {name: judge.loss(file) for name, judge in judges.items()}
     found: dict[str, Any] = {"bytes": file.stat().st_size}
     for name, loss in losses.items():

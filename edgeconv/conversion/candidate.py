@@ -39,7 +39,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     ladder: tuple[LadderStep, ...] = ()
 
 
-class Compared(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedOutputs(msgspec.Struct, frozen=True, kw_only=True):
     """What a signature `key` of a candidate answered to the held-back samples.
 
     `expected` of None says that there is no independent reference: the float32 model of
@@ -51,7 +51,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     expected: dict[str, Any] | None
 
 
-class Examined(msgspec.Struct, frozen=True, kw_only=True):
+class VerifiedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate that passed: what is in it, and the evidence."""
 
     candidate: Candidate
@@ -60,19 +60,19 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
     verification: Verification
     target: TargetCheck | None = None
 
-    def with_ladder(self, steps: Sequence[LadderStep]) -> Examined:
+    def with_ladder(self, steps: Sequence[LadderStep]) -> VerifiedCandidate:
         """The same with `steps` before the attempts that it has already."""
         candidate = msgspec.structs.replace(self.candidate, ladder=(*steps, *self.candidate.ladder))
         return msgspec.structs.replace(self, candidate=candidate)
 
-    def with_warning(self, warning: str) -> Examined:
+    def with_warning(self, warning: str) -> VerifiedCandidate:
         """The same with one more warning."""
         before = self.verification
         after = msgspec.structs.replace(before, warnings=(*before.warnings, warning))
         return msgspec.structs.replace(self, verification=after)
 
 
-class ExaminedGraph(NamedTuple):
+class CandidateGraph(NamedTuple):
     """What is in a candidate's file, the signatures asked for, and warnings about it."""
 
     summary: GraphSummary

@@ -6,37 +6,37 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from edgeconv.conversion.graph_checks import is_mostly_float, made_share
+from edgeconv.conversion.graph_checks import converted_share, is_mostly_float
 from edgeconv.conversion.ladder import (
-    Known,
+    ModelFacts,
     Rung,
-    explained,
+    combined_error,
+    facts_of,
+    facts_of_failure,
     first_rung,
     has_fused_layers,
     is_curable,
     is_final,
-    known_of,
-    known_of_failure,
     next_rung,
 )
 from edgeconv.conversion.prepare import prepare
-from edgeconv.conversion.quantize import start_first_engine
+from edgeconv.conversion.quantize import start_quantizing
 from edgeconv.conversion.session import Session
 from edgeconv.conversion.sizes import size_warning
-from edgeconv.conversion.target import is_asked, prove
-from edgeconv.conversion.verify import judge_all, judge_float, second_opinion
+from edgeconv.conversion.target import has_target, verify_on_target
+from edgeconv.conversion.verify import convert_with_tflite, verify_candidates, verify_float
 from edgeconv.errors import EdgeconvError
 from edgeconv.types import LadderStep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.conversion.candidate import Examined
+    from edgeconv.conversion.candidate import VerifiedCandidate
     from edgeconv.conversion.run import Run
-    from edgeconv.conversion.verify import Judged
+    from edgeconv.conversion.verify import Outcomes
     from edgeconv.types import Recipe
 
-    Outcome = dict[Recipe, "Good | EdgeconvError"]
+    Outcome = dict[Recipe, "SessionResult | EdgeconvError"]
 
 
 # The recipes for weights that TFLiteConverter has.
@@ -44,11 +44,11 @@ _TFLITE_HAS = frozenset({"dynamic", "float16"})
 
 
 @dataclass(frozen=True)
-class Good:
+class SessionResult:
     """An examined artifact, and the session in which it was made."""
 
     session: Session
-    examined: Examined
+    examined: VerifiedCandidate
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class _Attempt:
     """One rung tried, and what each recipe became."""
 
     session: Session
-    settled: Judged
+    settled: Outcomes
 
 
 @dataclass
@@ -66,7 +66,7 @@ class _Climb:
     `float_bytes` is the size of the first float32 graph that was right.
     """
 
-    good: dict[Recipe, Good] = field(default_factory=dict)
+    good: dict[Recipe, SessionResult] = field(default_factory=dict)
     float_bytes: int = 0
     failures: dict[Recipe, list[tuple[str, EdgeconvError]]] = field(default_factory=dict)
 
@@ -77,7 +77,7 @@ class _Climb:
     def error(self, recipe: Recipe) -> EdgeconvError | None:
         """Why a recipe is not good, of all its attempts; None where none was made."""
         failures = self.failures.get(recipe)
-        return explained(failures) if failures else None
+        return combined_error(failures) if failures else None
 
     def goes_on(self, recipe: Recipe) -> bool:
         """Whether another rung may make a recipe that has failed."""
@@ -116,17 +116,17 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
             asked = attempt
         rung = next_rung(run.plan, rung, _known(run, attempt, climb.failures.get(curable[0])))
     if last is None:
-        raise explained(climb.failures[recipes[0]])
+        raise combined_error(climb.failures[recipes[0]])
     if last is not asked:
         _ask_second_engine(last.session, recipes, climb)
     _ask_for_more(climb)
-    if is_asked(run):
+    if has_target(run):
         _prove_all(climb)
     _warn_of_sizes(climb)
     return {recipe: _outcome(climb, recipe) for recipe in recipes}
 
 
-def made_beside(floating: Good, recipe: Recipe) -> Good:
+def make_in_session(floating: SessionResult, recipe: Recipe) -> SessionResult:
     """A recipe made in the session of a good float32 model, as `make_all` would make it alone.
 
     It is asked of the first engine only. Raises the `EdgeconvError` that it ended in.
@@ -134,12 +134,12 @@ def made_beside(floating: Good, recipe: Recipe) -> Good:
     session = floating.session
     examined = session.make(recipe).with_ladder(floating.examined.candidate.ladder)
     float_bytes = session.prepared.float_model.stat().st_size
-    climb = _Climb(good={recipe: Good(session, examined)}, float_bytes=float_bytes)
+    climb = _Climb(good={recipe: SessionResult(session, examined)}, float_bytes=float_bytes)
     _warn_of_sizes(climb)
     return climb.good[recipe]
 
 
-def _outcome(climb: _Climb, recipe: Recipe) -> Good | EdgeconvError:
+def _outcome(climb: _Climb, recipe: Recipe) -> SessionResult | EdgeconvError:
     outcome = climb.good.get(recipe) or climb.error(recipe)
     assert outcome is not None, "each recipe was tried"
     return outcome
@@ -147,11 +147,11 @@ def _outcome(climb: _Climb, recipe: Recipe) -> Good | EdgeconvError:
 
 def _known(
     run: Run, attempt: _Attempt | None, failures: Sequence[tuple[str, EdgeconvError]] | None
-) -> Known:
+) -> ModelFacts:
     if attempt is not None:
-        return known_of(attempt.session.prepared)
+        return facts_of(attempt.session.prepared)
     assert failures, "an attempt that gave no graph failed"
-    return known_of_failure(run, failures[-1][1].cause)
+    return facts_of_failure(run, failures[-1][1].cause)
 
 
 def _tried(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) -> _Attempt | None:
@@ -169,7 +169,9 @@ def _tried(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) -> _A
         if isinstance(outcome, EdgeconvError):
             climb.fail(recipe, rung.text, outcome)
         else:
-            climb.good[recipe] = Good(attempt.session, outcome.with_ladder(climb.steps(recipe)))
+            climb.good[recipe] = SessionResult(
+                attempt.session, outcome.with_ladder(climb.steps(recipe))
+            )
     return attempt
 
 
@@ -180,10 +182,10 @@ def _attempt(run: Run, rung: Rung, recipes: Sequence[Recipe]) -> _Attempt:
         # Three things side by side: the trained model answers in TensorFlow, the first
         # engine quantizes, and the float32 model runs.
         session = children.enter_context(Session(run, prepare(run, rung, children)))
-        made = start_first_engine(session, first)
+        made = start_quantizing(session, first)
         # Nothing can be made of a float32 model that is not the trained one.
-        float_model = judge_float(session, floating)
-        settled = judge_all(session, made())
+        float_model = verify_float(session, floating)
+        settled = verify_candidates(session, made())
     if floating is not None:
         settled[floating] = float_model
     return _Attempt(session, settled)
@@ -198,12 +200,12 @@ def _ask_second_engine(session: Session, recipes: Sequence[Recipe], climb: _Clim
         # The user's own limits would be spent once more.
         if failures and (recipe.engine == "litert" or is_final(failures[-1][1])):
             continue
-        outcome = second_opinion(session, recipe)
+        outcome = convert_with_tflite(session, recipe)
         if isinstance(outcome, EdgeconvError):
             text = f"{session.prepared.rung.text}, quantized with TFLiteConverter"
             climb.fail(recipe, text, outcome)
         else:
-            climb.good[recipe] = Good(session, outcome.with_ladder(climb.steps(recipe)))
+            climb.good[recipe] = SessionResult(session, outcome.with_ladder(climb.steps(recipe)))
 
 
 def _ask_for_more(climb: _Climb) -> None:
@@ -217,25 +219,25 @@ def _ask_for_more(climb: _Climb) -> None:
             continue
         if recipe.name not in _TFLITE_HAS or not is_mostly_float(recipe, summary):
             continue
-        other = second_opinion(good.session, recipe)
+        other = convert_with_tflite(good.session, recipe)
         if isinstance(other, EdgeconvError):
             continue
-        if made_share(recipe, other.summary) > made_share(recipe, summary):
-            left = f"{1 - made_share(recipe, summary):.1%} of the weights stayed float32"
+        if converted_share(recipe, other.summary) > converted_share(recipe, summary):
+            left = f"{1 - converted_share(recipe, summary):.1%} of the weights stayed float32"
             attempt = f"{prepared.rung.text}, quantized with ai-edge-quantizer"
             steps = (*climb.steps(recipe), LadderStep(attempt=attempt, failed=left))
-            climb.good[recipe] = Good(good.session, other.with_ladder(steps))
+            climb.good[recipe] = SessionResult(good.session, other.with_ladder(steps))
 
 
 def _prove_all(climb: _Climb) -> None:
     """Hold what is good against the runtime that it is for."""
     for recipe, good in tuple(climb.good.items()):
-        proven = prove(good.session, good.examined, good.session.expected.outputs)
+        proven = verify_on_target(good.session, good.examined, good.session.expected.outputs)
         if isinstance(proven, EdgeconvError):
             del climb.good[recipe]
             climb.fail(recipe, "proven on the target runtime", proven)
         else:
-            climb.good[recipe] = Good(good.session, proven)
+            climb.good[recipe] = SessionResult(good.session, proven)
 
 
 def _warn_of_sizes(climb: _Climb) -> None:
@@ -246,4 +248,4 @@ def _warn_of_sizes(climb: _Climb) -> None:
         unrolled = good.session.prepared.rung.unroll
         warning = size_warning(recipe, sizes, climb.float_bytes, unrolled=unrolled)
         if warning:
-            climb.good[recipe] = Good(good.session, good.examined.with_warning(warning))
+            climb.good[recipe] = SessionResult(good.session, good.examined.with_warning(warning))

@@ -6,7 +6,14 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from edgeconv.conversion.plan import Plan, make_plan
-from edgeconv.conversion.publish import Ready, keep, kept, publish, published, ready
+from edgeconv.conversion.publish import (
+    FinishedArtifact,
+    cache_artifact,
+    find_cached,
+    find_published,
+    finish_artifact,
+    publish,
+)
 from edgeconv.conversion.run import Run
 from edgeconv.errors import EdgeconvError, OutputRefused
 from edgeconv.store import Cache, cache_directory, owned, scratch_directory
@@ -43,8 +50,8 @@ def convert(
 def _convert_missing(run: Run) -> Conversion:
     plan = run.plan
     found = _up_to_date(plan)
-    cached = {recipe: kept(run, recipe) for recipe in plan.recipes if recipe not in found}
-    done: dict[Recipe, Ready] = {r: one for r, one in cached.items() if one is not None}
+    cached = {recipe: find_cached(run, recipe) for recipe in plan.recipes if recipe not in found}
+    done: dict[Recipe, FinishedArtifact] = {r: one for r, one in cached.items() if one is not None}
     missing = [recipe for recipe, one in cached.items() if one is None]
     failures = []
     for recipe, outcome in _make(run, missing) if missing else ():
@@ -58,7 +65,9 @@ def _convert_missing(run: Run) -> Conversion:
     return _conversion(plan, made, found, failures)
 
 
-def _make(run: Run, recipes: Sequence[Recipe]) -> Iterator[tuple[Recipe, Ready | EdgeconvError]]:
+def _make(
+    run: Run, recipes: Sequence[Recipe]
+) -> Iterator[tuple[Recipe, FinishedArtifact | EdgeconvError]]:
     """Make and verify each recipe; yields what is to be published, or the error it ended in."""
     from edgeconv.conversion.climb import make_all
     from edgeconv.conversion.qat import make_qat
@@ -71,13 +80,13 @@ def _make(run: Run, recipes: Sequence[Recipe]) -> Iterator[tuple[Recipe, Ready |
         if isinstance(outcome, EdgeconvError):
             yield recipe, outcome
         else:
-            done = ready(run.plan, outcome)
-            keep(run, done)
+            done = finish_artifact(run.plan, outcome)
+            cache_artifact(run, done)
             yield recipe, done
 
 
 def _up_to_date(plan: Plan) -> dict[Recipe, Artifact]:
-    pairs = ((recipe, published(plan, recipe)) for recipe in plan.recipes)
+    pairs = ((recipe, find_published(plan, recipe)) for recipe in plan.recipes)
     return {recipe: artifact for recipe, artifact in pairs if artifact is not None}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from edgeconv.conversion.candidate import ExaminedGraph
+from edgeconv.conversion.candidate import CandidateGraph
 from edgeconv.errors import InputRefused, VerificationFailed
 from edgeconv.tflite import float_layers, largest_scales, summarize
 
@@ -41,10 +41,10 @@ _TFLITE_LEAST = 1024
 _NAMED_LAYERS = 3
 
 
-def examine_graph(candidate: Candidate, keys: Sequence[str]) -> ExaminedGraph:
+def verify_graph(candidate: Candidate, keys: Sequence[str]) -> CandidateGraph:
     """What can be said of the candidate's file before it is run.
 
-    Raises `VerificationFailed`, see `check_graph`; and where nothing was quantized, and
+    Raises `VerificationFailed`, see `verify_signature`; and where nothing was quantized, and
     something could be.
     """
     content = candidate.file.read_bytes()
@@ -60,11 +60,11 @@ def examine_graph(candidate: Candidate, keys: Sequence[str]) -> ExaminedGraph:
         if key not in by_key:
             raise VerificationFailed(f"{candidate.recipe.name}: the signature {key!r} got lost")
         warnings |= dict.fromkeys(
-            check_graph(candidate.recipe, summary, by_key[key], candidate.float_operators)
+            verify_signature(candidate.recipe, summary, by_key[key], candidate.float_operators)
         )
-    if not made_share(candidate.recipe, summary):
+    if not converted_share(candidate.recipe, summary):
         warnings |= dict.fromkeys(_refuse_untouched(candidate, content))
-    return ExaminedGraph(summary, tuple(by_key[key] for key in keys), tuple(warnings))
+    return CandidateGraph(summary, tuple(by_key[key] for key in keys), tuple(warnings))
 
 
 def _refuse_untouched(candidate: Candidate, content: bytes) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def _refuse_untouched(candidate: Candidate, content: bytes) -> tuple[str, ...]:
     )
 
 
-def check_graph(
+def verify_signature(
     recipe: Recipe,
     summary: GraphSummary,
     signature: Signature,
@@ -162,7 +162,7 @@ def _check_integer(recipe: Recipe, summary: GraphSummary, float_operators: Seque
         )
 
 
-def made_share(recipe: Recipe, summary: GraphSummary) -> float:
+def converted_share(recipe: Recipe, summary: GraphSummary) -> float:
     """The fraction of the weights that are stored as the recipe says; 1 for float32."""
     if recipe.name == "float32":
         return 1.0
@@ -173,7 +173,7 @@ def made_share(recipe: Recipe, summary: GraphSummary) -> float:
 def is_mostly_float(recipe: Recipe, summary: GraphSummary) -> bool:
     """Whether most of the weights of a model that has some were left as they are."""
     enough = summary.weight_bytes > _FEW_WEIGHT_BYTES
-    return not recipe.full_integer and enough and made_share(recipe, summary) < _MOST
+    return not recipe.full_integer and enough and converted_share(recipe, summary) < _MOST
 
 
 def _nothing_quantized(recipe: Recipe, summary: GraphSummary) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ def _nothing_quantized(recipe: Recipe, summary: GraphSummary) -> tuple[str, ...]
     if recipe.name == "float16" and not summary.float16_weight_share:
         return ("nothing became float16: this model is the float32 model",)
     if is_mostly_float(recipe, summary):
-        share = made_share(recipe, summary)
+        share = converted_share(recipe, summary)
         kind = "float16" if recipe.name == "float16" else _STORED.get(recipe.name, "int8")
         return (f"only {share:.1%} of the weights became {kind}; the others stay float32",)
     # Constants of elementwise operators become int16 in an int16x8 model, which is no share.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from edgeconv.conversion.plan import Plan
-    from edgeconv.conversion.prepare import Part, Prepared
+    from edgeconv.conversion.prepare import Part, PreparedModel
     from edgeconv.conversion.run import Run
     from edgeconv.errors import Cause
     from edgeconv.types import Signature
@@ -64,7 +64,7 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True):
         return self.step == 0
 
 
-class Known(NamedTuple):
+class ModelFacts(NamedTuple):
     """What an attempt told of the model: what there is to change in it.
 
     `loader`: the Keras that loaded the file, where the other may read it as well. `is_open`:
@@ -88,7 +88,7 @@ def first_rung(plan: Plan) -> Rung:
     return Rung(text=", ".join(words) or "as it is", fixed=fixed)
 
 
-def next_rung(plan: Plan, rung: Rung, known: Known) -> Rung | None:
+def next_rung(plan: Plan, rung: Rung, known: ModelFacts) -> Rung | None:
     """What else can be tried after `rung`, None for nothing."""
     if plan.model.kind == "tflite":
         return None
@@ -113,7 +113,7 @@ def next_rung(plan: Plan, rung: Rung, known: Known) -> Rung | None:
     return None
 
 
-def _fixed_rung(plan: Plan, known: Known, *, other_keras: bool) -> Rung:
+def _fixed_rung(plan: Plan, known: ModelFacts, *, other_keras: bool) -> Rung:
     asked = plan.asked
     shapes = dict(asked.shapes) or dict(known.shapes)
     fixed = FixedShapes(batch=asked.batch or 1, by_input=shapes, only_open=True)
@@ -126,9 +126,9 @@ def _fixed_rung(plan: Plan, known: Known, *, other_keras: bool) -> Rung:
     return Rung(text=words, fixed=fixed, other_keras=other_keras, step=2)
 
 
-def known_of(prepared: Prepared) -> Known:
+def facts_of(prepared: PreparedModel) -> ModelFacts:
     """What is known of a model that gave a float32 graph."""
-    return Known(
+    return ModelFacts(
         converts=True,
         is_open=_is_open(prepared),
         has_loops=has_loops(prepared) or has_fused_layers(prepared),
@@ -136,11 +136,11 @@ def known_of(prepared: Prepared) -> Known:
     )
 
 
-def known_of_failure(run: Run, cause: Cause) -> Known:
+def facts_of_failure(run: Run, cause: Cause) -> ModelFacts:
     """What is known of a model that gave none: what its SavedModel says, if there is one."""
     if not cause.graph:
         # It was not even exported, which fixed shapes may help; there is no loop to unroll.
-        return Known(converts=False, loader=cause.loader, has_loops=False)
+        return ModelFacts(converts=False, loader=cause.loader, has_loops=False)
     from edgeconv.source.saved_model import read_saved_model
 
     content = read_saved_model(Path(cause.graph))
@@ -152,7 +152,7 @@ def known_of_failure(run: Run, cause: Cause) -> Known:
         from edgeconv.conversion.prepare import Part
 
         parts = [Part(signature=one, split=run.split(one)) for one in within]
-    return Known(
+    return ModelFacts(
         converts=False,
         loader=cause.loader,
         is_open=any(-1 in spec.shape for one in chosen for spec in one.inputs),
@@ -175,7 +175,7 @@ def is_curable(error: EdgeconvError) -> bool:
     return isinstance(error, kinds) and not is_final(error)
 
 
-def explained(failures: Sequence[tuple[str, EdgeconvError]]) -> EdgeconvError:
+def combined_error(failures: Sequence[tuple[str, EdgeconvError]]) -> EdgeconvError:
     """What attempts that all failed say together: the likeliest cause, and what was tried.
 
     `failures` are attempts and their errors, in order. Likeliest are the operators that the
@@ -200,14 +200,14 @@ def explained(failures: Sequence[tuple[str, EdgeconvError]]) -> EdgeconvError:
     return likeliest.saying(likeliest.message + "".join(tried))
 
 
-def has_loops(prepared: Prepared) -> bool:
+def has_loops(prepared: PreparedModel) -> bool:
     """Whether the float32 graph has loops and branches, which no quantizer looks through."""
     loops = prepared.operators & _LOOPS
     # Tables are filled in a graph of their own, which has nothing to quantize.
     return bool(loops - {"CALL_ONCE"} if _FILLS_TABLE in prepared.operators else loops)
 
 
-def has_fused_layers(prepared: Prepared) -> bool:
+def has_fused_layers(prepared: PreparedModel) -> bool:
     """Whether the float32 graph has recurrent layers as one operator each.
 
     TFLiteConverter quantizes some of them, ai-edge-quantizer none.
@@ -215,7 +215,7 @@ def has_fused_layers(prepared: Prepared) -> bool:
     return bool(prepared.operators & STATEFUL)
 
 
-def _is_open(prepared: Prepared) -> bool:
+def _is_open(prepared: PreparedModel) -> bool:
     """Whether a dimension within a sample, or that of a loop's batch, is dynamic."""
     inputs = [spec for part in prepared.parts for spec in part.signature.inputs]
     within = any(-1 in spec.shape[1:] for spec in inputs)

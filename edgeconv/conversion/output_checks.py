@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.conversion.candidate import Candidate, Compared
+    from edgeconv.conversion.candidate import Candidate, ComparedOutputs
     from edgeconv.types import OutputError, Recipe
 
 # An error this small beside the output's own magnitude is rounding, however little the
@@ -36,7 +36,7 @@ _CLOSE_DB = 60.0
 
 
 def compare(
-    candidate: Candidate, compared: Sequence[Compared]
+    candidate: Candidate, compared: Sequence[ComparedOutputs]
 ) -> tuple[tuple[OutputError, ...], tuple[str, ...]]:
     """How far the outputs are from what is expected, and doubts about them.
 
@@ -51,7 +51,7 @@ def compare(
             continue
         steps = output_steps(candidate.file.read_bytes(), one.key)
         own = output_errors(one.expected, one.actual, steps)
-        doubts += judge_outputs(candidate.recipe, own)
+        doubts += verify_errors(candidate.recipe, own)
         errors += own if len(compared) == 1 else [_renamed(one.key, error) for error in own]
     return tuple(errors), tuple(doubts)
 
@@ -73,7 +73,7 @@ def refuse_not_finite(recipe: Recipe, outputs: Mapping[str, NDArray[np.generic]]
             )
 
 
-def judge_outputs(recipe: Recipe, errors: Sequence[OutputError]) -> tuple[str, ...]:
+def verify_errors(recipe: Recipe, errors: Sequence[OutputError]) -> tuple[str, ...]:
     """Hold the outputs' errors against the recipe's limit; returns warnings.
 
     An output passes if its signal-to-noise ratio reaches `recipe.min_snr_db`, if its

@@ -12,7 +12,7 @@ import msgspec
 from edgeconv import data
 from edgeconv.conversion.ladder import dynamic_notes
 from edgeconv.conversion.samples import Split, source_of
-from edgeconv.conversion.signatures import declared, resolve
+from edgeconv.conversion.signatures import declared_signatures, resolve
 from edgeconv.conversion.tensorflow import start_float_graph, start_reference
 from edgeconv.errors import InputRefused, UnsupportedOperators
 from edgeconv.tflite import ensure_signature, summarize, update_format, vocabularies
@@ -45,7 +45,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
+class PreparedModel:
     """What every recipe starts from.
 
     `saved_model` is what TensorFlow's converter read, None for a .tflite source; likewise
@@ -88,7 +88,7 @@ class Prepared:
         return any(part.split.synthetic for part in self.parts)
 
 
-def prepare(run: Run, rung: Rung, children: contextlib.ExitStack) -> Prepared:
+def prepare(run: Run, rung: Rung, children: contextlib.ExitStack) -> PreparedModel:
     """Everything the recipes need; the trained model may still be running in `children`.
 
     Raises an `EdgeconvError` where the model or the data are bad.
@@ -99,7 +99,7 @@ def prepare(run: Run, rung: Rung, children: contextlib.ExitStack) -> Prepared:
     return _from_tensorflow(run, chosen, rung, children)
 
 
-def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepared:
+def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> PreparedModel:
     run.on_progress("reading the float32 model")
     original = Path(run.plan.model.path).read_bytes()
     current = update_format(original)
@@ -109,7 +109,7 @@ def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepare
     signatures = _signatures(signed, [one.key or SERVING_DEFAULT for one in chosen])
     words = vocabularies(signed, where="the model")
     select_ops = _select_ops(run, signed)
-    return Prepared(
+    return PreparedModel(
         rung=rung,
         float_model=file,
         parts=_parts(run, signatures, words),
@@ -139,8 +139,8 @@ def _select_ops(run: Run, model: bytes) -> tuple[str, ...]:
 
 def _from_tensorflow(
     run: Run, chosen: tuple[Signature, ...], rung: Rung, children: contextlib.ExitStack
-) -> Prepared:
-    known = chosen or declared(run.plan)
+) -> PreparedModel:
+    known = chosen or declared_signatures(run.plan)
     # TensorFlow goes first, since it takes longest; the samples are read meanwhile.
     converted = start_float_graph(run, chosen, rung, children)
     _read_early(run, known, rung)
@@ -151,7 +151,7 @@ def _from_tensorflow(
     parts = _parts(run, signatures, vocabularies(content, where="the float32 model"))
     # Not before: two processes with TensorFlow in them would take the most memory of all.
     answered = start_reference(run, rung, graph.trained, parts, children)
-    return Prepared(
+    return PreparedModel(
         rung=rung,
         float_model=graph.file,
         parts=parts,

@@ -22,24 +22,24 @@ from edgeconv.types import Artifact, LadderStep, Recipe
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from edgeconv.conversion.candidate import Candidate, Examined
-    from edgeconv.conversion.climb import Good
+    from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
+    from edgeconv.conversion.climb import SessionResult
     from edgeconv.conversion.plan import Plan
-    from edgeconv.conversion.prepare import Prepared
+    from edgeconv.conversion.prepare import PreparedModel
     from edgeconv.conversion.run import Run
 
 _STAGE = "artifact"
 _MODEL, _MANIFEST = "model.tflite", "manifest.json"
 
 
-class Ready(msgspec.Struct, frozen=True, kw_only=True):
+class FinishedArtifact(msgspec.Struct, frozen=True, kw_only=True):
     """An artifact that passed, and the file that is to be published under its name."""
 
     artifact: Artifact
     file: Path
 
 
-def published(plan: Plan, recipe: Recipe) -> Artifact | None:
+def find_published(plan: Plan, recipe: Recipe) -> Artifact | None:
     """The artifact in the plan's directory, if it is whole and what the plan would make."""
     target = plan.target(recipe.name)
     manifest = target.with_suffix(".json")
@@ -57,13 +57,13 @@ def published(plan: Plan, recipe: Recipe) -> Artifact | None:
     return artifact if artifact.source_path == plan.model.path else None
 
 
-def ready(plan: Plan, good: Good) -> Ready:
+def finish_artifact(plan: Plan, good: SessionResult) -> FinishedArtifact:
     """The artifact of the plan that a good candidate is."""
     artifact = _manifest(plan, good.session.prepared, good.examined)
-    return Ready(artifact=artifact, file=good.examined.candidate.file)
+    return FinishedArtifact(artifact=artifact, file=good.examined.candidate.file)
 
 
-def keep(run: Run, done: Ready) -> None:
+def cache_artifact(run: Run, done: FinishedArtifact) -> None:
     """Keep an artifact in the cache.
 
     Raises `InputRefused` where the model or the samples changed meanwhile.
@@ -73,7 +73,7 @@ def keep(run: Run, done: Ready) -> None:
     run.keep(_STAGE, done.artifact.key, {_MODEL: done.file, _MANIFEST: manifest})
 
 
-def kept(run: Run, recipe: Recipe) -> Ready | None:
+def find_cached(run: Run, recipe: Recipe) -> FinishedArtifact | None:
     """The artifact of a recipe from the cache; None if it is not there whole.
 
     Of an entry that was made elsewhere only the file counts, and only where the manifest that is
@@ -87,10 +87,10 @@ def kept(run: Run, recipe: Recipe) -> Ready | None:
         artifact = read_noun(entry / _MANIFEST, Artifact, what="cached manifest")
     except InputRefused:
         return None
-    return Ready(artifact=_here(run, recipe, artifact), file=entry / _MODEL)
+    return FinishedArtifact(artifact=_here(run, recipe, artifact), file=entry / _MODEL)
 
 
-def _promised(run: Run, recipe: Recipe, key: str) -> Ready | None:
+def _promised(run: Run, recipe: Recipe, key: str) -> FinishedArtifact | None:
     manifest = run.plan.target(recipe.name).with_suffix(".json")
     try:
         artifact = read_noun(manifest, Artifact, what="manifest")
@@ -99,7 +99,7 @@ def _promised(run: Run, recipe: Recipe, key: str) -> Ready | None:
     if artifact.key != key:
         return None
     file = run.cache.find_promised(_STAGE, key, _MODEL, artifact.sha256)
-    return Ready(artifact=_here(run, recipe, artifact), file=file) if file else None
+    return FinishedArtifact(artifact=_here(run, recipe, artifact), file=file) if file else None
 
 
 def _here(run: Run, recipe: Recipe, artifact: Artifact) -> Artifact:
@@ -122,7 +122,7 @@ def _here(run: Run, recipe: Recipe, artifact: Artifact) -> Artifact:
     )
 
 
-def publish(plan: Plan, artifacts: Iterable[Ready]) -> None:
+def publish(plan: Plan, artifacts: Iterable[FinishedArtifact]) -> None:
     """Put all the files and manifests in place, or where the disk is full none of them.
 
     A manifest has the hash of the file that belongs to it, so a reader can tell a pair that was
@@ -136,7 +136,7 @@ def publish(plan: Plan, artifacts: Iterable[Ready]) -> None:
     publish_all(contents)
 
 
-def _manifest(plan: Plan, prepared: Prepared, examined: Examined) -> Artifact:
+def _manifest(plan: Plan, prepared: PreparedModel, examined: VerifiedCandidate) -> Artifact:
     candidate, summary = examined.candidate, examined.summary
     recipe = candidate.recipe
     splits = [part.split for part in prepared.parts]
@@ -180,7 +180,7 @@ def _manifest(plan: Plan, prepared: Prepared, examined: Examined) -> Artifact:
     )
 
 
-def _ladder(prepared: Prepared, candidate: Candidate) -> tuple[LadderStep, ...]:
+def _ladder(prepared: PreparedModel, candidate: Candidate) -> tuple[LadderStep, ...]:
     """The attempts that failed before this one, and this one; nothing where none failed."""
     steps = (*prepared.ladder[:-1], *candidate.ladder)
     if not any(step.failed for step in steps):

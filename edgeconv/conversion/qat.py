@@ -13,14 +13,14 @@ import msgspec
 import numpy as np
 
 from edgeconv import data
-from edgeconv.conversion.candidate import Candidate, Examined
-from edgeconv.conversion.climb import Good
-from edgeconv.conversion.graph_checks import examine_graph
+from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
+from edgeconv.conversion.climb import SessionResult
+from edgeconv.conversion.graph_checks import verify_graph
 from edgeconv.conversion.ladder import first_rung
 from edgeconv.conversion.prepare import prepare
 from edgeconv.conversion.session import Session
-from edgeconv.conversion.target import is_asked, prove
-from edgeconv.conversion.verify import beside, examine, judge_float
+from edgeconv.conversion.target import has_target, verify_on_target
+from edgeconv.conversion.verify import pair_outputs, verify_float, verify_outputs
 from edgeconv.data.handover import mapped_arrays
 from edgeconv.errors import EdgeconvError, InputRefused, VerificationFailed
 from edgeconv.processes.sandbox import Access
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from edgeconv.conversion.prepare import Part, Prepared
+    from edgeconv.conversion.prepare import Part, PreparedModel
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.session import Outputs
     from edgeconv.training.cluster import Cluster
@@ -58,7 +58,7 @@ class _Samples(NamedTuple):
     validation: Path | None
 
 
-def make_qat(run: Run, recipe: Recipe) -> Good | EdgeconvError:
+def make_qat(run: Run, recipe: Recipe) -> SessionResult | EdgeconvError:
     """Train, convert and judge the recipe `qat`; the error where that gave nothing good."""
     try:
         return _made(run, recipe)
@@ -66,11 +66,11 @@ def make_qat(run: Run, recipe: Recipe) -> Good | EdgeconvError:
         return error
 
 
-def _made(run: Run, recipe: Recipe) -> Good:
+def _made(run: Run, recipe: Recipe) -> SessionResult:
     refuse_without_layers(run.plan.model.path, run.plan.model.kind)
     with contextlib.ExitStack() as children:
         session = Session(run, prepare(run, first_rung(run.plan), children))
-        judge_float(session)
+        verify_float(session)
     prepared = session.prepared
     (part,) = prepared.parts
     samples = _stored(run, part.signature, _settings(recipe))
@@ -82,12 +82,12 @@ def _made(run: Run, recipe: Recipe) -> Good:
     )
     candidate = msgspec.structs.replace(examined.candidate, qat=record)
     examined = msgspec.structs.replace(examined, candidate=candidate)
-    if is_asked(run):
-        proven = prove(session, examined, expected)
+    if has_target(run):
+        proven = verify_on_target(session, examined, expected)
         if isinstance(proven, EdgeconvError):
             raise proven
         examined = proven
-    return Good(session, examined)
+    return SessionResult(session, examined)
 
 
 def _settings(recipe: Recipe) -> Qat:
@@ -137,7 +137,7 @@ def _write(run: Run, samples: data.Samples, name: str) -> Path:
 
 
 def _trained(
-    run: Run, prepared: Prepared, recipe: Recipe, samples: _Samples
+    run: Run, prepared: PreparedModel, recipe: Recipe, samples: _Samples
 ) -> tuple[Candidate, QatResult]:
     """The .tflite, whose training goes on where one that was killed had come to."""
     distribution = _settings(recipe).distribution
@@ -209,7 +209,7 @@ def _number_of(directory: Path) -> bytes:
     return f"{state.st_dev} {state.st_ino}".encode("ascii")
 
 
-def _access(run: Run, prepared: Prepared, samples: _Samples, checkpoints: Path) -> Access:
+def _access(run: Run, prepared: PreparedModel, samples: _Samples, checkpoints: Path) -> Access:
     model, (part,) = run.plan.model, prepared.parts
     stored = (samples.train, samples.validation, part.split.held_back)
     return Access(
@@ -225,7 +225,7 @@ def _access(run: Run, prepared: Prepared, samples: _Samples, checkpoints: Path) 
 
 def _job(
     run: Run,
-    prepared: Prepared,
+    prepared: PreparedModel,
     recipe: Recipe,
     samples: _Samples,
     checkpoints: Path,
@@ -255,21 +255,21 @@ def _job(
     )
 
 
-def _expected(run: Run, prepared: Prepared, done: QatResult) -> Outputs:
+def _expected(run: Run, prepared: PreparedModel, done: QatResult) -> Outputs:
     """What the trained model answers in TensorFlow to the held-back samples."""
     (part,) = prepared.parts
     return {part.signature.key: mapped_arrays(run.scratch / _OUTPUTS, done.outputs)}
 
 
-def _examined(session: Session, candidate: Candidate, expected: Outputs) -> Examined:
+def _examined(session: Session, candidate: Candidate, expected: Outputs) -> VerifiedCandidate:
     """The .tflite held against the model that was trained, which it has to compute."""
     session.run.on_progress(f"verifying {candidate.recipe.name}")
-    graph = examine_graph(candidate, session.prepared.keys)
+    graph = verify_graph(candidate, session.prepared.keys)
     answers = session.answers(candidate.file, session.where)
-    return examine(
+    return verify_outputs(
         candidate,
         graph,
-        beside(answers, expected),
+        pair_outputs(answers, expected),
         reference="model trained with quantization, in TensorFlow",
         synthetic=session.prepared.synthetic,
         runtime=answers.runtime,
@@ -277,7 +277,7 @@ def _examined(session: Session, candidate: Candidate, expected: Outputs) -> Exam
 
 
 def _validated(
-    run: Run, prepared: Prepared, examined: Examined, samples: _Samples
+    run: Run, prepared: PreparedModel, examined: VerifiedCandidate, samples: _Samples
 ) -> Validated | None:
     """How many of the samples that were kept apart the two models have right.
 

@@ -19,7 +19,7 @@ from edgeconv.errors import (
 )
 from edgeconv.processes.progress import CountedLine
 from edgeconv.processes.sandbox import Access
-from edgeconv.quantize.worker import Attempt, QuantizeJob, quantize
+from edgeconv.quantize.worker import QuantizeAnswer, QuantizeJob, quantize
 from edgeconv.tf.tflite_converter import EngineJob, EnginePart, quantize_with_tflite
 
 if TYPE_CHECKING:
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from edgeconv.processes.persistent import PendingCall
     from edgeconv.types import Recipe
 
-Made = dict["Recipe", "Candidate | EdgeconvError"]
+Candidates = dict["Recipe", "Candidate | EdgeconvError"]
 
 # What stopped one recipe would stop the next: the user's own limits, or somebody.
 _STOPPED = (WorkerTimedOut, WorkerOutOfMemory, WorkerKilled)
 
 
 @dataclass(frozen=True)
-class _Making:
+class _PendingFile:
     """A recipe that the session's child is asked for, and where it puts the file."""
 
     recipe: Recipe
     file: Path
-    call: PendingCall[Attempt]
+    call: PendingCall[QuantizeAnswer]
 
 
-def start_first_engine(
+def start_quantizing(
     session: Session, recipes: Sequence[Recipe], *, dense_per_tensor: bool = False
-) -> Callable[[], Made]:
+) -> Callable[[], Candidates]:
     """Start ai-edge-quantizer on all of `recipes`, one after the other in the session's child.
 
     `dense_per_tensor` gives the weights of dense layers one scale, for older runtimes. The
@@ -55,8 +55,8 @@ def start_first_engine(
     """
     started = [_start(session, recipe, dense_per_tensor) for recipe in recipes]
 
-    def finish() -> Made:
-        made: Made = {}
+    def finish() -> Candidates:
+        made: Candidates = {}
         lost = False
         for number, making in enumerate(started):
             recipe = making.recipe
@@ -75,17 +75,17 @@ def start_first_engine(
     return finish
 
 
-def _start(session: Session, recipe: Recipe, dense_per_tensor: bool) -> _Making:
+def _start(session: Session, recipe: Recipe, dense_per_tensor: bool) -> _PendingFile:
     child = session.child()
     place = Path(tempfile.mkdtemp(prefix="made-", dir=child.directory))
     file = place / f"{recipe.name}.tflite"
     job = QuantizeJob(
         graph=session.graph, recipe=recipe, file=str(file), dense_per_tensor=dense_per_tensor
     )
-    return _Making(recipe, file, child.start(quantize, job))
+    return _PendingFile(recipe, file, child.start(quantize, job))
 
 
-def _candidate(session: Session, making: _Making) -> Candidate:
+def _candidate(session: Session, making: _PendingFile) -> Candidate:
     attempt = session.run.result(making.call)
     # The child goes on, and what it may write to is not what is verified and published.
     file = Path(tempfile.mkdtemp(prefix="made-", dir=session.run.scratch), making.file.name)
@@ -101,7 +101,7 @@ def _candidate(session: Session, making: _Making) -> Candidate:
     )
 
 
-def second_engine(session: Session, recipe: Recipe) -> Candidate:
+def quantize_with_converter(session: Session, recipe: Recipe) -> Candidate:
     """TFLiteConverter's candidate for `recipe`. Raises an `EdgeconvError` where it has none."""
     run, prepared = session.run, session.prepared
     if prepared.saved_model is None:

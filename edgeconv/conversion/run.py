@@ -7,7 +7,7 @@ from pathlib import Path  # noqa: TC003
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgeconv import data, source
-from edgeconv.conversion.samples import split_samples, taken_by
+from edgeconv.conversion.samples import inputs_key, split_samples
 from edgeconv.errors import EdgeconvError, InputRefused, InternalError
 from edgeconv.processes.tasks import start_task
 from edgeconv.store import keep_log
@@ -81,7 +81,7 @@ class Run:
 
         `words` are the vocabularies that made-up strings are taken from.
         """
-        key = taken_by(signature)
+        key = inputs_key(signature)
         if key not in self._splits:
             self._splits[key] = self.read_samples(self, signature, words)
         return self._splits[key]

@@ -95,7 +95,7 @@ def split_opened(run: Run, signature: Signature, opened: DataSet) -> Split:
     )
 
 
-def taken_by(signature: Signature) -> str:
+def inputs_key(signature: Signature) -> str:
     """A key of the samples that a signature takes: those of an equal key serve both."""
     # One sample at a time goes into a dynamic batch as well as into one of 1.
     inputs = [
@@ -121,6 +121,6 @@ def _refuse_without_samples(plan: Plan, signature: Signature) -> None:
 
 
 def _store(run: Run, samples: Samples, signature: Signature, name: str) -> Path:
-    directory = run.scratch / "samples" / taken_by(signature) / name
+    directory = run.scratch / "samples" / inputs_key(signature) / name
     data.write_samples(samples, directory)
     return directory

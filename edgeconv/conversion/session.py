@@ -11,9 +11,9 @@ import functools
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgeconv.conversion.quantize import start_first_engine
+from edgeconv.conversion.quantize import start_quantizing
 from edgeconv.conversion.target import verifying_runtime
-from edgeconv.conversion.verify import judge_all, judge_float
+from edgeconv.conversion.verify import verify_candidates, verify_float
 from edgeconv.errors import EdgeconvError
 from edgeconv.processes.persistent import PersistentChild
 from edgeconv.processes.sandbox import Access
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.conversion.candidate import Examined
-    from edgeconv.conversion.prepare import Part, Prepared
+    from edgeconv.conversion.candidate import VerifiedCandidate
+    from edgeconv.conversion.prepare import Part, PreparedModel
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.tensorflow import Reference
     from edgeconv.processes.tasks import Answer
@@ -56,7 +56,7 @@ class Session:
     which calibrates anew, and ends with the session itself.
     """
 
-    def __init__(self, run: Run, prepared: Prepared) -> None:
+    def __init__(self, run: Run, prepared: PreparedModel) -> None:
         self.run = run
         self.prepared = prepared
         self._standing: PersistentChild | None = None
@@ -68,14 +68,14 @@ class Session:
         if self._standing is not None:
             self._standing.close()
 
-    def make(self, recipe: Recipe) -> Examined:
+    def make(self, recipe: Recipe) -> VerifiedCandidate:
         """The verified file of a recipe, from the first engine.
 
         Raises the `EdgeconvError` that it ended in.
         """
         if recipe.name == "float32":
-            return judge_float(self, recipe)
-        outcome = judge_all(self, start_first_engine(self, [recipe])())[recipe]
+            return verify_float(self, recipe)
+        outcome = verify_candidates(self, start_quantizing(self, [recipe])())[recipe]
         if isinstance(outcome, EdgeconvError):
             raise outcome
         return outcome

@@ -43,12 +43,12 @@ def resolve(plan: Plan, trusted: Collection[str] = ()) -> tuple[Signature, ...]:
             hint="remove --signature",
         )
     _refuse_unknown_keys(asked.sources, [SERVING_DEFAULT])
-    if asked.shapes and (known := declared(plan)):
+    if asked.shapes and (known := declared_signatures(plan)):
         _refuse_unknown_inputs(asked.shapes, known)
     return ()
 
 
-def declared(plan: Plan) -> tuple[Signature, ...]:
+def declared_signatures(plan: Plan) -> tuple[Signature, ...]:
     """The signature that a Keras file's config declares; () where it does not tell, or elsewhere.
 
     Raises `InputRefused` as `source.keras_file_signature` does.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.conversion.output_checks import compare
-from edgeconv.conversion.quantize import start_first_engine
-from edgeconv.conversion.verify import beside, judge_all, second_opinion
+from edgeconv.conversion.quantize import start_quantizing
+from edgeconv.conversion.verify import convert_with_tflite, pair_outputs, verify_candidates
 from edgeconv.errors import EdgeconvError, VerificationFailed
 from edgeconv.reporting.closeness import worst_snr
 from edgeconv.reporting.units import decibels
@@ -24,7 +24,7 @@ from edgeconv.types import LadderStep, TargetCheck, TargetRuntime
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.conversion.candidate import Examined
+    from edgeconv.conversion.candidate import VerifiedCandidate
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.session import Outputs, Session
 
@@ -41,12 +41,14 @@ def verifying_runtime(run: Run, select_ops: tuple[str, ...]) -> RuntimePython:
     return isolated_target(_WITH_SELECT_TF, run.on_progress) if select_ops else RuntimePython()
 
 
-def is_asked(run: Run) -> bool:
+def has_target(run: Run) -> bool:
     """Whether artifacts are to be proven on another runtime than the one that verifies."""
     return run.plan.asked.target_runtime != TargetRuntime()
 
 
-def prove(session: Session, examined: Examined, expected: Outputs) -> Examined | EdgeconvError:
+def verify_on_target(
+    session: Session, examined: VerifiedCandidate, expected: Outputs
+) -> VerifiedCandidate | EdgeconvError:
     """`examined` with its run on the target, or what runs there in its place.
 
     `expected` is what it is to answer there. An error says why nothing does.
@@ -78,12 +80,12 @@ def prove(session: Session, examined: Examined, expected: Outputs) -> Examined |
 
 
 def _proven(
-    session: Session, examined: Examined, expected: Outputs, target: RuntimePython, *, cost: str
-) -> Examined | EdgeconvError:
+    session: Session, examined: VerifiedCandidate, expected: Outputs, target: RuntimePython, *, cost: str
+) -> VerifiedCandidate | EdgeconvError:
     candidate = examined.candidate
     try:
         answers = session.answers(candidate.file, target)
-        errors, doubts = compare(candidate, beside(answers, expected))
+        errors, doubts = compare(candidate, pair_outputs(answers, expected))
     except EdgeconvError as error:
         return error
     environment = installed(target)
@@ -96,23 +98,25 @@ def _proven(
     return msgspec.structs.replace(examined, target=check)
 
 
-def _others(session: Session, examined: Examined) -> Iterator[tuple[str, Examined | EdgeconvError]]:
+def _others(
+    session: Session, examined: VerifiedCandidate
+) -> Iterator[tuple[str, VerifiedCandidate | EdgeconvError]]:
     """What may run where `examined` does not, and in words what it gives up."""
     recipe = examined.candidate.recipe
     if examined.candidate.engine == "litert" and recipe.name in _HAS_DENSE_WEIGHTS:
-        made = start_first_engine(session, [recipe], dense_per_tensor=True)()
-        yield "dense layers have one weight scale each", judge_all(session, made)[recipe]
+        made = start_quantizing(session, [recipe], dense_per_tensor=True)()
+        yield "dense layers have one weight scale each", verify_candidates(session, made)[recipe]
     if examined.candidate.engine != "tflite" and recipe.engine == "auto":
-        yield "quantized with TFLiteConverter", second_opinion(session, recipe)
+        yield "quantized with TFLiteConverter", convert_with_tflite(session, recipe)
 
 
-def _difference(before: Examined, after: Examined) -> str:
+def _difference(before: VerifiedCandidate, after: VerifiedCandidate) -> str:
     """What the change costs: the worst output's SNR, and the size."""
 
-    def worst(examined: Examined) -> str:
+    def worst(examined: VerifiedCandidate) -> str:
         return decibels(worst_snr(examined.verification.outputs))
 
-    def size(examined: Examined) -> int:
+    def size(examined: VerifiedCandidate) -> int:
         return examined.candidate.file.stat().st_size
 
     return (

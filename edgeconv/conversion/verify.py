@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.conversion.candidate import Candidate, Compared, Examined
-from edgeconv.conversion.graph_checks import examine_graph
+from edgeconv.conversion.candidate import Candidate, ComparedOutputs, VerifiedCandidate
+from edgeconv.conversion.graph_checks import verify_graph
 from edgeconv.conversion.output_checks import compare
-from edgeconv.conversion.quantize import second_engine
+from edgeconv.conversion.quantize import quantize_with_converter
 from edgeconv.errors import EdgeconvError, ToolFailed, UnsupportedOperators
 from edgeconv.processes.progress import CountedLine
 from edgeconv.processes.workers import start_ahead
@@ -19,16 +19,16 @@ from edgeconv.types import Verification
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.conversion.candidate import ExaminedGraph
-    from edgeconv.conversion.prepare import Prepared
-    from edgeconv.conversion.quantize import Made
+    from edgeconv.conversion.candidate import CandidateGraph
+    from edgeconv.conversion.prepare import PreparedModel
+    from edgeconv.conversion.quantize import Candidates
     from edgeconv.conversion.session import Answers, Outputs, Session
     from edgeconv.types import Recipe
 
-    Judged = dict[Recipe, Examined | EdgeconvError]
+    Outcomes = dict[Recipe, VerifiedCandidate | EdgeconvError]
 
 
-def judge_float(session: Session, recipe: Recipe | None = None) -> Examined:
+def verify_float(session: Session, recipe: Recipe | None = None) -> VerifiedCandidate:
     """The float32 model held against the trained one.
 
     `recipe` is the float32 recipe if it was asked for; the check is made in any case,
@@ -44,11 +44,13 @@ def judge_float(session: Session, recipe: Recipe | None = None) -> Examined:
         raise _without_its_operators(error) or error from error
     reference = session.reference
     held = _held_to(candidate, prepared)
-    examined = examine(
+    examined = verify_outputs(
         held,
-        examine_graph(held, prepared.keys),
+        verify_graph(held, prepared.keys),
         [
-            Compared(key=key, actual=actual, expected=reference.arrays(key) if reference else None)
+            ComparedOutputs(
+                key=key, actual=actual, expected=reference.arrays(key) if reference else None
+            )
             for key, actual in answers.outputs.items()
         ],
         reference="trained model in TensorFlow" if reference else "none: it is the source",
@@ -69,7 +71,7 @@ def _without_its_operators(error: ToolFailed) -> UnsupportedOperators | None:
     )
 
 
-def _held_to(candidate: Candidate, prepared: Prepared) -> Candidate:
+def _held_to(candidate: Candidate, prepared: PreparedModel) -> Candidate:
     """The candidate with the limit that can be asked of it.
 
     A model that was trained in coarser floats differs by its own rounding.
@@ -81,19 +83,19 @@ def _held_to(candidate: Candidate, prepared: Prepared) -> Candidate:
     return msgspec.structs.replace(candidate, recipe=recipe)
 
 
-def judge_all(session: Session, made: Made) -> Judged:
+def verify_candidates(session: Session, made: Candidates) -> Outcomes:
     """Hold each candidate against the float32 model, two running at a time.
 
     What did not become a candidate stays the error it is.
     """
-    settled: Judged = {r: m for r, m in made.items() if isinstance(m, EdgeconvError)}
-    sound: list[tuple[Candidate, ExaminedGraph]] = []
+    settled: Outcomes = {r: m for r, m in made.items() if isinstance(m, EdgeconvError)}
+    sound: list[tuple[Candidate, CandidateGraph]] = []
     for recipe, candidate in made.items():
         if isinstance(candidate, EdgeconvError):
             continue
         # What can be read from the file is checked before the file is run.
         try:
-            sound.append((candidate, examine_graph(candidate, session.prepared.keys)))
+            sound.append((candidate, verify_graph(candidate, session.prepared.keys)))
         except EdgeconvError as error:
             settled[recipe] = error
     # The runtime has only reference kernels for int16x8; the slowest goes first.
@@ -112,51 +114,51 @@ def judge_all(session: Session, made: Made) -> Judged:
     return settled
 
 
-def second_opinion(session: Session, recipe: Recipe) -> Examined | EdgeconvError:
+def convert_with_tflite(session: Session, recipe: Recipe) -> VerifiedCandidate | EdgeconvError:
     """What TFLiteConverter makes of a recipe, judged like any other."""
     try:
-        candidate = second_engine(session, recipe)
+        candidate = quantize_with_converter(session, recipe)
     except EdgeconvError as error:
         return error
-    return judge_all(session, {recipe: candidate})[recipe]
+    return verify_candidates(session, {recipe: candidate})[recipe]
 
 
 def _examined(
-    session: Session, candidate: Candidate, graph: ExaminedGraph, answers: Answers
-) -> Examined:
-    return examine(
+    session: Session, candidate: Candidate, graph: CandidateGraph, answers: Answers
+) -> VerifiedCandidate:
+    return verify_outputs(
         candidate,
         graph,
-        beside(answers, session.expected.outputs),
+        pair_outputs(answers, session.expected.outputs),
         reference="float32 .tflite",
         synthetic=session.prepared.synthetic,
         runtime=answers.runtime,
     )
 
 
-def beside(answers: Answers, expected: Outputs) -> list[Compared]:
+def pair_outputs(answers: Answers, expected: Outputs) -> list[ComparedOutputs]:
     """A file's answers, each with what is expected."""
     return [
-        Compared(key=key, actual=actual, expected=expected[key])
+        ComparedOutputs(key=key, actual=actual, expected=expected[key])
         for key, actual in answers.outputs.items()
     ]
 
 
-def examine(
+def verify_outputs(
     candidate: Candidate,
-    graph: ExaminedGraph,
-    compared: Sequence[Compared],
+    graph: CandidateGraph,
+    compared: Sequence[ComparedOutputs],
     *,
     reference: str,
     synthetic: bool,
     runtime: str,
-) -> Examined:
+) -> VerifiedCandidate:
     """Hold a candidate and its outputs on the held-back samples against the reference.
 
     Raises `VerificationFailed`.
     """
     errors, doubts = compare(candidate, compared)
-    return Examined(
+    return VerifiedCandidate(
         candidate=candidate,
         summary=graph.summary,
         signatures=graph.signatures,

@@ -16,11 +16,11 @@ import numpy as np
 
 from edgeconv.errors import InputRefused
 from edgeconv.processes.tasks import report_progress
-from edgeconv.quantize.equalization.equalize import equalized
+from edgeconv.quantize.equalization.equalize import equalize
 from edgeconv.quantize.quantize import engine_errors
-from edgeconv.quantize.ranges.clipping import clipped
+from edgeconv.quantize.ranges.clipping import clip_ranges
 from edgeconv.quantize.ranges.histograms import histograms
-from edgeconv.quantize.ranges.softmax import above_floors, softmax_floors
+from edgeconv.quantize.ranges.softmax import cut_at_floors, softmax_floors
 from edgeconv.tflite import activation_bounds, with_input_shapes
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _refuse_senseless(ranges: dict[str, Any]) -> None:
             )
 
 
-def widened(
+def widen_ranges(
     ranges: dict[str, Any], bounds: dict[str, float], *, bits: int
 ) -> tuple[dict[str, Any], list[str]]:
     """`ranges` with those made wide enough that the runtime can express the tensor's bound.
@@ -148,7 +148,7 @@ def widened(
     return wide, names
 
 
-class Fitted(NamedTuple):
+class FittedRanges(NamedTuple):
     """The ranges as a recipe needs them, and notes on what was changed in them."""
 
     ranges: dict[str, Any]
@@ -168,11 +168,11 @@ class CalibratedGraph:
         self.feeds = dict(feeds)
         self.threads = threads
 
-    def fitted(self, method: CalibrationRange, *, bits: int) -> Fitted:
+    def fitted(self, method: CalibrationRange, *, bits: int) -> FittedRanges:
         """The ranges by `method` for activations of so many bits."""
         ranges = self._ranges(method, bits)
-        ranges, wide = widened(ranges, activation_bounds(self.model), bits=bits)
-        ranges, cut = above_floors(ranges, self._floors, bits=bits)
+        ranges, wide = widen_ranges(ranges, activation_bounds(self.model), bits=bits)
+        ranges, cut = cut_at_floors(ranges, self._floors, bits=bits)
         notes = []
         if wide:
             notes.append(
@@ -182,12 +182,12 @@ class CalibratedGraph:
             notes.append(
                 f"the ranges of {len(cut)} softmax inputs end where a softmax sees nothing"
             )
-        return Fitted(ranges, tuple(notes))
+        return FittedRanges(ranges, tuple(notes))
 
     @cached_property
     def equalized(self) -> tuple[CalibratedGraph, tuple[str, ...]]:
         """The same graph with its layers equalized, and notes; itself where nothing applies."""
-        done = equalized(self.model, self.feeds, threads=self.threads)
+        done = equalize(self.model, self.feeds, threads=self.threads)
         if done.model == self.model:
             return self, done.notes
         notes = (
@@ -203,7 +203,7 @@ class CalibratedGraph:
         # With 16 bits there is room for every value, and nothing to gain by clipping.
         if method == "minmax" or method == "auto" or bits == 16:
             return self._minmax
-        return clipped(method, self._histograms, self._minmax, bits=bits)
+        return clip_ranges(method, self._histograms, self._minmax, bits=bits)
 
     def _collected(self, method: Literal["minmax", "ema"]) -> dict[str, Any]:
         report_progress("calibrating")

@@ -13,7 +13,7 @@ import numpy as np
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.processes.tasks import report_progress
 from edgeconv.quantize.calibrate import CalibratedGraph
-from edgeconv.quantize.quantize import QuantizedModel, Setting, make
+from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
 from edgeconv.quantize.refine.refining import MIN_SAMPLES
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.statistics.signal import snr_db
@@ -43,7 +43,7 @@ _RANGES: tuple[CalibrationRange, ...] = ("minmax", "percentile", "mse", "kl")
 _METHODS: tuple[PostTrainingMethod, ...] = ("equalisation", "bias-correction", "rounding")
 
 
-class Chosen(NamedTuple):
+class ChosenFile(NamedTuple):
     """A made file, and how it came to be what it is; None where nothing was chosen or done."""
 
     made: QuantizedModel
@@ -51,7 +51,7 @@ class Chosen(NamedTuple):
 
 
 class _Tried(NamedTuple):
-    setting: Setting
+    setting: MethodSettings
     made: QuantizedModel
     snr_db: float
     agreement: float | None
@@ -79,23 +79,23 @@ class _Tried(NamedTuple):
         )
 
 
-class Chooser:
+class MethodSearch:
     """The float graph on all samples, and on those that are left when some are held back."""
 
     def __init__(self, graph: CalibratedGraph, *, dense_per_tensor: bool = False) -> None:
         self.graph = graph
         self._dense_per_tensor = dense_per_tensor
 
-    def file(self, recipe: Recipe) -> Chosen:
+    def file(self, recipe: Recipe) -> ChosenFile:
         """The file of a recipe, with what its "auto" stands for.
 
         Raises `ToolFailed` where nothing can be made of the graph, and `UsageError` for options
         that do not fit it or its samples.
         """
         if not _is_open(recipe):
-            setting = Setting(recipe.calibration_range, _named(recipe))
+            setting = MethodSettings(recipe.calibration_range, _named(recipe))
             made = self._make(self.graph, recipe, setting)
-            return Chosen(made, _record(setting, made) if setting.methods else None)
+            return ChosenFile(made, _record(setting, made) if setting.methods else None)
         self._refuse_few(recipe)
         tried = list(self._trials(recipe))
         best = _best(tried)
@@ -106,14 +106,14 @@ class Chooser:
             held_back=sum(feed.samples for feed in self._judging.values()),
             four_bit=best.made.four_bit,
         )
-        return Chosen(best.made, record)
+        return ChosenFile(best.made, record)
 
     def _trials(self, recipe: Recipe) -> Iterator[_Tried]:
         """The plain ranges first, then each method on top of those that made it better."""
         best: _Tried | None = None
         named = _named(recipe)
         for method in _ranges_of(recipe):
-            one = self._tried(recipe, Setting(method, named))
+            one = self._tried(recipe, MethodSettings(method, named))
             yield one
             best = one if best is None else _best([best, one])
         assert best is not None
@@ -139,7 +139,7 @@ class Chooser:
         has_four_bits = recipe.has_four_bits or best.made.four_bit
         return step != "rounding" or bool(has_four_bits or best.setting.methods)
 
-    def _tried(self, recipe: Recipe, setting: Setting) -> _Tried:
+    def _tried(self, recipe: Recipe, setting: MethodSettings) -> _Tried:
         chosen = ", ".join((setting.calibration_range, *setting.methods))
         report_progress(f"quantizing to {recipe.name}: trying {chosen}")
         made = self._make(self._fitting, recipe, setting)
@@ -151,8 +151,10 @@ class Chooser:
             lowest_agreement(self._expected, actual),
         )
 
-    def _make(self, graph: CalibratedGraph, recipe: Recipe, setting: Setting) -> QuantizedModel:
-        return make(graph, recipe, setting, dense_per_tensor=self._dense_per_tensor)
+    def _make(
+        self, graph: CalibratedGraph, recipe: Recipe, setting: MethodSettings
+    ) -> QuantizedModel:
+        return make_file(graph, recipe, setting, dense_per_tensor=self._dense_per_tensor)
 
     @cached_property
     def _parts(self) -> tuple[dict[str, Feed], dict[str, Feed]]:
@@ -218,7 +220,7 @@ def _best(tried: list[_Tried]) -> _Tried:
     return best
 
 
-def _record(setting: Setting, made: QuantizedModel) -> PostTraining:
+def _record(setting: MethodSettings, made: QuantizedModel) -> PostTraining:
     return PostTraining(
         calibration_range=setting.calibration_range,
         methods=setting.methods,

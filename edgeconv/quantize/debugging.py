@@ -11,9 +11,9 @@ import msgspec
 from edgeconv.errors import ToolFailed
 from edgeconv.processes.tasks import report_progress
 from edgeconv.quantize.choose import answers, lowest_snr_db
-from edgeconv.quantize.quantize import Setting, make
+from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.quantize.rules import BLOCKS, ruled_layers, weight_bits
-from edgeconv.quantize.sensitivity import judging_feeds, sensitivities_of
+from edgeconv.quantize.sensitivity import comparison_feeds, sensitivities_of
 from edgeconv.quantize.worker import GraphFile, calibrated, chooser, settle_process
 from edgeconv.statistics.outputs import output_errors
 from edgeconv.tflite import float_layers, output_steps
@@ -55,7 +55,7 @@ class DebugJob(msgspec.Struct, frozen=True, kw_only=True):
     file: str
 
 
-class Dissected(msgspec.Struct, frozen=True, kw_only=True):
+class DebugAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What was found; as in `Debugged`, the layers in the order of the graph."""
 
     outputs: tuple[OutputError, ...]
@@ -67,7 +67,7 @@ class Dissected(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-def dissect(job: DebugJob) -> Dissected:
+def debug_file(job: DebugJob) -> DebugAnswer:
     """Make the file, quantize each layer alone, and try rules for the worst. Runs in a child.
 
     Raises `ToolFailed` where the file cannot be made or does not run, and `UsageError` for
@@ -81,7 +81,7 @@ def dissect(job: DebugJob) -> Dissected:
     outputs = trials.outputs(made.model)
     snr_db = min((error.snr_db for error in outputs), default=MAX_SNR_DB)
     layers = debugged_layers(trials.graph, job.recipe)
-    return Dissected(
+    return DebugAnswer(
         outputs=outputs,
         snr_db=snr_db,
         samples=sum(feed.samples for feed in trials.judging.values()),
@@ -165,13 +165,13 @@ class _Trials:
 
     def __init__(self, graph: CalibratedGraph, recipe: Recipe, record: PostTraining | None) -> None:
         self.graph = graph
-        self.judging = judging_feeds(graph.feeds)
+        self.judging = comparison_feeds(graph.feeds)
         self._recipe = recipe
         self._expected = answers(graph.model, self.judging, threads=graph.threads)
         self._setting = (
-            Setting(record.calibration_range, record.methods)
+            MethodSettings(record.calibration_range, record.methods)
             if record
-            else Setting(recipe.calibration_range, ())
+            else MethodSettings(recipe.calibration_range, ())
         )
 
     def outputs(self, made: bytes) -> tuple[OutputError, ...]:
@@ -220,7 +220,7 @@ class _Trials:
     def _tried(self, rules: tuple[LayerRule, ...]) -> Remedy | None:
         recipe = msgspec.structs.replace(self._recipe, layers=(*self._recipe.layers, *rules))
         try:
-            made = make(self.graph, recipe, self._setting)
+            made = make_file(self.graph, recipe, self._setting)
             snr_db = self.snr_db(made.model)
         except ToolFailed:
             return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.processes.failures import is_called_back
 from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
-from edgeconv.quantize.refine.refining import MIN_SAMPLES, refined
+from edgeconv.quantize.refine.refining import MIN_SAMPLES, refine_layers
 from edgeconv.quantize.rules import BLOCKS, rule_notes, ruled_layers, weight_bits
 from edgeconv.tflite import with_sound_blocks, with_uint8_io, without_shape_bridges
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from edgeconv.quantize.calibrate import CalibratedGraph
-    from edgeconv.quantize.refine.refining import Refined
+    from edgeconv.quantize.refine.refining import RefinedModel
     from edgeconv.quantize.rules import RuledLayer
     from edgeconv.tflite import FloatLayer
     from edgeconv.types import CalibrationRange, PostTrainingMethod, Precision, Recipe
@@ -40,7 +40,7 @@ _FLOAT16_OPERATORS = (
 )
 
 
-class Setting(NamedTuple):
+class MethodSettings(NamedTuple):
     """The ranges and the methods of one file."""
 
     calibration_range: CalibrationRange
@@ -60,8 +60,12 @@ class QuantizedModel(NamedTuple):
     float_operators: tuple[str, ...] = ()
 
 
-def make(
-    graph: CalibratedGraph, recipe: Recipe, setting: Setting, *, dense_per_tensor: bool = False
+def make_file(
+    graph: CalibratedGraph,
+    recipe: Recipe,
+    setting: MethodSettings,
+    *,
+    dense_per_tensor: bool = False,
 ) -> QuantizedModel:
     """The file that `recipe` gives with this setting.
 
@@ -86,7 +90,7 @@ def make(
     bits_by_layer = weight_bits(graph.model, recipe, ruled)
     four_bit = tuple(name for name, one in ruled.items() if one.precision == BLOCKS)
     if layerwise or bits_by_layer:
-        done = refined(
+        done = refine_layers(
             model,
             graph.model,
             graph.feeds,
@@ -107,7 +111,7 @@ def make(
 
 
 def _refuse_nothing_done(
-    recipe: Recipe, methods: Iterable[str], bits: Mapping[str, int], done: Refined
+    recipe: Recipe, methods: Iterable[str], bits: Mapping[str, int], done: RefinedModel
 ) -> None:
     """A file that is not what was asked for is none, however good it may be."""
     why = "; ".join(done.notes)
@@ -127,7 +131,7 @@ def _with_io(model: bytes, recipe: Recipe) -> bytes:
     return with_uint8_io(model, **uint8) if any(uint8.values()) else model
 
 
-def _refuse_few_samples(graph: CalibratedGraph, recipe: Recipe, setting: Setting) -> None:
+def _refuse_few_samples(graph: CalibratedGraph, recipe: Recipe, setting: MethodSettings) -> None:
     wanted: dict[str, int] = {
         method: MIN_SAMPLES[method] for method in setting.methods if method != "equalisation"
     }

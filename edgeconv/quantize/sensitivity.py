@@ -18,7 +18,7 @@ from edgeconv.processes.tasks import report_progress
 from edgeconv.quantize.choose import answers, lowest_snr_db
 from edgeconv.quantize.quantize import quantize_bytes
 from edgeconv.quantize.refine.layers import from_rows, to_rows
-from edgeconv.quantize.refine.rounding import absmax_scales, nearest
+from edgeconv.quantize.refine.rounding import absmax_scales, round_nearest
 from edgeconv.quantize.rules import BLOCKS, RuledLayer
 from edgeconv.quantize.worker import GraphFile, calibrated, settle_process
 from edgeconv.tflite import float_layers, is_quantized, summarize
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from edgeconv.tflite import FloatLayer
 
 # So many samples of each signature judge: the order of the layers hardly changes with more.
-JUDGING_SAMPLES = 32
+COMPARISON_SAMPLES = 32
 _WHERE = "the float32 model"
 _WEIGHTS = 1
 _FOUR = 4
@@ -76,7 +76,7 @@ def sensitivities(
     with the minima and maxima of all samples as ranges; with `weights_only`, "int8" is the
     weights alone. So are "int4", "int4-block32" and "float16", rounded to the nearest, those of 4
     bits with one scale a channel or a block. A layer that runs in float whatever is asked, or
-    that the quantizer or the runtime refuses, has no entry. The samples of `judging_feeds` judge;
+    that the quantizer or the runtime refuses, has no entry. `comparison_feeds` has the samples;
     the time is linear in the layers.
 
     Raises `ToolFailed` where the float graph does not run, and `InputRefused` for samples that
@@ -113,11 +113,11 @@ def sensitivities_of(
     return tuple(found)
 
 
-def judging_feeds(feeds: Mapping[str, Feed]) -> dict[str, Feed]:
+def comparison_feeds(feeds: Mapping[str, Feed]) -> dict[str, Feed]:
     """The last 32 samples of each signature, or all where there are fewer, in whole batches."""
     return {
-        key: feed.parted(JUDGING_SAMPLES)[1]
-        if feed.samples > JUDGING_SAMPLES and len(feed) > 1
+        key: feed.parted(COMPARISON_SAMPLES)[1]
+        if feed.samples > COMPARISON_SAMPLES and len(feed) > 1
         else feed
         for key, feed in feeds.items()
     }
@@ -128,7 +128,7 @@ class _Alone:
 
     def __init__(self, graph: CalibratedGraph, *, weights_only: bool) -> None:
         self._graph = graph
-        self._judging = judging_feeds(graph.feeds)
+        self._judging = comparison_feeds(graph.feeds)
         self._expected = answers(graph.model, self._judging, threads=graph.threads)
         self._weights_only = weights_only
         self._layers = float_layers(graph.model)
@@ -199,5 +199,5 @@ def _rounded(
     groups = values.shape[-1] if operator == "DEPTHWISE_CONV_2D" else 1
     rows = to_rows(values.astype(np.float64), operator, groups)
     block = BLOCK if precision == BLOCKS else None
-    done = nearest(rows, absmax_scales(rows, _FOUR, block=block), _FOUR).values
+    done = round_nearest(rows, absmax_scales(rows, _FOUR, block=block), _FOUR).values
     return from_rows(done, operator, values.shape).astype(np.float32)

@@ -20,7 +20,7 @@ from edgeconv.types import PostTraining, Recipe
 
 if TYPE_CHECKING:
     from edgeconv.quantize.calibrate import CalibratedGraph
-    from edgeconv.quantize.choose import Chooser
+    from edgeconv.quantize.choose import MethodSearch
 
 # Sums in linear algebra depend on how many threads share them, and that on the machine.
 ENVIRONMENT = dict.fromkeys(
@@ -60,7 +60,7 @@ class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
     dense_per_tensor: bool = False
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+class QuantizeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a file that was made.
 
     `float_operators` are those that a rule of the recipe leaves in float.
@@ -71,7 +71,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     float_operators: tuple[str, ...] = ()
 
 
-def quantize(job: QuantizeJob) -> Attempt:
+def quantize(job: QuantizeJob) -> QuantizeAnswer:
     """Make the file of the job.
 
     Raises `ToolFailed` where nothing can be made of the graph, `InputRefused` for samples that
@@ -80,7 +80,9 @@ def quantize(job: QuantizeJob) -> Attempt:
     settle_process()
     made, record = _chooser(job.graph, job.dense_per_tensor).file(job.recipe)
     Path(job.file).write_bytes(made.model)
-    return Attempt(notes=made.notes, post_training=record, float_operators=made.float_operators)
+    return QuantizeAnswer(
+        notes=made.notes, post_training=record, float_operators=made.float_operators
+    )
 
 
 @functools.cache
@@ -97,16 +99,16 @@ def calibrated(graph: GraphFile) -> CalibratedGraph:
     return CalibratedGraph(Path(graph.float_model).read_bytes(), feeds, threads=graph.threads)
 
 
-def chooser(graph: GraphFile) -> Chooser:
+def chooser(graph: GraphFile) -> MethodSearch:
     """What makes files of the graph."""
     return _chooser(graph, dense_per_tensor=False)
 
 
 @functools.cache
-def _chooser(graph: GraphFile, dense_per_tensor: bool) -> Chooser:
-    from edgeconv.quantize.choose import Chooser
+def _chooser(graph: GraphFile, dense_per_tensor: bool) -> MethodSearch:
+    from edgeconv.quantize.choose import MethodSearch
 
-    return Chooser(calibrated(graph), dense_per_tensor=dense_per_tensor)
+    return MethodSearch(calibrated(graph), dense_per_tensor=dense_per_tensor)
 
 
 def settle_process() -> None:

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from edgeconv.tuning.asked import Limits, Wanted
-    from edgeconv.tuning.judge import Judge
-    from edgeconv.tuning.trials import Trials
+    from edgeconv.tuning.judge import Evaluator
+    from edgeconv.tuning.trials import TrialRunner
     from edgeconv.types import Recipe
 
 Stopped = Literal["", "time", "trials"]
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The trials, those that were confirmed or not, and the limit that ended the search."""
 
     trials: tuple[TuningTrial, ...]
@@ -36,7 +36,9 @@ class Found(NamedTuple):
     stopped: Stopped
 
 
-def found(runner: Trials, wanted: Wanted, limits: Limits, calibration: int, fresh: Judge) -> Found:
+def search_and_confirm(
+    runner: TrialRunner, wanted: Wanted, limits: Limits, calibration: int, fresh: Evaluator
+) -> SearchResult:
     """Search and confirm, `calibration` being how many samples calibrate.
 
     Once a trial is likelier than not to do, what must be larger is not made. Where it turns out
@@ -61,11 +63,11 @@ def found(runner: Trials, wanted: Wanted, limits: Limits, calibration: int, fres
             confirmations.append(_confirmation(runner, trial, fresh))
         if stopped or any(one.is_met for one in confirmations):
             break
-    return Found(tuple(trials.values()), tuple(confirmations), stopped)
+    return SearchResult(tuple(trials.values()), tuple(confirmations), stopped)
 
 
 def _search_on(
-    runner: Trials,
+    runner: TrialRunner,
     limits: Limits,
     space: Space,
     enough: float,
@@ -97,7 +99,7 @@ def _with_own_name(trial: TuningTrial, before: Iterable[TuningTrial]) -> TuningT
     return msgspec.structs.replace(trial, name=f"{trial.name} ({same + 1})") if same else trial
 
 
-def _confirmation(runner: Trials, trial: TuningTrial, fresh: Judge) -> Confirmation:
+def _confirmation(runner: TrialRunner, trial: TuningTrial, fresh: Evaluator) -> Confirmation:
     runner.on_progress(f"confirming {trial.name} on {fresh.samples} fresh samples")
     loss = fresh.loss(runner.file(trial.recipe))
     return Confirmation(trial=trial.name, loss=loss, is_met=loss.drop <= runner.budget)

@@ -15,7 +15,7 @@ import msgspec
 from edgeconv import data, source
 from edgeconv.conversion.climb import make_all
 from edgeconv.conversion.plan import make_plan
-from edgeconv.conversion.publish import keep, publish
+from edgeconv.conversion.publish import cache_artifact, publish
 from edgeconv.conversion.run import Run
 from edgeconv.data.preprocessing import describe, parse_preprocessing
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
@@ -37,23 +37,23 @@ from edgeconv.store.converted import note_converted
 from edgeconv.tuning.advice import advice
 from edgeconv.tuning.asked import Limits, Wanted, refuse
 from edgeconv.tuning.confirming import closest
-from edgeconv.tuning.finding import found
-from edgeconv.tuning.judge import AGREEMENT, opened_judges
+from edgeconv.tuning.finding import search_and_confirm
+from edgeconv.tuning.judge import AGREEMENT, open_evaluators
 from edgeconv.tuning.notes import notes_on
-from edgeconv.tuning.question import Question
+from edgeconv.tuning.question import TuneRun
 from edgeconv.tuning.recipe_file import recipe_text
 from edgeconv.tuning.samples import SearchSamples
 from edgeconv.tuning.search import pareto
-from edgeconv.tuning.trials import Trials
+from edgeconv.tuning.trials import TrialRunner
 from edgeconv.types import DataIdentity, Measuring, Steps, Tuning, TuningTrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.conversion.climb import Good
+    from edgeconv.conversion.climb import SessionResult
     from edgeconv.conversion.plan import Plan
     from edgeconv.requests.tune import TuneRequest
-    from edgeconv.tuning.judge import Judge
+    from edgeconv.tuning.judge import Evaluator
     from edgeconv.tuning.samples import Samples
     from edgeconv.types import Execution
 
@@ -72,7 +72,7 @@ def tune(asked: TuneRequest, *, on_progress: Callable[[str], None] = lambda _: N
     execution, data_source = asked.execution, asked.data
     identified = source.identify(asked.model, asked.opening, allow_code=execution.allow_code)
     target = Path(asked.directory or f"{identified.name}.tuned").absolute()
-    run = Question(
+    run = TuneRun(
         model=identified,
         wanted=wanted,
         limits=limits,
@@ -98,7 +98,7 @@ def tune(asked: TuneRequest, *, on_progress: Callable[[str], None] = lambda _: N
     return tuning
 
 
-def _left_over(run: Question, tuning: Tuning) -> bool:
+def _left_over(run: TuneRun, tuning: Tuning) -> bool:
     """Whether the trials of a search that is done are still there; a killed run leaves them."""
     return not tuning.stopped and run.work.exists()
 
@@ -121,7 +121,7 @@ def _identities(data_source: str, calibration: str, execution: Execution) -> tup
     return own, given
 
 
-def _published(run: Question) -> Tuning | None:
+def _published(run: TuneRun) -> Tuning | None:
     """The result that is there already, if it is of the same question and whole."""
     try:
         tuning = read_noun(run.record, Tuning, what="tuning")
@@ -134,7 +134,7 @@ def _published(run: Question) -> Tuning | None:
     return tuning if is_whole and (run.directory / tuning.recipe_file).is_file() else None
 
 
-def _tuned(run: Question) -> Tuning:
+def _tuned(run: TuneRun) -> Tuning:
     measuring = Measuring(
         runtimes=(run.wanted.runtime,),
         metrics=(run.wanted.metric,) if run.wanted.metric else (),
@@ -148,7 +148,7 @@ def _tuned(run: Question) -> Tuning:
         prepared = stack.enter_context(floating.session).prepared
         samples, (part,) = opened.opened, prepared.parts
         judges = stack.enter_context(
-            opened_judges(
+            open_evaluators(
                 {"search": samples.parts.search, "fresh": samples.parts.fresh},
                 prepared.float_model,
                 part.signature.key,
@@ -158,7 +158,7 @@ def _tuned(run: Question) -> Tuning:
                 place,
             )
         )
-        runner = Trials(
+        runner = TrialRunner(
             floating=floating,
             plan=_plan(run, floating, samples),
             place=place,
@@ -173,7 +173,7 @@ def _tuned(run: Question) -> Tuning:
         return _searched(run, runner, samples, judges)
 
 
-def _float_model(run: Question, samples: SearchSamples, scratch: Path) -> Good:
+def _float_model(run: TuneRun, samples: SearchSamples, scratch: Path) -> SessionResult:
     """The float32 .tflite that all trials are made of, verified against the trained model."""
     (recipe,) = make_recipes(["float32"])
     plan = make_plan(
@@ -196,7 +196,7 @@ def _float_model(run: Question, samples: SearchSamples, scratch: Path) -> Good:
     return floating
 
 
-def _plan(run: Question, floating: Good, samples: Samples) -> Plan:
+def _plan(run: TuneRun, floating: SessionResult, samples: Samples) -> Plan:
     """What `convert` would plan with the samples that calibrate, but for the recipe."""
     plan = floating.session.run.plan
     asked = msgspec.structs.replace(
@@ -208,8 +208,10 @@ def _plan(run: Question, floating: Good, samples: Samples) -> Plan:
     return msgspec.structs.replace(plan, asked=asked, calibration_identity=identity)
 
 
-def _searched(run: Question, runner: Trials, samples: Samples, judges: dict[str, Judge]) -> Tuning:
-    trials, confirmations, stopped = found(
+def _searched(
+    run: TuneRun, runner: TrialRunner, samples: Samples, judges: dict[str, Evaluator]
+) -> Tuning:
+    trials, confirmations, stopped = search_and_confirm(
         runner, run.wanted, run.limits, samples.calibrating.count, judges["fresh"]
     )
     met = next((one.trial for one in confirmations if one.is_met), "")
@@ -254,13 +256,13 @@ def _searched(run: Question, runner: Trials, samples: Samples, judges: dict[str,
 
 
 def _recommended(
-    run: Question, tuning: Tuning, runner: Trials, trial: TuningTrial, samples: Samples
+    run: TuneRun, tuning: Tuning, runner: TrialRunner, trial: TuningTrial, samples: Samples
 ) -> Tuning:
     """Publish the artifact as `convert` does, and the recipe that gives it."""
     run.on_progress(f"publishing {trial.name}")
-    done = runner.ready(trial.recipe)
+    done = runner.finished(trial.recipe)
     conversion = replace(runner.floating.session.run, plan=runner.plan)
-    keep(conversion, done)
+    cache_artifact(conversion, done)
     waiting = f"waiting for another run into {run.directory}"
     with owned(run.directory, on_wait=lambda: run.on_progress(waiting)):
         publish(runner.plan, [done])

@@ -45,7 +45,7 @@ _TIMING = Timing(repeats=200, seconds=0.3, warmup_seconds=1.0)
 _ROUNDS = 3
 
 
-class Judge:
+class Evaluator:
     """One part of the samples: what files answer to it, beside the float32 model's answers."""
 
     def __init__(self, run: BenchRun, runtime: Runtime, floating: Path, signature: str) -> None:
@@ -98,7 +98,7 @@ class Judge:
 
     def _agreement(self, outputs: Outputs) -> Accuracy:
         """How often the file says what the float32 model says, which is the first to be asked."""
-        said = said_by(outputs, self._run.measuring.output)
+        said = predicted_classes(outputs, self._run.measuring.output)
         if self._said is None:
             self._said = said
         same = (said == self._said).reshape(len(said), -1)
@@ -175,7 +175,7 @@ class _Lent:
             self._idle.append(self.session)
 
 
-def said_by(outputs: Outputs, output: str | None) -> NDArray[np.int64]:
+def predicted_classes(outputs: Outputs, output: str | None) -> NDArray[np.int64]:
     """The class of each score vector, (n, ...) without the last dimension.
 
     Raises `InputRefused` for an output of single numbers, of which none is a class.
@@ -194,7 +194,7 @@ def said_by(outputs: Outputs, output: str | None) -> NDArray[np.int64]:
 
 
 @contextlib.contextmanager
-def opened_judges(
+def open_evaluators(
     sources: Mapping[str, DataSet],
     floating: Path,
     signature: str,
@@ -202,10 +202,10 @@ def opened_judges(
     measuring: Measuring,
     execution: Execution,
     place: Path,
-) -> Iterator[dict[str, Judge]]:
+) -> Iterator[dict[str, Evaluator]]:
     """A judge of each source, all on one runtime; the files are in `place`, but for `floating`.
 
-    Raises as `open_runtimes` and `Judge` do.
+    Raises as `open_runtimes` and `Evaluator` do.
     """
     measuring = msgspec.structs.replace(measuring, rounds=_ROUNDS, timing=_TIMING)
     reads = (place, floating)
@@ -229,7 +229,7 @@ def opened_judges(
         if isinstance(runtime, LocalRuntime):
             runtime = _Staying(runtime)
             stack.callback(runtime.close)
-        yield {name: Judge(run, runtime, floating, signature) for name, run in runs.items()}
+        yield {name: Evaluator(run, runtime, floating, signature) for name, run in runs.items()}
 
 
 def _quiet(_: str) -> None:

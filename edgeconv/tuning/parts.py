@@ -28,14 +28,14 @@ _BY_CHANCE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class SampleHalves:
     """The two parts of a data set. No sample is in both, and the fresh one is no smaller."""
 
     search: DataSet
     fresh: DataSet
 
 
-def parted(source: DataSet, count: int | None, budget: float, batch: int) -> Parts:
+def split_samples(source: DataSet, count: int | None, budget: float, batch: int) -> SampleHalves:
     """So many samples of the source, None for all, half to search with and half fresh.
 
     By a fixed seed, in equal shares of every label, both in whole batches. Raises `InputRefused`
@@ -52,7 +52,7 @@ def parted(source: DataSet, count: int | None, budget: float, batch: int) -> Par
     chosen = _chosen(source, numbers, total // batch * batch)
     searched = min(total // 2, _MOST_SEARCH) // batch * batch
     search = _chosen(source, chosen, searched)
-    return Parts(source.only(search), source.only(np.setdiff1d(chosen, search)))
+    return SampleHalves(source.only(search), source.only(np.setdiff1d(chosen, search)))
 
 
 def _chosen(source: DataSet, pool: Array, count: int) -> Array:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Question:
+class TuneRun:
     """What one search is asked, with the hashes of the samples and of those that calibrate."""
 
     model: SourceModel

@@ -14,7 +14,7 @@ from edgeconv.data.preprocessing import describe, parse_preprocessing
 from edgeconv.measure.model_files import float_inputs
 from edgeconv.requests.places import source_within
 from edgeconv.store import publish_all
-from edgeconv.tuning.parts import Parts, archive_of, parted, refuse_shared
+from edgeconv.tuning.parts import SampleHalves, archive_of, refuse_shared, split_samples
 from edgeconv.types import DataIdentity
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from edgeconv.conversion.samples import Split
     from edgeconv.data.source import DataSet
     from edgeconv.tuning.asked import Wanted
-    from edgeconv.tuning.question import Question
+    from edgeconv.tuning.question import TuneRun
     from edgeconv.types import Execution, Signature, TensorSpec
 
 
@@ -37,7 +37,7 @@ class Samples:
     the folder of the recipe. `preprocess` are the steps, without any file.
     """
 
-    parts: Parts
+    parts: SampleHalves
     batch: int
     calibrating: DataSet
     calibration: str
@@ -57,7 +57,7 @@ def samples_of(
     """The samples of a SOURCE for these inputs, to be read within the block.
 
     Those that calibrate are the user's, or of the part that searches: then they go into
-    the file `kept`, for the recipe to name. Raises as `data.opened_samples` and `parted` do.
+    the file `kept`, for the recipe to name. Raises as `data.opened_samples` and `split_samples` do.
     """
     steps = parse_preprocessing(wanted.preprocess)
     batch = data.batch_size(inputs)
@@ -69,7 +69,7 @@ def samples_of(
         allowance=execution.allowance,
     )
     with opening(source, only_classes=not wanted.metric) as opened:
-        parts = parted(opened, wanted.samples, wanted.max_drop, batch)
+        parts = split_samples(opened, wanted.samples, wanted.max_drop, batch)
         calibration, there = wanted.calibration, source_within(wanted.calibration, Path.cwd())
         if not calibration:
             publish_all({kept: archive_of(parts.search, batch)})
@@ -99,7 +99,7 @@ class SearchSamples:
     Leaving it as a context manager closes them.
     """
 
-    def __init__(self, run: Question) -> None:
+    def __init__(self, run: TuneRun) -> None:
         self._run = run
         self._open = contextlib.ExitStack()
         self._samples: Samples | None = None

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.conversion.climb import made_beside
-from edgeconv.conversion.publish import Ready, publish, published, ready
+from edgeconv.conversion.climb import make_in_session
+from edgeconv.conversion.publish import FinishedArtifact, find_published, finish_artifact, publish
 from edgeconv.errors import InputRefused, ToolFailed, UsageError, WorkerTimedOut
 from edgeconv.quantize.sensitivity import SensitivityJob, measure_sensitivities
 from edgeconv.store import hash_of, publish_bytes, read_noun
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from edgeconv.conversion.climb import Good
+    from edgeconv.conversion.climb import SessionResult
     from edgeconv.conversion.plan import Plan
-    from edgeconv.tuning.judge import Judge
+    from edgeconv.tuning.judge import Evaluator
     from edgeconv.types import Artifact, Execution, Objective, Precision, Recipe
 
 # What has begun may at least come to its first answer.
@@ -42,7 +42,7 @@ class Ranked(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Trials:
+class TrialRunner:
     """What makes and keeps trials, by what they are held to, and until when.
 
     `floating` is the float32 model, in whose session they are made as `plan` says. `place` is a
@@ -50,10 +50,10 @@ class Trials:
     the clock of `time.monotonic`.
     """
 
-    floating: Good
+    floating: SessionResult
     plan: Plan
     place: Path
-    judge: Judge
+    judge: Evaluator
     objective: Objective
     budget: float
     fresh: int
@@ -83,10 +83,10 @@ class Trials:
         """The .tflite of a recipe that was made."""
         return self._plan(recipe).target(recipe.name)
 
-    def ready(self, recipe: Recipe) -> Ready:
+    def finished(self, recipe: Recipe) -> FinishedArtifact:
         """The artifact of a recipe that was made, as `convert` would publish it."""
-        artifact = published(self._plan(recipe), recipe) or self._converted(recipe)
-        return Ready(artifact=artifact, file=self.file(recipe))
+        artifact = find_published(self._plan(recipe), recipe) or self._converted(recipe)
+        return FinishedArtifact(artifact=artifact, file=self.file(recipe))
 
     def sensitivities(self, precision: Precision) -> Sequence[Sensitivity]:
         """What each layer loses in this precision; kept as well. Raises `TimeIsUp`."""
@@ -108,7 +108,7 @@ class Trials:
             trial = read_noun(record, TuningTrial, what="trial")
         except InputRefused:
             return None
-        artifact = None if trial.error else published(self._plan(recipe), recipe)
+        artifact = None if trial.error else find_published(self._plan(recipe), recipe)
         is_whole = artifact is not None and artifact.sha256 == trial.sha256
         return trial if trial.error or is_whole else None
 
@@ -133,8 +133,8 @@ class Trials:
     def _converted(self, recipe: Recipe) -> Artifact:
         plan = self._plan(recipe)
         self._let_session(f"{name_of(recipe)}: ")
-        good = made_beside(self.floating, recipe)
-        made = ready(plan, good)
+        good = make_in_session(self.floating, recipe)
+        made = finish_artifact(plan, good)
         plan.directory.mkdir(parents=True, exist_ok=True)
         publish(plan, [made])
         return made.artifact

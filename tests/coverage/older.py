@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from edgeconv.conversion.output_checks import judge_outputs
+from edgeconv.conversion.output_checks import verify_errors
 from edgeconv.errors import EdgeconvError, VerificationFailed
 from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
@@ -80,7 +80,7 @@ def _try(
                 for place in (RuntimePython(), target)
             )
             steps = output_steps(model.read_bytes(), signature.key)
-            judge_outputs(artifact.recipe, output_errors(here, there, steps))
+            verify_errors(artifact.recipe, output_errors(here, there, steps))
         except VerificationFailed as error:
             return f"runs, and gives other answers: {error.message}"
         except EdgeconvError as error:

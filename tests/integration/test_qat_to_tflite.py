@@ -16,7 +16,7 @@ from places import SUPPORT
 from qat_strategies import CLUSTER, PRUNE, Results
 
 from edgeconv.conversion.candidate import Candidate
-from edgeconv.conversion.graph_checks import examine_graph
+from edgeconv.conversion.graph_checks import verify_graph
 from edgeconv.errors import ToolFailed
 from edgeconv.tf.environment import use_tf_keras
 from edgeconv.tflite import int8_kernels, most_distinct, summarize, zero_share
@@ -74,7 +74,7 @@ def test_training_with_quantisation_keeps_the_accuracy(results, strategy):
 def test_no_variable_is_left_in_the_graph_and_nothing_computes_in_float(made, name):
     recipe = Recipe(name="qat", qat=Qat())
     candidate = Candidate(recipe=recipe, file=made / f"{name}.tflite", engine="tflite")
-    graph = examine_graph(candidate, ["serving_default"])
+    graph = verify_graph(candidate, ["serving_default"])
     assert graph.summary.float_operators == ()
     assert graph.summary.quantized_weight_share == 1.0
     assert graph.warnings == ()
@@ -120,7 +120,7 @@ def test_channels_of_zeros_only_have_a_scale_that_makes_sense(made, results):
     assert np.isfinite(signature.outputs[0].scale or 0).all()
     recipe = Recipe(name="qat", qat=Qat())
     candidate = Candidate(recipe=recipe, file=made / "dead.tflite", engine="tflite")
-    assert examine_graph(candidate, ["serving_default"]).summary.float_operators == ()
+    assert verify_graph(candidate, ["serving_default"]).summary.float_operators == ()
     # The softmax has a table in the file, and is computed in the emulation.
     assert results.dead_channel_error <= 2
 

@@ -317,15 +317,15 @@ def _steps_apart(path: Path, samples: dict[str, Any], emulated: Any) -> Any:
 
 def _graph(path: Path, recipe: Recipe) -> dict[str, Any]:
     from edgeconv.conversion.candidate import Candidate
-    from edgeconv.conversion.graph_checks import examine_graph
+    from edgeconv.conversion.graph_checks import verify_graph
 
     candidate = Candidate(recipe=recipe, file=path, engine="tflite")
     allowing = msgspec.structs.replace(recipe, allow_float=("*",))
-    found = examine_graph(
+    found = verify_graph(
         Candidate(recipe=allowing, file=path, engine="tflite"), ["serving_default"]
     )
     try:
-        examine_graph(candidate, ["serving_default"])
+        verify_graph(candidate, ["serving_default"])
         doubt = ""
     except EdgeconvError as error:
         doubt = error.message

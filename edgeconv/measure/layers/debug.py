@@ -16,7 +16,7 @@ from edgeconv.conversion.run import Run
 from edgeconv.conversion.signatures import ALL_SIGNATURES
 from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
 from edgeconv.measure.layers.errors import layer_errors
-from edgeconv.quantize.debugging import DebugJob, dissect, worst_first
+from edgeconv.quantize.debugging import DebugJob, debug_file, worst_first
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.texts import comma_list
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from edgeconv.conversion.prepare import Part
     from edgeconv.conversion.session import Session
-    from edgeconv.quantize.debugging import Dissected
+    from edgeconv.quantize.debugging import DebugAnswer
     from edgeconv.requests.looking import DebugRequest
     from edgeconv.types import DebuggedLayer
 
@@ -127,15 +127,15 @@ def _debugged(session: Session, recipe: Recipe) -> Debugged:
     )
 
 
-def _dissected(session: Session, recipe: Recipe, file: Path) -> Dissected:
+def _dissected(session: Session, recipe: Recipe, file: Path) -> DebugAnswer:
     made = session.child().directory / file.name
-    found = session.result(dissect, DebugJob(graph=session.graph, recipe=recipe, file=str(made)))
+    found = session.result(debug_file, DebugJob(graph=session.graph, recipe=recipe, file=str(made)))
     shutil.copyfile(made, file)
     return found
 
 
 def _with_insides(
-    run: Run, found: Dissected, part: Part, files: tuple[Path, Path]
+    run: Run, found: DebugAnswer, part: Part, files: tuple[Path, Path]
 ) -> tuple[Sequence[DebuggedLayer], tuple[str, ...]]:
     """The layers with the errors of their own outputs in the file, and notes.
 

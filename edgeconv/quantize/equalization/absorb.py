@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.quantize.calibrate import Feed
-    from edgeconv.quantize.equalization.pairs import Layer, Pair
+    from edgeconv.quantize.equalization.pairs import LayerPair, WeightLayer
 
 # Other samples go a little lower: this fraction of a channel's own spread is left to it.
 _MARGIN = 0.1
@@ -35,15 +35,15 @@ _WORTH = 1 / 256
 _WHERE = "the model"
 
 
-class _Seen(NamedTuple):
+class _ChannelBounds(NamedTuple):
     """The smallest and largest value of each channel, (channels,)."""
 
     low: NDArray[np.float32]
     high: NDArray[np.float32]
 
 
-def absorbed(
-    floating: bytes, pairs: Sequence[Pair], feeds: Mapping[str, Feed], *, threads: int
+def absorb_biases(
+    floating: bytes, pairs: Sequence[LayerPair], feeds: Mapping[str, Feed], *, threads: int
 ) -> tuple[bytes, tuple[str, ...]]:
     """The model with offsets absorbed, and the names of the layers that they were taken off.
 
@@ -51,7 +51,7 @@ def absorbed(
     that knows zeros from other values, such as a padding. `feeds` has the samples by signature.
     """
     able = [pair for pair in pairs if _is_able(pair)]
-    seen = _seen(floating, able, feeds, threads=threads) if able else {}
+    seen = _channel_bounds(floating, able, feeds, threads=threads) if able else {}
     offsets = {pair: _offsets(limits) for pair, limits in seen.items()}
     worth = [pair for pair, values in offsets.items() if values.any()]
     if not worth:
@@ -64,11 +64,11 @@ def absorbed(
     return serialize(model), tuple(pair.first.name for pair in worth)
 
 
-def _is_able(pair: Pair) -> bool:
+def _is_able(pair: LayerPair) -> bool:
     return pair.rectified != -1 and pair.shifts and not pair.second.padded
 
 
-def _offsets(seen: _Seen) -> NDArray[np.float32]:
+def _offsets(seen: _ChannelBounds) -> NDArray[np.float32]:
     """What to take off each channel, zero where it is not worth it.
 
     What is worth it is measured by the range that is left, so that nothing is left to take off.
@@ -82,7 +82,7 @@ def _offsets(seen: _Seen) -> NDArray[np.float32]:
 
 
 def _made_of(
-    model: ModelT, constants: OwnConstants, pair: Pair, offsets: NDArray[np.float32]
+    model: ModelT, constants: OwnConstants, pair: LayerPair, offsets: NDArray[np.float32]
 ) -> NDArray[np.float64]:
     """What the second layer makes of the offsets, for each of its outputs."""
     layer = pair.second
@@ -94,7 +94,7 @@ def _made_of(
 
 
 def _add_to_bias(
-    model: ModelT, constants: OwnConstants, layer: Layer, values: NDArray[np.floating]
+    model: ModelT, constants: OwnConstants, layer: WeightLayer, values: NDArray[np.floating]
 ) -> None:
     graph, operator = layer.place(model)
     bias = np.zeros(layer.outputs)
@@ -103,9 +103,9 @@ def _add_to_bias(
     constants.write_bias(graph, operator, (bias + values).astype(np.float32))
 
 
-def _seen(
-    floating: bytes, pairs: Sequence[Pair], feeds: Mapping[str, Feed], *, threads: int
-) -> dict[Pair, _Seen]:
+def _channel_bounds(
+    floating: bytes, pairs: Sequence[LayerPair], feeds: Mapping[str, Feed], *, threads: int
+) -> dict[LayerPair, _ChannelBounds]:
     """What the samples show of each pair's channels after the RELU, in one pass over them.
 
     Pairs of a graph that has a signature without samples are left out, as are those with a
@@ -113,7 +113,7 @@ def _seen(
     """
     exposed, keys = _exposed(floating, pairs)
     shown = {pair: keys[pair] for pair in pairs if _are_fed(keys[pair], feeds)}
-    seen: dict[Pair, _Seen] = {}
+    seen: dict[LayerPair, _ChannelBounds] = {}
     if not shown:
         return seen
     interpreter = open_interpreter(exposed, threads=threads)
@@ -131,23 +131,25 @@ def _are_fed(keys: Sequence[str], feeds: Mapping[str, Feed]) -> bool:
     return bool(keys) and all(key in feeds and len(feeds[key]) for key in keys)
 
 
-def _wider(seen: _Seen | None, rows: NDArray[np.float32]) -> _Seen:
+def _wider(seen: _ChannelBounds | None, rows: NDArray[np.float32]) -> _ChannelBounds:
     low, high = rows.min(axis=0), rows.max(axis=0)
     if seen is None:
-        return _Seen(low, high)
-    return _Seen(np.minimum(seen.low, low), np.maximum(seen.high, high))
+        return _ChannelBounds(low, high)
+    return _ChannelBounds(np.minimum(seen.low, low), np.maximum(seen.high, high))
 
 
-def _output(pair: Pair) -> str:
+def _output(pair: LayerPair) -> str:
     return f"rectified_{pair.rectified}"
 
 
-def _exposed(floating: bytes, pairs: Sequence[Pair]) -> tuple[bytes, dict[Pair, tuple[str, ...]]]:
+def _exposed(
+    floating: bytes, pairs: Sequence[LayerPair]
+) -> tuple[bytes, dict[LayerPair, tuple[str, ...]]]:
     """The model with what the RELUs give as outputs too, and the signatures that give it."""
     from ai_edge_litert.schema_py_generated import TensorMapT
 
     model = parse(floating, where=_WHERE)
-    keys: dict[Pair, tuple[str, ...]] = {}
+    keys: dict[LayerPair, tuple[str, ...]] = {}
     for pair in pairs:
         graph = model.subgraphs[pair.first.subgraph]
         graph.outputs = [*graph.outputs, pair.rectified]

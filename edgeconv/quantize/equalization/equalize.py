@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from edgeconv.quantize.equalization.absorb import absorbed
+from edgeconv.quantize.equalization.absorb import absorb_biases
 from edgeconv.quantize.equalization.pairs import find_pairs
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.statistics.balance import balancing_logarithms
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.quantize.calibrate import Feed
-    from edgeconv.quantize.equalization.pairs import Layer, Pair
+    from edgeconv.quantize.equalization.pairs import LayerPair, WeightLayer
 
 # A channel is made at most so much larger or smaller. One that needs more gives nothing that
 # counts, and stays as it is.
@@ -47,7 +47,7 @@ TOLERANCE = 1e-4
 _WHERE = "the model"
 
 
-class Equalized(NamedTuple):
+class EqualizedModel(NamedTuple):
     """A float model after equalization, the same bytes object where nothing applied.
 
     `pairs` has "first layer -> second layer" for each pair that exchanged factors, `absorbed`
@@ -61,7 +61,7 @@ class Equalized(NamedTuple):
     notes: tuple[str, ...]
 
 
-def equalized(floating: bytes, feeds: Mapping[str, Feed], *, threads: int) -> Equalized:
+def equalize(floating: bytes, feeds: Mapping[str, Feed], *, threads: int) -> EqualizedModel:
     """The float model with equalized weights, and biases absorbed where that is exact.
 
     `feeds` has the samples by signature: biases are absorbed by what they show, and the
@@ -72,16 +72,16 @@ def equalized(floating: bytes, feeds: Mapping[str, Feed], *, threads: int) -> Eq
     """
     found = find_pairs(parse(floating, where=_WHERE))
     if not found.pairs:
-        return Equalized(floating, (), (), (_why_not(found.reasons),))
+        return EqualizedModel(floating, (), (), (_why_not(found.reasons),))
     scaled, names = _scaled(floating, found.pairs)
     if names and not same_outputs(floating, scaled, feeds, threads=threads):
-        return Equalized(floating, (), (), ("equalization would change the outputs",))
-    shifted, layers = absorbed(scaled, found.pairs, feeds, threads=threads)
+        return EqualizedModel(floating, (), (), ("equalization would change the outputs",))
+    shifted, layers = absorb_biases(scaled, found.pairs, feeds, threads=threads)
     if layers and not same_outputs(floating, shifted, feeds, threads=threads):
         shifted, layers = scaled, ()
     if names or layers:
-        return Equalized(shifted, names, layers, ())
-    return Equalized(
+        return EqualizedModel(shifted, names, layers, ())
+    return EqualizedModel(
         floating, (), (), ("equalization changes nothing: the weights are alike already",)
     )
 
@@ -93,7 +93,7 @@ def _why_not(reasons: Sequence[str]) -> str:
     return f"equalization does not apply to any of {len(reasons)} layers: {', '.join(counted)}"
 
 
-def _scaled(floating: bytes, pairs: Sequence[Pair]) -> tuple[bytes, tuple[str, ...]]:
+def _scaled(floating: bytes, pairs: Sequence[LayerPair]) -> tuple[bytes, tuple[str, ...]]:
     """The model with its pairs equalized, and the names of those that changed."""
     model = parse(floating, where=_WHERE)
     constants = OwnConstants(model)
@@ -106,7 +106,9 @@ def _scaled(floating: bytes, pairs: Sequence[Pair]) -> tuple[bytes, tuple[str, .
     return (serialize(model) if changed else floating), names
 
 
-def balancing_factors(model: ModelT, pairs: Sequence[Pair]) -> dict[Pair, NDArray[np.float32]]:
+def balancing_factors(
+    model: ModelT, pairs: Sequence[LayerPair]
+) -> dict[LayerPair, NDArray[np.float32]]:
     """The factor of each pair and channel, (channels,): sqrt(r1 / r2) of its two ranges.
 
     The first layer is to be divided by it, and the second multiplied. A layer may be in two
@@ -151,7 +153,9 @@ class _Balance:
         return np.where(self._is_dead, 0.0, logarithms)
 
 
-def _logarithms(model: ModelT, pairs: Sequence[Pair]) -> dict[Layer, NDArray[np.float64]]:
+def _logarithms(
+    model: ModelT, pairs: Sequence[LayerPair]
+) -> dict[WeightLayer, NDArray[np.float64]]:
     """The logarithms of the magnitudes of each layer's weights, -inf for zero.
 
     (outputs, channels), one channel where the input is not of a pair.
@@ -167,13 +171,13 @@ def _logarithms(model: ModelT, pairs: Sequence[Pair]) -> dict[Layer, NDArray[np.
     return found
 
 
-def _weights(model: ModelT, constants: OwnConstants, layer: Layer) -> NDArray[np.float32]:
+def _weights(model: ModelT, constants: OwnConstants, layer: WeightLayer) -> NDArray[np.float32]:
     graph, operator = layer.place(model)
     return constants.read(graph, operator.inputs[1])
 
 
 def _divide(
-    model: ModelT, constants: OwnConstants, layer: Layer, factors: NDArray[np.float32]
+    model: ModelT, constants: OwnConstants, layer: WeightLayer, factors: NDArray[np.float32]
 ) -> None:
     """Make the layer give each channel divided by its factor."""
     graph, operator = layer.place(model)
@@ -187,7 +191,7 @@ def _divide(
 
 
 def _multiply(
-    model: ModelT, constants: OwnConstants, layer: Layer, factors: NDArray[np.float32]
+    model: ModelT, constants: OwnConstants, layer: WeightLayer, factors: NDArray[np.float32]
 ) -> None:
     """Make the layer multiply each channel of its input by its factor."""
     graph, operator = layer.place(model)

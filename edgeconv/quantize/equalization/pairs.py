@@ -35,7 +35,7 @@ _CALLED = ("thenSubgraphIndex", "elseSubgraphIndex", "condSubgraphIndex", "bodyS
 _CALLS = (*_CALLED, "initSubgraphIndex", "subgraph")
 
 
-class Layer(NamedTuple):
+class WeightLayer(NamedTuple):
     """A convolution or fully connected layer whose weights nothing else reads.
 
     `name` is that of its output tensor; `subgraph` and `operator` say where it is. It makes
@@ -85,7 +85,7 @@ class Layer(NamedTuple):
         return matrix
 
 
-class Pair(NamedTuple):
+class LayerPair(NamedTuple):
     """Two layers, and what is between them.
 
     `rectified` is the tensor that the first RELU between them gives, -1 where there is none.
@@ -93,8 +93,8 @@ class Pair(NamedTuple):
     wherever the second reads that channel, as long as no RELU cuts it off.
     """
 
-    first: Layer
-    second: Layer
+    first: WeightLayer
+    second: WeightLayer
     rectified: int
     shifts: bool
 
@@ -104,14 +104,14 @@ class Pair(NamedTuple):
         return f"{self.first.name} -> {self.second.name}"
 
 
-class Found(NamedTuple):
+class FoundPairs(NamedTuple):
     """The pairs of a model, and for each layer that is the first of none, why."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[LayerPair, ...]
     reasons: tuple[str, ...]
 
 
-def find_pairs(model: ModelT) -> Found:
+def find_pairs(model: ModelT) -> FoundPairs:
     """The pairs in all graphs that a caller can run, in the order of their operators.
 
     A layer is the first of at most one pair, and the second of at most one. Graphs that a
@@ -123,12 +123,12 @@ def find_pairs(model: ModelT) -> Found:
     for index in entry_subgraphs(model):
         if index in called:
             continue
-        for found in _Scene(model, index, constants).found():
+        for found in _GraphPairs(model, index, constants).found():
             if isinstance(found, str):
                 reasons.append(found)
             else:
                 pairs.append(found)
-    return Found(tuple(pairs), tuple(reasons))
+    return FoundPairs(tuple(pairs), tuple(reasons))
 
 
 def _called_subgraphs(model: ModelT) -> set[int]:
@@ -136,7 +136,7 @@ def _called_subgraphs(model: ModelT) -> set[int]:
     return {getattr(one, name) for one in options for name in _CALLS if hasattr(one, name)}
 
 
-class _Scene:
+class _GraphPairs:
     """One graph, with the readers of its tensors."""
 
     def __init__(self, model: ModelT, index: int, constants: OwnConstants) -> None:
@@ -152,7 +152,7 @@ class _Scene:
         named = [s for s in model.signatureDefs or () if s.subgraphIndex == index]
         self._ends = {m.tensorIndex for s in named for m in s.outputs} | set(self._graph.outputs)
 
-    def found(self) -> list[Pair | str]:
+    def found(self) -> list[LayerPair | str]:
         """For every layer, the pair that it is the first of, or why there is none."""
         layers = [self._layer(i) for i, o in enumerate(self._graph.operators) if self._is_layer(o)]
         return [one if isinstance(one, str) else self._partner(one) for one in layers]
@@ -160,7 +160,7 @@ class _Scene:
     def _is_layer(self, operator: OperatorT) -> bool:
         return operator_name(self._model, operator) in _LAYERS
 
-    def _partner(self, first: Layer) -> Pair | str:
+    def _partner(self, first: WeightLayer) -> LayerPair | str:
         operator = self._graph.operators[first.operator]
         between, place = [operator], first.operator
         reason = why_bent(operator)
@@ -187,7 +187,7 @@ class _Scene:
             return "several operators read the output"
         return readers[0] if tensor != -1 and readers and readers[0] > place else "nothing follows"
 
-    def _joined(self, first: Layer, between: list[OperatorT], place: int) -> Pair | str:
+    def _joined(self, first: WeightLayer, between: list[OperatorT], place: int) -> LayerPair | str:
         second = self._layer(place)
         if isinstance(second, str):
             return f"in the next layer {second}"
@@ -195,9 +195,9 @@ class _Scene:
             return "the next layer does not read whole channels"
         rectified = [o.outputs[0] for o in between if rectifies(self._model, o)]
         carried = all(shifts(self._model, operator) for operator in between[1:])
-        return Pair(first, second, rectified[0] if rectified else -1, carried)
+        return LayerPair(first, second, rectified[0] if rectified else -1, carried)
 
-    def _layer(self, place: int) -> Layer | str:
+    def _layer(self, place: int) -> WeightLayer | str:
         """The layer, or why it is to be left alone."""
         operator = self._graph.operators[place]
         use = use_of(self._model, self._graph, operator)
@@ -216,22 +216,22 @@ class _Scene:
         there = use.input(slot) is not None
         return there and self._constants.is_whole(self._graph, operator.inputs[slot])
 
-    def _described(self, place: int, use: OperatorUse, shape: tuple[int, ...]) -> Layer | str:
+    def _described(self, place: int, use: OperatorUse, shape: tuple[int, ...]) -> WeightLayer | str:
         name = text(use.output.name) if use.output is not None else ""
         if use.name == "FULLY_CONNECTED" and len(shape) == 2:
-            return Layer(name, self._index, place, shape[0], shape[-1], 0, padded=False)
+            return WeightLayer(name, self._index, place, shape[0], shape[-1], 0, padded=False)
         if len(shape) != 4 or 0 in shape:
             return "the weights have an odd shape"
         padded = use.option("padding") != _PADDING_VALID and shape[1:3] != (1, 1)
         inputs = last_dimension(use.input(0))
         if use.name == "CONV_2D":
-            layer = Layer(name, self._index, place, shape[0], shape[3], 0, padded)
+            layer = WeightLayer(name, self._index, place, shape[0], shape[3], 0, padded)
             return layer if inputs == shape[3] else "the convolution is grouped"
         if not inputs or shape[0] != 1 or shape[3] % inputs:
             return "the weights have an odd shape"
-        return Layer(name, self._index, place, shape[3], inputs, shape[3] // inputs, padded)
+        return WeightLayer(name, self._index, place, shape[3], inputs, shape[3] // inputs, padded)
 
-    def _refused(self, layer: Layer, use: OperatorUse) -> str:
+    def _refused(self, layer: WeightLayer, use: OperatorUse) -> str:
         """What is wrong with the layer's numbers, "" for nothing."""
         import numpy as np
 

@@ -34,7 +34,7 @@ _FRACTIONS = 0.92 ** np.arange(1, 58)
 _ROUNDS = 2
 
 
-def clipped(
+def clip_ranges(
     method: Clipping,
     histograms: Mapping[str, Histogram],
     ranges: Mapping[str, Any],
@@ -54,7 +54,7 @@ def clipped(
     for name, histogram in histograms.items():
         if name not in ranges or not histogram.counts.any():
             continue
-        low, high = narrowed(method, histogram, bits=bits, percentile=percentile)
+        low, high = clip_range(method, histogram, bits=bits, percentile=percentile)
         if low < high:
             limits = ranges[name]
             narrow[name] = {
@@ -65,7 +65,7 @@ def clipped(
     return narrow
 
 
-def narrowed(
+def clip_range(
     method: Clipping, histogram: Histogram, *, bits: int, percentile: float = PERCENTILE
 ) -> tuple[float, float]:
     """The ends that a method chooses for one tensor."""

@@ -74,7 +74,7 @@ def _lowest_peaks(
     return lowest
 
 
-def above_floors(
+def cut_at_floors(
     ranges: Mapping[str, Any], floors: list[Floor], *, bits: int
 ) -> tuple[dict[str, Any], list[str]]:
     """`ranges` with those of softmax inputs cut off at their floors, and which were cut."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from edgeconv.quantize.refine.layers import Layer, float_values, geometry, to_rows
+from edgeconv.quantize.refine.layers import RefinableLayer, float_values, geometry, to_rows
 from edgeconv.quantize.refine.moments import moments, outputs
 from edgeconv.quantize.refine.rounding import (
     Rounded,
     absmax_scales,
-    damped,
-    nearest,
-    rounded,
+    damp_moment,
+    round_nearest,
+    round_weights,
 )
 from edgeconv.quantize.refine.weights import (
     LARGEST_BIAS,
@@ -43,7 +43,7 @@ _NO_INT4 = "the runtime has no 4-bit weights for it, they keep 8 bits"
 _TOO_WIDE = f"it has more than {MOST_INPUTS} inputs, its weights are rounded to nearest"
 
 
-class Wish(NamedTuple):
+class RefineOptions(NamedTuple):
     """What is asked of a layer; `bits` None keeps what the file has."""
 
     rounding: bool
@@ -70,13 +70,13 @@ class RefinedLayer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Correction:
+class LayerCorrection:
     """A layer of a quantized model `inside` beside its counterpart in `outside`."""
 
     inside: ModelT
     outside: ModelT
-    layer: Layer
-    wish: Wish
+    layer: RefinableLayer
+    wish: RefineOptions
 
     def without_samples(self) -> RefinedLayer:
         """Round the weights to nearest where other bits are asked for."""
@@ -103,12 +103,12 @@ class Correction:
     def _rounded(self, seen: Moments, start: Rounded) -> Rounded:
         # A bias that follows the weights makes up for means; else the weights have to.
         about = seen if self.wish.bias else seen.about_zero()
-        moment = damped(about.covariance, about.rows)
+        moment = damp_moment(about.covariance, about.rows)
         missing = np.swapaxes(about.cross, 1, 2) - self._weights @ about.covariance
         target = self._weights + np.swapaxes(
             np.linalg.solve(moment, np.swapaxes(missing, 1, 2)), 1, 2
         )
-        return rounded(
+        return round_weights(
             target,
             moment,
             start,
@@ -125,7 +125,7 @@ class Correction:
         noise = float(np.sum(seen.noise) + np.sum(off**2))
         return noise / power if power else 0.0
 
-    def _write(self, weights: Rounded | None, bias: Floats) -> Layer:
+    def _write(self, weights: Rounded | None, bias: Floats) -> RefinableLayer:
         scales = np.ones(len(bias), np.float32)
         if weights is not None:
             write_weights(self.inside, self.layer, weights, self._bits)
@@ -218,7 +218,7 @@ class Correction:
         if self._bits == self._stored_bits:
             return read_weights(self.inside, self.layer, self._geometry.groups)
         scales = absmax_scales(self._weights, self._bits, least=self._least_scales)
-        return nearest(self._weights, scales, self._bits)
+        return round_nearest(self._weights, scales, self._bits)
 
     @cached_property
     def _nearest_values(self) -> Floats:

@@ -37,7 +37,7 @@ OTHERS = (
 )
 
 
-class Place(NamedTuple):
+class OperatorTensors(NamedTuple):
     """A weighted operator in its graph: its number, and the tensors of its parts.
 
     `source` is its input, `weights` the stored tensor, behind a DEQUANTIZE where there is one;
@@ -50,17 +50,17 @@ class Place(NamedTuple):
     bias: int
 
 
-class Layer(NamedTuple):
+class RefinableLayer(NamedTuple):
     """A weighted operator of both graphs; `left_alone` says why it is not to be refined."""
 
     name: str
     operator: str
-    quantized: Place
-    floating: Place
+    quantized: OperatorTensors
+    floating: OperatorTensors
     left_alone: str
 
 
-def pairs(quantized: ModelT, floating: ModelT) -> list[Layer]:
+def match_layers(quantized: ModelT, floating: ModelT) -> list[RefinableLayer]:
     """The layers of the first graphs of both models, in order.
 
     A quantizer keeps the order of operators. Raises `InputRefused` where it did not.
@@ -86,7 +86,7 @@ def pairs(quantized: ModelT, floating: ModelT) -> list[Layer]:
     ]
 
 
-def others(model: ModelT) -> tuple[str, ...]:
+def unrefined_operators(model: ModelT) -> tuple[str, ...]:
     """The operators with weights that are not refined, sorted."""
     graph = model.subgraphs[0]
     return tuple(
@@ -101,7 +101,7 @@ def others(model: ModelT) -> tuple[str, ...]:
     )
 
 
-def geometry(model: ModelT, layer: Layer, input_shape: tuple[int, ...]) -> Geometry:
+def geometry(model: ModelT, layer: RefinableLayer, input_shape: tuple[int, ...]) -> Geometry:
     """How the layer's input of this shape becomes rows."""
     graph = model.subgraphs[0]
     operator = graph.operators[layer.quantized.number]
@@ -141,14 +141,14 @@ def float_values(model: ModelT, index: int) -> NDArray[np.float64]:
     return raw.reshape(shape_of(tensor)).astype(np.float64)
 
 
-def _places(model: ModelT) -> Iterator[Place]:
+def _places(model: ModelT) -> Iterator[OperatorTensors]:
     graph = model.subgraphs[0]
     makers = {i: operator for operator in graph.operators for i in operator.outputs}
     for number, operator in enumerate(graph.operators):
         if operator_name(model, operator) in REFINED:
             inputs = operator.inputs
             weights = _stored(model, graph, makers, inputs[1])
-            yield Place(number, inputs[0], weights, inputs[2] if len(inputs) > 2 else -1)
+            yield OperatorTensors(number, inputs[0], weights, inputs[2] if len(inputs) > 2 else -1)
 
 
 def _stored(model: ModelT, graph: SubGraphT, makers: dict[int, OperatorT], index: int) -> int:
@@ -159,10 +159,12 @@ def _stored(model: ModelT, graph: SubGraphT, makers: dict[int, OperatorT], index
     return index
 
 
-def _layer(quantized: ModelT, floating: ModelT, inside: Place, outside: Place) -> Layer:
+def _layer(
+    quantized: ModelT, floating: ModelT, inside: OperatorTensors, outside: OperatorTensors
+) -> RefinableLayer:
     graph = floating.subgraphs[0]
     operator = graph.operators[outside.number]
-    return Layer(
+    return RefinableLayer(
         text(graph.tensors[operator.outputs[0]].name),
         operator_name(floating, operator),
         inside,
@@ -171,7 +173,9 @@ def _layer(quantized: ModelT, floating: ModelT, inside: Place, outside: Place) -
     )
 
 
-def _reason(quantized: ModelT, floating: ModelT, inside: Place, outside: Place) -> str:
+def _reason(
+    quantized: ModelT, floating: ModelT, inside: OperatorTensors, outside: OperatorTensors
+) -> str:
     """Why a layer is left alone; "" where it is not."""
     weights = quantized.subgraphs[0].tensors[inside.weights]
     original = floating.subgraphs[0].tensors[outside.weights]

@@ -141,12 +141,12 @@ def moments(
 
     `weights` are the float layer's, (groups, channels, d).
     """
-    sums: _Sums | None = None
+    sums: _MomentSums | None = None
     kernel = np.swapaxes(weights, 1, 2).astype(np.float32)
     for x, own in _row_pairs(quantized, floating, geometry):
         y = own @ kernel
         if sums is None:
-            sums = _Sums.at(x, y)
+            sums = _MomentSums.at(x, y)
         sums.add(x, y)
     assert sums is not None, "there are samples"
     return sums.moments()
@@ -173,7 +173,7 @@ def outputs(
 
 
 @dataclass
-class _Sums:
+class _MomentSums:
     """Sums about a point near the means, so that no digits are lost."""
 
     x0: Values
@@ -186,7 +186,7 @@ class _Sums:
     xy: Floats
 
     @classmethod
-    def at(cls, x: Values, y: Values) -> _Sums:
+    def at(cls, x: Values, y: Values) -> _MomentSums:
         groups, _, d = x.shape
         channels = y.shape[2]
         return cls(

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from edgeconv.errors import InputRefused
-from edgeconv.quantize.refine.correcting import Correction, Wish
-from edgeconv.quantize.refine.layers import others, pairs
-from edgeconv.quantize.refine.running import Run, peak_bytes, tensor_bytes
+from edgeconv.quantize.refine.correcting import LayerCorrection, RefineOptions
+from edgeconv.quantize.refine.layers import match_layers, unrefined_operators
+from edgeconv.quantize.refine.running import SampleRun, peak_bytes, tensor_bytes
 from edgeconv.tflite.edit import ensure_signature
 from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, serialize, text
 from edgeconv.tflite.segments import state_outside
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from edgeconv.quantize.calibrate import Feed
     from edgeconv.quantize.refine.correcting import RefinedLayer
-    from edgeconv.quantize.refine.layers import Layer
+    from edgeconv.quantize.refine.layers import RefinableLayer
 
 Method = Literal["rounding", "bias-correction"]
 
@@ -43,7 +43,7 @@ _MOST_SAMPLES = 256
 _MOST_BYTES = 2**29
 
 
-class Refined(NamedTuple):
+class RefinedModel(NamedTuple):
     """The model after the pass, every weighted layer in order, and notes for people."""
 
     model: bytes
@@ -51,7 +51,7 @@ class Refined(NamedTuple):
     notes: tuple[str, ...]
 
 
-def refined(
+def refine_layers(
     quantized: bytes,
     floating: bytes,
     feeds: Mapping[str, Feed],
@@ -59,7 +59,7 @@ def refined(
     methods: frozenset[Method],
     weight_bits: Mapping[str, int] | None = None,
     threads: int,
-) -> Refined:
+) -> RefinedModel:
     """`quantized`, which was made of `floating`, after the pass.
 
     `feeds` has float samples by signature. `weight_bits` gives layers, by the name of the float
@@ -73,15 +73,15 @@ def refined(
     outside = parse(ensure_signature(floating), where="the float model")
     reason = _does_not_apply(inside, outside, feeds)
     if reason or not (methods or bits):
-        return Refined(quantized, (), (reason,) if reason else ())
-    layers = pairs(inside, outside)
+        return RefinedModel(quantized, (), (reason,) if reason else ())
+    layers = match_layers(inside, outside)
     _refuse_unknown(bits, layers)
     pass_ = _Pass(inside, outside, methods, bits)
     runs = _runs(pass_, layers, feeds, threads) if methods and layers else None
     done = tuple(pass_.refine(layer, runs) for layer in layers)
     if not any(layer.changed for layer in done):
-        return Refined(quantized, done, _notes(inside, done))
-    return Refined(serialize(inside), done, _notes(inside, done))
+        return RefinedModel(quantized, done, _notes(inside, done))
+    return RefinedModel(serialize(inside), done, _notes(inside, done))
 
 
 @dataclass(frozen=True)
@@ -91,17 +91,19 @@ class _Pass:
     methods: frozenset[Method]
     bits: Mapping[str, int]
 
-    def refine(self, layer: Layer, runs: tuple[Run, Run] | None) -> RefinedLayer:
+    def refine(
+        self, layer: RefinableLayer, runs: tuple[SampleRun, SampleRun] | None
+    ) -> RefinedLayer:
         """Bring both graphs to the layer, and the layer into the file."""
         if runs is not None:
             runs[0].advance(layer.quantized.number)
             runs[1].advance(layer.floating.number)
-        wish = Wish(
+        wish = RefineOptions(
             rounding="rounding" in self.methods,
             bias="bias-correction" in self.methods,
             bits=self.bits.get(layer.name),
         )
-        correction = Correction(self.inside, self.outside, layer, wish)
+        correction = LayerCorrection(self.inside, self.outside, layer, wish)
         if runs is None or layer.left_alone:
             return correction.without_samples()
         seen = runs[0].quantity(layer.quantized.source)
@@ -123,7 +125,7 @@ def _does_not_apply(inside: ModelT, outside: ModelT, feeds: Mapping[str, Feed]) 
     return ""
 
 
-def _refuse_unknown(bits: Mapping[str, int], layers: list[Layer]) -> None:
+def _refuse_unknown(bits: Mapping[str, int], layers: list[RefinableLayer]) -> None:
     names = {layer.name for layer in layers}
     for name, count in bits.items():
         if name not in names:
@@ -138,8 +140,8 @@ def _refuse_unknown(bits: Mapping[str, int], layers: list[Layer]) -> None:
 
 
 def _runs(
-    pass_: _Pass, layers: list[Layer], feeds: Mapping[str, Feed], threads: int
-) -> tuple[Run, Run]:
+    pass_: _Pass, layers: list[RefinableLayer], feeds: Mapping[str, Feed], threads: int
+) -> tuple[SampleRun, SampleRun]:
     feed = feeds.get(text(pass_.inside.signatureDefs[0].signatureKey))
     batch = 0 if feed is None else next(iter(feed.shapes.values()))[0]
     given = 0 if feed is None else len(feed) * batch
@@ -162,8 +164,8 @@ def _runs(
     most = max(least, min(_MOST_SAMPLES // batch, _MOST_BYTES // max(1, each)))
     inputs = _sampled(feed, most)
     return (
-        Run(pass_.inside, numbers[0][-1], inputs, threads=threads),
-        Run(pass_.outside, numbers[1][-1], inputs, threads=threads),
+        SampleRun(pass_.inside, numbers[0][-1], inputs, threads=threads),
+        SampleRun(pass_.outside, numbers[1][-1], inputs, threads=threads),
     )
 
 
@@ -176,8 +178,8 @@ def _sampled(feed: Feed, most: int) -> dict[str, NDArray[np.generic]]:
 
 def _notes(model: ModelT, layers: tuple[RefinedLayer, ...]) -> tuple[str, ...]:
     notes = []
-    if others(model):
-        notes.append(f"the pass over layers leaves {', '.join(others(model))} alone")
+    if unrefined_operators(model):
+        notes.append(f"the pass over layers leaves {', '.join(unrefined_operators(model))} alone")
     reasons: dict[str, list[str]] = {}
     for layer in layers:
         if layer.left_alone:

@@ -86,7 +86,7 @@ def block_scales_of(scales: NDArray[np.float32]) -> NDArray[np.float32]:
     return within
 
 
-def nearest(weights: Floats, scales: NDArray[np.float32], bits: int) -> Rounded:
+def round_nearest(weights: Floats, scales: NDArray[np.float32], bits: int) -> Rounded:
     """Each weight rounded by itself."""
     return Rounded(_integers(weights, scales.astype(np.float64), bits), scales)
 
@@ -98,7 +98,7 @@ def quadratic_error(values: Floats, target: Floats, moment: Floats) -> Floats:
     return found
 
 
-def damped(moment: Floats, rows: int) -> Floats:
+def damp_moment(moment: Floats, rows: int) -> Floats:
     """`moment`, (groups, d, d), of `rows` samples, with more on its diagonal the fewer they are.
 
     A ridge toward the weights as they are: without it, directions that the samples hardly
@@ -112,7 +112,7 @@ def damped(moment: Floats, rows: int) -> Floats:
     return found
 
 
-def rounded(
+def round_weights(
     target: Floats,
     moment: Floats,
     start: Rounded,
@@ -124,7 +124,7 @@ def rounded(
 ) -> Rounded:
     """Integers and scales of small quadratic error to `target`: never larger than `start` has.
 
-    `moment` is positive definite (see `damped`). `start` is any rounding of the weights; its
+    `moment` is positive definite (see `damp_moment`). `start` is any rounding of the weights; its
     form of scales is kept. Each channel tries every clipping factor; what is best is then
     improved, one weight and one scale at a time. No scale is below `least`; `keep_scales`: none
     differs from those of `start`; `symmetric`: no integer is the least of its bits, for a kernel

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.generic]
 
 
-class Run:
+class SampleRun:
     """A graph on its way through all samples, up to the last operator that matters.
 
     `inputs` are by signature input, (samples, *shape of one run), floats where the graph takes

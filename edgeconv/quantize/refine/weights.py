@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, TensorT
     from numpy.typing import NDArray
 
-    from edgeconv.quantize.refine.layers import Layer
+    from edgeconv.quantize.refine.layers import RefinableLayer
 
     Floats = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ _INT4_VERSIONS = {
 _INT4_DEQUANTIZE = 6
 
 
-def takes_int4(model: ModelT, layer: Layer) -> bool:
+def takes_int4(model: ModelT, layer: RefinableLayer) -> bool:
     """Whether LiteRT computes the operator right with 4-bit weights.
 
     Seen in LiteRT 2.3: a depthwise convolution of floats refuses them, and one of int16 gives
@@ -49,7 +49,7 @@ def takes_int4(model: ModelT, layer: Layer) -> bool:
     return not direct or (layer.operator, _input_type(model, layer)) in _INT4_VERSIONS
 
 
-def read_weights(model: ModelT, layer: Layer, groups: int) -> Rounded:
+def read_weights(model: ModelT, layer: RefinableLayer, groups: int) -> Rounded:
     """The stored int8 or int4 weights as (groups, channels, d), with a scale for each channel.
 
     Those in blocks have theirs as (groups, channels, d).
@@ -57,7 +57,7 @@ def read_weights(model: ModelT, layer: Layer, groups: int) -> Rounded:
     tensor = model.subgraphs[0].tensors[layer.quantized.weights]
     raw = np.frombuffer(bytes(model.buffers[tensor.buffer].data), np.int8)
     shape = shape_of(tensor)
-    integers = unpacked(raw, int(np.prod(shape))) if type_of(tensor) == "int4" else raw
+    integers = unpack_int4(raw, int(np.prod(shape))) if type_of(tensor) == "int4" else raw
     rows = to_rows(integers.reshape(shape), layer.operator, groups)
     if is_in_blocks(tensor):
         return Rounded(rows, block_scales(model, model.subgraphs[0], tensor).reshape(rows.shape))
@@ -66,7 +66,7 @@ def read_weights(model: ModelT, layer: Layer, groups: int) -> Rounded:
     return Rounded(rows, np.broadcast_to(scales, channels).reshape(*rows.shape[:2], 1))
 
 
-def write_weights(model: ModelT, layer: Layer, weights: Rounded, bits: int) -> None:
+def write_weights(model: ModelT, layer: RefinableLayer, weights: Rounded, bits: int) -> None:
     """Store weights of (groups, channels, d), a scale for each channel, at 4 or 8 bits.
 
     Those in blocks, with scales of (groups, channels, d), stay so.
@@ -76,7 +76,7 @@ def write_weights(model: ModelT, layer: Layer, weights: Rounded, bits: int) -> N
     tensor = model.subgraphs[0].tensors[layer.quantized.weights]
     integers = from_rows(weights.integers, layer.operator, shape_of(tensor))
     if weights.scales.shape[-1] > 1:
-        _store(model, tensor, packed(integers))
+        _store(model, tensor, pack_int4(integers))
         details: Any = tensor.quantization.details
         scales = weights.scales.reshape(-1)[:: details.blockSize]
         _store(model, model.subgraphs[0].tensors[details.scales], scales.astype("<f2"))
@@ -89,18 +89,20 @@ def write_weights(model: ModelT, layer: Layer, weights: Rounded, bits: int) -> N
         zeroPoint=np.zeros(len(scales), np.int64),
         quantizedDimension=3 if layer.operator == "DEPTHWISE_CONV_2D" else 0,
     )
-    _store(model, tensor, packed(integers) if bits == 4 else integers)
+    _store(model, tensor, pack_int4(integers) if bits == 4 else integers)
     if bits == 4:
         _require_int4(model, layer)
 
 
-def largest_unit(model: ModelT, layer: Layer) -> float:
+def largest_unit(model: ModelT, layer: RefinableLayer) -> float:
     """The scale of an integer input, 0 for a float one: a bias is of this times the weights'."""
     tensor = model.subgraphs[0].tensors[layer.quantized.source]
     return 0.0 if type_of(tensor) == "float32" else scales_of(tensor)[0]
 
 
-def write_bias(model: ModelT, layer: Layer, bias: Floats, scales: NDArray[np.float32]) -> Layer:
+def write_bias(
+    model: ModelT, layer: RefinableLayer, bias: Floats, scales: NDArray[np.float32]
+) -> RefinableLayer:
     """Store the bias, (channels,), in a tensor of the operator's own; the layer with its place.
 
     Integers where the input is: at its scale times `scales`, those of the weights (channels,).
@@ -125,7 +127,7 @@ def write_bias(model: ModelT, layer: Layer, bias: Floats, scales: NDArray[np.flo
     return layer._replace(quantized=layer.quantized._replace(bias=index))
 
 
-def read_bias(model: ModelT, layer: Layer, channels: int) -> Floats:
+def read_bias(model: ModelT, layer: RefinableLayer, channels: int) -> Floats:
     """The bias as numbers, (channels,); zeros where there is none."""
     if layer.quantized.bias == -1:
         return np.zeros(channels)
@@ -135,7 +137,7 @@ def read_bias(model: ModelT, layer: Layer, channels: int) -> Floats:
     return stored * np.array(scales, np.float64) if scales else stored.astype(np.float64)
 
 
-def packed(integers: NDArray[np.int8]) -> NDArray[np.uint8]:
+def pack_int4(integers: NDArray[np.int8]) -> NDArray[np.uint8]:
     """4-bit numbers two to a byte, the first in the low half."""
     flat: NDArray[np.uint8] = integers.reshape(-1).view(np.uint8)
     halves = np.concatenate([flat, np.zeros(len(flat) % 2, np.uint8)])
@@ -143,18 +145,18 @@ def packed(integers: NDArray[np.int8]) -> NDArray[np.uint8]:
     return both
 
 
-def unpacked(raw: NDArray[np.int8], count: int) -> NDArray[np.int8]:
-    """The first `count` numbers of what `packed` made."""
+def unpack_int4(raw: NDArray[np.int8], count: int) -> NDArray[np.int8]:
+    """The first `count` numbers of what `pack_int4` made."""
     both = np.stack([raw << 4, raw], axis=1).reshape(-1)[:count]
     found: NDArray[np.int8] = both >> 4
     return found
 
 
-def _input_type(model: ModelT, layer: Layer) -> str:
+def _input_type(model: ModelT, layer: RefinableLayer) -> str:
     return type_of(model.subgraphs[0].tensors[layer.quantized.source])
 
 
-def _operator(model: ModelT, layer: Layer) -> OperatorT:
+def _operator(model: ModelT, layer: RefinableLayer) -> OperatorT:
     return model.subgraphs[0].operators[layer.quantized.number]
 
 
@@ -171,7 +173,7 @@ def _store(model: ModelT, tensor: TensorT, values: NDArray[Any]) -> None:
     tensor.buffer = len(model.buffers) - 1
 
 
-def _own_bias(model: ModelT, layer: Layer, channels: int, kind: str) -> int:
+def _own_bias(model: ModelT, layer: RefinableLayer, channels: int, kind: str) -> int:
     """A bias tensor that only this operator reads: the one it has, a copy, or a new one."""
     from ai_edge_litert.schema_py_generated import TensorT, TensorType
 
@@ -191,7 +193,7 @@ def _own_bias(model: ModelT, layer: Layer, channels: int, kind: str) -> int:
     return len(graph.tensors) - 1
 
 
-def _require_int4(model: ModelT, layer: Layer) -> None:
+def _require_int4(model: ModelT, layer: RefinableLayer) -> None:
     graph = model.subgraphs[0]
     operator = _operator(model, layer)
     if operator.inputs[1] == layer.quantized.weights:

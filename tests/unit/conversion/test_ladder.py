@@ -13,16 +13,16 @@ from tiny_saved_model import FLOAT, meta_graph, signature, tensor, write_saved_m
 from tiny_tflite import Graph, float_model, packed
 
 from edgeconv.conversion.ladder import (
-    Known,
+    ModelFacts,
+    combined_error,
     dynamic_notes,
-    explained,
+    facts_of,
     first_rung,
     is_curable,
-    known_of,
     next_rung,
 )
 from edgeconv.conversion.plan import REVISION, Plan, make_plan
-from edgeconv.conversion.prepare import Part, Prepared
+from edgeconv.conversion.prepare import Part, PreparedModel
 from edgeconv.conversion.samples import Split
 from edgeconv.conversion.signatures import resolve
 from edgeconv.data import Samples, write_samples
@@ -69,7 +69,7 @@ def prepared(tmp_path: Path):
         operator: str,
         shape: tuple[int, ...] = OPEN,
         samples: tuple[int, ...] | None = None,
-    ) -> Prepared:
+    ) -> PreparedModel:
         graph = Graph()
         x, y = graph.tensor("x", (1, 4), "float32"), graph.tensor("y", (1, 4), "float32")
         graph.operator(operator, [x], [y])
@@ -88,7 +88,7 @@ def prepared(tmp_path: Path):
                 batch=1,
             ),
         )
-        return Prepared(
+        return PreparedModel(
             rung=first_rung(plan),
             float_model=file,
             parts=(part,),
@@ -99,15 +99,15 @@ def prepared(tmp_path: Path):
     return make
 
 
-FAILED = Known(converts=False)
+FAILED = ModelFacts(converts=False)
 
 
-def rungs(plan: Plan, known: Prepared | Known) -> list[str]:
+def rungs(plan: Plan, known: PreparedModel | ModelFacts) -> list[str]:
     """All attempts, where each tells the same of the model."""
     rung, texts = first_rung(plan), []
     while rung is not None:
         texts.append(rung.text)
-        rung = next_rung(plan, rung, known if isinstance(known, Known) else known_of(known))
+        rung = next_rung(plan, rung, known if isinstance(known, ModelFacts) else facts_of(known))
     return texts
 
 
@@ -148,7 +148,7 @@ def test_the_keras_that_gave_a_graph_is_the_one_to_go_on_with(plan):
     one = msgspec.structs.replace(one, model=msgspec.structs.replace(one.model, kind="hdf5"))
     other = next_rung(one, first_rung(one), FAILED._replace(loader="keras"))
     assert other.other_keras
-    fixed = next_rung(one, other, Known(converts=True))
+    fixed = next_rung(one, other, ModelFacts(converts=True))
     assert (fixed.text, fixed.other_keras) == ("loaded with tf_keras, batch fixed to 1", True)
     assert not next_rung(one, other, FAILED).other_keras
 
@@ -165,7 +165,7 @@ def test_attempts_that_all_failed_name_the_likeliest_cause_and_each_of_them():
         ("batch fixed to 1", refused("MatrixInverse", message="no MatrixInverse\n  the log: x")),
         ("loops unrolled", ToolFailed("the converter was ended by SIGSEGV")),
     ]
-    error = explained(failures)
+    error = combined_error(failures)
     assert isinstance(error, UnsupportedOperators)
     assert str(error).splitlines() == [
         "no MatrixInverse",
@@ -179,12 +179,12 @@ def test_attempts_that_all_failed_name_the_likeliest_cause_and_each_of_them():
 
 def test_where_no_operator_is_refused_each_time_the_model_as_it_is_says_why():
     failures = [("as it is", refused("Conv2D")), ("batch fixed to 1", refused("While"))]
-    assert explained(failures).message.startswith("no Conv2D\n  tried as it is: the same")
+    assert combined_error(failures).message.startswith("no Conv2D\n  tried as it is: the same")
 
 
 def test_one_attempt_speaks_for_itself():
     error = refused("Conv2D")
-    assert explained([("as it is", error)]) is error
+    assert combined_error([("as it is", error)]) is error
 
 
 def test_a_graph_without_loops_or_open_sizes_is_tried_once(plan, prepared):
@@ -208,14 +208,14 @@ def test_a_graph_with_a_loop_and_no_open_size_is_unrolled_at_once(plan, prepared
 def test_open_sizes_within_a_sample_become_those_of_the_samples(plan, prepared):
     one = plan()
     given_samples = prepared(one, "RELU", WITHIN, samples=(2, 7))
-    rung = next_rung(one, first_rung(one), known_of(given_samples))
+    rung = next_rung(one, first_rung(one), facts_of(given_samples))
     assert rung.text == "shapes fixed to those of the samples: x [1, 7]"
     assert rung.fixed == FixedShapes(batch=1, by_input={"x": (1, 7)}, only_open=True)
 
 
 def test_made_up_samples_say_nothing_of_a_models_sizes(plan, prepared):
     one = plan()
-    rung = next_rung(one, first_rung(one), known_of(prepared(one, "RELU", WITHIN)))
+    rung = next_rung(one, first_rung(one), facts_of(prepared(one, "RELU", WITHIN)))
     assert rung.fixed.by_input == {}
 
 

@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from edgeconv.conversion.graph_checks import check_graph, refuse_senseless_scales
-from edgeconv.conversion.output_checks import judge_outputs, refuse_not_finite
+from edgeconv.conversion.graph_checks import refuse_senseless_scales, verify_signature
+from edgeconv.conversion.output_checks import refuse_not_finite, verify_errors
 from edgeconv.errors import VerificationFailed
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.statistics.outputs import output_errors
@@ -102,14 +102,14 @@ def test_a_value_that_is_not_finite_is_never_close(wrong, side):
     error = error_of(*pair)
     assert not math.isfinite(error.rms_error)
     with pytest.raises(VerificationFailed, match="output 'y' has no finite distance"):
-        judge_outputs(recipe(min_snr_db=-1000.0), (error,))
+        verify_errors(recipe(min_snr_db=-1000.0), (error,))
 
 
 def test_infinite_values_on_both_sides_are_not_taken_for_equal():
     infinite = np.full((2, 3), np.inf, np.float32)
     error = error_of(infinite, infinite)
     with pytest.raises(VerificationFailed, match="no finite distance"):
-        judge_outputs(recipe(), (error,))
+        verify_errors(recipe(), (error,))
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
@@ -140,7 +140,7 @@ def test_every_output_is_compared_in_the_order_of_their_names():
 def judged(name: str = "int8", **fields: Any) -> Any:
     values = {"snr_db": 0.0, "rms_error": 1.0, "rms_reference": 2.0} | fields
     error = OutputError(output="y", max_abs_error=9.0, cosine=0.9, **values)
-    return judge_outputs(recipe(name), (error,))
+    return verify_errors(recipe(name), (error,))
 
 
 def test_an_output_passes_at_the_limit_of_its_recipe_and_not_below():
@@ -179,31 +179,31 @@ def test_one_bad_output_among_good_ones_fails_the_whole():
     good, bad = np.arange(6.0).reshape(2, 3), np.zeros((2, 3))
     errors = output_errors({"a": good, "b": good}, {"a": good, "b": bad}, {})
     with pytest.raises(VerificationFailed, match="output 'b'"):
-        judge_outputs(recipe(), errors)
+        verify_errors(recipe(), errors)
 
 
 @given(value=batches_of_classes, noise=batches_of_classes)
 def test_what_is_closer_never_fails_where_the_farther_passes(value, noise):
     far, near = error_of(value, value + noise), error_of(value, value + np.float32(0.5) * noise)
     try:
-        judge_outputs(recipe(), (far,))
+        verify_errors(recipe(), (far,))
     except VerificationFailed:
         return
-    judge_outputs(recipe(), (near,))
+    verify_errors(recipe(), (near,))
 
 
 # What is to be doubted in an output that passed
 
 
 def doubts(reference: Any, actual: Any, step: float = 0.0, name: str = "int8") -> tuple[str, ...]:
-    return judge_outputs(recipe(name), (error_of(reference, actual, step),))
+    return verify_errors(recipe(name), (error_of(reference, actual, step),))
 
 
 def test_an_output_that_always_says_one_and_is_a_step_off_does_not_frighten():
     error = error_of([[1.0], [0.9999998]], [[0.99609375], [0.99609375]], step=1 / 256)
     assert error.snr_db < -80
     assert (error.is_flat, error.is_constant, error.is_within_step) == (True, True, True)
-    assert judge_outputs(recipe(), (error,)) == ()
+    assert verify_errors(recipe(), (error,)) == ()
 
 
 def test_a_softmax_that_is_nearly_sure_and_within_its_fixed_step_does_not_frighten():
@@ -211,7 +211,7 @@ def test_a_softmax_that_is_nearly_sure_and_within_its_fixed_step_does_not_fright
     error = error_of(sure[:, :1], np.full((12, 1), 255 / 256), step=1 / 256)
     assert error.snr_db < recipe().min_snr_db
     assert not error.is_flat
-    assert judge_outputs(recipe(), (error,)) == ()
+    assert verify_errors(recipe(), (error,)) == ()
 
 
 def test_an_error_larger_than_what_an_output_in_the_thousands_varies_is_doubted():
@@ -249,19 +249,19 @@ def test_answers_are_doubted_where_many_changed_or_few_were_seen(samples, same, 
     have[same:] = [0.49, 0.51]
     have[:same] = [0.9, 0.1]
     error = msgspec.structs.replace(error_of(want, have), snr_db=50.0)
-    said = judge_outputs(recipe(), (error,))
+    said = verify_errors(recipe(), (error,))
     assert bool(said) == is_doubted
     assert all(f"for {same} of {samples} " in one for one in said)
     assert ("tell" in "".join(said)) == (is_doubted and samples < 20)
     # So close that no answer turns: nothing is to be doubted where none did.
     close = msgspec.structs.replace(error, snr_db=60.0)
-    assert bool(judge_outputs(recipe(), (close,))) == (is_doubted and same < samples)
+    assert bool(verify_errors(recipe(), (close,))) == (is_doubted and same < samples)
 
 
 def test_outputs_that_are_all_zero_or_integers_or_of_one_sample_have_their_extent():
     zero = error_of(np.zeros((4, 3)), np.zeros((4, 3)))
     assert (zero.span, zero.varies_by, zero.is_flat) == ((0.0, 0.0), 0.0, True)
-    assert judge_outputs(recipe(), (zero,)) == ()
+    assert verify_errors(recipe(), (zero,)) == ()
     with pytest.raises(VerificationFailed, match=r"is off by up to 0\.5, and is 0 throughout"):
         doubts(np.zeros((4, 3)), np.full((4, 3), 0.5))
     integers = error_of(np.array([[-128], [127]], np.int8), np.array([[-128], [126]], np.int8))
@@ -294,9 +294,9 @@ def signature(inputs: str = "float32", outputs: str = "float32", **fields: Any) 
 
 
 def test_a_full_integer_model_as_asked_passes_without_a_warning():
-    assert check_graph(recipe(), summary(), signature()) == ()
+    assert verify_signature(recipe(), summary(), signature()) == ()
     asked = recipe(input_type="uint8", output_type="int8")
-    assert check_graph(asked, summary(), signature("uint8", "int8")) == ()
+    assert verify_signature(asked, summary(), signature("uint8", "int8")) == ()
 
 
 @pytest.mark.parametrize(
@@ -312,41 +312,41 @@ def test_a_full_integer_model_as_asked_passes_without_a_warning():
 def test_other_input_or_output_types_than_asked_are_refused(asked, made):
     wrong = recipe(input_type=asked[0], output_type=asked[1])
     with pytest.raises(VerificationFailed, match="asked was"):
-        check_graph(wrong, summary(), signature(*made))
+        verify_signature(wrong, summary(), signature(*made))
 
 
 def test_the_tensor_of_the_wrong_type_is_named():
     with pytest.raises(VerificationFailed, match="int8: tensor 'y' is float32, asked was int8"):
-        check_graph(recipe(output_type="int8"), summary(), signature("float32", "float32"))
+        verify_signature(recipe(output_type="int8"), summary(), signature("float32", "float32"))
 
 
 def test_an_integer_input_that_stands_for_no_float_stays_what_it_is():
     asked = recipe(input_type="int8", output_type="int8")
-    assert check_graph(asked, summary(), signature("int32", "int8")) == ()
+    assert verify_signature(asked, summary(), signature("int32", "int8")) == ()
 
 
 @pytest.mark.parametrize("scale", [0.0, -0.5, math.nan, math.inf, 3.9e35])
 def test_a_scale_that_makes_no_sense_is_refused(scale):
     made = signature("int8", "float32", scale=(scale,))
     with pytest.raises(VerificationFailed, match="tensor 'x' has the scale") as caught:
-        check_graph(recipe(input_type="int8"), summary(), made)
+        verify_signature(recipe(input_type="int8"), summary(), made)
     assert "calibration" in caught.value.hint
 
 
 def test_operators_left_in_float_are_refused_by_name_unless_they_are_allowed():
     left = summary(float_operators=("LEAKY_RELU", "LOG"))
     with pytest.raises(VerificationFailed, match="compute in float: LEAKY_RELU, LOG") as caught:
-        check_graph(recipe(), left, signature())
+        verify_signature(recipe(), left, signature())
     assert "--allow-float LEAKY_RELU,LOG" in caught.value.hint
     with pytest.raises(VerificationFailed, match="compute in float: LOG\n"):
-        check_graph(recipe(allow_float=["LEAKY_RELU"]), left, signature())
+        verify_signature(recipe(allow_float=["LEAKY_RELU"]), left, signature())
     for allowed in (["LOG", "LEAKY_RELU"], ["*"]):
-        assert check_graph(recipe(allow_float=allowed), left, signature()) == ()
+        assert verify_signature(recipe(allow_float=allowed), left, signature()) == ()
 
 
 def test_recipes_that_are_not_full_integer_may_compute_in_float():
     left = summary(float_operators=("CONV_2D",))
-    assert check_graph(recipe("dynamic"), left, signature()) == ()
+    assert verify_signature(recipe("dynamic"), left, signature()) == ()
 
 
 @pytest.mark.parametrize(
@@ -359,20 +359,20 @@ def test_recipes_that_are_not_full_integer_may_compute_in_float():
 )
 def test_a_model_in_which_nothing_was_made_smaller_says_so(name, share, warning):
     shares = {"quantized_weight_share": 0.0, "float16_weight_share": 0.0}
-    (said,) = check_graph(recipe(name), summary(**shares), signature())
+    (said,) = verify_signature(recipe(name), summary(**shares), signature())
     assert said.startswith(warning)
-    assert check_graph(recipe(name), summary(**(shares | {share: 0.5})), signature()) == ()
+    assert verify_signature(recipe(name), summary(**(shares | {share: 0.5})), signature()) == ()
 
 
 def test_a_full_integer_model_without_quantised_weights_is_refused_if_it_has_weights():
     left = summary(quantized_weight_share=0.0, float_operators=("ADD",))
     allowed = recipe(allow_float=("ADD",))
     with pytest.raises(VerificationFailed, match="no weight was quantized"):
-        check_graph(allowed, left, signature())
+        verify_signature(allowed, left, signature())
     without = summary(quantized_weight_share=0.0, weight_bytes=0, float_operators=("ADD",))
-    assert check_graph(allowed, without, signature()) == ()
+    assert verify_signature(allowed, without, signature()) == ()
     # The constants of elementwise operators are int16 in an int16x8 model: no 8 bits there.
-    assert check_graph(recipe(), summary(quantized_weight_share=0.0), signature()) == ()
+    assert verify_signature(recipe(), summary(quantized_weight_share=0.0), signature()) == ()
 
 
 @pytest.mark.parametrize(
@@ -386,14 +386,16 @@ def test_a_full_integer_model_without_quantised_weights_is_refused_if_it_has_wei
 )
 def test_weights_that_mostly_stay_float32_are_told_of(name, shares, said):
     some = summary(**{"quantized_weight_share": 0.0, "weight_bytes": 8192, **shares})
-    warnings = check_graph(recipe(name), some, signature())
+    warnings = verify_signature(recipe(name), some, signature())
     assert [w.startswith(said) for w in warnings] == ([True] if said else [])
     few = summary(**{"quantized_weight_share": 0.0, "weight_bytes": 2048, **shares})
-    assert check_graph(recipe(name), few, signature()) == ()
+    assert verify_signature(recipe(name), few, signature()) == ()
 
 
 def test_a_float32_model_has_nothing_to_quantise_and_no_warning():
-    assert check_graph(recipe("float32"), summary(quantized_weight_share=0.0), signature()) == ()
+    assert (
+        verify_signature(recipe("float32"), summary(quantized_weight_share=0.0), signature()) == ()
+    )
 
 
 def test_operators_that_keep_state_between_invokes_are_told_of():
@@ -401,7 +403,7 @@ def test_operators_that_keep_state_between_invokes_are_told_of():
         OperatorCount(name="UNIDIRECTIONAL_SEQUENCE_LSTM", version=1, count=2),
         OperatorCount(name="ADD", version=1, count=1),
     )
-    (said,) = check_graph(recipe("float32"), summary(operators=operators), signature())
+    (said,) = verify_signature(recipe("float32"), summary(operators=operators), signature())
     assert said.startswith("UNIDIRECTIONAL_SEQUENCE_LSTM keeps its state between invokes")
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from edgeconv.conversion.output_checks import judge_outputs
+from edgeconv.conversion.output_checks import verify_errors
 from edgeconv.data import (
     parse_preprocessing,
     read_samples,
@@ -231,9 +231,9 @@ def test_a_string_that_differs_is_an_error_as_large_as_the_signal() -> None:
     assert error.argmax_agreement == pytest.approx(0.9)
     (floating,) = make_recipes(["float32"])
     with pytest.raises(VerificationFailed):
-        judge_outputs(floating, (error,))
+        verify_errors(floating, (error,))
     (equal,) = output_errors(want, want, {})
-    assert judge_outputs(floating, (equal,)) == ()
+    assert verify_errors(floating, (equal,)) == ()
 
 
 def test_agreement_of_strings_counts_those_that_differ() -> None:

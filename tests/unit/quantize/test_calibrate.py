@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tiny_tflite import Graph, float_model, packed
 
 from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.quantize.calibrate import CalibratedGraph, Feed, activation_ranges, widened
+from edgeconv.quantize.calibrate import CalibratedGraph, Feed, activation_ranges, widen_ranges
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 
 INT32_MAX = 2**31 - 1
@@ -27,7 +27,7 @@ tiny = st.floats(1e-12, 1e-9).map(lambda high: limits_of(0.0, high))
 
 @given(limits=ranges | tiny, bits=st.sampled_from([8, 16]))
 def test_a_widened_range_holds_the_old_one_and_lets_the_bound_be_expressed(limits, bits):
-    wide, names = widened({"y": limits}, {"y": BOUND}, bits=bits)
+    wide, names = widen_ranges({"y": limits}, {"y": BOUND}, bits=bits)
     low, high = float(wide["y"]["min"][0, 0]), float(wide["y"]["max"][0, 0])
     assert low == limits["min"][0, 0]
     assert high >= limits["max"][0, 0]
@@ -39,15 +39,15 @@ def test_a_widened_range_holds_the_old_one_and_lets_the_bound_be_expressed(limit
 
 @given(limits=ranges | tiny, bits=st.sampled_from([8, 16]))
 def test_widening_twice_changes_nothing_more(limits, bits):
-    once, _ = widened({"y": limits}, {"y": BOUND}, bits=bits)
-    twice, names = widened(once, {"y": BOUND}, bits=bits)
+    once, _ = widen_ranges({"y": limits}, {"y": BOUND}, bits=bits)
+    twice, names = widen_ranges(once, {"y": BOUND}, bits=bits)
     assert names == []
     assert twice == once
 
 
 def test_ranges_that_are_wide_enough_or_have_no_bound_are_left_alone():
     given_ranges = {"wide": limits_of(-1.0, 1.0), "free": limits_of(0.0, 1e-12)}
-    wide, names = widened(given_ranges, {"wide": BOUND, "unknown": BOUND}, bits=8)
+    wide, names = widen_ranges(given_ranges, {"wide": BOUND, "unknown": BOUND}, bits=8)
     assert names == []
     assert wide == given_ranges
     assert wide is not given_ranges
@@ -55,7 +55,7 @@ def test_ranges_that_are_wide_enough_or_have_no_bound_are_left_alone():
 
 def test_what_was_given_is_not_changed():
     given_ranges = {"y": limits_of(0.0, 1e-12)}
-    wide, names = widened(given_ranges, {"y": BOUND}, bits=8)
+    wide, names = widen_ranges(given_ranges, {"y": BOUND}, bits=8)
     assert names == ["y"]
     assert given_ranges["y"]["max"][0, 0] == 1e-12
     assert wide["y"]["max"][0, 0] > 1e-9

@@ -12,7 +12,7 @@ from two_dense import two_dense
 
 from edgeconv.errors import UsageError
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-from edgeconv.quantize.choose import MIN_SAMPLES_TO_CHOOSE, Chooser, answers, lowest_snr_db
+from edgeconv.quantize.choose import MIN_SAMPLES_TO_CHOOSE, MethodSearch, answers, lowest_snr_db
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.tflite import ensure_signature, summarize
 
@@ -27,8 +27,8 @@ def feed(samples: int, *, batch: int = 1, seed: int = 1) -> Feed:
     return Feed({"x": rng.gamma(1.0, size=(samples, 8)).astype(np.float32)}, batch)
 
 
-def chooser(samples: int = 200) -> Chooser:
-    return Chooser(CalibratedGraph(two_dense(), {KEY: feed(samples)}, threads=1))
+def chooser(samples: int = 200) -> MethodSearch:
+    return MethodSearch(CalibratedGraph(two_dense(), {KEY: feed(samples)}, threads=1))
 
 
 def recipe(name: str, **options):

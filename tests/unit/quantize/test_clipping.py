@@ -11,9 +11,9 @@ from tiny_tflite import Graph, packed
 
 from edgeconv.quantize.ranges.clipping import (
     MIN_SAMPLES,
-    clipped,
+    clip_range,
+    clip_ranges,
     divergence,
-    narrowed,
     percentile_ends,
     squared_error,
 )
@@ -77,7 +77,7 @@ def rounded(values: np.ndarray, low: float, high: float) -> np.ndarray:
 @given(values=spread_values(), method=st.sampled_from(METHODS))
 def test_a_narrowed_range_lies_within_the_old_one_and_holds_zero_if_that_did(values, method):
     histogram = histogram_of(values)
-    low, high = narrowed(method, histogram, bits=BITS)
+    low, high = clip_range(method, histogram, bits=BITS)
     assert histogram.low <= low <= high <= histogram.high
     if histogram.low <= 0 <= histogram.high:
         assert low <= 0 <= high
@@ -87,16 +87,16 @@ def test_a_narrowed_range_lies_within_the_old_one_and_holds_zero_if_that_did(val
 @given(values=spread_values(), method=st.sampled_from(METHODS), power=st.integers(-8, 8))
 def test_the_ends_scale_with_the_values(values, method, power):
     small, large = histogram_of(values), histogram_of(values * 2.0**power)
-    expected = np.array(narrowed(method, small, bits=BITS)) * 2.0**power
-    assert narrowed(method, large, bits=BITS) == pytest.approx(tuple(expected), rel=1e-6)
+    expected = np.array(clip_range(method, small, bits=BITS)) * 2.0**power
+    assert clip_range(method, large, bits=BITS) == pytest.approx(tuple(expected), rel=1e-6)
 
 
 @settings(max_examples=25, deadline=None)
 @given(values=spread_values(), method=st.sampled_from(METHODS))
 def test_of_mirrored_values_the_ends_are_mirrored_or_as_good(values, method):
     one, other = histogram_of(values), histogram_of(-values)
-    low, high = narrowed(method, one, bits=BITS)
-    mirrored = narrowed(method, other, bits=BITS)
+    low, high = clip_range(method, one, bits=BITS)
+    mirrored = clip_range(method, other, bits=BITS)
     if method == "percentile":
         assert mirrored == pytest.approx((-high, -low), abs=1.01 * one.step)
     if method == "mse":
@@ -107,15 +107,15 @@ def test_of_mirrored_values_the_ends_are_mirrored_or_as_good(values, method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_values_clipped_to_the_chosen_range_are_hardly_clipped_again(method):
-    low, high = narrowed(method, outlying(), bits=BITS)
-    again = narrowed(method, clipped_histogram(outlying(), low, high), bits=BITS)
+    low, high = clip_range(method, outlying(), bits=BITS)
+    again = clip_range(method, clipped_histogram(outlying(), low, high), bits=BITS)
     assert high < 30
     assert again[1] - again[0] > 0.8 * (high - low)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_single_value_far_out_is_given_up(method):
-    low, high = narrowed(method, outlying(), bits=BITS)
+    low, high = clip_range(method, outlying(), bits=BITS)
     assert 3 < high < 30
     assert -6 < low < -3
 
@@ -123,17 +123,17 @@ def test_a_single_value_far_out_is_given_up(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_evenly_spread_values_keep_their_range(method):
     values = np.random.default_rng(0).uniform(-1, 2, 100_000)
-    low, high = narrowed(method, histogram_of(values), bits=BITS)
+    low, high = clip_range(method, histogram_of(values), bits=BITS)
     assert high - low > 0.97 * 3
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_of_values_of_one_sign_only_the_far_end_moves(method):
     positive, negative = outlying(one_sided=True), outlying(one_sided=True, sign=-1)
-    low, high = narrowed(method, positive, bits=BITS)
+    low, high = clip_range(method, positive, bits=BITS)
     assert low == positive.low
     assert 3 < high < 30
-    low, high = narrowed(method, negative, bits=BITS)
+    low, high = clip_range(method, negative, bits=BITS)
     assert high == negative.high
     assert -30 < low < -3
 
@@ -153,8 +153,8 @@ def test_only_ranges_with_a_histogram_are_narrowed_and_what_was_given_stays(meth
         "x": limits_of(histogram.low, histogram.high),
         "y": limits_of(-5.0, 40.0),
     }
-    found = clipped(method, {"x": histogram, "z": histogram}, given_ranges, bits=BITS)
-    low, high = narrowed(method, histogram, bits=BITS)
+    found = clip_ranges(method, {"x": histogram, "z": histogram}, given_ranges, bits=BITS)
+    low, high = clip_range(method, histogram, bits=BITS)
     assert found["x"] == limits_of(low, high)
     assert found["y"] == given_ranges["y"]
     assert set(found) == {"x", "y"}
@@ -164,13 +164,13 @@ def test_only_ranges_with_a_histogram_are_narrowed_and_what_was_given_stays(meth
 @pytest.mark.parametrize("method", METHODS)
 def test_at_16_bits_all_ranges_stay(method):
     given_ranges = {"x": limits_of(-5.0, 100.0)}
-    assert clipped(method, {"x": outlying()}, given_ranges, bits=16) == given_ranges
+    assert clip_ranges(method, {"x": outlying()}, given_ranges, bits=16) == given_ranges
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_histogram_that_saw_nothing_narrows_nothing(method):
     empty = Histogram(np.zeros(BINS, np.int64), -1.0, 1.0)
-    assert clipped(method, {"x": empty}, {"x": limits_of(-1, 1)}, bits=BITS) == {
+    assert clip_ranges(method, {"x": empty}, {"x": limits_of(-1, 1)}, bits=BITS) == {
         "x": limits_of(-1, 1)
     }
 
@@ -180,7 +180,7 @@ def test_where_hardly_any_value_is_not_zero_the_range_stays():
     values = np.zeros(100_000)
     values[3] = 1.0
     given_ranges = {"x": limits_of(0.0, 1.0)}
-    found = clipped(
+    found = clip_ranges(
         "percentile", {"x": histogram_of(values)}, given_ranges, bits=8, percentile=0.99
     )
     assert found == given_ranges
@@ -235,7 +235,7 @@ def test_of_values_of_one_sign_all_that_is_cut_off_is_at_the_top():
 @given(values=spread_values())
 def test_the_chosen_range_has_no_more_error_than_the_true_one(values):
     histogram = histogram_of(values)
-    low, high = narrowed("mse", histogram, bits=BITS)
+    low, high = clip_range("mse", histogram, bits=BITS)
     before = squared_error(histogram, histogram.low, histogram.high, BITS)
     assert squared_error(histogram, low, high, BITS) <= before
 
@@ -264,7 +264,7 @@ def test_the_error_of_even_values_is_a_twelfth_of_a_squared_step():
 @given(values=spread_values())
 def test_no_range_that_was_not_tried_is_much_better(values):
     histogram = histogram_of(values)
-    found = squared_error(histogram, *narrowed("mse", histogram, bits=BITS), BITS)
+    found = squared_error(histogram, *clip_range("mse", histogram, bits=BITS), BITS)
     for fraction in np.linspace(0.02, 1, 25):
         ends = histogram.low * fraction, histogram.high * fraction
         assert found <= 1.15 * squared_error(histogram, *ends, BITS) + 1e-12
@@ -272,7 +272,7 @@ def test_no_range_that_was_not_tried_is_much_better(values):
 
 def test_fewer_bits_clip_more():
     histogram = histogram_of(np.random.default_rng(0).standard_t(4, size=100_000))
-    widths = [np.ptp(narrowed("mse", histogram, bits=bits)) for bits in (4, 6, 8)]
+    widths = [np.ptp(clip_range("mse", histogram, bits=bits)) for bits in (4, 6, 8)]
     assert widths == sorted(widths)
     assert widths[0] < 0.8 * widths[2]
 
@@ -316,7 +316,7 @@ def test_the_entropy_method_gives_up_only_what_is_rare():
     rng = np.random.default_rng(0)
     values = np.abs(rng.normal(size=100_000)) * 10
     values[:60_000] = np.repeat([0.1, 0.5, 0.9, 1.1], 15_000)
-    _, high = narrowed("kl", histogram_of(values), bits=BITS)
+    _, high = clip_range("kl", histogram_of(values), bits=BITS)
     assert (values > high).mean() <= 0.001
 
 

@@ -13,8 +13,13 @@ from tiny_tflite import Graph, packed
 
 from edgeconv.errors import InputRefused
 from edgeconv.quantize.calibrate import Feed
-from edgeconv.quantize.equalization.absorb import absorbed
-from edgeconv.quantize.equalization.equalize import MAX_FACTOR, Equalized, equalized, same_outputs
+from edgeconv.quantize.equalization.absorb import absorb_biases
+from edgeconv.quantize.equalization.equalize import (
+    MAX_FACTOR,
+    EqualizedModel,
+    equalize,
+    same_outputs,
+)
 from edgeconv.quantize.equalization.pairs import find_pairs
 from edgeconv.tflite import ensure_signature
 from edgeconv.tflite.flatbuffer import parse, serialize
@@ -177,9 +182,9 @@ def constants(data: bytes, subgraph: int = 0) -> list[list[np.ndarray]]:
     return found
 
 
-def equalise(data: bytes, given: dict[str, Feed] | None = None) -> Equalized:
+def equalise(data: bytes, given: dict[str, Feed] | None = None) -> EqualizedModel:
     shape = parse(data, where="the test").subgraphs[0].tensors[0].shape[1:]
-    return equalized(data, feeds(*shape) if given is None else given, threads=1)
+    return equalize(data, feeds(*shape) if given is None else given, threads=1)
 
 
 def two_dense(seed: int = 1, *, act: str = "RELU", hidden: int = 8) -> Net:
@@ -508,7 +513,7 @@ def test_a_model_that_only_rounding_decides_is_not_changed():
 
 def test_bytes_that_are_no_model_are_refused():
     with pytest.raises(InputRefused, match=r"no \.tflite"):
-        equalized(b"12345678", {}, threads=1)
+        equalize(b"12345678", {}, threads=1)
 
 
 # What several operators share
@@ -719,9 +724,9 @@ def test_what_would_be_cut_off_by_padding_is_not_even_tried():
     data = net.conv(rng.normal(size=(3, 3, 3, 4)), padding="SAME").bytes()
     (pair,) = find_pairs(parse(data, where="the test")).pairs
     given = feeds(SIZE, SIZE, 2)
-    assert absorbed(data, [pair], given, threads=1) == (data, ())
+    assert absorb_biases(data, [pair], given, threads=1) == (data, ())
     without = pair._replace(second=pair.second._replace(padded=False))
-    assert absorbed(data, [without], given, threads=1)[1] == (pair.first.name,)
+    assert absorb_biases(data, [without], given, threads=1)[1] == (pair.first.name,)
 
 
 def test_offsets_before_a_relu_of_its_own_are_absorbed():
@@ -774,9 +779,9 @@ def test_a_trained_classifier_answers_the_same_and_again_changes_nothing(name):
     rows = np.loadtxt(GESTURES / f"{name}.csv", np.float32, delimiter=",", max_rows=400)
     samples = Feed({signature.inputs[0].name.decode(): rows[:, 1:]}, 1)
     given = {signature.signatureKey.decode(): samples}
-    done = equalized(data, given, threads=1)
+    done = equalize(data, given, threads=1)
     assert len(done.pairs) == 2
     for (before, _), (after, _) in zip(constants(data), constants(done.model), strict=True):
         assert abs(after - before).max() > 0.01 * abs(before).max()
     assert_same(data, done.model, given)
-    assert equalized(done.model, given, threads=1).model is done.model
+    assert equalize(done.model, given, threads=1).model is done.model

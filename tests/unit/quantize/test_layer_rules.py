@@ -12,7 +12,7 @@ from two_dense import FIRST, SECOND, THIRD, two_dense
 
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-from edgeconv.quantize.quantize import Setting, make
+from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.rules import parse_rule, ruled_layers, weight_bits
 from edgeconv.tflite import float_layers, summarize
@@ -36,7 +36,7 @@ def recipe(name: str, *texts: str):
 
 def made(name: str, *texts: str) -> bytes:
     graph = CalibratedGraph(two_dense(), feeds(), threads=1)
-    return make(graph, recipe(name, *texts), Setting("minmax", ())).model
+    return make_file(graph, recipe(name, *texts), MethodSettings("minmax", ())).model
 
 
 def test_the_layers_of_a_graph_have_names_operators_and_counts_of_weights():
@@ -151,7 +151,7 @@ def test_a_layer_of_16_bits_in_an_int8_model_has_its_activations_in_16_bits():
 
 def test_what_a_rule_leaves_in_float_is_said_with_the_file():
     graph = CalibratedGraph(two_dense(), feeds(), threads=1)
-    done = make(graph, recipe("int8", "ADD=float32"), Setting("minmax", ()))
+    done = make_file(graph, recipe("int8", "ADD=float32"), MethodSettings("minmax", ()))
     assert done.float_operators == ("ADD",)
     assert summarize(done.model, where="it").float_operators == ("ADD",)
 
@@ -188,7 +188,7 @@ def test_a_dense_layer_of_4_bits_and_float_inputs_is_right_without_the_delegate_
     samples = rng.normal(size=(200, 64)).astype(np.float32)
     graph = CalibratedGraph(wide_dense(), {"serving_default": Feed({"x": samples}, 1)}, threads=1)
     asked = recipe("dynamic", "FULLY_CONNECTED=int4")
-    data = make(graph, asked, Setting("minmax", ("bias-correction", "rounding"))).model
+    data = make_file(graph, asked, MethodSettings("minmax", ("bias-correction", "rounding"))).model
     given = samples[:40]
     on, off = (
         run_with(data, kind, given) for kind in ("AUTO", "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
@@ -206,4 +206,4 @@ def test_methods_and_bits_that_a_graph_cannot_have_are_an_error_and_no_plain_fil
     both = feeds() | {"other": feeds()["serving_default"]}
     graph = CalibratedGraph(serialize(model), both, threads=1)
     with pytest.raises(ToolFailed, match="does not apply to a model of several signatures"):
-        make(graph, recipe(name), Setting("minmax", methods))
+        make_file(graph, recipe(name), MethodSettings("minmax", methods))

@@ -16,10 +16,9 @@ from tiny_tflite import Graph, packed
 
 from edgeconv.errors import InputRefused
 from edgeconv.quantize.calibrate import Feed
-from edgeconv.quantize.refine.layers import pairs
-from edgeconv.quantize.refine.refining import MIN_SAMPLES, refined
-from edgeconv.quantize.refine.weights import packed as packed_halves
-from edgeconv.quantize.refine.weights import read_bias, unpacked
+from edgeconv.quantize.refine.layers import match_layers
+from edgeconv.quantize.refine.refining import MIN_SAMPLES, refine_layers
+from edgeconv.quantize.refine.weights import pack_int4, read_bias, unpack_int4
 from edgeconv.tflite.flatbuffer import operator_name, parse, text
 from edgeconv.tflite.uses import scales_of, type_of
 
@@ -41,7 +40,7 @@ def refine(kind, methods=BOTH, *, bits=None, images=IMAGES, layers=None):
     wanted = dict.fromkeys(NAMES, bits) if isinstance(bits, int) else bits or {}
     made = quantised_network(kind, layers)
     given = feeds(images) if images is not None else {}
-    return refined(made, floating, given, methods=methods, weight_bits=wanted, threads=1)
+    return refine_layers(made, floating, given, methods=methods, weight_bits=wanted, threads=1)
 
 
 def error(data: bytes, layers=None) -> float:
@@ -54,7 +53,7 @@ def kernels(data: bytes):
     """(layer, type, version) of every refined operator."""
     model = parse(data, where="it")
     found = []
-    for layer in pairs(model, parse(float_network(), where="the other")):
+    for layer in match_layers(model, parse(float_network(), where="the other")):
         operator = model.subgraphs[0].operators[layer.quantized.number]
         kind = type_of(model.subgraphs[0].tensors[layer.quantized.weights])
         version = model.operatorCodes[operator.opcodeIndex].version
@@ -176,7 +175,7 @@ def test_rounding_alone_comes_closer_too(kind):
 def test_integer_biases_stay_at_the_scale_of_the_sums():
     model = parse(refine("int8", bits=4).model, where="it")
     graph = model.subgraphs[0]
-    for layer in pairs(model, parse(float_network(), where="the other")):
+    for layer in match_layers(model, parse(float_network(), where="the other")):
         unit = scales_of(graph.tensors[layer.quantized.source])[0]
         weights = np.array(scales_of(graph.tensors[layer.quantized.weights]))
         bias = np.array(scales_of(graph.tensors[layer.quantized.bias]))
@@ -188,7 +187,7 @@ def test_a_dense_layer_without_a_bias_gets_one():
     done = refine("int8", bits=4, layers=layers)
     assert error(done.model, layers) < error(refine("int8", NONE, bits=4, layers=layers).model)
     model = parse(done.model, where="it")
-    layer = pairs(model, parse(float_network(layers), where="the other"))[-1]
+    layer = match_layers(model, parse(float_network(layers), where="the other"))[-1]
     assert np.any(read_bias(model, layer, 5))
 
 
@@ -199,7 +198,7 @@ def test_a_bias_that_two_layers_share_is_copied():
     convolutions = [o for o in model.subgraphs[0].operators if operator_name(model, o) != "MEAN"]
     convolutions = [o for o in convolutions if len(o.inputs) == 3]
     convolutions[1].inputs = [*convolutions[1].inputs[:2], convolutions[0].inputs[2]]
-    done = refined(
+    done = refine_layers(
         packed(model), float_network(layers), feeds(), methods=BOTH, weight_bits={}, threads=1
     )
     want = outputs(float_network(layers), IMAGES).mean(axis=0)
@@ -226,7 +225,9 @@ def test_shared_weights_are_left_alone():
     images = np.random.default_rng(1).normal(size=(40, 4)).astype(np.float32)
     given = {"serving_default": Feed({"x": images}, 1)}
     data = shared_weights("int8")
-    done = refined(data, shared_weights("float"), given, methods=BOTH, weight_bits={}, threads=1)
+    done = refine_layers(
+        data, shared_weights("float"), given, methods=BOTH, weight_bits={}, threads=1
+    )
     assert done.model == data
     assert done.notes == ("y, z: it shares its weights with another operator",)
 
@@ -249,7 +250,9 @@ def test_models_that_do_not_belong_together_are_refused():
     smaller = dense._replace(kernel=dense.kernel[:4], bias=dense.bias[:4])
     other = float_network([*convolutions, smaller])
     with pytest.raises(InputRefused, match="other layers"):
-        refined(quantised_network("int8"), other, feeds(), methods=BOTH, weight_bits={}, threads=1)
+        refine_layers(
+            quantised_network("int8"), other, feeds(), methods=BOTH, weight_bits={}, threads=1
+        )
 
 
 def test_a_graph_with_variables_comes_back_as_it_is():
@@ -258,16 +261,16 @@ def test_a_graph_with_variables_comes_back_as_it_is():
     handle = graph.tensor("v", (1,), "resource")
     graph.operator("VAR_HANDLE", [], [handle])
     data = packed(graph.model([x], [x], signature=("serving_default", ["x"], ["x"])))
-    done = refined(data, data, feeds(), methods=BOTH, weight_bits={}, threads=1)
+    done = refine_layers(data, data, feeds(), methods=BOTH, weight_bits={}, threads=1)
     assert done.model == data
     assert done.notes == ("the pass over layers does not apply to a model with VAR_HANDLE",)
 
 
 def test_halves_of_bytes_come_back():
     numbers = np.array([-8, 7, 0, -1, 3], np.int8)
-    raw = packed_halves(numbers)
+    raw = pack_int4(numbers)
     assert raw.tolist() == [0x78, 0xF0, 0x03]
-    np.testing.assert_array_equal(unpacked(raw.view(np.int8), 5), numbers)
+    np.testing.assert_array_equal(unpack_int4(raw.view(np.int8), 5), numbers)
 
 
 def test_a_layer_too_wide_for_second_moments_gets_its_means(monkeypatch):
@@ -301,9 +304,11 @@ def test_weights_of_one_scale_keep_it():
     images = np.random.default_rng(1).normal(1, 1, size=(64, 8)).astype(np.float32)
     given = {"serving_default": Feed({"x": images}, 1)}
     data = packed(dense(values, scale=scale))
-    done = refined(data, packed(dense(values)), given, methods=BOTH, weight_bits={}, threads=1)
+    done = refine_layers(
+        data, packed(dense(values)), given, methods=BOTH, weight_bits={}, threads=1
+    )
     model = parse(done.model, where="it")
-    (layer,) = pairs(model, parse(packed(dense(values)), where="the other"))
+    (layer,) = match_layers(model, parse(packed(dense(values)), where="the other"))
     kept = scales_of(model.subgraphs[0].tensors[layer.quantized.weights])
     assert kept == scales_of(parse(data, where="it").subgraphs[0].tensors[1])
     assert done.layers[0].error_after < 0.75 * done.layers[0].error_before
@@ -315,7 +320,7 @@ def test_a_model_of_several_signatures_comes_back_as_it_is():
     model.signatureDefs = [*model.signatureDefs, *dense(values).signatureDefs]
     model.signatureDefs[1].signatureKey = "another"
     data = packed(model)
-    done = refined(data, data, feeds(), methods=BOTH, weight_bits={}, threads=1)
+    done = refine_layers(data, data, feeds(), methods=BOTH, weight_bits={}, threads=1)
     assert done.model == data
     assert "several signatures" in done.notes[0]
 
@@ -323,7 +328,7 @@ def test_a_model_of_several_signatures_comes_back_as_it_is():
 def test_samples_of_another_signature_are_of_no_use():
     data = packed(dense(np.eye(4, dtype=np.float32)))
     given = {"other": Feed({"x": np.ones((40, 4), np.float32)}, 1)}
-    done = refined(data, data, given, methods=BOTH, weight_bits={}, threads=1)
+    done = refine_layers(data, data, given, methods=BOTH, weight_bits={}, threads=1)
     assert done.model == data
     assert "no samples" in done.notes[0]
 
@@ -337,7 +342,7 @@ def test_other_operators_with_weights_are_named():
     data = packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
     images = np.ones((40, 4), np.float32)
     given = {"serving_default": Feed({"x": images}, 1)}
-    done = refined(data, data, given, methods=BOTH, weight_bits={}, threads=1)
+    done = refine_layers(data, data, given, methods=BOTH, weight_bits={}, threads=1)
     assert done.model == data
     assert done.notes == ("the pass over layers leaves BATCH_MATMUL alone",)
 
@@ -346,7 +351,7 @@ def test_other_operators_with_weights_are_named():
 def test_samples_may_come_in_batches(batch):
     given = {"serving_default": Feed({"x": IMAGES}, batch)}
     data = quantised_network("int8")
-    done = refined(data, float_network(), given, methods=BOTH, weight_bits={}, threads=2)
+    done = refine_layers(data, float_network(), given, methods=BOTH, weight_bits={}, threads=2)
     assert error(done.model) < error(data)
 
 
@@ -369,6 +374,6 @@ def test_a_bias_that_is_computed_is_left_alone():
 
     given = {"serving_default": Feed({"x": IMAGES.reshape(64, -1)[:, :4]}, 1)}
     data = model(1 / 127)
-    done = refined(data, model(), given, methods=NONE, weight_bits={"y": 4}, threads=1)
+    done = refine_layers(data, model(), given, methods=NONE, weight_bits={"y": 4}, threads=1)
     assert done.model == data
     assert done.notes == ("y: its bias is computed",)

@@ -14,16 +14,16 @@ from tiny_tflite import Graph, packed
 
 from edgeconv.errors import UsageError
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-from edgeconv.quantize.quantize import QuantizedModel, Setting, make
+from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.quantize.refine.refining import refined
+from edgeconv.quantize.refine.refining import refine_layers
 from edgeconv.quantize.refine.rounding import (
     absmax_scales,
     block_scales_of,
-    damped,
-    nearest,
+    damp_moment,
     quadratic_error,
-    rounded,
+    round_nearest,
+    round_weights,
 )
 from edgeconv.quantize.rules import parse_rule, ruled_layers
 from edgeconv.quantize.sensitivity import sensitivities
@@ -85,7 +85,7 @@ def recipe(*rules: str, name="dynamic"):
 
 def made(float_model: bytes, *rules: str, methods=(), width=64) -> QuantizedModel:
     graph = CalibratedGraph(float_model, feeds(width=width), threads=1)
-    return make(graph, recipe(*(rules or (RULE,))), Setting("minmax", methods))
+    return make_file(graph, recipe(*(rules or (RULE,))), MethodSettings("minmax", methods))
 
 
 def stored(model: bytes) -> list[np.ndarray]:
@@ -173,7 +173,7 @@ def test_refining_again_makes_no_layer_worse():
     float_model = dense(constants())
     model, last = made(float_model).model, None
     for _ in range(3):
-        done = refined(model, float_model, feeds(), methods=frozenset(REFINEMENTS), threads=1)
+        done = refine_layers(model, float_model, feeds(), methods=frozenset(REFINEMENTS), threads=1)
         model = done.model
         errors = np.array([layer.error_after for layer in done.layers])
         assert last is None or (errors <= last * 1.01).all()
@@ -263,9 +263,9 @@ def test_no_channel_is_worse_than_rounded_to_nearest_in_its_blocks(seed, blocks,
     d = 32 * blocks
     weights = rng.normal(size=(1, channels, d)) * rng.uniform(0.01, 2, (1, channels, d))
     x = rng.normal(size=(64, 8)) @ rng.normal(size=(8, d)) + rng.normal(size=(64, d))
-    moment = damped((x.T @ x / 64)[None], 64)
-    start = nearest(weights, block_scales_of(absmax_scales(weights, 4, block=32)), 4)
-    found = rounded(weights, moment, start, 4)
+    moment = damp_moment((x.T @ x / 64)[None], 64)
+    start = round_nearest(weights, block_scales_of(absmax_scales(weights, 4, block=32)), 4)
+    found = round_weights(weights, moment, start, 4)
     before = quadratic_error(start.values, weights, moment)
     after = quadratic_error(found.values, weights, moment)
     assert (after <= before).all()

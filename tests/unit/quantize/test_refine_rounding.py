@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from edgeconv.quantize.refine.rounding import (
     Rounded,
     absmax_scales,
-    damped,
+    damp_moment,
     limits,
-    nearest,
     quadratic_error,
-    rounded,
+    round_nearest,
+    round_weights,
 )
 
 SIZES = {"groups": st.integers(1, 3), "channels": st.integers(1, 5), "d": st.integers(1, 20)}
@@ -26,15 +26,15 @@ def problem(seed, groups, channels, d, *, rows=40):
     mixing = rng.normal(size=(groups, d, d))
     inputs = rng.normal(size=(groups, rows, d)) @ mixing
     moment = np.swapaxes(inputs, 1, 2) @ inputs / rows
-    return rng.normal(size=(groups, channels, d)), damped(moment, rows)
+    return rng.normal(size=(groups, channels, d)), damp_moment(moment, rows)
 
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), bits=st.sampled_from([4, 8]), **SIZES)
 def test_no_channel_is_worse_than_rounded_to_nearest(seed, bits, groups, channels, d):
     weights, moment = problem(seed, groups, channels, d)
-    start = nearest(weights, absmax_scales(weights, bits), bits)
-    found = rounded(weights, moment, start, bits)
+    start = round_nearest(weights, absmax_scales(weights, bits), bits)
+    found = round_weights(weights, moment, start, bits)
     before = quadratic_error(start.values, weights, moment)
     assert (quadratic_error(found.values, weights, moment) <= before).all()
 
@@ -46,8 +46,8 @@ def test_no_channel_is_worse_toward_a_target_that_is_not_the_weights(
 ):
     weights, moment = problem(seed, groups, channels, d)
     target = weights + 0.1 * np.random.default_rng(seed + 1).normal(size=weights.shape)
-    start = nearest(weights, absmax_scales(weights, bits), bits)
-    found = rounded(target, moment, start, bits)
+    start = round_nearest(weights, absmax_scales(weights, bits), bits)
+    found = round_weights(target, moment, start, bits)
     before = quadratic_error(start.values, target, moment)
     assert (quadratic_error(found.values, target, moment) <= before).all()
 
@@ -56,8 +56,8 @@ def test_no_channel_is_worse_toward_a_target_that_is_not_the_weights(
 @given(seed=st.integers(0, 10**6), bits=st.sampled_from([4, 8]), **SIZES)
 def test_weights_that_can_be_stored_stay_as_they_are(seed, bits, groups, channels, d):
     weights, moment = problem(seed, groups, channels, d)
-    once = nearest(weights, absmax_scales(weights, bits), bits)
-    found = rounded(once.values, moment, once, bits)
+    once = round_nearest(weights, absmax_scales(weights, bits), bits)
+    found = round_weights(once.values, moment, once, bits)
     np.testing.assert_array_equal(found.integers, once.integers)
     np.testing.assert_array_equal(found.scales, once.scales)
 
@@ -66,8 +66,8 @@ def test_weights_that_can_be_stored_stay_as_they_are(seed, bits, groups, channel
 @given(seed=st.integers(0, 10**6), bits=st.sampled_from([4, 8]), **SIZES)
 def test_integers_stay_within_their_bits(seed, bits, groups, channels, d):
     weights, moment = problem(seed, groups, channels, d)
-    start = nearest(weights, absmax_scales(weights, bits), bits)
-    integers = rounded(weights, moment, start, bits).integers
+    start = round_nearest(weights, absmax_scales(weights, bits), bits)
+    integers = round_weights(weights, moment, start, bits).integers
     low, high = limits(bits)
     assert integers.min() >= low
     assert integers.max() <= high
@@ -77,9 +77,9 @@ def test_four_bits_on_inputs_that_hang_together_lose_less_than_half():
     weights, _ = problem(3, 1, 32, 64)
     inputs = np.random.default_rng(3).normal(size=(200, 16, 1)) * np.ones((16, 4))
     inputs = inputs.reshape(200, 64)
-    moment = damped((inputs.T @ inputs / 200)[None], 20_000)
-    start = nearest(weights, absmax_scales(weights, 4), 4)
-    found = rounded(weights, moment, start, 4)
+    moment = damp_moment((inputs.T @ inputs / 200)[None], 20_000)
+    start = round_nearest(weights, absmax_scales(weights, 4), 4)
+    found = round_weights(weights, moment, start, 4)
     before = quadratic_error(start.values, weights, moment).sum()
     assert quadratic_error(found.values, weights, moment).sum() < 0.5 * before
 
@@ -88,7 +88,7 @@ def test_the_best_of_all_roundings_is_found_in_a_small_case():
     weights = np.array([[[0.4, 0.4]]])
     moment = np.array([[[1.0, 0.99], [0.99, 1.0]]])
     start = Rounded(np.array([[[0, 0]]], np.int8), np.ones((1, 1, 1), np.float32))
-    found = rounded(weights, moment, start, 8, keep_scales=True)
+    found = round_weights(weights, moment, start, 8, keep_scales=True)
     # Either of the two goes up and makes up for the other.
     assert sorted(found.integers.ravel().tolist()) == [0, 1]
     np.testing.assert_array_equal(found.scales, start.scales)
@@ -98,19 +98,19 @@ def test_scales_of_blocks_are_kept_and_used():
     weights, moment = problem(4, 1, 6, 64)
     weights[:, :, :32] *= 10
     scales = absmax_scales(weights, 4, block=32)
-    start = nearest(weights, scales, 4)
-    found = rounded(weights, moment, start, 4, keep_scales=True)
+    start = round_nearest(weights, scales, 4)
+    found = round_weights(weights, moment, start, 4, keep_scales=True)
     np.testing.assert_array_equal(found.scales, scales)
     before = quadratic_error(start.values, weights, moment)
     assert (quadratic_error(found.values, weights, moment) < before).all()
-    whole = nearest(weights, absmax_scales(weights, 4), 4)
+    whole = round_nearest(weights, absmax_scales(weights, 4), 4)
     assert before.sum() < quadratic_error(whole.values, weights, moment).sum()
 
 
 def test_blocks_may_be_clipped_too():
     weights, moment = problem(4, 1, 6, 64)
-    start = nearest(weights, absmax_scales(weights, 4, block=32), 4)
-    found = rounded(weights, moment, start, 4)
+    start = round_nearest(weights, absmax_scales(weights, 4, block=32), 4)
+    found = round_weights(weights, moment, start, 4)
     before = quadratic_error(start.values, weights, moment)
     assert (quadratic_error(found.values, weights, moment) < before).all()
     assert (found.scales[:, :, :31] == found.scales[:, :, 1:32]).all()
@@ -121,7 +121,7 @@ def test_no_scale_is_below_the_least(bits):
     weights, moment = problem(5, 2, 3, 9)
     least = np.full((2, 3, 1), 0.5)
     scales = absmax_scales(weights, bits, least=least)
-    found = rounded(weights, moment, nearest(weights, scales, bits), bits, least=least)
+    found = round_weights(weights, moment, round_nearest(weights, scales, bits), bits, least=least)
     assert (scales >= 0.5).all()
     assert (found.scales >= 0.5).all()
 
@@ -129,9 +129,9 @@ def test_no_scale_is_below_the_least(bits):
 def test_a_channel_of_zeros_and_inputs_that_never_fire_do_no_harm():
     weights, _ = problem(6, 2, 3, 9)
     weights[0, 1] = 0
-    moment = damped(np.zeros((2, 9, 9)), 40)
+    moment = damp_moment(np.zeros((2, 9, 9)), 40)
     scales = absmax_scales(weights, 4)
-    found = rounded(weights, moment, nearest(weights, scales, 4), 4)
+    found = round_weights(weights, moment, round_nearest(weights, scales, 4), 4)
     assert np.isfinite(found.scales).all()
     assert (found.scales > 0).all()
     assert not found.integers[0, 1].any()
@@ -143,7 +143,7 @@ def test_weights_that_are_all_zero_get_a_scale():
 
 def test_fewer_samples_are_damped_more():
     moment = np.eye(4)[None]
-    few, many = damped(moment, 4), damped(moment, 4000)
+    few, many = damp_moment(moment, 4), damp_moment(moment, 4000)
     assert few[0, 0, 0] == pytest.approx(2.01)
     assert many[0, 0, 0] == pytest.approx(1.011)
     assert few[0, 0, 1] == 0

@@ -8,7 +8,7 @@ from refine_models import float_network, outputs, quantised_network, samples
 from tiny_tflite import Graph, packed
 
 from edgeconv.errors import ToolFailed
-from edgeconv.quantize.refine.running import Run, peak_bytes, tensor_bytes
+from edgeconv.quantize.refine.running import SampleRun, peak_bytes, tensor_bytes
 from edgeconv.tflite.flatbuffer import operator_name, parse, text
 from edgeconv.tflite.segments import GraphSegments, state_outside
 
@@ -17,7 +17,7 @@ def through(data: bytes, images, *, threads=1):
     """The input of the last operator after all the pieces before it."""
     model = parse(data, where="it")
     last = len(model.subgraphs[0].operators) - 1
-    run = Run(model, last, {"x": images[:, None]}, threads=threads)
+    run = SampleRun(model, last, {"x": images[:, None]}, threads=threads)
     for number in range(last + 1):
         run.advance(number)
     assert run.quantity(10**6) is None
@@ -44,7 +44,7 @@ def test_what_comes_before_weights_is_kept_for_as_long_as_it_is_read():
     assert [sorted(pieces.live(n)) for n in range(3)] == [[x], [x, y], [x, z]]
     assert GraphSegments(model, 1).live(1) == {y}
     images = np.arange(8, dtype=np.float32).reshape(2, 1, 4)
-    run = Run(model, 2, {"x": images}, threads=1)
+    run = SampleRun(model, 2, {"x": images}, threads=1)
     run.advance(2)
     np.testing.assert_array_equal(run.quantity(z).stored, 4 * images)
     np.testing.assert_array_equal(run.quantity(x).stored, images)
@@ -68,7 +68,7 @@ def test_batches_other_than_the_files_run():
     data = float_network()
     model = parse(data, where="it")
     images = samples(6).reshape(3, 2, 9, 7, 3)
-    run = Run(model, len(model.subgraphs[0].operators) - 1, {"x": images}, threads=1)
+    run = SampleRun(model, len(model.subgraphs[0].operators) - 1, {"x": images}, threads=1)
     run.advance(len(model.subgraphs[0].operators) - 1)
     index = model.subgraphs[0].operators[-1].inputs[0]
     assert run.quantity(index).stored.shape == (3, 2, 24)
@@ -101,6 +101,6 @@ def test_a_piece_that_does_not_run_is_a_typed_error():
     graph.operator("FULLY_CONNECTED", [x, w], [y])
     graph.operator("ADD", [y, y], [z])
     data = packed(graph.model([x], [z], signature=("serving_default", ["x"], ["z"])))
-    run = Run(parse(data, where="it"), 1, {"x": np.ones((2, 1, 4), np.float32)}, threads=1)
+    run = SampleRun(parse(data, where="it"), 1, {"x": np.ones((2, 1, 4), np.float32)}, threads=1)
     with pytest.raises(ToolFailed, match="does not run"):
         run.advance(1)

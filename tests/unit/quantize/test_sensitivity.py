@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from tiny_tflite import Graph, packed
 
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-from edgeconv.quantize.sensitivity import JUDGING_SAMPLES, _rounded, judging_feeds, sensitivities
+from edgeconv.quantize.sensitivity import (
+    COMPARISON_SAMPLES,
+    _rounded,
+    comparison_feeds,
+    sensitivities,
+)
 from edgeconv.types import MAX_SNR_DB, Sensitivity
 
 # The quantiser asks for this mode itself.
@@ -50,7 +55,7 @@ def by_layer(found: tuple[Sensitivity, ...]) -> dict[tuple[str, str], float]:
 
 def test_four_bit_weights_cost_what_rounding_them_alone_costs():
     found = by_layer(sensitivities(CalibratedGraph(two_dense(), feeds(), threads=1), ["int4"]))
-    x = SAMPLES[-JUDGING_SAMPLES:].astype(np.float64)
+    x = SAMPLES[-COMPARISON_SAMPLES:].astype(np.float64)
     want = x @ FIRST.T @ SECOND.T
     assert found == {
         ("net/first;net/Relu", "int4"): pytest.approx(
@@ -68,7 +73,7 @@ def test_of_weights_that_two_layers_share_one_use_is_rounded_at_a_time():
             CalibratedGraph(one_weight_twice(), feeds(SAMPLES[:, :6]), threads=1), ["int4"]
         )
     )
-    x = SAMPLES[-JUDGING_SAMPLES:, :6].astype(np.float64)
+    x = SAMPLES[-COMPARISON_SAMPLES:, :6].astype(np.float64)
     weights = FIRST[:, :6]
     want = x @ weights.T @ weights.T
     once = decibels(want, x @ four_bits(weights).T @ weights.T)
@@ -96,7 +101,7 @@ def test_the_errors_of_the_layers_alone_add_up_to_that_of_all_of_them():
     graph = CalibratedGraph(two_dense(), feeds(), threads=1)
     ranges = graph.fitted("minmax", bits=8).ranges
     made = quantize_bytes(graph.model, Recipe(name="int8"), ranges)
-    judging = judging_feeds(graph.feeds)
+    judging = comparison_feeds(graph.feeds)
     whole = lowest_snr_db(
         answers(graph.model, judging, threads=1), answers(made, judging, threads=1)
     )
@@ -139,7 +144,7 @@ def test_a_layer_says_its_operator_and_how_many_weights_it_has():
 
 @pytest.mark.parametrize(("samples", "batch", "judging"), [(48, 1, 32), (20, 1, 20), (48, 48, 48)])
 def test_the_last_samples_judge_in_whole_batches(samples: int, batch: int, judging: int):
-    feed = judging_feeds(feeds(SAMPLES[:samples], batch))[KEY]
+    feed = comparison_feeds(feeds(SAMPLES[:samples], batch))[KEY]
     assert feed.samples == judging
     rows = np.concatenate([batch["x"] for batch in feed])
     np.testing.assert_array_equal(rows, SAMPLES[samples - judging : samples])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tiny_tflite import Graph, packed
 
 from edgeconv.quantize.calibrate import Feed
-from edgeconv.quantize.ranges.softmax import Floor, above_floors, softmax_floors
+from edgeconv.quantize.ranges.softmax import Floor, cut_at_floors, softmax_floors
 from edgeconv.tflite import with_softmax_inputs
 
 BITS = st.sampled_from([8, 16])
@@ -95,7 +95,7 @@ def ranges(**limits: tuple[float, float]) -> dict[str, dict[str, np.ndarray]]:
 
 def test_only_the_lower_end_of_a_softmax_input_is_moved():
     given_ranges = ranges(x=(-400, 30), other=(-400, 30))
-    cut, names = above_floors(given_ranges, [floor(peak=5.0)], bits=8)
+    cut, names = cut_at_floors(given_ranges, [floor(peak=5.0)], bits=8)
     assert names == ["x"]
     assert cut["x"]["min"] == pytest.approx([floor(peak=5.0).at(8)])
     assert cut["x"]["max"] == [30]
@@ -107,7 +107,7 @@ def test_only_the_lower_end_of_a_softmax_input_is_moved():
     "limits", [(-3.0, 30.0), (-400.0, -300.0)], ids=["above the floor", "all below it"]
 )
 def test_a_range_that_the_floor_is_not_within_stays(limits):
-    cut, names = above_floors(ranges(x=limits), [floor(peak=5.0)], bits=8)
+    cut, names = cut_at_floors(ranges(x=limits), [floor(peak=5.0)], bits=8)
     assert names == []
     assert cut == ranges(x=limits)
 
@@ -115,12 +115,12 @@ def test_a_range_that_the_floor_is_not_within_stays(limits):
 @given(low=st.floats(-1e4, 1e4), high=st.floats(-1e4, 1e4), peak=st.floats(-1e4, 1e4), bits=BITS)
 def test_a_cut_range_is_never_wider_nor_empty(low, high, peak, bits):
     assume(low <= high)
-    cut, _ = above_floors(ranges(x=(low, high)), [floor(peak=peak)], bits=bits)
+    cut, _ = cut_at_floors(ranges(x=(low, high)), [floor(peak=peak)], bits=bits)
     assert low <= cut["x"]["min"][0] <= cut["x"]["max"][0] == high
 
 
 def test_a_tensor_without_a_range_is_passed_over():
-    assert above_floors({}, [floor()], bits=8) == ({}, [])
+    assert cut_at_floors({}, [floor()], bits=8) == ({}, [])
 
 
 # What is found in a graph

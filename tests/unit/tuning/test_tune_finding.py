@@ -11,7 +11,7 @@ from tune_models import two_layers
 from edgeconv.tuning.asked import Limits, Wanted
 from edgeconv.tuning.chances import chance_within
 from edgeconv.tuning.confirming import MOST
-from edgeconv.tuning.finding import Found, found
+from edgeconv.tuning.finding import SearchResult, search_and_confirm
 from edgeconv.tuning.trials import TimeIsUp, name_of
 from edgeconv.types import Loss, Recipe, TuningTrial
 
@@ -40,7 +40,7 @@ def lost(answers: int) -> Loss:
 
 
 class Bench:
-    """What `found` asks of a workshop and of the fresh samples' judge."""
+    """What `search_and_confirm` asks of a workshop and of the fresh samples' judge."""
 
     def __init__(self, place: Path, recipes: dict[str, tuple[int, int, int]], end_s: float) -> None:
         self.model = two_layers(place / "net.tflite")
@@ -77,9 +77,9 @@ class Bench:
         return lost(self.recipes[file.name][2])
 
 
-def run(bench: Bench, limits: Limits = Limits()) -> Found:
+def run(bench: Bench, limits: Limits = Limits()) -> SearchResult:
     fake = cast("Any", bench)
-    return found(fake, Wanted(max_drop=BUDGET), limits, 500, fake)
+    return search_and_confirm(fake, Wanted(max_drop=BUDGET), limits, 500, fake)
 
 
 def test_after_a_failure_the_search_goes_on_to_the_next_larger(tmp_path: Path):

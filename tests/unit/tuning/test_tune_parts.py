@@ -19,7 +19,7 @@ from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.tuning.advice import advice, can_be_trained
 from edgeconv.tuning.asked import Limits, Wanted, refuse, uniform
-from edgeconv.tuning.parts import archive_of, parted, refuse_shared
+from edgeconv.tuning.parts import archive_of, refuse_shared, split_samples
 from edgeconv.tuning.recipe_file import recipe_text
 from edgeconv.types import LayerRule, Loss, Opening, SourceModel, TensorSpec, TuningTrial
 
@@ -39,7 +39,7 @@ def first_column(part: LocalDataSet) -> list[float]:
 @given(st.integers(40, 400), st.integers(1, 7), st.sampled_from([1, 4, 8]))
 @settings(max_examples=60, deadline=None)
 def test_no_sample_is_in_both_halves_and_the_fresh_one_is_no_smaller(count, classes, batch):
-    parts = parted(source(count, classes), None, 0.005, batch)
+    parts = split_samples(source(count, classes), None, 0.005, batch)
     searched, fresh = set(first_column(parts.search)), set(first_column(parts.fresh))
     assert not searched & fresh
     assert len(searched) + len(fresh) == count // batch * batch
@@ -49,7 +49,7 @@ def test_no_sample_is_in_both_halves_and_the_fresh_one_is_no_smaller(count, clas
 
 
 def test_both_halves_have_equal_shares_of_the_labels_and_are_the_same_each_time():
-    parts, again = (parted(source(300), None, 0.005, 1) for _ in range(2))
+    parts, again = (split_samples(source(300), None, 0.005, 1) for _ in range(2))
     for part in (parts.search, parts.fresh):
         assert part.labels is not None
         assert np.bincount(part.labels).tolist() == [50, 50, 50]
@@ -57,27 +57,27 @@ def test_both_halves_have_equal_shares_of_the_labels_and_are_the_same_each_time(
 
 
 def test_a_label_stays_with_its_sample():
-    parts = parted(source(90, 5), None, 0.005, 1)
+    parts = split_samples(source(90, 5), None, 0.005, 1)
     for part in (parts.search, parts.fresh):
         assert part.labels is not None
         assert [int(x / 3) % 5 for x in first_column(part)] == part.labels.tolist()
 
 
 def test_no_more_samples_are_used_than_are_asked_for():
-    parts = parted(source(300), 120, 0.005, 1)
+    parts = split_samples(source(300), 120, 0.005, 1)
     assert (parts.search.count, parts.fresh.count) == (60, 60)
 
 
 def test_too_few_samples_are_refused_with_the_number_that_is_wanted():
     with pytest.raises(InputRefused, match=r"39 samples.*at least 40") as refused:
-        parted(source(39), None, 0.005, 1)
+        split_samples(source(39), None, 0.005, 1)
     assert "wants 400" in refused.value.hint
     with pytest.raises(InputRefused, match="30 samples"):
-        parted(source(100), 30, 0.01, 1)
+        split_samples(source(100), 30, 0.01, 1)
 
 
 def test_the_calibration_file_has_search_samples_only_and_equal_bytes(tmp_path: Path):
-    parts = parted(source(100), None, 0.005, 1)
+    parts = split_samples(source(100), None, 0.005, 1)
     content = archive_of(parts.search, 1)
     assert content == archive_of(parts.search, 1)
     with np.load(io.BytesIO(content)) as archive:
@@ -93,13 +93,13 @@ def test_the_calibration_file_has_what_is_stored_and_not_what_preprocessing_make
     stored = np.tile(np.arange(100, dtype=np.uint8)[:, None], (1, 3))
     np.savez(tmp_path / "d.npz", x=stored)
     opened = open_samples(str(tmp_path / "d.npz"), (X,), preprocessing=steps)
-    parts = parted(opened, None, 0.5, 1)
+    parts = split_samples(opened, None, 0.5, 1)
     with np.load(io.BytesIO(archive_of(parts.search, 1))) as archive:
         assert archive["x"].dtype == np.uint8
 
 
 def test_calibration_samples_that_are_fresh_ones_too_are_refused():
-    parts = parted(source(100), None, 0.5, 1)
+    parts = split_samples(source(100), None, 0.5, 1)
     with pytest.raises(InputRefused, match=r"50 of 100 samples .* are among the fresh"):
         refuse_shared(source(100), parts.fresh)
     refuse_shared(parts.search, parts.fresh)
@@ -119,7 +119,7 @@ def test_pictures_of_several_sizes_need_calibration_samples_of_their_own():
 
     opened = LocalDataSet("p", (X,), {"x": Pictures()}, None, is_text=False, preprocessing={})
     with pytest.raises(InputRefused, match="several shapes") as refused:
-        archive_of(parted(opened, None, 0.5, 1).search, 1)
+        archive_of(split_samples(opened, None, 0.5, 1).search, 1)
     assert "--calibration" in refused.value.hint
 
 
