@@ -80,7 +80,12 @@ def verify_on_target(
 
 
 def _proven(
-    session: Session, examined: VerifiedCandidate, expected: Outputs, target: RuntimePython, *, cost: str
+    session: Session,
+    examined: VerifiedCandidate,
+    expected: Outputs,
+    target: RuntimePython,
+    *,
+    cost: str,
 ) -> VerifiedCandidate | EdgeconvError:
     candidate = examined.candidate
     try:

@@ -19,7 +19,7 @@ from edgeconv.gate.groups import Grouping, grouping_of, worst_drop
 from edgeconv.gate.limit_check import LimitCheck, OpenLimit, levels_of
 from edgeconv.gate.numbers import own_number
 from edgeconv.gate.pairs import PairedAccuracies, pairs_of
-from edgeconv.types import Finding, Judging, Limit, Verdict
+from edgeconv.types import Finding, GateStatistics, Limit, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
     Held = Finding | OpenLimit
 
-_USUAL = Judging()
+_USUAL = GateStatistics()
 
 
 def check(
     report: Report,
     budget: Budget,
     *,
-    judging: Judging = _USUAL,
+    statistics: GateStatistics = _USUAL,
     locked: LockedModel | None = None,
     slices: Sequence[str] = (),
 ) -> Verdict:
@@ -53,7 +53,7 @@ def check(
     A drop is held against the trained model, and with `locked` against what was accepted: that
     of the trained model too. `slices` names the slice of each test sample. What is left to
     chance fails where its bound is beyond the limit, and all such limits of a report together
-    fail wrongly at most as often as `judging.confidence` leaves over.
+    fail wrongly at most as often as `statistics.confidence` leaves over.
 
     A failed gate is an answer, not an error. What was not measured fails: a number that
     is missing or not finite, all numbers of an artifact that did not run, and a recipe
@@ -67,18 +67,18 @@ def check(
             f"the report {report.title!r} has no artifacts to judge",
             hint="make one with edgeconv bench",
         )
-    gate = _Gate(report, budget, judging, locked, grouping_of(report, slices))
+    gate = _Gate(report, budget, statistics, locked, grouping_of(report, slices))
     held = [*gate.of_trained(), *gate.of_artifacts(artifacts), *gate.of_missing(artifacts)]
     if not held:
         raise UsageError("the budget sets no limit for anything in the report")
-    return Verdict(findings=tuple(_answered(held, judging)))
+    return Verdict(findings=tuple(_answered(held, statistics)))
 
 
 def losses(
     report: Report,
     budget: Budget,
     *,
-    judging: Judging = _USUAL,
+    statistics: GateStatistics = _USUAL,
     locked: LockedModel,
     slices: Sequence[str] = (),
 ) -> tuple[Finding, ...]:
@@ -88,8 +88,8 @@ def losses(
     accuracy, a loss of a hundredth does. The accuracy counts as it was measured: too few samples
     are no reason to accept a loss unseen. Raises as `check`.
     """
-    gate = _Gate(report, budget, judging, locked, grouping_of(report, slices))
-    found = _answered([*gate.beside_lock()], judging)
+    gate = _Gate(report, budget, statistics, locked, grouping_of(report, slices))
+    found = _answered([*gate.beside_lock()], statistics)
     return tuple(
         msgspec.structs.replace(one, outcome="failed", severity="error")
         for one in found
@@ -115,7 +115,7 @@ class _Gate:
 
     report: Report
     budget: Budget
-    judging: Judging
+    statistics: GateStatistics
     locked: LockedModel | None
     grouping: Grouping
 
@@ -214,7 +214,7 @@ class _Gate:
             model=model,
             name=name,
             limit=limit,
-            judging=self.judging,
+            statistics=self.statistics,
             reference=reference,
             recipe=recipe or "",
             metric=accuracy.metric if accuracy and is_of_it else "",
@@ -227,9 +227,9 @@ def _default_limit(row: Measurement) -> dict[str, AnyLimit]:
     return {"max-accuracy-drop" if is_share else "max-relative-accuracy-drop": Limit(limit=0.01)}
 
 
-def _answered(held: Sequence[Held], judging: Judging) -> Iterator[Finding]:
+def _answered(held: Sequence[Held], statistics: GateStatistics) -> Iterator[Finding]:
     """Everything answered: those left to chance that may fail the gate share how often it may."""
-    alone = levels_of(judging)
+    alone = levels_of(statistics)
     questions = [one for one in held if not isinstance(one, Finding)]
     fatal = alone.shared(max(1, sum(one.is_fatal for one in questions)))
     for one in held:

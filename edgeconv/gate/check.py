@@ -96,7 +96,7 @@ def _report_checked(asked: CheckRequest, given: Report | str) -> CheckRun:
     path = Path(given) if isinstance(given, str) else None
     if asked.budget is not None:
         report = given if isinstance(given, Report) else read_report(Path(given))
-        answer = check_report(report, asked.budget, asked.judging)
+        answer = check_report(report, asked.budget, asked.statistics)
         return CheckRun(Checked(checks=(answer,)))
     try:
         chosen = Chosen(asked)
@@ -106,7 +106,7 @@ def _report_checked(asked: CheckRequest, given: Report | str) -> CheckRun:
             hint="--config FILE with a [budget], or an edgeconv.toml here",
         ) from error
     report = given if isinstance(given, Report) else read_report(Path(given))
-    answer = check_report(report, limited(chosen.config), asked.judging)
+    answer = check_report(report, limited(chosen.config), asked.statistics)
     folders = [*([path.parent] if path else []), *chosen.published()]
     # It was not held beside the lock, so that it rejects a file and clears none.
     told = _note_down(answer, dict(_found_files(report, folders)), clears=False, report=path)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from edgeconv.statistics.drop import MatchedDrop, UnpairedDrop
     from edgeconv.statistics.estimate import Estimate, Levels
     from edgeconv.statistics.proportion import Proportion
-    from edgeconv.types import Accuracy, Finding, Judging, Measurement
+    from edgeconv.types import Accuracy, Finding, GateStatistics, Measurement
 
 _TO_COMPARE = "measure on the samples of the lock to compare one by one"
 _OR_ACCEPT = ", or accept these samples with edgeconv check --update"
@@ -44,10 +44,10 @@ def _drop(check: LimitCheck, pair: PairedAccuracies, *, is_relative: bool) -> Fi
         return check.same(pair.after.samples)
     if is_relative and before <= 0:
         return check.missing(f"there is no share of a reference of {before:g}")
-    estimate: Estimate = drop_estimate(pair.before, pair.after, check.judging)
+    estimate: Estimate = drop_estimate(pair.before, pair.after, check.statistics)
     _, interval = drop_of(pair.before, pair.after)
     if is_relative:
-        estimate = _relative(pair, check.judging)
+        estimate = _relative(pair, check.statistics)
         interval = interval and (interval[0] / before, interval[1] / before)
     return check.defer(lambda levels: _between(check, estimate, levels, pair, interval))
 
@@ -68,8 +68,8 @@ def unpaired_drop(check: LimitCheck, other: UnpairedAccuracies) -> Finding | Ope
     if not all(one.samples and len(numbers(one)) == one.samples for one in (before, after)):
         return check.missing(other.reason)
     estimate = UnpairedDrop(
-        accuracy_estimate(before, check.judging),
-        accuracy_estimate(after, check.judging),
+        accuracy_estimate(before, check.statistics),
+        accuracy_estimate(after, check.statistics),
         higher_is_better=after.higher_is_better,
         is_relative="relative" in check.name,
     )
@@ -104,7 +104,7 @@ def unlabelled_flip_rate(
 
 
 def drop_estimate(
-    before: Accuracy, after: Accuracy, judging: Judging, rows: Sequence[int] | None = None
+    before: Accuracy, after: Accuracy, statistics: GateStatistics, rows: Sequence[int] | None = None
 ) -> MatchedDrop | MeanOf:
     """What two accuracies of the same samples say of the drop, over all samples or these.
 
@@ -113,10 +113,10 @@ def drop_estimate(
     from edgeconv.statistics.drop import MatchedDrop
 
     chosen = range(len(numbers(after))) if rows is None else rows
-    if before.correct and judging.method != "bootstrap":
+    if before.correct and statistics.method != "bootstrap":
         pairs = [(before.correct[i], after.correct[i]) for i in chosen]
         return MatchedDrop(pairs.count(("1", "0")), pairs.count(("0", "1")), len(pairs))
-    if judging.method == "mcnemar":
+    if statistics.method == "mcnemar":
         raise UsageError(
             f"the method mcnemar counts right answers, which the metric {after.metric} does not",
             hint='method = "auto" or "bootstrap"',
@@ -125,7 +125,7 @@ def drop_estimate(
     sign = 1.0 if after.higher_is_better else -1.0
     # So far as can be seen no two numbers are further apart.
     scale = max(0.0, *good, *bad) - min(0.0, *good, *bad)
-    return _mean(tuple(sign * (good[i] - bad[i]) for i in chosen), scale, judging)
+    return _mean(tuple(sign * (good[i] - bad[i]) for i in chosen), scale, statistics)
 
 
 def numbers(accuracy: Accuracy) -> tuple[float, ...]:
@@ -135,14 +135,14 @@ def numbers(accuracy: Accuracy) -> tuple[float, ...]:
     return accuracy.per_sample
 
 
-def accuracy_estimate(accuracy: Accuracy, judging: Judging) -> Proportion | MeanOf:
+def accuracy_estimate(accuracy: Accuracy, statistics: GateStatistics) -> Proportion | MeanOf:
     """What an accuracy of at least one sample, with a result for each, says of the true one."""
     from edgeconv.statistics.proportion import Proportion
 
     if accuracy.correct:
         return Proportion(accuracy.correct.count("1"), accuracy.samples)
     scale = max(map(abs, accuracy.per_sample))
-    return _mean(accuracy.per_sample, scale, judging, has_zero=False)
+    return _mean(accuracy.per_sample, scale, statistics, has_zero=False)
 
 
 def accuracy_interval(accuracy: Accuracy) -> Interval | None:
@@ -214,18 +214,18 @@ def _flipped(check: LimitCheck, changed: int, samples: int) -> OpenLimit:
 
 
 def _mean(
-    values: tuple[float, ...], scale: float, judging: Judging, *, has_zero: bool = True
+    values: tuple[float, ...], scale: float, statistics: GateStatistics, *, has_zero: bool = True
 ) -> MeanOf:
     from edgeconv.statistics.bootstrap import MeanOf, Resampling
 
-    return MeanOf(values, scale, Resampling(judging.resamples, judging.seed), has_zero)
+    return MeanOf(values, scale, Resampling(statistics.resamples, statistics.seed), has_zero)
 
 
-def _relative(pair: PairedAccuracies, judging: Judging) -> Estimate:
+def _relative(pair: PairedAccuracies, statistics: GateStatistics) -> Estimate:
     from edgeconv.statistics.bootstrap import RelativeMean
     from edgeconv.statistics.drop import MatchedDrop, RelativeDrop
 
-    estimate = drop_estimate(pair.before, pair.after, judging)
+    estimate = drop_estimate(pair.before, pair.after, statistics)
     if isinstance(estimate, MatchedDrop):
         return RelativeDrop(estimate, pair.before.correct.count("1"))
     return RelativeMean(estimate, numbers(pair.before))

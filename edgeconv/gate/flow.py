@@ -41,7 +41,7 @@ from edgeconv.types import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from edgeconv.types import Budget, Execution, Judging
+    from edgeconv.types import Budget, Execution, GateStatistics
 
 Kept = TypeVar("Kept", Report, Check)
 
@@ -55,7 +55,7 @@ class Checking:
     the stages in `accepted_drops`, by model.
     """
 
-    judging: Judging
+    statistics: GateStatistics
     execution: Execution
     locked: Mapping[str, LockedModel] = field(default_factory=dict)
     has_lock: bool = False
@@ -69,7 +69,7 @@ class Checking:
         """What the gate says of the model. Raises an `EdgeconvError` where it cannot say."""
         locked = self.locked.get(job.name)
         key = hash_of(
-            *(self._report_key(job), job.budget, self.judging, locked, self.has_lock),
+            *(self._report_key(job), job.budget, self.statistics, locked, self.has_lock),
             *(self.accepting, sorted(self.accepted_drops.get(job.name, ()))),
         )
         if (found := self._kept("check", key, Check)) is not None:
@@ -107,7 +107,7 @@ class Checking:
     def _judged(self, job: ModelJob, report: Report, locked: LockedModel | None) -> Check:
         beside = None if self.accepting else locked
         slices = job_slices(job, report)
-        check = _check_of(report, job.budget, self.judging, beside, slices)
+        check = _check_of(report, job.budget, self.statistics, beside, slices)
         if locked is None:
             notes = () if self.accepting else (_unlocked(job, has_lock=self.has_lock),)
             return msgspec.structs.replace(check, name=job.name, notes=(*notes, *check.notes))
@@ -117,7 +117,7 @@ class Checking:
         if self.accepting:
             check = self._with_losses(check, job, report, slices)
         now = self.accepted(job)
-        stages = stage_states(report, locked, self.judging)
+        stages = stage_states(report, locked, self.statistics)
         changed = changes(locked, now.inputs, now.tools)
         return msgspec.structs.replace(
             check,
@@ -139,7 +139,7 @@ class Checking:
         found = losses(
             report,
             job.budget,
-            judging=self.judging,
+            statistics=self.statistics,
             locked=self.locked[job.name],
             slices=slices,
         )
@@ -210,15 +210,15 @@ def unchecked(name: str, reason: str) -> Check:
     return Check(name=name, verdict=Verdict(findings=(finding,)))
 
 
-def check_report(report: Report, budget: Budget, judging: Judging) -> Check:
+def check_report(report: Report, budget: Budget, statistics: GateStatistics) -> Check:
     """A report held against a budget. Raises as `edgeconv.gate.budget.check`."""
-    return _check_of(report, budget, judging, None, ())
+    return _check_of(report, budget, statistics, None, ())
 
 
 def _check_of(
     report: Report,
     budget: Budget,
-    judging: Judging,
+    statistics: GateStatistics,
     locked: LockedModel | None,
     slices: Sequence[str],
 ) -> Check:
@@ -227,14 +227,14 @@ def _check_of(
     from edgeconv.gate.stages import stage_states
     from edgeconv.reporting.verdicts.summary import summary
 
-    verdict = check(report, budget, judging=judging, locked=locked, slices=slices)
-    stages = stage_states(report, locked, judging)
+    verdict = check(report, budget, statistics=statistics, locked=locked, slices=slices)
+    stages = stage_states(report, locked, statistics)
     return Check(
         name=report.title,
         verdict=verdict,
-        judging=judging,
+        statistics=statistics,
         stages=stages,
-        classes=class_drops(report, judging=judging, locked=locked, slices=slices),
+        classes=class_drops(report, statistics=statistics, locked=locked, slices=slices),
         summary=summary(verdict, stages, ()),
         notes=report.notes,
         data=report.data,

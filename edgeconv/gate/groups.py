@@ -13,7 +13,7 @@ from edgeconv.gate.drops import drop_estimate, numbers
 from edgeconv.gate.pairs import PairedAccuracies, pairs_of
 from edgeconv.statistics.estimate import LEVEL
 from edgeconv.statistics.paired import drop_of
-from edgeconv.types import ClassDrop, Judging
+from edgeconv.types import ClassDrop, GateStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ Groups = dict[str, list[int]]
 _OF_ALL = frozenset({"auc", "f1", "masked_accuracy", "perplexity"})
 _MOST_NAMED = 5
 _MOST_SHOWN = 50
-_USUAL = Judging()
+_USUAL = GateStatistics()
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def worst_drop(
 def class_drops(
     report: Report,
     *,
-    judging: Judging = _USUAL,
+    statistics: GateStatistics = _USUAL,
     locked: LockedModel | None = None,
     slices: Sequence[str] = (),
 ) -> tuple[ClassDrop, ...]:
@@ -94,13 +94,13 @@ def class_drops(
         for row in (*baseline, *rows)
         for pair in pairs_of(row, report, locked)
         if isinstance(pair, PairedAccuracies) and not pair.is_same
-        for drop in _dropped(row.name, pair, grouping, judging)
+        for drop in _dropped(row.name, pair, grouping, statistics)
     ]
     return tuple(sorted(found, key=lambda one: (-one.interval[0], -one.drop, one.model, one.name)))
 
 
 def _dropped(
-    model: str, pair: PairedAccuracies, grouping: Grouping, judging: Judging
+    model: str, pair: PairedAccuracies, grouping: Grouping, statistics: GateStatistics
 ) -> Iterator[ClassDrop]:
     counted = _of_parts(pair, grouping)
     kinds: tuple[Kind, ...] = ("class", "slice")
@@ -108,7 +108,7 @@ def _dropped(
         assert counted is not None
         groups = grouping.of(kind)
         drops = {
-            name: drop_estimate(counted.before, counted.after, judging, rows).value
+            name: drop_estimate(counted.before, counted.after, statistics, rows).value
             for name, rows in groups.items()
         }
         dropped = [name for name, drop in drops.items() if drop > 0]
@@ -139,7 +139,7 @@ def _interval(pair: PairedAccuracies, groups: Groups, name: str) -> tuple[float,
 def _worst(check: LimitCheck, pair: PairedAccuracies, groups: Groups, levels: Levels) -> Finding:
     each = levels.shared(len(groups))
     estimate = {
-        name: drop_estimate(pair.before, pair.after, check.judging, rows)
+        name: drop_estimate(pair.before, pair.after, check.statistics, rows)
         for name, rows in groups.items()
     }
     outcomes = {name: check.outcome(one, each) for name, one in estimate.items()}

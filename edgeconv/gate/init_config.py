@@ -169,9 +169,9 @@ def decidable_drop(samples: int, models: int) -> float | None:
     """
     from edgeconv.gate.limit_check import levels_of
     from edgeconv.statistics.matched import enough_pairs
-    from edgeconv.types import Judging
+    from edgeconv.types import GateStatistics
 
-    levels = levels_of(Judging()).shared(models)
+    levels = levels_of(GateStatistics()).shared(models)
     for limit in _DROPS:
         needed = enough_pairs(_DIFFER, limit, levels)
         if needed is not None and needed <= samples:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edgeconv.statistics.estimate import Estimate
-    from edgeconv.types import AnyLimit, Judging, Outcome, Reference, Severity, Value
+    from edgeconv.types import AnyLimit, GateStatistics, Outcome, Reference, Severity, Value
 
 Interval = tuple[float, float]
 # How often enough samples leave a number open all the same.
@@ -44,7 +44,7 @@ class LimitCheck:
     model: str
     name: str
     limit: AnyLimit
-    judging: Judging
+    statistics: GateStatistics
     reference: Reference = ""
     recipe: str = ""
     metric: str = ""
@@ -102,7 +102,7 @@ class LimitCheck:
             estimate.value,
             subject=subject,
             interval=interval,
-            confidence=self.judging.confidence,
+            confidence=self.statistics.confidence,
             method=estimate.method,
             samples=estimate.samples,
             samples_needed=needed,
@@ -123,7 +123,7 @@ class LimitCheck:
 
     def finding(self, outcome: Outcome, actual: Value | None, **facts: Any) -> Finding:
         """A finding; what cannot be told may be a warning by choice."""
-        is_open = outcome == "inconclusive" and self.judging.inconclusive == "warn"
+        is_open = outcome == "inconclusive" and self.statistics.inconclusive == "warn"
         severity: Severity = "warn" if is_open else self.limit.severity
         return Finding(
             model=self.model,
@@ -139,12 +139,12 @@ class LimitCheck:
         )
 
 
-def levels_of(judging: Judging) -> Levels:
+def levels_of(statistics: GateStatistics) -> Levels:
     """How often the gate may be wrong. Raises `UsageError` for a confidence that is none."""
-    if not _LEAST_SURE <= judging.confidence < 1:
+    if not _LEAST_SURE <= statistics.confidence < 1:
         raise UsageError(
-            f"a confidence of {judging.confidence:g} is not between {_LEAST_SURE:g} and 1",
+            f"a confidence of {statistics.confidence:g} is not between {_LEAST_SURE:g} and 1",
             hint="confidence = 0.95",
         )
-    level = 1 - judging.confidence
+    level = 1 - statistics.confidence
     return Levels(level, level, _MISSED)

@@ -47,7 +47,7 @@ def _min_accuracy(check: LimitCheck, row: Measurement, _: Report) -> Finding | O
         return check.missing(f"of the metric {accuracy.metric} less is better")
     if len(accuracy.correct or accuracy.per_sample) != accuracy.samples:
         return check.missing("there is no result for every sample")
-    estimate, interval = accuracy_estimate(accuracy, check.judging), accuracy_interval(accuracy)
+    estimate, interval = accuracy_estimate(accuracy, check.statistics), accuracy_interval(accuracy)
     return check.defer(lambda levels: check.test(estimate, levels, interval=interval))
 
 

@@ -42,7 +42,7 @@ class Project:
         is_there = self.lock.exists() or self.lock.is_symlink()
         accepted = lock.read(self.lock) if is_there else None
         self.checking = Checking(
-            judging=asked.judging,
+            statistics=asked.statistics,
             execution=asked.execution.execution,
             locked=accepted.models if accepted else {},
             has_lock=accepted is not None,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edgeconv.types import (
-        Judging,
+        GateStatistics,
         LockedModel,
         Measurement,
         Report,
@@ -35,7 +35,7 @@ class _MeasuredStage(NamedTuple):
 
 
 def stage_states(
-    report: Report, locked: LockedModel | None, judging: Judging
+    report: Report, locked: LockedModel | None, statistics: GateStatistics
 ) -> tuple[StageState, ...]:
     """Every measured model beside what is locked of it and the stage before it, in their order.
 
@@ -45,11 +45,12 @@ def stage_states(
     """
     steps = list(_steps(report))
     beside = [_beside_lock(step.row, report, locked) for step in steps]
-    level = (1 - judging.confidence) / max(
+    level = (1 - statistics.confidence) / max(
         1, 2 * sum(isinstance(p, PairedAccuracies) for p in beside)
     )
     return tuple(
-        _state(step, locked, pair, level, judging) for step, pair in zip(steps, beside, strict=True)
+        _state(step, locked, pair, level, statistics)
+        for step, pair in zip(steps, beside, strict=True)
     )
 
 
@@ -91,7 +92,7 @@ def _state(
     locked: LockedModel | None,
     beside: PairedAccuracies | UnpairedAccuracies | None,
     level: float,
-    judging: Judging,
+    statistics: GateStatistics,
 ) -> StageState:
     """`level`: how often it may be said wrongly that the stage moved, either way."""
     row = step.row
@@ -111,7 +112,7 @@ def _state(
         interval=interval,
         own_drop=own,
         own_interval=own_interval,
-        moved=_has_moved(pair, level, judging) if pair else None,
+        moved=_has_moved(pair, level, statistics) if pair else None,
         sha256=row.sha256,
     )
 
@@ -123,9 +124,9 @@ def _drop(pair: PairedAccuracies | None) -> tuple[float | None, tuple[float, flo
     return (0.0, (0.0, 0.0)) if pair.is_same else drop_of(pair.before, pair.after)
 
 
-def _has_moved(pair: PairedAccuracies, level: float, judging: Judging) -> bool:
+def _has_moved(pair: PairedAccuracies, level: float, statistics: GateStatistics) -> bool:
     """Whether it is surely another value than before."""
     if pair.is_same:
         return False
-    estimate = drop_estimate(pair.before, pair.after, judging)
+    estimate = drop_estimate(pair.before, pair.after, statistics)
     return estimate.value != 0 and (estimate.is_above(0.0, level) or estimate.is_below(0.0, level))

@@ -8,10 +8,10 @@ from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import JSON, QUIET, RunForAll, Running, Sandboxed
 from edgeconv.requests.texts import NAMED_PLACE, PLACE, TEXT, TRACKER
-from edgeconv.types import Budget, Judging, Report
+from edgeconv.types import Budget, GateStatistics, Report
 
 Judged = Annotated[
-    Judging,
+    GateStatistics,
     Within(
         confidence=Option(
             group="Quality",
@@ -101,7 +101,7 @@ class CheckRequest(OfConfig, frozen=True, kw_only=True):
             help="What was accepted. [default: edgeconv.lock beside the configuration]",
         ),
     ] = None
-    judging: Judged = Judging()
+    statistics: Judged = GateStatistics()
     outputs: Annotated[
         tuple[tuple[str, str], ...],
         Option(

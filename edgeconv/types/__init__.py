@@ -6,6 +6,31 @@ fractions, and a dimension of -1 is dynamic.
 """
 
 from edgeconv.types.building import Built, FileState, Stamp
+from edgeconv.types.checks import (
+    NEED_TIMES,
+    NOT_CHECKED,
+    AcceptedDrop,
+    AnyLimit,
+    Budget,
+    Check,
+    Checked,
+    ClassDrop,
+    Finding,
+    GateStatistics,
+    LastCheck,
+    Limit,
+    Limits,
+    Method,
+    OperatorsLimit,
+    Outcome,
+    Reference,
+    RuntimeLimit,
+    Severity,
+    StageName,
+    StageState,
+    Value,
+    Verdict,
+)
 from edgeconv.types.conversion import (
     CALIBRATED,
     EVERY_RECIPE,
@@ -56,31 +81,6 @@ from edgeconv.types.evidence import (
     SignedEvidence,
 )
 from edgeconv.types.execution import DEFAULT_TIMEOUT_S, Allowance, Execution
-from edgeconv.types.judging import (
-    NEED_TIMES,
-    NOT_CHECKED,
-    AcceptedDrop,
-    AnyLimit,
-    Budget,
-    Check,
-    Checked,
-    ClassDrop,
-    Finding,
-    Judging,
-    LastCheck,
-    Limit,
-    Limits,
-    Method,
-    OperatorsLimit,
-    Outcome,
-    Reference,
-    RuntimeLimit,
-    Severity,
-    StageName,
-    StageState,
-    Value,
-    Verdict,
-)
 from edgeconv.types.locking import Lock, LockedModel, LockedStage
 from edgeconv.types.measurement import (
     Accuracy,
@@ -197,7 +197,7 @@ __all__ = [
     "GraphSummary",
     "Inspection",
     "IoType",
-    "Judging",
+    "GateStatistics",
     "LadderStep",
     "LastCheck",
     "Latency",

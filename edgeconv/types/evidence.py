@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edgeconv.types.judging import LastCheck
+from edgeconv.types.checks import LastCheck
 from edgeconv.types.model import Noun, Result
 
 LinkName = Literal[

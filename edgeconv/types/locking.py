@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from edgeconv.types.checks import AcceptedDrop
 from edgeconv.types.conversion import RecipeName
-from edgeconv.types.judging import AcceptedDrop
 from edgeconv.types.measurement import Accuracy, Measurement
 from edgeconv.types.model import Noun
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from edgeconv.types.checks import Verdict
 from edgeconv.types.conversion import Artifact, Distance, RecipeName
-from edgeconv.types.judging import Verdict
 from edgeconv.types.model import Noun, Result
 from edgeconv.types.samples import DataIdentity
 from edgeconv.types.training import TrainingRecord

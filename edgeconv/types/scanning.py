@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edgeconv.types.judging import Severity
+from edgeconv.types.checks import Severity
 from edgeconv.types.model import Noun, Result, SourceKind
 
 FindingKind = Literal[

@@ -9,7 +9,7 @@ from edgeconv.types import (
     Checked,
     ClassDrop,
     Finding,
-    Judging,
+    GateStatistics,
     StageState,
     Verdict,
 )
@@ -191,7 +191,7 @@ def passing() -> Check:
                 ),
             )
         ),
-        judging=Judging(inconclusive="warn"),
+        statistics=GateStatistics(inconclusive="warn"),
         summary="the bytes of int8 changed (ai-edge-quantizer 0.10.0 → 0.11), its answers did not",
         changes=("ai-edge-quantizer was 0.10.0 and is 0.11.0",),
         reused=True,

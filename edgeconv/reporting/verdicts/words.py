@@ -74,12 +74,12 @@ def file_of(checked: Checked) -> str:
 
 def judging_line(check: Check) -> str:
     """How numbers that are left to chance were judged."""
-    judging = check.judging
-    drawn = "" if judging.method == "mcnemar" else f", {judging.resamples} resamples"
-    means = "an error" if judging.inconclusive == "error" else "a warning"
+    statistics = check.statistics
+    drawn = "" if statistics.method == "mcnemar" else f", {statistics.resamples} resamples"
+    means = "an error" if statistics.inconclusive == "error" else "a warning"
     return (
-        f"judged at {confidence(judging.confidence)}, method "
-        f"{judging.method}{drawn}, seed {judging.seed}; inconclusive is {means}"
+        f"judged at {confidence(statistics.confidence)}, method "
+        f"{statistics.method}{drawn}, seed {statistics.seed}; inconclusive is {means}"
     )
 
 

@@ -17,7 +17,7 @@ from edgeconv.types import (
     Budget,
     Environment,
     Finding,
-    Judging,
+    GateStatistics,
     Latency,
     Limits,
     Measurement,
@@ -92,11 +92,13 @@ def report(*measurements: Measurement, baseline_accuracy: Accuracy | None = None
 
 
 def only(
-    model: Measurement | None = None, judging: Judging | None = None, **limits: Any
+    model: Measurement | None = None, statistics: GateStatistics | None = None, **limits: Any
 ) -> Finding:
     """The one finding for one artifact."""
     budget = Budget(every=Limits(**limits))
-    (finding,) = check(report(model or measured()), budget, judging=judging or Judging()).findings
+    (finding,) = check(
+        report(model or measured()), budget, statistics=statistics or GateStatistics()
+    ).findings
     return finding
 
 

@@ -24,7 +24,7 @@ from edgeconv.types import (
     Budget,
     DataIdentity,
     Finding,
-    Judging,
+    GateStatistics,
     Latency,
     Limit,
     Limits,
@@ -82,8 +82,10 @@ def locked(rows: Report, **changes: Any) -> LockedModel:
     return LockedModel(**{**values, **changes})
 
 
-def judged(rows: Report, judging: Judging | None = None, **limits: Any) -> Finding:
-    (finding,) = check(rows, Budget(every=Limits(**limits)), judging=judging or Judging()).findings
+def judged(rows: Report, statistics: GateStatistics | None = None, **limits: Any) -> Finding:
+    (finding,) = check(
+        rows, Budget(every=Limits(**limits)), statistics=statistics or GateStatistics()
+    ).findings
     return finding
 
 
@@ -118,7 +120,7 @@ def test_fifty_samples_are_too_few_even_where_no_answer_differs() -> None:
 
 
 def test_what_cannot_be_told_is_a_warning_by_choice_and_what_fails_is_not() -> None:
-    choice = Judging(inconclusive="warn")
+    choice = GateStatistics(inconclusive="warn")
     open_ = judged(beside(answers(range(9))), choice, max_accuracy_drop=0.01)
     assert (open_.outcome, open_.severity, open_.ok) == ("inconclusive", "warn", True)
     assert judged(beside(answers(range(40))), choice, max_accuracy_drop=0.01).severity == "error"
@@ -139,7 +141,7 @@ def test_an_artifact_better_than_the_baseline_passes() -> None:
 def test_a_higher_confidence_fails_later() -> None:
     rows = beside(answers(range(20)))
     outcomes = [
-        judged(rows, Judging(confidence=sure), max_accuracy_drop=0.01).outcome
+        judged(rows, GateStatistics(confidence=sure), max_accuracy_drop=0.01).outcome
         for sure in (0.8, 0.95, 0.99999)
     ]
     assert outcomes == ["failed", "failed", "inconclusive"]
@@ -148,7 +150,7 @@ def test_a_higher_confidence_fails_later() -> None:
 @pytest.mark.parametrize("sure", [0.0, 0.4, 1.0, 1.5, float("nan")])
 def test_a_confidence_that_is_none_is_refused(sure: float) -> None:
     with pytest.raises(UsageError, match="is not between"):
-        judged(beside(answers(set())), Judging(confidence=sure), max_accuracy_drop=0.01)
+        judged(beside(answers(set())), GateStatistics(confidence=sure), max_accuracy_drop=0.01)
 
 
 @pytest.mark.parametrize("limit", [0.5, 0.9, 1.0])
@@ -336,7 +338,7 @@ def test_a_metric_that_is_a_mean_is_judged_by_the_paired_bootstrap() -> None:
 
 def test_right_answers_may_be_resampled_on_request() -> None:
     rows = beside(answers(range(40)))
-    found = judged(rows, Judging(method="bootstrap", resamples=2000), max_accuracy_drop=0.01)
+    found = judged(rows, GateStatistics(method="bootstrap", resamples=2000), max_accuracy_drop=0.01)
     exact = judged(rows, max_accuracy_drop=0.01)
     assert (found.outcome, found.method) == ("failed", "paired bootstrap")
     assert found.interval == exact.interval
@@ -345,7 +347,7 @@ def test_right_answers_may_be_resampled_on_request() -> None:
 def test_a_method_that_does_not_fit_the_metric_is_refused() -> None:
     rows = beside(errors([1.0, 2.0]), errors([1.0, 2.0]))
     with pytest.raises(UsageError, match="mcnemar counts right answers"):
-        judged(rows, Judging(method="mcnemar"), max_accuracy_drop=0.1)
+        judged(rows, GateStatistics(method="mcnemar"), max_accuracy_drop=0.1)
 
 
 @pytest.mark.parametrize(
@@ -699,11 +701,15 @@ def test_a_finding_has_the_interval_of_the_report_whatever_it_is_judged_by(
         rows, measurements=tuple(compare(row, rows.baseline, ()) for row in rows.measurements)
     )
     budget = Budget(every=Limits(max_accuracy_drop=0.01, max_class_drop=0.3, min_accuracy=0.5))
-    drop, _, worst = check(rows, budget, judging=Judging(method=method, confidence=0.99)).findings
+    drop, _, worst = check(
+        rows, budget, statistics=GateStatistics(method=method, confidence=0.99)
+    ).findings
     assert drop.interval == rows.measurements[-1].accuracy_drop_interval
     (of_class,) = [one for one in class_drops(rows) if one.name == worst.subject]
     assert worst.interval == of_class.interval
-    (state,) = [one for one in stage_states(rows, None, Judging()) if one.model == drop.model]
+    (state,) = [
+        one for one in stage_states(rows, None, GateStatistics()) if one.model == drop.model
+    ]
     assert state.own_interval == drop.interval
 
 

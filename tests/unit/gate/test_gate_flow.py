@@ -20,7 +20,7 @@ from edgeconv.types import (
     Conversion,
     Execution,
     Failure,
-    Judging,
+    GateStatistics,
     Limits,
     Measuring,
     Report,
@@ -88,7 +88,7 @@ def job(work: Work, model: Path, **changes: Any) -> ModelJob:
 
 
 def checking(**changes: Any) -> Checking:
-    return Checking(**({"judging": Judging(), "execution": Execution()} | changes))
+    return Checking(**({"statistics": GateStatistics(), "execution": Execution()} | changes))
 
 
 def test_a_check_is_answered_from_before_where_nothing_changed(work, model):
@@ -150,7 +150,7 @@ def test_another_budget_judges_the_same_report_again(work, model):
     assert not judged.reused
     assert not judged.verdict.ok
     assert work.benches == 1
-    assert not checking(judging=Judging(confidence=0.9)).check(job(work, model)).reused
+    assert not checking(statistics=GateStatistics(confidence=0.9)).check(job(work, model)).reused
     assert work.benches == 1
 
 

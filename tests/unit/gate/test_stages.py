@@ -9,7 +9,7 @@ from report_example import SAMPLES, report
 from edgeconv.config.lock import locked_model
 from edgeconv.gate.stages import stage_states
 from edgeconv.reporting.verdicts.summary import changes, summary
-from edgeconv.types import Accuracy, Finding, Judging, Measurement, Verdict
+from edgeconv.types import Accuracy, Finding, GateStatistics, Measurement, Verdict
 
 if TYPE_CHECKING:
     from edgeconv.types import LockedModel, Report, StageState
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 INPUTS = {"source": "a" * 64, "calibration data": "b" * 64, "test data": "c" * 64}
 TOOLS = {"edgeconv": "0.1.0", "ai-edge-quantizer": "0.10.0"}
 PASSED = Verdict(findings=(Finding(model="m", limit="x", allowed=1, actual=0, outcome="passed"),))
-JUDGING = Judging()
+JUDGING = GateStatistics()
 
 
 def right(broken: int, of: int = SAMPLES, base: int = 0) -> Accuracy:

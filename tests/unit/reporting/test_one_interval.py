@@ -12,7 +12,7 @@ from edgeconv.reporting.markdown import render_markdown
 from edgeconv.reporting.text import report_table, verdict_lines
 from edgeconv.reporting.values import drop_value, interval_value
 from edgeconv.reporting.verdicts import FORMATS, render
-from edgeconv.types import Budget, Checked, Judging, Limits, Report
+from edgeconv.types import Budget, Checked, GateStatistics, Limits, Report
 
 LIMITS = Budget(every=Limits(max_accuracy_drop=0.001, min_accuracy=0.1, max_latency_ratio=1.0))
 
@@ -20,12 +20,12 @@ LIMITS = Budget(every=Limits(max_accuracy_drop=0.001, min_accuracy=0.1, max_late
 @pytest.fixture(scope="module")
 def report() -> Report:
     report = example.report()
-    check = check_report(report, LIMITS, Judging(confidence=0.99))
+    check = check_report(report, LIMITS, GateStatistics(confidence=0.99))
     return msgspec.structs.replace(report, verdict=check.verdict)
 
 
 def test_all_that_is_said_of_a_drop_has_the_interval_of_the_measurement(report: Report) -> None:
-    checked = Checked(checks=(check_report(report, LIMITS, Judging(confidence=0.99)),))
+    checked = Checked(checks=(check_report(report, LIMITS, GateStatistics(confidence=0.99)),))
     pages = [
         report_table(report) + verdict_lines(report.verdict),
         render_html(report),

@@ -103,7 +103,7 @@ class Budget(Noun, kw_only=True, frozen=True):
         return self.every.given() | self.recipe.get(recipe or "", Limits()).given()
 
 
-class Judging(Noun, kw_only=True, frozen=True):
+class GateStatistics(Noun, kw_only=True, frozen=True):
     """How numbers that are left to chance are judged.
 
     A drop fails when its lower bound at `confidence` (one-sided) is above the limit, passes when
@@ -245,7 +245,7 @@ class Check(Result, kw_only=True, frozen=True):
 
     name: str
     verdict: Verdict
-    judging: Judging = Judging()
+    statistics: GateStatistics = GateStatistics()
     stages: tuple[StageState, ...] = ()
     changes: tuple[str, ...] = ()
     classes: tuple[ClassDrop, ...] = ()
