@@ -44,7 +44,7 @@ _SETTINGS: Mapping[str, tuple[CalibrationRange, tuple[PostTrainingMethod, ...]]]
     "percentile": ("percentile", ()),
     "mse": ("mse", ()),
     "kl": ("kl", ()),
-    "equalisation": ("minmax", ("equalisation",)),
+    "equalization": ("minmax", ("equalization",)),
     "bias-correction": ("minmax", ("bias-correction",)),
     "rounding and bias-correction": ("minmax", ("bias-correction", "rounding")),
 }

@@ -63,7 +63,7 @@ _VALUES = {
     "EmbedRequest": "edgeconv.requests.embed",
     "InspectRequest": "edgeconv.requests.looking",
     "ReportRequest": "edgeconv.requests.looking",
-    "Running": "edgeconv.requests.shared",
+    "ExecutionOverrides": "edgeconv.requests.shared",
     "TrainRequest": "edgeconv.requests.train",
     "TuneRequest": "edgeconv.requests.tune",
 }

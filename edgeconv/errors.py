@@ -46,7 +46,7 @@ class EdgeconvError(Exception):
         self.hint = hint
         self.cause = cause
 
-    def saying(self, message: str, cause: Cause | None = None) -> Self:
+    def with_message(self, message: str, cause: Cause | None = None) -> Self:
         """The same error with another message, and maybe more that is known of its cause."""
         return type(self)(message, hint=self.hint, place=self.place, cause=cause or self.cause)
 

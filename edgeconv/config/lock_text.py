@@ -61,7 +61,12 @@ def model_of(name: str, table: dict[str, Any]) -> LockedModel:
         first = first or _classes(stages[-1])
     plain = {key.replace("-", "_"): value for key, value in fields.items()}
     whole = {"inputs": {}, **plain, "name": name, "stages": stages}
-    return msgspec.convert(whole, LockedModel)
+    model = msgspec.convert(whole, LockedModel)
+    # An older edgeconv wrote it so.
+    inputs = {
+        key: text.replace("equalisation", "equalization") for key, text in model.inputs.items()
+    }
+    return msgspec.structs.replace(model, inputs=inputs)
 
 
 def checksum(name: str, table: dict[str, Any]) -> str:

@@ -197,7 +197,7 @@ def combined_error(failures: Sequence[tuple[str, EdgeconvError]]) -> EdgeconvErr
         f"\n  tried {', and '.join(texts)}: {'the same' if line == same else line}"
         for line, texts in said.items()
     ]
-    return likeliest.saying(likeliest.message + "".join(tried))
+    return likeliest.with_message(likeliest.message + "".join(tried))
 
 
 def has_loops(prepared: PreparedModel) -> bool:

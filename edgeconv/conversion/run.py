@@ -74,7 +74,7 @@ class Run:
             if kept is None:
                 raise
             message = f"{error.message}\n  the whole log: {kept}"
-            raise error.saying(message) from error
+            raise error.with_message(message) from error
 
     def split(self, signature: Signature, words: Sequence[Sequence[bytes]] = ()) -> Split:
         """The stored samples of a signature, which are read once.

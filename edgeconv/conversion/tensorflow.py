@@ -115,7 +115,7 @@ def start_float_graph(
             if not Path(graph, "saved_model.pb").is_file():
                 # The Keras file was not even exported.
                 graph = ""
-            raise error.saying(error.message, error.cause._replace(graph=graph)) from error
+            raise error.with_message(error.message, error.cause._replace(graph=graph)) from error
         index = _FloatIndex(
             signatures=made.signatures,
             loading=made.loading,

@@ -68,7 +68,7 @@ def _steps(report: Report) -> Iterator[_MeasuredStage]:
         if row.recipe != _FLOAT32:
             alike = [one for one in floats if one.runtime == row.runtime]
             made_from = next(iter(alike or floats), trained)
-            yield _MeasuredStage("quantised", row, made_from)
+            yield _MeasuredStage("quantized", row, made_from)
 
 
 def _beside_lock(

@@ -106,4 +106,4 @@ def with_traceback(error: InternalError, log: Path, name: str) -> InternalError:
     """The error with where its traceback is: `log` is kept as `name`, else its end is shown."""
     kept = keep_log(log, name)
     where = f"; the traceback is in {kept}" if kept else f"\n{tail(log)}"
-    return error.saying(error.message + where)
+    return error.with_message(error.message + where)

@@ -40,7 +40,7 @@ _MARGIN_DB, _RANGE_MARGIN_DB = 0.1, 0.5
 _HALVED_DB = 3.0
 _RANGES: tuple[CalibrationRange, ...] = ("minmax", "percentile", "mse", "kl")
 # The cheap ones first.
-_METHODS: tuple[PostTrainingMethod, ...] = ("equalisation", "bias-correction", "rounding")
+_METHODS: tuple[PostTrainingMethod, ...] = ("equalization", "bias-correction", "rounding")
 
 
 class ChosenFile(NamedTuple):
@@ -131,7 +131,7 @@ class MethodSearch:
             best = _best([best, one])
 
     def _is_worth_trying(self, step: PostTrainingMethod, recipe: Recipe, best: _Tried) -> bool:
-        if step == "equalisation":
+        if step == "equalization":
             return self._fitting.equalized[0] is not self._fitting
         if self._fitting_samples < MIN_SAMPLES[step]:
             return False

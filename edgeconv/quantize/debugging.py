@@ -20,12 +20,12 @@ from edgeconv.tflite import float_layers, output_steps
 from edgeconv.types import (
     MAX_SNR_DB,
     DebuggedLayer,
+    LayerFix,
     LayerRule,
     OutputError,
     PostTraining,
     Precision,
     Recipe,
-    Remedy,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class DebugAnswer(msgspec.Struct, frozen=True, kw_only=True):
     snr_db: float
     samples: int
     layers: tuple[DebuggedLayer, ...]
-    remedies: tuple[Remedy, ...]
+    fixes: tuple[LayerFix, ...]
     post_training: PostTraining | None
     notes: tuple[str, ...]
 
@@ -86,7 +86,7 @@ def debug_file(job: DebugJob) -> DebugAnswer:
         snr_db=snr_db,
         samples=sum(feed.samples for feed in trials.judging.values()),
         layers=layers,
-        remedies=tuple(trials.of(layers, snr_db)),
+        fixes=tuple(trials.of(layers, snr_db)),
         post_training=record,
         notes=made.notes,
     )
@@ -192,8 +192,8 @@ class _Trials:
             self._expected, answers(made, self.judging, threads=self.graph.threads)
         )
 
-    def of(self, layers: Sequence[DebuggedLayer], snr_db: float) -> Iterator[Remedy]:
-        """The remedies tried; `snr_db` is that of the file without any.
+    def of(self, layers: Sequence[DebuggedLayer], snr_db: float) -> Iterator[LayerFix]:
+        """The fixes tried; `snr_db` is that of the file without any.
 
         One layer after the other, the worst first, gets a rule, which stays if the outputs are
         better with it: errors of several layers may also cancel each other.
@@ -210,21 +210,21 @@ class _Trials:
                     continue
                 rule = LayerRule(pattern=pattern_of(layer, every), precision=lift[layer.precision])
                 report_progress(f"trying {rule.precision} for {layer.layer}")
-                remedy = self._tried((*rules, rule))
-                if remedy is None:
+                fix = self._tried((*rules, rule))
+                if fix is None:
                     continue
-                yield remedy
-                if remedy.snr_db > best_db:
-                    rules, best_db = remedy.rules, remedy.snr_db
+                yield fix
+                if fix.snr_db > best_db:
+                    rules, best_db = fix.rules, fix.snr_db
 
-    def _tried(self, rules: tuple[LayerRule, ...]) -> Remedy | None:
+    def _tried(self, rules: tuple[LayerRule, ...]) -> LayerFix | None:
         recipe = msgspec.structs.replace(self._recipe, layers=(*self._recipe.layers, *rules))
         try:
             made = make_file(self.graph, recipe, self._setting)
             snr_db = self.snr_db(made.model)
         except ToolFailed:
             return None
-        return Remedy(rules=rules, snr_db=snr_db, size_bytes=len(made.model))
+        return LayerFix(rules=rules, snr_db=snr_db, size_bytes=len(made.model))
 
 
 def worst_first(layers: Sequence[DebuggedLayer]) -> list[DebuggedLayer]:

@@ -74,7 +74,7 @@ def make_file(
     """
     _refuse_few_samples(graph, recipe, setting)
     notes: tuple[str, ...] = ()
-    if "equalisation" in setting.methods:
+    if "equalization" in setting.methods:
         graph, notes = graph.equalized
     ruled = ruled_layers(graph.model, recipe)
     notes += rule_notes(graph.model, recipe)
@@ -86,7 +86,7 @@ def make_file(
     model = quantize_bytes(
         graph.model, recipe, ranges, ruled.values(), dense_per_tensor=dense_per_tensor
     )
-    layerwise = frozenset(method for method in setting.methods if method != "equalisation")
+    layerwise = frozenset(method for method in setting.methods if method != "equalization")
     bits_by_layer = weight_bits(graph.model, recipe, ruled)
     four_bit = tuple(name for name, one in ruled.items() if one.precision == BLOCKS)
     if layerwise or bits_by_layer:
@@ -133,7 +133,7 @@ def _with_io(model: bytes, recipe: Recipe) -> bytes:
 
 def _refuse_few_samples(graph: CalibratedGraph, recipe: Recipe, setting: MethodSettings) -> None:
     wanted: dict[str, int] = {
-        method: MIN_SAMPLES[method] for method in setting.methods if method != "equalisation"
+        method: MIN_SAMPLES[method] for method in setting.methods if method != "equalization"
     }
     if recipe.has_ranges:
         wanted |= {m: n for m, n in RANGE_SAMPLES.items() if m == setting.calibration_range}

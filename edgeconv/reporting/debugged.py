@@ -17,7 +17,7 @@ from edgeconv.types import MAX_SNR_DB
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.types import Debugged, DebuggedLayer, Remedy
+    from edgeconv.types import Debugged, DebuggedLayer, LayerFix
 
 _LAYERS = (
     GridColumn("layer", right=False, wraps=True),
@@ -119,29 +119,29 @@ def _next_steps(debugged: Debugged) -> Iterator[Text]:
     helpful = debugged.helpful
     if helpful:
         yield Text(
-            f"What helps, of {units.counted(len(debugged.remedies), 'change')} that were tried. "
+            f"What helps, of {units.counted(len(debugged.fixes), 'change')} that were tried. "
             "Give `convert` the rules of one of these:",
             style="bold green",
         )
-        for remedy in helpful:
-            yield from _remedy(remedy, debugged)
-    elif debugged.remedies:
+        for fix in helpful:
+            yield from _fix_lines(fix, debugged)
+    elif debugged.fixes:
         yield Text(
             "No rule for the worst layers makes the outputs clearly better "
-            f"({units.counted(len(debugged.remedies), 'change')} tried).",
+            f"({units.counted(len(debugged.fixes), 'change')} tried).",
             style="bold yellow",
         )
     yield from (Text(f"  or: {way}") for way in _other_ways(debugged))
 
 
-def _remedy(remedy: Remedy, debugged: Debugged) -> Iterator[Text]:
-    more_bytes = remedy.size_bytes - debugged.size_bytes
+def _fix_lines(fix: LayerFix, debugged: Debugged) -> Iterator[Text]:
+    more_bytes = fix.size_bytes - debugged.size_bytes
     sign = "−" if more_bytes < 0 else "+"
     yield Text.assemble(
-        (f"  {units.decibels(remedy.snr_db)}", "bold"),
+        (f"  {units.decibels(fix.snr_db)}", "bold"),
         f", {sign}{units.size(abs(more_bytes))}:",
     )
-    for rule in remedy.rules:
+    for rule in fix.rules:
         yield Text(f"    --layer {shell_line([f'{rule.pattern}={rule.precision}'])}")
 
 

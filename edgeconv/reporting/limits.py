@@ -50,7 +50,7 @@ LIMIT_WORDS = {
     "allowed-operators": "The operators that the model may have.",
 }
 # By what is in the name of the limit.
-_REMEDIES = {
+_FIXES = {
     "size": "Take a recipe with smaller weights, or raise the limit.",
     "latency": "Time on a quiet machine again before anything else, and look at the profile of "
     "`bench`.",
@@ -67,8 +67,8 @@ _OUTCOMES = {"failed": "broken", "inconclusive": "inconclusive", "missing": "not
 
 def meaning(limit: str) -> tuple[str, str]:
     """What a limit is, and what to do where it does not hold."""
-    remedy = next(text for part, text in _REMEDIES.items() if part in limit)
-    return LIMIT_WORDS.get(limit.replace("_", "-"), "A limit of the budget."), remedy
+    fix = next(text for part, text in _FIXES.items() if part in limit)
+    return LIMIT_WORDS.get(limit.replace("_", "-"), "A limit of the budget."), fix
 
 
 def mark_of(model: str, verdict: Verdict | None) -> Mark:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
-from edgeconv.requests.shared import JSON, QUIET, RunForAll, Running, Sandboxed
+from edgeconv.requests.shared import JSON, QUIET, ExecutionOverrides, RunForAll, Sandboxed
 from edgeconv.requests.texts import NAMED_PLACE, PLACE, TEXT, TRACKER
 from edgeconv.types import Budget, GateStatistics, Report
 
@@ -31,7 +31,7 @@ Judged = Annotated[
 ]
 
 
-class OfConfig(Request, frozen=True, kw_only=True):
+class ConfigRequest(Request, frozen=True, kw_only=True):
     """What is asked of the models of a configuration.
 
     `config`: its file, None for that of the current directory. `allow` and `any_code` are what it
@@ -45,7 +45,7 @@ class OfConfig(Request, frozen=True, kw_only=True):
     by_table: bool = True
 
 
-class CheckRequest(OfConfig, frozen=True, kw_only=True):
+class CheckRequest(ConfigRequest, frozen=True, kw_only=True):
     """The models of a configuration to convert, measure and judge; or a report to be judged.
 
     `report`: one that was measured before, or its file; it is held against `budget`, None for the
@@ -128,11 +128,11 @@ class CheckRequest(OfConfig, frozen=True, kw_only=True):
             help="Log what was measured: mlflow:URI, tensorboard:DIRECTORY, csv:FILE. Repeatable.",
         ),
     ] = ()
-    execution: RunForAll = Running()
+    execution: RunForAll = ExecutionOverrides()
     sandbox: Sandboxed = None
 
 
-class BuildRequest(OfConfig, frozen=True, kw_only=True):
+class BuildRequest(ConfigRequest, frozen=True, kw_only=True):
     """The models of a configuration to convert and embed where anything changed.
 
     `names`: the models, none for all that have an [embed] table. `execution`: what is said of how
@@ -170,7 +170,7 @@ class BuildRequest(OfConfig, frozen=True, kw_only=True):
             help="What the rule is for. [default: the record of the first model's files]",
         ),
     ] = ""
-    execution: RunForAll = Running()
+    execution: RunForAll = ExecutionOverrides()
     sandbox: Sandboxed = None
 
 

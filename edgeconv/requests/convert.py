@@ -127,7 +127,7 @@ Improved = Annotated[
         group="Quality",
         text=NAMES,
         metavar="METHODS",
-        help="Post-training methods of the quantised recipes, comma-separated: equalisation, "
+        help="Post-training methods of the quantised recipes, comma-separated: equalization, "
         "rounding, bias-correction; or auto, those that do good on held-back calibration samples; "
         "or none. [default: auto for weights of 4 bits, else none]",
     ),

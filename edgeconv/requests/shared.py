@@ -113,7 +113,7 @@ QUIET = Annotated[bool, Option(short="q", group="Output", help="No progress on s
 JSON = Annotated[bool, Option(name="json", group="Output", help="Print the result as JSON.")]
 
 
-class Running(Request, frozen=True, kw_only=True):
+class ExecutionOverrides(Request, frozen=True, kw_only=True):
     """What is said once of how to run, for every model of a configuration; None: as each says.
 
     `trusted` are the content hashes of models that are loaded although the scan refuses them.
@@ -155,7 +155,7 @@ class Running(Request, frozen=True, kw_only=True):
 _ALLOWANCE = EXECUTION["allowance"]
 assert isinstance(_ALLOWANCE, Within)
 RunForAll = Annotated[
-    Running,
+    ExecutionOverrides,
     Within(
         threads=EXECUTION["threads"],
         timeout_s=structs.replace(_ALLOWANCE.options["timeout_s"], shown=3600.0),

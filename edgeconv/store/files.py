@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 # A report of a million samples has a tenth of it.
 _MOST_NOUN_BYTES = 2**28
+# Fields and values that documents of an older edgeconv have under another name.
+_RENAMED = {
+    b'"equalisation"': b'"equalization"',
+    b'"judging"': b'"statistics"',
+    b'"quantised"': b'"quantized"',
+}
 Noun = TypeVar("Noun", bound=msgspec.Struct)
 
 
@@ -129,10 +135,20 @@ def decode_checked(
 ) -> tuple[Noun, ChecksumState]:
     """The same of what was read from `path` already."""
     try:
-        noun = msgspec.json.decode(content, type=kind)
+        try:
+            noun = msgspec.json.decode(content, type=kind)
+        except msgspec.ValidationError:
+            noun = msgspec.json.decode(_renamed(content), type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InputRefused(f"{path} is no {what} of this version: {error}") from error
     return without_checksum(noun), json_checksum(content, noun)
+
+
+def _renamed(content: bytes) -> bytes:
+    """A document of an older edgeconv, with the names that values have today."""
+    for old, new in _RENAMED.items():
+        content = content.replace(old, new)
+    return content
 
 
 @contextlib.contextmanager

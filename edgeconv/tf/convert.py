@@ -94,7 +94,9 @@ def to_float(job: FloatJob) -> FloatConversion:
             loading=(*graph.loading[:-1], failed, LadderStep(attempt="computed in float32")),
         )
     except EdgeconvError as error:
-        raise error.saying(error.message, error.cause._replace(loader=graph.loader)) from error
+        raise error.with_message(
+            error.message, error.cause._replace(loader=graph.loader)
+        ) from error
     Path(job.target).write_bytes(data)
     return graph
 

@@ -247,7 +247,7 @@ def _named(failed: _Failed) -> EdgeconvError:
 def _with_log(error: EdgeconvError, message: str, member: Member[Any]) -> EdgeconvError:
     """The error with this message, and where to find all that the member printed."""
     if isinstance(error, InternalError):
-        return error.saying(message)
+        return error.with_message(message)
     kept = keep_log(member.task.child.log, f"{member.name.replace(' ', '-')}-{os.getpid()}")
     if kept is not None:
         message += f"\n  the whole log: {kept}"

@@ -116,7 +116,7 @@ from edgeconv.types.samples import (
     Steps,
 )
 from edgeconv.types.scanning import Scan, ScanFinding
-from edgeconv.types.sensitivity import Debugged, DebuggedLayer, Remedy, Sensitivity
+from edgeconv.types.sensitivity import Debugged, DebuggedLayer, LayerFix, Sensitivity
 from edgeconv.types.training import (
     CONNECTED,
     LOCAL_STRATEGIES,
@@ -241,7 +241,7 @@ __all__ = [
     "Recipe",
     "RecipeName",
     "Reference",
-    "Remedy",
+    "LayerFix",
     "Report",
     "RuntimeLimit",
     "RuntimeNeed",

@@ -13,7 +13,7 @@ Severity = Literal["error", "warn"]
 Outcome = Literal["passed", "failed", "inconclusive", "missing"]
 Reference = Literal["", "baseline", "lock"]
 Method = Literal["auto", "mcnemar", "bootstrap"]
-StageName = Literal["checkpoint", "trained", "float32", "quantised"]
+StageName = Literal["checkpoint", "trained", "float32", "quantized"]
 Value = float | str | tuple[str, ...]
 # In the place of a limit, where a model could not be judged at all.
 NOT_CHECKED = "check"

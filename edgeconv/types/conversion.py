@@ -32,9 +32,9 @@ RecipeName = Literal[
 Engine = Literal["auto", "litert", "tflite"]
 CalibrationRange = Literal["minmax", "ema", "percentile", "mse", "kl", "auto"]
 IoType = Literal["float32", "int8", "uint8", "int16"]
-PostTrainingMethod = Literal["equalisation", "rounding", "bias-correction"]
+PostTrainingMethod = Literal["equalization", "rounding", "bias-correction"]
 # "auto" alone: those that make the error on held-back calibration samples smaller.
-Methods = tuple[Literal["equalisation", "rounding", "bias-correction", "auto"], ...]
+Methods = tuple[Literal["equalization", "rounding", "bias-correction", "auto"], ...]
 Precision = Literal["float32", "float16", "int16x8", "int8", "int4", "int4-block32"]
 
 # Those that need neither training nor a method, which are what `all` means.

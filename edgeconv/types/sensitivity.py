@@ -53,7 +53,7 @@ class DebuggedLayer(Noun, kw_only=True, frozen=True):
     inside_snr_db: float | None = None
 
 
-class Remedy(Noun, kw_only=True, frozen=True):
+class LayerFix(Noun, kw_only=True, frozen=True):
     """Rules for the worst layers that were tried, and the file that they gave."""
 
     rules: tuple[LayerRule, ...]
@@ -67,7 +67,7 @@ class Debugged(Result, kw_only=True, frozen=True):
     `outputs` is how far each output of the quantised model is from the float32 model's, `snr_db`
     the lowest of their signal-to-noise ratios, and like all the others here it is over the same
     `samples` of those that calibrated. `layers` has the costliest first, by `alone_snr_db`.
-    `remedies` are all that were tried, in that order; `post_training` says which ranges and
+    `fixes` are all that were tried, in that order; `post_training` says which ranges and
     methods the file has.
     """
 
@@ -83,21 +83,21 @@ class Debugged(Result, kw_only=True, frozen=True):
     outputs: tuple[OutputError, ...] = ()
     snr_db: float
     layers: tuple[DebuggedLayer, ...]
-    remedies: tuple[Remedy, ...] = ()
+    fixes: tuple[LayerFix, ...] = ()
     post_training: PostTraining | None = None
     notes: tuple[str, ...] = ()
 
     @property
-    def helpful(self) -> tuple[Remedy, ...]:
-        """The remedies worth having, the smallest file first.
+    def helpful(self) -> tuple[LayerFix, ...]:
+        """The fixes worth having, the smallest file first.
 
         Each makes the outputs clearly better than the file does as it is, and than every smaller
         one of these.
         """
-        found: list[Remedy] = []
+        found: list[LayerFix] = []
         best_db = self.snr_db
-        for remedy in sorted(self.remedies, key=lambda each: (each.size_bytes, -each.snr_db)):
-            if remedy.snr_db >= best_db + LEAST_GAIN_DB:
-                found.append(remedy)
-                best_db = remedy.snr_db
+        for fix in sorted(self.fixes, key=lambda each: (each.size_bytes, -each.snr_db)):
+            if fix.snr_db >= best_db + LEAST_GAIN_DB:
+                found.append(fix)
+                best_db = fix.snr_db
         return tuple(found)

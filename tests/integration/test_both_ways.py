@@ -61,7 +61,7 @@ import msgspec
 import edgeconv
 import edgeconv.building.build, edgeconv.gate.check, edgeconv.gate.project, edgeconv.pytest_plugin
 import edgeconv.tuning.flow
-from edgeconv import Distribution, GateStatistics, Measuring, Running, Timing, Training
+from edgeconv import Distribution, GateStatistics, Measuring, ExecutionOverrides, Timing, Training
 
 timing = Timing(repeats=3, seconds=0.01, warmup_seconds=0.01)
 calls = {
@@ -78,7 +78,7 @@ calls = {
     "report": lambda: edgeconv.report("measured/report.json", title="again")[0],
     "compare": lambda: edgeconv.compare("measured/report.json", "measured/report.json"),
     "check": lambda: edgeconv.check(statistics=GateStatistics(confidence=0.9)),
-    "build": lambda: edgeconv.build(execution=Running(threads=1)),
+    "build": lambda: edgeconv.build(execution=ExecutionOverrides(threads=1)),
     "embed": lambda: edgeconv.embed("net.tflites", "python", "embedded", vectors=3),
     "debug": lambda: edgeconv.debug("net.tflite", "cal.npz", "int8"),
     "doctor": lambda: edgeconv.doctor("net.tflite", "test.npz?labels=y"),

@@ -62,7 +62,7 @@ def test_a_saved_model_of_convolutions_is_debugged_by_the_command(zoo: Path, cli
     costly = {each.operator for each in found.layers if each.alone_snr_db is not None}
     assert {"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "SOFTMAX"} <= costly
     assert found.size_bytes < found.float_size_bytes
-    assert all(remedy.rules for remedy in found.remedies)
+    assert all(fix.rules for fix in found.fixes)
 
 
 def test_of_several_signatures_one_must_be_named(zoo: Path, tmp_path: Path):
@@ -78,5 +78,5 @@ def test_a_model_without_weights_has_nothing_to_lose_by_weights(zoo: Path, tmp_p
     np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).normal(size=(40, 4)).astype("f4"))
     found = debug(zoo / "weightless", str(tmp_path / "x.npz"), "weight-only-int8")
     assert [each.alone_snr_db for each in found.layers] == [None] * len(found.layers)
-    assert found.remedies == ()
+    assert found.fixes == ()
     assert found.snr_db == 200

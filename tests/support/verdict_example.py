@@ -100,7 +100,7 @@ def failing() -> Check:
             stage("trained", "mnist", 0.9902, 0.9898, 0.0004, False, changed=True, own_drop=0.0),
             stage("float32", "mnist-float32", 0.9902, 0.9898, 0.0004, False, own_drop=0.0),
             stage(
-                "quantised",
+                "quantized",
                 "mnist-int8",
                 0.9896,
                 0.9592,
@@ -242,7 +242,7 @@ def named(name: str) -> Checked:
     check = Check(
         name=name,
         verdict=Verdict(findings=(finding, operators, runtime, warned)),
-        stages=(StageState(stage="quantised", model=name, changed=None, metric=name, after=0.5),),
+        stages=(StageState(stage="quantized", model=name, changed=None, metric=name, after=0.5),),
         changes=(name,),
         classes=(class_drop(name, 3, 1.0, 0.5, model=name),),
         summary=name,

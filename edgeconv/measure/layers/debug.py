@@ -121,7 +121,7 @@ def _debugged(session: Session, recipe: Recipe) -> Debugged:
         outputs=found.outputs,
         snr_db=found.snr_db,
         layers=tuple(worst_first(layers)),
-        remedies=found.remedies,
+        fixes=found.fixes,
         post_training=found.post_training,
         notes=(*prepared.notes, *found.notes, *notes),
     )

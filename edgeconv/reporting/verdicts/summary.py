@@ -20,7 +20,7 @@ _BEFORE: dict[StageName, tuple[StageName, ...]] = {
     "checkpoint": (),
     "trained": ("checkpoint",),
     "float32": ("trained",),
-    "quantised": ("float32", "trained"),
+    "quantized": ("float32", "trained"),
 }
 
 

@@ -109,22 +109,22 @@ def test_rules_for_layers_reach_the_file_and_the_manifest(convert: Any) -> None:
     assert "layers of their own precision" in said
 
 
-def test_equalisation_that_does_not_apply_says_so_and_changes_nothing(convert: Any) -> None:
+def test_equalization_that_does_not_apply_says_so_and_changes_nothing(convert: Any) -> None:
     Path("tiny.tflite").write_bytes(one_dense())
     np.savez("samples.npz", x=np.random.default_rng(5).normal(size=(60, 4)).astype(np.float32))
     assert convert("--to", "int8")[0] == 0
     plain = model("int8")
-    code, said = convert("--to", "int8", "--methods", "equalisation")
+    code, said = convert("--to", "int8", "--methods", "equalization")
     assert code == 0, said
     assert "equalization does not apply" in said
     assert any("equalization does not apply" in note for note in manifest("int8").notes)
     assert model("int8") == plain
 
 
-def test_equalisation_that_applies_changes_the_weights_and_says_how_many(convert: Any) -> None:
+def test_equalization_that_applies_changes_the_weights_and_says_how_many(convert: Any) -> None:
     assert convert("--to", "int8")[0] == 0
     plain = model("int8")
-    code, said = convert("--to", "int8", "--methods", "equalisation")
+    code, said = convert("--to", "int8", "--methods", "equalization")
     assert code == 0, said
     assert "1 pairs of layers were equalized" in said
     assert model("int8") != plain

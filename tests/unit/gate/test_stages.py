@@ -77,8 +77,8 @@ def test_the_stages_are_in_the_order_of_the_flow():
         ("checkpoint", "checkpoint"),
         ("trained", "baseline"),
         ("float32", "digits_float32"),
-        ("quantised", "digits_int8"),
-        ("quantised", "digits_qat"),
+        ("quantized", "digits_int8"),
+        ("quantized", "digits_qat"),
     ]
 
 

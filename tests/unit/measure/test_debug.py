@@ -30,11 +30,11 @@ from edgeconv.types import (
     Debugged,
     DebuggedLayer,
     Execution,
+    LayerFix,
     LayerRule,
     OutputError,
     PostTraining,
     Recipe,
-    Remedy,
 )
 
 FIRST, SECOND = "net/first;net/Relu", "net/second"
@@ -54,8 +54,8 @@ def layer(name: str, alone: float | None, **changes: Any) -> DebuggedLayer:
     return msgspec.structs.replace(whole, **changes)
 
 
-def remedy(snr_db: float, size_bytes: int, *rules: str) -> Remedy:
-    return Remedy(rules=tuple(map(parse_rule, rules)), snr_db=snr_db, size_bytes=size_bytes)
+def fix(snr_db: float, size_bytes: int, *rules: str) -> LayerFix:
+    return LayerFix(rules=tuple(map(parse_rule, rules)), snr_db=snr_db, size_bytes=size_bytes)
 
 
 def debugged(**changes: Any) -> Debugged:
@@ -99,10 +99,10 @@ def debugged(**changes: Any) -> Debugged:
             layer("model/block_7/project", 60.0, inside_snr_db=None),
             layer("model/flatten", None, precision="float32", operator="RESHAPE", weights=0),
         ),
-        remedies=(
-            remedy(20.5, 301232, "model/re_lu/Relu6;*=int16x8"),
-            remedy(19.0, 301264, "model/re_lu/Relu6;*=int16x8", "model/add=int16x8"),
-            remedy(23.75, 350000, "model/re_lu/Relu6;*=float32"),
+        fixes=(
+            fix(20.5, 301232, "model/re_lu/Relu6;*=int16x8"),
+            fix(19.0, 301264, "model/re_lu/Relu6;*=int16x8", "model/add=int16x8"),
+            fix(23.75, 350000, "model/re_lu/Relu6;*=float32"),
         ),
     )
     return msgspec.structs.replace(whole, **changes)
@@ -111,12 +111,12 @@ def debugged(**changes: Any) -> Debugged:
 EXAMPLES = (
     debugged(),
     debugged(
-        remedies=(remedy(18.1, 301232, "model/add=float32"),),
+        fixes=(fix(18.1, 301232, "model/add=float32"),),
         notes=("one word more",),
         post_training=PostTraining(calibration_range="mse", methods=("rounding",)),
         recipe=Recipe(name="int8x4", methods=("auto",)),
     ),
-    debugged(layers=(), remedies=(), recipe=Recipe(name="weight-only-int8")),
+    debugged(layers=(), fixes=(), recipe=Recipe(name="weight-only-int8")),
 )
 
 
@@ -137,8 +137,8 @@ def test_a_hostile_name_is_shown_harmlessly_and_quoted_for_the_shell():
     hostile = "[bold]x[/]\x1b[31m' \n"
     one = debugged(
         layers=(layer(hostile, 10.0),),
-        remedies=(
-            Remedy(
+        fixes=(
+            LayerFix(
                 rules=(LayerRule(pattern="it's $(x)", precision="int8"),), snr_db=30.0, size_bytes=1
             ),
         ),
@@ -161,13 +161,13 @@ def test_the_shares_are_of_the_error_of_all_layers():
 
 def test_what_helps_is_clearly_better_and_nothing_smaller_is_as_good():
     slight, small, worse, large, largest = (
-        remedy(18.4, 301220, "a=int8"),
-        remedy(20.5, 301232, "b=int8"),
-        remedy(20.9, 301264, "c=int8"),
-        remedy(25.0, 400000, "d=int8"),
-        remedy(24.0, 500000, "e=int8"),
+        fix(18.4, 301220, "a=int8"),
+        fix(20.5, 301232, "b=int8"),
+        fix(20.9, 301264, "c=int8"),
+        fix(25.0, 400000, "d=int8"),
+        fix(24.0, 500000, "e=int8"),
     )
-    assert debugged(remedies=(largest, large, worse, slight, small)).helpful == (small, large)
+    assert debugged(fixes=(largest, large, worse, slight, small)).helpful == (small, large)
 
 
 def test_the_worst_layer_is_first_and_those_in_float_are_last():

@@ -111,10 +111,10 @@ def test_an_integer_end_is_left_to_the_quantiser():
 
 
 def test_methods_are_for_the_recipes_that_quantise():
-    float16, int8 = make_recipes(["int8", "float16"], methods=["rounding", "equalisation"])
+    float16, int8 = make_recipes(["int8", "float16"], methods=["rounding", "equalization"])
     assert float16.methods == ()
     # In the order in which they act, however they were given.
-    assert int8.methods == ("equalisation", "rounding")
+    assert int8.methods == ("equalization", "rounding")
     assert int8.calibrates
 
 

@@ -172,7 +172,7 @@ def judged(outcome: str, **changes: Any) -> Check:
     stages = (
         StageState(stage="trained", model="baseline", changed=None, sha256="b" * 64),
         StageState(stage="float32", model="float32", changed=None, sha256="c" * 64),
-        StageState(stage="quantised", model="int8", changed=None, sha256=SHA256),
+        StageState(stage="quantized", model="int8", changed=None, sha256=SHA256),
     )
     return Check(name="net", verdict=Verdict(findings=(finding,)), stages=stages)
 

@@ -128,7 +128,7 @@ def test_the_text_says_what_moved_what_dropped_and_how_many_samples_would_do() -
         "FAIL  mnist-int8  max-accuracy-drop (baseline)",
         "not measured: the test data changed since the lock",
         "Inconclusive (?): 2,420 samples of seven would tell, there are 1,028.",
-        "quantised   mnist-int8     changed    worse      98.96 %  95.92 %",
+        "quantized   mnist-int8     changed    worse      98.96 %  95.92 %",
         "seven  class  mnist-int8  baseline     1028  98.93 %  93.71 %   5.22 pp [3.01, 7.44]",
         "nine   class  mnist-int8  baseline     1009  98.71 %  97.12 %  1.59 pp [−0.21, 3.49]",
         "changed: the calibration data changed since the lock",
@@ -141,7 +141,7 @@ def test_the_text_says_what_moved_what_dropped_and_how_many_samples_would_do() -
 
 
 def test_a_metric_that_is_no_share_has_no_percentages() -> None:
-    stage = StageState(stage="quantised", model="m", changed=None, metric="mae", after=1.5)
+    stage = StageState(stage="quantized", model="m", changed=None, metric="mae", after=1.5)
     drop = ClassDrop(
         model="m",
         kind="slice",
@@ -453,7 +453,7 @@ def test_metrics_are_what_was_found_what_is_allowed_and_whether_it_holds() -> No
         "reference": "baseline",
         "subject": "seven",
     }
-    assert {s.labels["stage"]: s.value for s in found["edgeconv_stage"]}["quantised"] == 0.9592
+    assert {s.labels["stage"]: s.value for s in found["edgeconv_stage"]}["quantized"] == 0.9592
     assert list(samples(NOTHING)) == []
 
 
