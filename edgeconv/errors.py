@@ -32,23 +32,25 @@ class Cause(NamedTuple):
 class EdgeconvError(Exception):
     """The root. `str(error)` is the whole message; `hint` is the next step.
 
-    `place` is the line of a file that is wrong, as FILE:LINE, where there is one.
+    `location` is the line of a file that is wrong, as FILE:LINE, where there is one.
     """
 
     exit_code = 4
 
     def __init__(
-        self, message: str, *, hint: str = "", place: str = "", cause: Cause = Cause()
+        self, message: str, *, hint: str = "", location: str = "", cause: Cause = Cause()
     ) -> None:
         super().__init__(message)
-        self.place = place
+        self.location = location
         self.message = message
         self.hint = hint
         self.cause = cause
 
     def with_message(self, message: str, cause: Cause | None = None) -> Self:
         """The same error with another message, and maybe more that is known of its cause."""
-        return type(self)(message, hint=self.hint, place=self.place, cause=cause or self.cause)
+        return type(self)(
+            message, hint=self.hint, location=self.location, cause=cause or self.cause
+        )
 
     @property
     def headline(self) -> str:

@@ -37,7 +37,7 @@ def build(
 ) -> tuple[Built, ...]:
     """Convert and embed every model that is asked for, where anything changed.
 
-    Raises an `EdgeconvError`, whose `place` is the line of the configuration, for the first model
+    Raises an `EdgeconvError`, whose `location` is a line of the configuration, for the first model
     that cannot be built.
     """
     asked = settled(asked, "build")
@@ -51,7 +51,7 @@ def built(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
     try:
         return do_step(step, on_progress=on_progress)
     except EdgeconvError as error:
-        error.place = error.place or step.place
+        error.location = error.location or step.location
         raise
 
 
@@ -102,7 +102,7 @@ def _no_table(chosen: Chosen, name: str, message: str) -> UsageError:
     return UsageError(
         f"{message}, so there is nothing to build",
         hint=f'add [model.{name}.embed] with target = "android" and out = "app"',
-        place=chosen.config.origin("model", name),
+        location=chosen.config.origin("model", name),
     )
 
 
@@ -119,7 +119,7 @@ def _refuse_shared(chosen: Chosen) -> None:
                 raise UsageError(
                     f"models {other} and {model.name} have the same `out` of [{verb}], {place}",
                     hint="give each model a directory of its own",
-                    place=chosen.config.origin("model", model.name, verb, "out"),
+                    location=chosen.config.origin("model", model.name, verb, "out"),
                 )
 
 
@@ -142,7 +142,7 @@ def _refuse_inside(chosen: Chosen, step: BuildStep) -> None:
                 f"{step.name} would be embedded in {step.directory}, inside {path}, which it is "
                 "made of",
                 hint="choose another `out`",
-                place=chosen.config.origin("model", step.name, EMBED, "out"),
+                location=chosen.config.origin("model", step.name, EMBED, "out"),
             )
 
 
@@ -156,7 +156,7 @@ def _step(chosen: Chosen, model: ModelTable) -> BuildStep:
         raise UsageError(
             "remake of [embed] is for `edgeconv embed`; a build converts in any case",
             hint='say it to the conversion: io = "int8" and batch = 1 in [convert]',
-            place=table,
+            location=table,
         )
     return BuildStep(
         name=model.name,
@@ -164,7 +164,7 @@ def _step(chosen: Chosen, model: ModelTable) -> BuildStep:
         converting=converting,
         embedding=embedding,
         inputs=_inputs(converting, embedding),
-        place=chosen.config.origin("model", model.name),
+        location=chosen.config.origin("model", model.name),
         table=table,
         accepted=_accepted(chosen, model),
     )

@@ -36,7 +36,7 @@ class BuildStep:
     `converting` publishes the artifacts, and `embedding` puts the one of its recipe ("" for the
     only one) into a directory. `inputs` are the files that both name. `config` is the file that
     they are in; it is no input: what it says of this model is in the requests, and of the rest
-    nothing depends. `place` is the line of the model, and `table` that of its [embed]. `accepted`
+    nothing depends. `location` is the line of the model, `table` that of its [embed]. `accepted`
     has the hashes of the files that the lock accepted of the model, None where it is not locked;
     of a locked one every other file has to be checked, as with `require_check`.
     """
@@ -46,7 +46,7 @@ class BuildStep:
     converting: ConvertRequest
     embedding: EmbedRequest
     inputs: Inputs
-    place: str = ""
+    location: str = ""
     table: str = ""
     accepted: Collection[str] | None = None
 
@@ -124,7 +124,7 @@ def _done_now(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
     try:
         request = plan_of(asked)
     except EdgeconvError as error:
-        error.place = error.place or step.table
+        error.location = error.location or step.table
         raise
     already = embedded_already(request)
     # A SOURCE that runs code came this far only where its user allowed it.

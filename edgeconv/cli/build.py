@@ -28,11 +28,11 @@ def complaints(call: Call | None, model: str = "") -> Iterator[None]:
     try:
         yield
     except EdgeconvError as error:
-        if call is None and not error.place:
+        if call is None and not error.location:
             raise
         if call is not None and call.config is None:
             raise
-        place = error.place
+        place = error.location
         if call is not None and call.config is not None:
             # The file is read by its absolute path; here it is as it was named.
             line = place.rpartition(":")[2] or str(call.config.line("model", model))
@@ -73,7 +73,7 @@ def _watch(call: Call, asked: BuildRequest) -> None:
             # Each build of the watch would watch, and never end.
             raise UsageError(
                 "watch of [build] can only be typed, as --watch",
-                place=call.config.origin("build", "watch"),
+                location=call.config.origin("build", "watch"),
             )
         watch(asked, call.config.path, call.typed)
 

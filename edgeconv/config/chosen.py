@@ -96,7 +96,7 @@ class Chosen:
     def _refuse_elsewhere(self, reach: Reach, what: str, key: Key) -> None:
         if found := refusal(reach, self.config.path, self.granted):
             error = self.config.written.error(key, f"{what} {found.message}", found.hint)
-            raise NotAllowed(error.message, hint=error.hint, place=error.place)
+            raise NotAllowed(error.message, hint=error.hint, location=error.location)
 
     def _refuse_paths(self, model: ModelTable) -> None:
         for key in MODEL_KEYS:
@@ -121,7 +121,7 @@ class Chosen:
             raise UsageError(
                 f"{model.name}: [{verb}] has no `{key}`",
                 hint=f"add {key} = {_EXAMPLES[key]}" if key in _EXAMPLES else "",
-                place=self.config.origin("model", model.name, verb),
+                location=self.config.origin("model", model.name, verb),
             ) from error
 
     def converting(self, model: ModelTable) -> ConvertRequest:

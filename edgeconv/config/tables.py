@@ -160,7 +160,7 @@ class Table:
         table = config.written.header(*place[:-1])
         where = config.written.error(place, f"{key} of {table} {message}", error.hint)
         kind = UsageError if isinstance(error, Refused) else type(error)
-        return kind(where.message, hint=where.hint, place=where.place)
+        return kind(where.message, hint=where.hint, location=where.location)
 
 
 def model_of(config: Config, places: Sequence[Path]) -> str:

@@ -69,7 +69,7 @@ class Written(msgspec.Struct, frozen=True):
         """The error that points to a key."""
         line = self.line(*key)
         return UsageError(
-            f"{self.path}, line {line}: {message}", hint=hint, place=f"{self.path}:{line}"
+            f"{self.path}, line {line}: {message}", hint=hint, location=f"{self.path}:{line}"
         )
 
     def unknown(self, kind: str, key: Key, known: Iterable[str]) -> NoReturn:
@@ -136,7 +136,7 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
         raise UsageError(
             f"{path} is no valid TOML: {said}",
             hint="see https://toml.io",
-            place=f"{path}:{line[1] if line else 1}",
+            location=f"{path}:{line[1] if line else 1}",
         ) from error
 
 

@@ -264,7 +264,7 @@ def test_toml_that_ends_too_early_is_refused_with_line_and_column_too(
 ) -> None:
     error = refused(file, text)
     assert place in error.message
-    assert error.place == f"{file}:{place.split()[1].strip(',')}"
+    assert error.location == f"{file}:{place.split()[1].strip(',')}"
 
 
 @pytest.mark.parametrize(
