@@ -18,7 +18,7 @@ from edgeconv.embedding.writing import JOURNAL
 from edgeconv.errors import EdgeconvError, InputRefused, OutputRefused, UsageError
 from edgeconv.measure.model_files import find_baseline, find_model_files
 from edgeconv.reporting.trackers import csv_file, tensorboard
-from edgeconv.reporting.trackers.runs import Run, now
+from edgeconv.reporting.trackers.runs import TrackedRun, now
 from edgeconv.store import locked, read_noun, sha256_file
 from edgeconv.store.converted import note_converted
 from edgeconv.types import Artifact, CalibrationRecord, Checked, Execution
@@ -123,7 +123,7 @@ def test_a_csv_file_that_is_a_link_is_refused_also_where_it_was_typed(
 @pytest.mark.parametrize("linked", ["tb/check", "tb/check/model"])
 def test_event_files_go_through_no_link(linked: str, place: Place) -> None:
     place.link(linked, "folder")
-    one = Run(check="check", model="model", verdict="", texts={}, numbers={})
+    one = TrackedRun(check="check", model="model", verdict="", texts={}, numbers={})
     with pytest.raises(OutputRefused, match="symbolic link"):
         tensorboard._directory(Path("tb"), one, now())
 

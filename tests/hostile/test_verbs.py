@@ -15,7 +15,7 @@ import edgeconv
 from edgeconv.cli import run
 from edgeconv.config.user import read_user_config, user_configuration
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.processes import standing, tasks
+from edgeconv.processes import persistent, tasks
 
 CONFIG = """
 [budget]
@@ -53,7 +53,7 @@ def no_child(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*words: object, **_: object) -> None:
         raise AssertionError(f"a child was started: {words}")
 
-    for module in (tasks, standing):
+    for module in (tasks, persistent):
         monkeypatch.setattr(module, "Child", start)
 
 

@@ -90,8 +90,8 @@ def start_command(
     is_confined = rules.confined and not (access.profile == "browser" and os.geteuid())
     if is_confined:
         variables["TMPDIR"] = str(scratch)
-        if not rules.home:
-            variables["HOME"] = str(scratch)
+        # Libraries look for it in the table of users where it is not set.
+        variables["HOME"] = str(Path.home() if rules.home else scratch)
     variables.update(environment)
     failure = scratch / _FAILURE
     if not is_confined:

@@ -15,7 +15,7 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv import bench
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.measure.baseline_comparison import beside, compared
+from edgeconv.measure.baseline_comparison import compared, with_baseline
 from edgeconv.measure.metrics.accuracy import flips, top1
 from edgeconv.measure.model_files import find_baseline, find_model_files, record_beside
 from edgeconv.measure.timing import make_latency
@@ -183,7 +183,7 @@ def test_a_time_is_beside_that_of_the_float32_file_of_its_own_directory() -> Non
         row("b/int8", "b", "int8", 5.0),
         row("c/int8", "c", "int8", 50.0),
     ]
-    assert [beside(one, None, rows).latency_ratio for one in rows] == [1.0, 1.0, 0.5, 0.5]
+    assert [with_baseline(one, None, rows).latency_ratio for one in rows] == [1.0, 1.0, 0.5, 0.5]
 
 
 def test_a_baseline_that_is_gone_is_a_note_and_not_an_error(tmp_path: Path) -> None:
@@ -254,10 +254,10 @@ def test_what_has_no_accuracy_has_no_drop_and_no_interval() -> None:
         measurement("int8"), accuracy=None, accuracy_drop=None, accuracy_drop_interval=None,
         fixed=None, broken=None,
     )  # fmt: skip
-    made = beside(row, baseline(), ())
+    made = with_baseline(row, baseline(), ())
     assert made.size_ratio == row.size_bytes / baseline().size_bytes
     assert made.accuracy_drop is made.accuracy_drop_interval is made.fixed is None
-    alone = beside(measurement("int8"), None, (measurement("float32"),))
+    alone = with_baseline(measurement("int8"), None, (measurement("float32"),))
     assert alone.latency_ratio is not None
 
 

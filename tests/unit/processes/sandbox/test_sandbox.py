@@ -345,6 +345,21 @@ def test_a_program_knows_where_its_agent_is_and_no_token(tmp_path, monkeypatch):
     assert not {"GITHUB_TOKEN", "OPENAI_API_KEY"} & said.keys()
 
 
+@needs_landlock
+@pytest.mark.parametrize("profile", ["training", "cluster"])
+def test_a_training_has_the_home_of_its_user_wherever_the_table_of_users_puts_it(
+    profile, tmp_path, monkeypatch
+):
+    home = tmp_path / "home"
+    (home / ".keras").mkdir(parents=True)
+    (home / ".keras" / "keras.json").write_text("{}")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("KERAS_HOME", raising=False)
+    code = "import pathlib; (pathlib.Path.home() / '.keras' / 'keras.json').read_text()"
+    (tmp_path / "child").mkdir()
+    run_code(code, tmp_path / "child", access=Access(profile=profile))
+
+
 @pytest.mark.parametrize(
     ("name", "passes"),
     [
