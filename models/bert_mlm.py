@@ -53,7 +53,7 @@ def build() -> Any:
     )
     x = keras.layers.Dropout(0.1, name="embedding_dropout")(embedding(tokens))
     for index in range(LAYERS):
-        # Normalising first is not BERT's way, but without it the training stays for long at
+        # Normalizing first is not BERT's way, but without it the training stays for long at
         # guessing each word by how common it is.
         x = hub.layers.TransformerEncoder(
             4 * WIDTH,

@@ -1,6 +1,6 @@
-"""A small MobileNet for colour images of 32x32 pixels, in the 10 classes of CIFAR-10.
+"""A small MobileNet for color images of 32x32 pixels, in the 10 classes of CIFAR-10.
 
-Depthwise-separable blocks with batch normalisation and ReLU6, as in A. Howard et al.,
+Depthwise-separable blocks with batch normalization and ReLU6, as in A. Howard et al.,
 "MobileNets: Efficient Convolutional Neural Networks for Mobile Vision Applications" (2017),
 section 3; fewer and narrower, since the images are small.
 """
@@ -36,18 +36,18 @@ def build() -> Any:
 
     image = layers.Input(SHAPE, name=INPUT_NAME)
     x = layers.Conv2D(FIRST_FILTERS, 3, padding="same", use_bias=False)(image)
-    x = _normalised(x)
+    x = _normalized(x)
     for filters, stride in BLOCKS:
         x = layers.DepthwiseConv2D(3, strides=stride, padding="same", use_bias=False)(x)
-        x = _normalised(x)
+        x = _normalized(x)
         x = layers.Conv2D(filters, 1, use_bias=False)(x)
-        x = _normalised(x)
+        x = _normalized(x)
     x = layers.GlobalAveragePooling2D()(x)
     x = layers.Dropout(0.2)(x)
     return Model(image, layers.Dense(CLASSES, activation="softmax", name=OUTPUT_NAME)(x))
 
 
-def _normalised(x: Any) -> Any:
+def _normalized(x: Any) -> Any:
     from tf_keras import layers
 
     # The running averages follow a short training only with less inertia than the default.

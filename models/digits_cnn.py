@@ -1,6 +1,6 @@
 """A small CNN for the handwritten digits that scikit-learn carries: 8x8 pixels, 10 classes.
 
-Small enough to train in seconds on a CPU, and it has each kind of layer that quantisation
+Small enough to train in seconds on a CPU, and it has each kind of layer that quantization
 treats in a way of its own: convolution, depthwise convolution and fully connected.
 """
 

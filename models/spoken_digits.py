@@ -50,18 +50,18 @@ def build() -> Any:
 
     log_mel = layers.Input((FRAMES, BANDS, 1), name=INPUT_NAME)
     x = layers.Conv2D(FIRST_FILTERS, 3, strides=2, padding="same", use_bias=False)(log_mel)
-    x = _normalised(x)
+    x = _normalized(x)
     for filters, stride in BLOCKS:
         x = layers.DepthwiseConv2D(3, strides=stride, padding="same", use_bias=False)(x)
-        x = _normalised(x)
+        x = _normalized(x)
         x = layers.Conv2D(filters, 1, use_bias=False)(x)
-        x = _normalised(x)
+        x = _normalized(x)
     x = layers.GlobalAveragePooling2D()(x)
     x = layers.Dropout(0.2)(x)
     return Model(log_mel, layers.Dense(CLASSES, activation="softmax", name=OUTPUT_NAME)(x))
 
 
-def _normalised(x: Any) -> Any:
+def _normalized(x: Any) -> Any:
     from tf_keras import layers
 
     # The running averages follow a short training only with less inertia than the default.
@@ -115,9 +115,9 @@ def mel_weights() -> NDArray[np.float32]:
 
     top_mel = 2595 * np.log10(1 + SAMPLE_RATE_HZ / 2 / 700)
     corners_hz = 700 * (10 ** (np.linspace(0, top_mel, BANDS + 2) / 2595) - 1)
-    left, centre, right = corners_hz[:-2], corners_hz[1:-1], corners_hz[2:]
+    left, center, right = corners_hz[:-2], corners_hz[1:-1], corners_hz[2:]
     hz = np.fft.rfftfreq(FFT, 1 / SAMPLE_RATE_HZ)[:, np.newaxis]
-    rising, falling = (hz - left) / (centre - left), (right - hz) / (right - centre)
+    rising, falling = (hz - left) / (center - left), (right - hz) / (right - center)
     return np.maximum(0, np.minimum(rising, falling)).astype(np.float32)
 
 

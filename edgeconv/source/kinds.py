@@ -88,7 +88,7 @@ def _in_directory(path: Path) -> LocatedModel:
         numbers = ", ".join(str(int(version.name)) for version in versions)
         notes = (f"version {int(chosen.name)} of {numbers}",) if len(versions) > 1 else ()
         _refuse_others(chosen)
-        return LocatedModel(chosen, "saved_model", _sanitised(path.name), notes)
+        return LocatedModel(chosen, "saved_model", _sanitized(path.name), notes)
     raise _no_model_in(path)
 
 
@@ -107,10 +107,10 @@ def _versions(path: Path) -> list[Path]:
 def _name(path: Path, own: str) -> str:
     """A model's name: its own, or that of the directory that has it as a numbered version."""
     is_version = re.fullmatch(r"[0-9]+", own) is not None
-    return _sanitised(path.parent.name if is_version and path.parent.name else own)
+    return _sanitized(path.parent.name if is_version and path.parent.name else own)
 
 
-def _sanitised(name: str) -> str:
+def _sanitized(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "model"
 
 

@@ -111,9 +111,9 @@ def serving_path(model: SourceModel, target: Path) -> str:
 
 
 def refuse_quantized(model: SourceModel) -> None:
-    """Raise `InputRefused` for a .tflite that is quantised already.
+    """Raise `InputRefused` for a .tflite that is quantized already.
 
-    Its rounding errors would be quantised once more, and be taken for the float model's.
+    Its rounding errors would be quantized once more, and be taken for the float model's.
     """
     from edgeconv.tflite import is_quantized, summarize
     from edgeconv.tflite.precision import likely_recipe

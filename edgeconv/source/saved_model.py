@@ -47,7 +47,7 @@ _SCHEMA_VERSION = b"\x08\x01"
 _FOREST_OPERATORS = "SimpleML"
 # What TensorFlow reads besides saved_model.pb.
 _FOLDERS = ("variables", "assets")
-_INITIALISER = "__saved_model_init_op"
+_INITIALIZER = "__saved_model_init_op"
 
 
 class SavedModelContent(NamedTuple):
@@ -255,7 +255,7 @@ def _signatures(graph: MetaGraphDef) -> tuple[Signature, ...]:
     return tuple(
         Signature(key=key, inputs=_specs(value.inputs), outputs=_specs(value.outputs))
         for key, value in sorted(by_key.items())
-        if not key.startswith(_INITIALISER)
+        if not key.startswith(_INITIALIZER)
     )
 
 

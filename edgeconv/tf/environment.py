@@ -28,7 +28,7 @@ def use_tf_keras() -> None:
     """Make `tf.keras` the Keras 2 of tf_keras, which is all that tfmot knows.
 
     To be called before TensorFlow is imported. Raises `ToolFailed` where what
-    quantisation-aware training needs is not installed.
+    quantization-aware training needs is not installed.
     """
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     for name in _DISTRIBUTION:

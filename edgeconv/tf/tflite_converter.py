@@ -1,4 +1,4 @@
-"""The second engine: TFLiteConverter's own quantiser, for what the first cannot do."""
+"""The second engine: TFLiteConverter's own quantizer, for what the first cannot do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops of a known number of turns, unrolled: a graph that every quantiser understands.
+"""Loops of a known number of turns, unrolled: a graph that every quantizer understands.
 
 The graph is evaluated in part: what can be known from constants and static shapes is
 computed, what depends on the inputs is copied into a new graph, turn after turn of each

@@ -124,10 +124,10 @@ def test_a_module_without_what_training_needs_is_refused_with_all_that_is_missin
 @pytest.mark.parametrize(
     ("old", "new", "match"),
     [
-        ("EPOCHS = 2", "EPOCHS = 0", "EPOCHS is 0; a whole number from 1"),
+        ("EPOCHS = 2", "EPOCHS = 0", "EPOCHS is 0; it must be an integer"),
         ("EPOCHS = 2", "EPOCHS = '2'", "EPOCHS is '2'; a whole number"),
         ("GLOBAL_BATCH = 16", "GLOBAL_BATCH = 16.5", r"GLOBAL_BATCH is 16\.5; a whole number"),
-        ("LEARNING_RATE = 1e-2", "LEARNING_RATE = 0", "LEARNING_RATE is 0; a number above 0"),
+        ("LEARNING_RATE = 1e-2", "LEARNING_RATE = 0", "LEARNING_RATE is 0; it must be above 0"),
         ("LEARNING_RATE = 1e-2", "LEARNING_RATE = None", "LEARNING_RATE is None; a number"),
     ],
 )
@@ -185,7 +185,7 @@ def test_data_that_do_not_fit_are_refused(arguments, match, tmp_path):
 
 
 def test_a_share_for_validation_that_rounds_to_nothing_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"0\.001 of 100 samples is none to validate with"):
+    with pytest.raises(UsageError, match=r"0\.001 of 100 samples leaves none to validate with"):
         problem_of(written(tmp_path, "mine"), validation_fraction=0.001)
 
 
@@ -206,7 +206,7 @@ def test_samples_that_belong_together_are_on_one_side_of_the_split(tmp_path):
     ("groups", "match"),
     [
         ("np.arange(7)", r"groups_train has the shape \(7,\), and there are 100 samples"),
-        ("['a'] * 100", "groups_train is no array of integers"),
+        ("['a'] * 100", "groups_train is not an array of integers"),
     ],
 )
 def test_groups_that_do_not_fit_are_refused(groups, match, tmp_path):
@@ -253,7 +253,7 @@ def test_a_build_that_gives_no_model_to_train_is_refused(old, new, match, tmp_pa
 def test_a_build_that_gives_another_model_the_second_time_is_refused(tmp_path):
     other = ("Dense(8,", "Dense(WIDTHS.pop(),")
     problem, model = problem_of(written(tmp_path, "mine", other, added="\n\nWIDTHS = [9, 8]\n"))
-    with pytest.raises(InputRefused, match=r"build\(\) gave one model, and then another"):
+    with pytest.raises(InputRefused, match=r"build\(\) returned one model, and then another"):
         problem.plain(model)
 
 
@@ -276,18 +276,18 @@ def test_an_optimizer_that_is_none_is_refused(body, match, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "match"),
     [
-        (LOSS, 'LOSS = "sparce"', "LOSS of the model module is 'sparce': Keras knows none"),
-        (LOSS, 'LOSS = "KLDivergence"', "'KLDivergence': that is a class, or an object"),
-        (METRIC, 'METRIC = "auc"', "METRIC of the model module is 'auc': Keras knows none"),
-        (METRIC, 'METRIC = "AUC"', "'AUC': that is a class, or an object, of Keras's"),
-        (METRIC, "import tf_keras\nMETRIC = tf_keras.metrics.AUC", "that is a class"),
+        (LOSS, 'LOSS = "sparce"', "LOSS of the model module is 'sparce': Keras has no"),
+        (LOSS, 'LOSS = "KLDivergence"', "'KLDivergence': this is a class or an object"),
+        (METRIC, 'METRIC = "auc"', "METRIC of the model module is 'auc': Keras has no"),
+        (METRIC, 'METRIC = "AUC"', "'AUC': this is a class or an object of Keras"),
+        (METRIC, "import tf_keras\nMETRIC = tf_keras.metrics.AUC", "this is a class"),
         (METRIC, "import tf_keras\nMETRIC = tf_keras.metrics.AUC()", "or an object, of Keras's"),
-        (METRIC, "METRIC = 3", "is 3: that is no function"),
+        (METRIC, "METRIC = 3", "is 3: this is not a function"),
         (METRIC, "METRIC = lambda y, p: 1 / 0", "METRIC of mine, with .* failed: ZeroDivision"),
         (
             METRIC,
             "import tensorflow as tf\nMETRIC = lambda y, p: tf.reduce_mean(p)",
-            "METRIC of the model module gives one number for a whole batch",
+            "METRIC of the model module returns one number for a whole batch",
         ),
         (LOSS, 'LOSS = "categorical_crossentropy"', "LOSS of mine, with labels .* failed: .*hape"),
     ],

@@ -585,7 +585,7 @@ def test_a_layer_within_a_nested_tf_keras_model_is_named_where_two_part(monkeypa
 def test_a_model_that_is_quantised_or_adapted_already_is_refused():
     model = sequential(k3.Dense(3, name="whole"), shape=(4,))
     model.get_layer("whole").quantize("int8")
-    with pytest.raises(InputRefused, match=r"whole \(Dense: its weights are quantised already"):
+    with pytest.raises(InputRefused, match=r"whole \(Dense: its weights are quantized already"):
         flattened(model)
     model = sequential(k3.Dense(3, name="adapted"), shape=(4,))
     model.get_layer("adapted").enable_lora(2)

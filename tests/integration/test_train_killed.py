@@ -502,7 +502,7 @@ def test_a_checkpoint_of_somebody_else_s_is_refused(small, tmp_path):
     tf.train.CheckpointManager(
         tf.train.Checkpoint(weight=tf.Variable(1.0)), str(tmp_path), max_to_keep=1
     ).save()
-    with pytest.raises(InputRefused, match=r"is no checkpoint of edgeconv's|be taken up"):
+    with pytest.raises(InputRefused, match=r"is not a checkpoint of edgeconv|be resumed"):
         trained_here(small, tmp_path)
 
 
@@ -522,9 +522,9 @@ def test_a_damaged_checkpoint_is_refused_with_its_name(part, damage, small, kept
             "noise": content[:half] + noise + content[half + 64 :],
         }
         path.write_bytes(changed[damage])
-    with pytest.raises(InputRefused, match=r"ckpt-1 cannot be taken up") as refusal:
+    with pytest.raises(InputRefused, match=r"ckpt-1 cannot be resumed") as refusal:
         trained_here(small, kept, epochs=2)
-    assert "remove this one to begin anew" in refusal.value.hint
+    assert "remove this one to start again" in refusal.value.hint
 
 
 def test_more_epochs_go_on_from_a_finished_training(small, kept):

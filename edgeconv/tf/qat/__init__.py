@@ -1,1 +1,1 @@
-"""Quantisation-aware training: a Keras model opened flat, annotated, trained and exported."""
+"""Quantization-aware training: a Keras model opened flat, annotated, trained and exported."""

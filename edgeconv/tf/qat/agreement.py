@@ -128,7 +128,7 @@ def _parted(reference: Any, flat: Flat, batch: list[Any], error: float) -> Verif
     return VerificationFailed(
         f"the model built in tf_keras does not compute what the original does: its outputs are "
         f"{error:.2g} apart, {TOLERANCE:g} is allowed{where}",
-        hint="put another layer in that place, or convert it without quantisation-aware training",
+        hint="put another layer in that place, or convert it without quantization-aware training",
     )
 
 

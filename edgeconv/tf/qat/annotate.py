@@ -1,6 +1,6 @@
 """A flat tf_keras model to one that is trained as if its numbers were 8-bit integers.
 
-tfmot's wrappers and quantisers emulate the integers. Which of them goes where is decided here,
+tfmot's wrappers and quantizers emulate the integers. Which of them goes where is decided here,
 operator by operator as the converter will fuse them, and not by tfmot's `quantize_apply`: it
 knows neither one-dimensional convolutions nor products of layers, and stops at what it does not
 know.
@@ -45,13 +45,13 @@ _WITH_RECTIFIER = frozenset({"Add", "Subtract", "Multiply", "TFOpLambda"})
 
 
 def annotated(model: Any, settings: Qat) -> tuple[Any, tuple[TreatedLayer, ...]]:
-    """The model to train with quantisation, and what became of each layer.
+    """The model to train with quantization, and what became of each layer.
 
     `model` is functional and flat; it stays as it is, and its weights are copied. The new one
     has its inputs' and outputs' names. To be called in the scope of the strategy that it is
     trained under. What `settings.prune` and `settings.cluster` have made of the kernels is
     kept. Raises `UsageError` for a layer name or pattern that fits none, and `InputRefused`
-    for a model that is not flat or of which nothing can be quantised.
+    for a model that is not flat or of which nothing can be quantized.
     """
     _refuse_form(model)
     work = _Annotation(model, _chosen(model, settings.layers), _kept(settings))
@@ -60,7 +60,7 @@ def annotated(model: Any, settings: Qat) -> tuple[Any, tuple[TreatedLayer, ...]]
     treated = tuple(work.treated.values())
     if all(one.treatment == "float" for one in treated):
         raise InputRefused(
-            "none of the model's layers can be quantised", hint=_first_reason(treated)
+            "none of the model's layers can be quantized", hint=_first_reason(treated)
         )
     return new_model(model, inputs, outputs), treated
 
@@ -81,7 +81,7 @@ def _refuse_form(model: Any) -> None:
 
     if not isinstance(model, tf_keras.Model) or not model._is_graph_network:
         raise InputRefused(
-            f"quantisation-aware training takes a functional tf_keras model, not {type(model)}",
+            f"quantization-aware training takes a functional tf_keras model, not {type(model)}",
             hint="build the model with tf_keras's functional or sequential API",
         )
     nested = [layer.name for layer in model.layers if isinstance(layer, tf_keras.Model)]
@@ -134,7 +134,7 @@ class _Annotation:
             self._treat(use, "quantized")
             return self._same(use)
         if layer.name not in self._chosen:
-            self._treat(use, "float", "it is none of the layers to quantise")
+            self._treat(use, "float", "it is none of the layers to quantize")
             return self._parts.copied(use)
         made = self._quantized(use, kind)
         if made is None:
@@ -233,7 +233,7 @@ class _Annotation:
         return self._parts.ranged(tensor, before_softmax=to_softmax)
 
     def _last_core(self, absorbed: list[LayerUse], convolution: Convolution, tensor: Any) -> Any:
-        """The core with the batch normalisation and ReLU after it, as far as they fuse."""
+        """The core with the batch normalization and ReLU after it, as far as they fuse."""
         core, norm = convolution.cores[-1], None
         scaled_apart = class_name(core.layer) in _FOLDED_AT_ONCE and "clusters" in self._kept
         if convolution.activation == "linear" and not scaled_apart:

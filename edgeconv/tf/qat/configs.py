@@ -1,9 +1,9 @@
-"""How tfmot's wrappers are to quantise: 8 bits, as its default scheme does, with what it lacks.
+"""How tfmot's wrappers are to quantize: 8 bits, as its default scheme does, with what it lacks.
 
-tfmot's own configs quantise the kernel of a depthwise convolution with one scale for all
-channels, and its quantisers of kept zeros and kept clusters know two kinds of layers; the
+tfmot's own configs quantize the kernel of a depthwise convolution with one scale for all
+channels, and its quantizers of kept zeros and kept clusters know two kinds of layers; the
 cluster-keeping one also gives each channel of a convolution a scale of its own, with which
-16 different floats become up to 16 different integers a channel. The quantisers here are
+16 different floats become up to 16 different integers a channel. The quantizers here are
 tfmot's with that mended.
 """
 
@@ -72,7 +72,7 @@ def _range_quantizer(moving_average: Any) -> Any:
     import tensorflow as tf
 
     class RangeQuantizer(moving_average):  # type: ignore[misc]
-        """Fake quantisation of what a layer gives, its range followed by a moving average.
+        """Fake quantization of what a layer gives, its range followed by a moving average.
 
         `before_softmax`: what lies so far below the largest value of every row that no step of
         the softmax's output tells of it is cut off, as `edgeconv.quantize.ranges.softmax` does it.
@@ -103,7 +103,7 @@ def _kernel_quantizer(last_value: Any) -> Any:
     import tensorflow as tf
 
     class KernelQuantizer(last_value):  # type: ignore[misc]
-        """Fake quantisation of a kernel: symmetric, -127 to 127, the range that of its values.
+        """Fake quantization of a kernel: symmetric, -127 to 127, the range that of its values.
 
         `kept` is read off the kernel when the wrapper is built, which has its values by then.
         Clusters are kept by giving each of its weights their mean: so all get the same
@@ -185,7 +185,7 @@ def _structure(kernel: Any, kept: Kept) -> dict[str, Any]:
 
 def _kernel_config(quantize_config: Any, kernel_quantizer: Any) -> Any:
     class KernelConfig(quantize_config):  # type: ignore[misc]
-        """Quantise the kernel of a layer, and nothing else of it."""
+        """Quantize the kernel of a layer, and nothing else of it."""
 
         def __init__(self, attribute: str, scales: Scales, kept: Kept = "nothing") -> None:
             self.attribute = attribute
@@ -214,7 +214,7 @@ def _kernel_config(quantize_config: Any, kernel_quantizer: Any) -> Any:
 
 def _batch_norm(batch_normalization: Any) -> Any:
     class FreezableBatchNormalization(batch_normalization):  # type: ignore[misc]
-        """Batch normalisation whose scale and offset are trained even if it is not trainable.
+        """Batch normalization whose scale and offset are trained even if it is not trainable.
 
         What `trainable=False` does besides, as in Keras: it uses its moving statistics, and
         leaves them as they are. In an integer model its offsets are the only biases there are.

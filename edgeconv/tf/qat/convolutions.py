@@ -115,7 +115,7 @@ def _separated(layer: Any) -> list[Core]:
 
 
 def factors_of(batch_norm: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """What a batch normalisation multiplies by and adds at inference, each (channels,)."""
+    """What a batch normalization multiplies by and adds at inference, each (channels,)."""
     import numpy as np
 
     mean, variance = batch_norm.moving_mean.numpy(), batch_norm.moving_variance.numpy()

@@ -102,7 +102,7 @@ def _from_keras_3(operation: Any, name: str, frozen: bool) -> Counterpart:
 def _finish(config: dict[str, Any], operation: Any, frozen: bool) -> None:
     if class_name(operation) == "Normalization":
         _add_statistics(config, operation)
-    # A batch normalisation that does not train uses its moving averages, as it did.
+    # A batch normalization that does not train uses its moving averages, as it did.
     if frozen and class_name(operation) == "BatchNormalization":
         config["trainable"] = False
 
@@ -191,7 +191,7 @@ def _inner(layer: Any) -> dict[str, Any]:
 
 
 def _add_statistics(settings: dict[str, Any], operation: Any) -> None:
-    """Make constants of what a normalisation has learnt: weights would need another step."""
+    """Make constants of what a normalization has learnt: weights would need another step."""
     import numpy as np
 
     if operation.mean is None:
@@ -205,7 +205,7 @@ def _add_statistics(settings: dict[str, Any], operation: Any) -> None:
 def _dtype(operation: Any) -> str:
     policy = operation.dtype_policy
     if getattr(policy, "quantization_mode", None):
-        raise NoCounterpart(f"its weights are quantised already ({policy.name})")
+        raise NoCounterpart(f"its weights are quantized already ({policy.name})")
     return float32_if_float(policy.name)
 
 

@@ -1,4 +1,4 @@
-"""Channels of very different ranges brought to like ones, before a training with quantisation.
+"""Channels of very different ranges brought to like ones, before a training with quantization.
 
 One scale serves all the channels between two layers, and all the columns of a Dense kernel: where
 a few are a hundred times larger, the others are left with two or three integers, from which no
@@ -42,7 +42,7 @@ _COMMUTING = frozenset(
 
 
 class LayerPair(NamedTuple):
-    """A layer with a kernel, the batch normalisation right after it if any, and the next layer."""
+    """A layer with a kernel, the batch normalization right after it if any, and the next layer."""
 
     first: Any
     norm: Any | None
@@ -50,7 +50,7 @@ class LayerPair(NamedTuple):
 
 
 def equalize(model: Any) -> tuple[tuple[str, str], ...]:
-    """Equalise pairs of layers of a flat functional tf_keras model, in place.
+    """Equalize pairs of layers of a flat functional tf_keras model, in place.
 
     The model computes the same, to rounding. Returns the names of both layers of each pair whose
     channels differed by a factor of `LEAST_SPREAD` or more; the others are not touched.

@@ -58,7 +58,7 @@ def flattened(model: Any) -> Flat:
     if graph is None:
         raise InputRefused(
             f"the model {model.name!r} ({type(model).__name__}) has no graph of layers that "
-            "quantisation could be added to: it is code of its own, or was never called",
+            "quantization could be added to: it is code of its own, or was never called",
             hint="build it as a functional or Sequential model, and save that as NAME.keras",
         )
     builder = _Builder()
@@ -193,10 +193,10 @@ class _Builder:
             return
         each = "; ".join(f"{name} ({why})" for name, why in self._unmatched.items())
         raise InputRefused(
-            f"{model.name!r} cannot be built in tf_keras, which quantisation-aware training "
+            f"{model.name!r} cannot be built in tf_keras, which quantization-aware training "
             f"needs. No counterpart for {len(self._unmatched)} of its layers: {each}",
             hint="put layers of Keras's own in their place, save the model again, and train from "
-            "that; or convert it without quantisation-aware training (--to int8)",
+            "that; or convert it without quantization-aware training (--to int8)",
         )
 
 

@@ -1,4 +1,4 @@
-"""What quantisation-aware training works towards: the labels, or the float model's own answers."""
+"""What quantization-aware training works towards: the labels, or the float model's own answers."""
 
 from __future__ import annotations
 

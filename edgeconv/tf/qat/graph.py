@@ -69,7 +69,7 @@ def _refuse_extra(use: LayerUse) -> None:
     if use.args[1:] or use.kwargs.keys() - {"inputs"}:
         raise InputRefused(
             f"the model {'/'.join(use.path)!r} within the model is called with a mask of its own",
-            hint="quantisation-aware training needs layers that are called with tensors alone",
+            hint="quantization-aware training needs layers that are called with tensors alone",
         )
 
 

@@ -1,10 +1,10 @@
-"""What a layer of tf_keras is to quantisation: which operators it becomes, and how they count."""
+"""What a layer of tf_keras is to quantization: which operators it becomes, and how they count."""
 
 from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-# "kernel": has weights to quantise. "affine": a factor and an offset a channel. "value": one
+# "kernel": has weights to quantize. "affine": a factor and an offset a channel. "value": one
 # operator with a new range. "same": gives the numbers that it gets, or some of them, so that
 # the range stays. "noise": acts in training only. "fixed": its range is known beforehand.
 # "float": has no integer form.
@@ -24,10 +24,10 @@ _KERNEL = frozenset(
         *("DepthwiseConv1D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D"),
     }
 )
-BATCH_NORMALISATIONS = frozenset(
+BATCH_NORMALIZATIONS = frozenset(
     {"BatchNormalization", "SyncBatchNormalization", "FreezableBatchNormalization"}
 )
-_AFFINE = frozenset({*BATCH_NORMALISATIONS, "Rescaling", "Normalization"})
+_AFFINE = frozenset({*BATCH_NORMALIZATIONS, "Rescaling", "Normalization"})
 _VALUE = frozenset(
     {
         *("Add", "Subtract", "Multiply", "Maximum", "Minimum", "Concatenate", "Dot"),
@@ -77,7 +77,7 @@ _FUNCTIONS: dict[str, KindName] = {
 }
 _RECURRENT = frozenset({"LSTM", "GRU", "SimpleRNN", "RNN", "Bidirectional", "ConvLSTM2D"})
 _WITHOUT_INTEGER_FORM = {
-    "ELU": "the converter quantises no ELU",
+    "ELU": "the converter quantizes no ELU",
     "Lambda": "what its function computes is not known",
     "LayerNormalization": "its mean and variance need more than 8 bits",
     "Average": "it is a sum and a division, whose range between is not known",
@@ -85,7 +85,7 @@ _WITHOUT_INTEGER_FORM = {
 
 
 def kind_of(layer: Any) -> LayerKind:
-    """What a layer is to quantisation."""
+    """What a layer is to quantization."""
     name = class_name(layer)
     if type(layer).__module__.split(".")[0] not in ("tf_keras", "keras", "edgeconv"):
         return LayerKind("float", "its class is not one of Keras's own")
@@ -106,7 +106,7 @@ def kind_of(layer: Any) -> LayerKind:
 
 
 def kind_of_activation(name: str) -> LayerKind:
-    """What an activation is to quantisation, by its name in tf_keras."""
+    """What an activation is to quantization, by its name in tf_keras."""
     return _known(_ACTIVATIONS, name, "the activation")
 
 
@@ -154,8 +154,8 @@ def is_rectifier(layer: Any) -> bool:
 
 
 def is_channelwise_norm(layer: Any) -> bool:
-    """Whether a layer is a batch normalisation over the last dimension."""
-    if class_name(layer) not in BATCH_NORMALISATIONS:
+    """Whether a layer is a batch normalization over the last dimension."""
+    if class_name(layer) not in BATCH_NORMALIZATIONS:
         return False
     axes = list(layer.axis) if isinstance(layer.axis, (list, tuple)) else [layer.axis]
     return axes in ([-1], [layer.input_spec.ndim - 1])

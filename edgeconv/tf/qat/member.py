@@ -1,4 +1,4 @@
-"""One process of a quantisation-aware training: float model in, int8 .tflite out."""
+"""One process of a quantization-aware training: float model in, int8 .tflite out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgeconv.tf.qat.equalized import equalize
 from edgeconv.tf.qat.flat import name_ends
 from edgeconv.tf.qat.goal import Goal, labels_goal, model_goal
 from edgeconv.tf.qat.sparse import Clustering, Pruning, float_copy
-from edgeconv.tf.training.epochs import Trained, TrainingContext, run_epochs, wait_for_all
+from edgeconv.tf.training.epochs import Trained, TrainingContext, run_epochs
 from edgeconv.tf.training.feeding import Order
 from edgeconv.tf.training.recorded import record_of
 from edgeconv.tf.training.spec import Schedule, TrainSpec
@@ -77,7 +77,7 @@ class QatResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def train_qat(job: QatJob) -> QatResult:
-    """Train with quantisation, as one member of a cluster or alone, and convert.
+    """Train with quantization, as one member of a cluster or alone, and convert.
 
     Runs in a child, with TF_CONFIG in its environment if it is in a cluster. Raises
     `InputRefused` for a model that has no Keras layers or cannot be trained so, or samples
@@ -95,7 +95,7 @@ def train_qat(job: QatJob) -> QatResult:
     with raising_lost_members():
         work = _QatTraining(job, strategy, opened)
         done = work.done(started_s) if job.is_chief else work.helped()
-        wait_for_all(work.context("qat"))
+        work.context("qat").wait_for_all()
     return done
 
 
@@ -152,7 +152,7 @@ class _QatTraining:
         if settings.cluster is not None:
             clusters = Clustering(settings.cluster, keep_zeros=settings.prune is not None)
             self._fine_tune("cluster", clusters)
-        report_progress(f"training {self._job.name} with quantisation: {len(self._train)} samples")
+        report_progress(f"training {self._job.name} with quantization: {len(self._train)} samples")
         return self._run("qat", self._spec(), settings.epochs)
 
     @property
@@ -162,7 +162,7 @@ class _QatTraining:
         return settings.fine_tune_epochs * order.steps
 
     def _fine_tune(self, phase: str, structure: KernelConstraint) -> None:
-        """Train the float model to a structure, which the quantised training then keeps."""
+        """Train the float model to a structure, which the quantized training then keeps."""
         started_s = time.perf_counter()
         for_clusters = isinstance(structure, Clustering)
 

@@ -1,4 +1,4 @@
-"""What the user has, opened as a flat tf_keras model that quantisation can be added to."""
+"""What the user has, opened as a flat tf_keras model that quantization can be added to."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _no_keras(path: str, what: str) -> InputRefused:
         else "bring the Keras model that it was made from, saved with model.save('NAME.keras')"
     )
     return InputRefused(
-        f"{path} {what}: quantisation-aware training works on the layers of a Keras model",
+        f"{path} {what}: quantization-aware training works on the layers of a Keras model",
         hint=hint,
     )
 

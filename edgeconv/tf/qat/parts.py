@@ -1,4 +1,4 @@
-"""The new layers of a model to train with quantisation, each made once and under its own name."""
+"""The new layers of a model to train with quantization, each made once and under its own name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edgeconv.tf.qat.configs import KERNELS, Kept, classes
 from edgeconv.tf.qat.convolutions import channelwise
 from edgeconv.tf.qat.flat import name_ends
 from edgeconv.tf.qat.kinds import (
-    BATCH_NORMALISATIONS,
+    BATCH_NORMALIZATIONS,
     class_name,
     is_channelwise_norm,
     is_rectifier,
@@ -81,7 +81,7 @@ class EmulatedLayers:
     def copied(self, use: LayerUse) -> Any:
         """What a copy of a use's layer, with its weights, gives for the tensors of the use."""
         layer = use.operation
-        if class_name(layer) in BATCH_NORMALISATIONS:
+        if class_name(layer) in BATCH_NORMALIZATIONS:
             return self.normed(use, use.args[0])
         made = self._layers.get(layer.name)
         if made is not None:
@@ -93,7 +93,7 @@ class EmulatedLayers:
         return tensors
 
     def normed(self, use: LayerUse, tensor: Any) -> Any:
-        """A batch normalisation that can be frozen, of a tensor."""
+        """A batch normalization that can be frozen, of a tensor."""
         layer = use.operation
         made = self._layers.get(layer.name)
         if made is None:
@@ -113,7 +113,7 @@ class EmulatedLayers:
         layer = use.operation
         if len(tensor.shape) not in _AFFINE_RANKS or tensor.shape[-1] is None:
             return None
-        if class_name(layer) in BATCH_NORMALISATIONS:
+        if class_name(layer) in BATCH_NORMALIZATIONS:
             return self.normed(use, tensor) if is_channelwise_norm(layer) else None
         numbers = channelwise(layer, tensor.shape[-1])
         if numbers is None or not tensor.dtype.is_floating:

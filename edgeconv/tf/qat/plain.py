@@ -26,7 +26,7 @@ _IMAGE_RANK = 4
 def plain_copy(model: Any) -> Any:
     """A model that computes what an annotated and trained one does at inference.
 
-    Its variables are its own and no strategy's, each batch normalisation has gone into the
+    Its variables are its own and no strategy's, each batch normalization has gone into the
     convolution before it or has become a 1x1 depthwise one, and what the training had to keep
     of the kernels is in them. Equal weights give equal copies, whatever strategy they are from.
     To be called outside of any strategy's scope.

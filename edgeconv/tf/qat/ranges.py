@@ -1,4 +1,4 @@
-"""Finding the ranges of a model before its weights change, and freezing batch normalisation."""
+"""Finding the ranges of a model before its weights change, and freezing batch normalization."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def warm_up(model: Any, batches: Iterable[Sequence[Any]]) -> int:
     """Set all ranges from some batches, and change nothing else; gives the number of batches.
 
     A batch has an array for each input of the model, in its inputs' order. The ranges become
-    the least and the largest numbers seen, computed with quantised weights as at inference.
+    the least and the largest numbers seen, computed with quantized weights as at inference.
     Under a strategy every worker has to call it with the same batches, outside of
     `strategy.run`; its variables are set alike on all replicas. Raises `InputRefused` for
     numbers that are not finite.
@@ -72,7 +72,7 @@ class _RangeTracker:
 
 
 def freeze_batch_norm(model: Any) -> int:
-    """Let no batch normalisation follow its batches any more; gives how many there are.
+    """Let no batch normalization follow its batches any more; gives how many there are.
 
     They use their moving statistics and leave them as they are; scale and offset are trained
     on. What was traced before has to be traced anew.

@@ -1,4 +1,4 @@
-"""Kernels with many zeros, or with few different numbers, before quantisation-aware training.
+"""Kernels with many zeros, or with few different numbers, before quantization-aware training.
 
 Both are fine-tuning of the float model in which, after each step, the kernels are put back to
 what they are to be. That is done from outside of the step, alike on all replicas, so that it
@@ -44,7 +44,7 @@ class KernelConstraint(Protocol):
 def float_copy(model: Any, *, for_clusters: bool = False) -> Any:
     """A copy to fine-tune of a flat model, to be made in the scope of its strategy.
 
-    `for_clusters` turns the signs of channels around, in kernel and batch normalisation, so
+    `for_clusters` turns the signs of channels around, in kernel and batch normalization, so
     that no factor is negative: it would double the number of different weights when folded.
     """
     import tf_keras
@@ -75,7 +75,7 @@ def _make_factors_positive(model: Any) -> None:
     walk(model, model.inputs, turn)
 
 
-# Those into which a batch normalisation is folded.
+# Those into which a batch normalization is folded.
 _TURNED = frozenset({"Conv1D", "Conv2D"})
 
 
@@ -178,7 +178,7 @@ class Clustering:
 def clustered(values: NDArray[Any], clusters: int) -> NDArray[Any]:
     """Which of at most `clusters` clusters each of some numbers, (n,), belongs to, int (n,).
 
-    Lloyd's algorithm, from centres spread evenly between the least and the largest number,
+    Lloyd's algorithm, from centers spread evenly between the least and the largest number,
     which keeps the large ones apart (Han, Mao and Dally 2016, section 3.2). Clusters are
     numbered upwards, without gaps.
     """
@@ -186,16 +186,16 @@ def clustered(values: NDArray[Any], clusters: int) -> NDArray[Any]:
 
     if not len(values):
         return np.zeros(0, np.int32)
-    centres = np.linspace(values.min(), values.max(), clusters, dtype=np.float64)
+    centers = np.linspace(values.min(), values.max(), clusters, dtype=np.float64)
     nearest = np.zeros(len(values), np.int64)
     for _ in range(_LLOYD_STEPS):
-        nearest = np.searchsorted((centres[1:] + centres[:-1]) / 2, values)
-        sizes = np.bincount(nearest, minlength=len(centres))
-        sums = np.bincount(nearest, weights=values, minlength=len(centres))
+        nearest = np.searchsorted((centers[1:] + centers[:-1]) / 2, values)
+        sizes = np.bincount(nearest, minlength=len(centers))
+        sums = np.bincount(nearest, weights=values, minlength=len(centers))
         moved = sums[sizes > 0] / sizes[sizes > 0]
-        if len(moved) == len(centres) and np.allclose(moved, centres, rtol=1e-7, atol=0.0):
+        if len(moved) == len(centers) and np.allclose(moved, centers, rtol=1e-7, atol=0.0):
             break
-        centres = moved
+        centers = moved
     return np.unique(nearest, return_inverse=True)[1].astype(np.int32)
 
 

@@ -1,4 +1,4 @@
-"""A model trained with quantisation to the .tflite in integers."""
+"""A model trained with quantization to the .tflite in integers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def qat_to_tflite(model: Any, recipe: Recipe, batch: int | None, path: Path) -> 
     """Write an annotated and trained model as a .tflite; gives its size in bytes.
 
     Its signature is `serving_default`, its inputs and outputs are called as the model's, and
-    `batch` fixes their first dimension. What could not be quantised computes in float, which
+    `batch` fixes their first dimension. What could not be quantized computes in float, which
     `edgeconv.quantize.verify` holds against the recipe. To be called outside of any strategy's
     scope. Raises `ConversionRefused` and the like for what the converter does not take.
     """

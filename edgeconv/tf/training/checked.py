@@ -1,4 +1,4 @@
-"""What a model module gives, held against what training needs, before anything is trained."""
+"""Checks of what a model module returns, before anything is trained."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 def refuse_numbers(module: ModelModule, name: str) -> None:
-    """Raise `InputRefused` for a module whose own epochs, batch or learning rate cannot be."""
+    """Raise `InputRefused` for a module whose own epochs, batch or learning rate is unusable."""
     for what in ("EPOCHS", "GLOBAL_BATCH"):
         value = getattr(module, what)
         if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-            raise InputRefused(f"{name}: {what} is {value!r}; a whole number from 1 is needed")
+            raise InputRefused(f"{name}: {what} is {value!r}; it must be an integer of at least 1")
     rate = module.LEARNING_RATE
     if not isinstance(rate, Real) or isinstance(rate, bool) or not 0 < float(rate) < math.inf:
-        raise InputRefused(f"{name}: LEARNING_RATE is {rate!r}; a number above 0 is needed")
+        raise InputRefused(f"{name}: LEARNING_RATE is {rate!r}; it must be above 0")
 
 
 def refuse_data(name: str, data: Any) -> None:
-    """Raise `InputRefused` for what `data()` gives, if it cannot be trained or tested with."""
+    """Raise `InputRefused` where a model cannot be trained or tested with what `data()` returns."""
     if not isinstance(data, Data):
         raise InputRefused(
             f"{name}: data() returns {type(data).__name__}",
@@ -38,12 +38,12 @@ def refuse_data(name: str, data: Any) -> None:
     _refuse_part(f"{name}: its training data", data.x_train, data.y_train)
     _refuse_part(f"{name}: its test data", data.x_test, data.y_test)
     _refuse_groups(name, data)
-    shapes = [{n: a.shape[1:] for n, a in x.items()} for x in (data.x_train, data.x_test)]
-    if shapes[0] != shapes[1]:
+    train, test = ({n: a.shape[1:] for n, a in x.items()} for x in (data.x_train, data.x_test))
+    if train != test:
         raise InputRefused(
-            f"{name}: its training samples are {_in_words(shapes[0])}, and its test samples "
-            f"{_in_words(shapes[1])}",
-            hint="data() gives the same inputs in both parts",
+            f"{name}: its training samples are {_in_words(train)}, and its test samples "
+            f"{_in_words(test)}",
+            hint="let data() return the same inputs in both parts",
         )
 
 
@@ -54,11 +54,11 @@ def _refuse_groups(name: str, data: Data) -> None:
     if groups is None:
         return
     if not isinstance(groups, np.ndarray) or groups.dtype.kind not in "iu":
-        raise InputRefused(f"{name}: groups_train is no array of integers")
+        raise InputRefused(f"{name}: groups_train is not an array of integers")
     if groups.shape != (count,):
         raise InputRefused(
-            f"{name}: groups_train has the shape {groups.shape}, and there are {count} samples",
-            hint="one number for each training sample, equal for those that belong together",
+            f"{name}: groups_train has shape {groups.shape}, and there are {count} samples",
+            hint="give one number per training sample, equal for those that belong together",
         )
 
 
@@ -66,7 +66,7 @@ def _refuse_part(what: str, inputs: Any, labels: Any) -> None:
     if not isinstance(inputs, dict) or not inputs:
         raise InputRefused(
             f"{what}: the samples are {type(inputs).__name__}",
-            hint="x_train and x_test are dictionaries: one array for each input, by its name",
+            hint="make x_train and x_test dictionaries: one array per input, by its name",
         )
     for key, array in (*((f"input {name!r}", a) for name, a in inputs.items()), ("labels", labels)):
         _refuse_array(f"{what}, {key}", array)
@@ -74,7 +74,7 @@ def _refuse_part(what: str, inputs: Any, labels: Any) -> None:
     if not len(labels) or set(counts.values()) != {len(labels)}:
         raise InputRefused(
             f"{what} have {len(labels)} labels, and samples {counts}",
-            hint="data() gives as many labels as samples, and at least one",
+            hint="let data() return one label per sample, and at least one sample",
         )
 
 
@@ -83,7 +83,7 @@ def _refuse_array(where: str, array: Any) -> None:
 
     if not isinstance(array, np.ndarray) or array.ndim == 0 or array.dtype.kind not in "biuf":
         kind = f"an array of {array.dtype}" if hasattr(array, "dtype") else type(array).__name__
-        raise InputRefused(f"{where}: {kind}", hint="an array of numbers is needed")
+        raise InputRefused(f"{where}: {kind}", hint="give an array of numbers")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         row = int(np.argwhere(~np.isfinite(array))[0][0])
         raise InputRefused(
@@ -92,7 +92,7 @@ def _refuse_array(where: str, array: Any) -> None:
 
 
 def refuse_model(name: str, model: Any, data: Data) -> None:
-    """Raise `InputRefused` for what `build()` gives, if it is no model for these samples."""
+    """Raise `InputRefused` where what `build()` returns is not a model for these samples."""
     import keras
     import tf_keras
 
@@ -102,30 +102,27 @@ def refuse_model(name: str, model: Any, data: Data) -> None:
         )
     if not model.built or not inputs_of(model):
         raise InputRefused(
-            f"{name}: build() gives a model that does not say what its inputs are",
-            hint="build it of layers with Input(shape, name=…), or begin a Sequential with one",
+            f"{name}: build() returns a model without known inputs",
+            hint="build it of layers with Input(shape, name=…), or start a Sequential with one",
         )
     refuse_names(f"{name}: build()", model)
     if len(model.outputs) != 1:
-        raise InputRefused(f"{name}: the model has {len(model.outputs)} outputs; one is trained")
+        raise InputRefused(f"{name}: the model has {len(model.outputs)} outputs; it must have one")
     if not model.trainable_variables:
-        raise InputRefused(f"{name}: the model has no weight that is trained")
-    wanted = {input_name: _shape(tensor) for input_name, tensor in inputs_of(model).items()}
-    given = {input_name: array.shape[1:] for input_name, array in data.x_train.items()}
-    if wanted.keys() != given.keys() or not all(_fits(wanted[n], given[n]) for n in wanted):
+        raise InputRefused(f"{name}: the model has no trainable weight")
+    expected = {input_name: tuple(t.shape)[1:] for input_name, t in inputs_of(model).items()}
+    shapes = {input_name: array.shape[1:] for input_name, array in data.x_train.items()}
+    if expected.keys() != shapes.keys() or not all(_fits(expected[n], shapes[n]) for n in shapes):
         raise InputRefused(
-            f"{name}: the model takes {_in_words(wanted)}, and the samples are {_in_words(given)}",
-            hint="data() gives an array for each input, by the name it has in build()",
+            f"{name}: the model takes {_in_words(expected)}, and the samples are "
+            f"{_in_words(shapes)}",
+            hint="let data() return an array for each input, by the name it has in build()",
         )
 
 
-def _shape(tensor: Any) -> tuple[int | None, ...]:
-    return tuple(tensor.shape)[1:]
-
-
-def _fits(wanted: tuple[int | None, ...], given: tuple[int, ...]) -> bool:
-    return len(wanted) == len(given) and all(
-        size in (None, own) for size, own in zip(wanted, given, strict=True)
+def _fits(expected: tuple[int | None, ...], shape: tuple[int, ...]) -> bool:
+    return len(expected) == len(shape) and all(
+        size in (None, own) for size, own in zip(expected, shape, strict=True)
     )
 
 
@@ -135,9 +132,9 @@ def _in_words(shapes: Mapping[str, tuple[int | None, ...]]) -> str:
 
 
 def try_measure(measure: PerSample, samples: LabeledSamples, model: Any) -> None:
-    """Take a loss or metric of the samples with the least and with the greatest label.
+    """Compute a loss or metric of the samples with the smallest and with the largest label.
 
-    Raises what the measure does: a label may be no class of the model, or its shape be wrong.
+    Raises what the measure does, for a label that is not a class of the model, or a wrong shape.
     """
     import numpy as np
     import tensorflow as tf

@@ -1,7 +1,7 @@
-"""What a training can be taken up from: model, optimizer and how far it has come, together.
+"""What a training resumes from: model, optimizer and progress, together.
 
-Only the chief's checkpoints are kept. The other members of a cluster have to save as well,
-because variables are gathered from all of them, and throw theirs away.
+Only the chief's checkpoints are kept. The other members of a cluster have to save as well, because
+variables are gathered from all of them, and delete theirs.
 """
 
 from __future__ import annotations
@@ -16,23 +16,25 @@ from edgeconv.store import scratch_directory
 from edgeconv.tf.training.loops import MetricSums
 from edgeconv.tf.training.strategies import is_lost_member
 from edgeconv.types import Epoch
+from edgeconv.types.words import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _KEPT = 2
-# TensorFlow's reader raises the first for a file that is too short.
-_UNREADABLE = (IndexError, msgspec.DecodeError)
 _BEST = "best-"
 _MARK = "shared"
+_NEXT = (
+    "choose another --checkpoint-dir, or remove this one to start again; to resume it, "
+    "give the options that it was started with"
+)
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a training has come: `epochs` are behind it, and `steps` of the next one.
+    """How far a training has come: `epochs` are over, and `steps` of the next one.
 
-    `sums` and `seconds` are of those steps. `identity` says what has to be the same for it to
-    be gone on with. `best_epoch` counts from 1; its weights are kept apart. `stopped` is why it
-    ended early.
+    `sums` and `seconds` are of those steps. `identity` is what has to be the same to resume.
+    `best_epoch` counts from 1; its weights are stored separately. `stopped` is why it ended early.
     """
 
     identity: dict[str, str]
@@ -64,8 +66,8 @@ class Checkpoints:
         self._state = _state()
         self._tracked = tf.train.Checkpoint(model=model, optimizer=optimizer, progress=self._state)
         self._weights = tf.train.Checkpoint(model=model)
-        # It is made when it is first asked for. In `fit`, that would be in the strategy's scope,
-        # where all members of a cluster have to make a variable, and only the chief counts.
+        # It is created at its first use. In `fit`, that would be in the strategy's scope, where
+        # all members of a cluster have to create a variable, and only the chief counts.
         _ = self._tracked.save_counter
         self._manager = tf.train.CheckpointManager(self._tracked, directory, max_to_keep=_KEPT)
 
@@ -79,8 +81,7 @@ class Checkpoints:
     def save_best(self, epoch: int) -> None:
         """Keep the model's weights as those of this epoch, the best so far.
 
-        The ones before are kept until there is a checkpoint that speaks of these. Raises
-        `OutputRefused`.
+        Earlier ones are kept until there is a checkpoint that names these. Raises `OutputRefused`.
         """
         self._write(self._weights, lambda: self._weights.write(self._best(epoch)))
 
@@ -92,13 +93,12 @@ class Checkpoints:
             self._weights.read(self._best(epoch)).assert_existing_objects_matched()
         except (AssertionError, tf.errors.OpError) as error:
             raise InputRefused(
-                f"the best epoch's weights, {self._best(epoch)}, cannot be read: "
-                f"{_first_line(error)}",
+                f"the weights of the best epoch cannot be read: {first_line(error)}",
                 hint="in a cluster, give a --checkpoint-dir that all members share",
             ) from error
 
     def mark(self) -> None:
-        """Leave a sign in the directory, to be seen by all who share it. Raises `OutputRefused`."""
+        """Leave a file in the directory for all who share it. Raises `OutputRefused`."""
         import tensorflow as tf
 
         try:
@@ -109,14 +109,13 @@ class Checkpoints:
             raise self._unwritable(error) from error
 
     def is_marked(self) -> bool:
-        """Whether the sign of `mark` is there."""
+        """Whether the file of `mark` is there."""
         import tensorflow as tf
 
-        found: bool = tf.io.gfile.exists(f"{self._directory}/{_MARK}")
-        return found
+        return bool(tf.io.gfile.exists(f"{self._directory}/{_MARK}"))
 
     def restore(self, identity: dict[str, str]) -> Progress | None:
-        """Take up the last checkpoint; None where there is none.
+        """Resume from the last checkpoint; None where there is none.
 
         Raises `InputRefused` for one of another model or other data, or that does not load.
         """
@@ -124,29 +123,24 @@ class Checkpoints:
 
         last = tf.train.latest_checkpoint(self._directory)
         if last is None:
-            self._refuse_missing()
+            state = tf.train.get_checkpoint_state(self._directory)
+            if state is not None:
+                raise InputRefused(
+                    f"the checkpoint {state.model_checkpoint_path} cannot be resumed: one of its "
+                    "files is missing",
+                    hint=_NEXT,
+                )
             return None
         refuse_elsewhere(last, self._directory)
-        # How far it had come is read first: only then is it known to be of this model.
+        # The progress is read first: it says whether the checkpoint is of this model.
         probe = _state()
-        with _taken_up(last):
+        with _resuming(last):
             tf.train.Checkpoint(progress=probe).restore(last).expect_partial()
         _refuse_other(last, probe.progress, identity)
-        with _taken_up(last):
+        with _resuming(last):
             self._tracked.restore(last).assert_existing_objects_matched()
         restored: Progress = self._state.progress
         return restored
-
-    def _refuse_missing(self) -> None:
-        import tensorflow as tf
-
-        state = tf.train.get_checkpoint_state(self._directory)
-        if state is not None:
-            raise InputRefused(
-                f"the checkpoint {state.model_checkpoint_path} cannot be taken up: a file of it is "
-                "missing",
-                hint=_NEXT,
-            )
 
     def _best(self, epoch: int) -> str:
         return f"{self._directory}/{_BEST}{epoch}"
@@ -157,7 +151,7 @@ class Checkpoints:
         for path in tf.io.gfile.glob(f"{self._directory}/{_BEST}*"):
             if path.rpartition("/")[2].startswith(f"{_BEST}{epoch}."):
                 continue
-            # TensorFlow writes in a directory; of a run that was killed over that, it is there.
+            # TensorFlow writes into a directory first, which a killed run leaves.
             is_directory = tf.io.gfile.isdir(path)
             (tf.io.gfile.rmtree if is_directory else tf.io.gfile.remove)(path)
 
@@ -178,25 +172,19 @@ class Checkpoints:
     def _unwritable(self, error: Any) -> OutputRefused:
         return OutputRefused(
             f"cannot write a checkpoint to {self._directory}: {error.message}",
-            hint="free some space, or choose another place with --checkpoint-dir",
+            hint="free some space, or choose another directory with --checkpoint-dir",
         )
 
 
 def forget_checkpoints(directory: str) -> None:
-    """Remove the checkpoints of a training that is done."""
+    """Remove the checkpoints of a finished training."""
     import tensorflow as tf
 
-    # The record goes first: one that names files that are gone could not be taken up.
+    # The state goes first: one that names files that are gone could not be resumed.
     state = f"{directory}/checkpoint"
     if tf.io.gfile.exists(state):
         tf.io.gfile.remove(state)
     tf.io.gfile.rmtree(directory)
-
-
-_NEXT = (
-    "choose another --checkpoint-dir, or remove this one to begin anew; to go on with it, "
-    "give the options that it was begun with"
-)
 
 
 def _state() -> Any:
@@ -204,7 +192,7 @@ def _state() -> Any:
     import tensorflow as tf
 
     class State(tf.train.experimental.PythonState):  # type: ignore[misc]
-        """Serialised as JSON."""
+        """Stored as JSON."""
 
         progress: Progress | None = None
 
@@ -218,20 +206,22 @@ def _state() -> Any:
 
 
 @contextlib.contextmanager
-def _taken_up(last: str) -> Iterator[None]:
+def _resuming(last: str) -> Iterator[None]:
     import tensorflow as tf
 
+    # TensorFlow's reader raises IndexError for a file that is too short.
+    failures = (ValueError, AssertionError, IndexError, msgspec.DecodeError, tf.errors.OpError)
     try:
         yield
-    except (ValueError, AssertionError, *_UNREADABLE, tf.errors.OpError) as error:
+    except failures as error:
         raise InputRefused(
-            f"the checkpoint {last} cannot be taken up: {_first_line(error)}", hint=_NEXT
+            f"the checkpoint {last} cannot be resumed: {first_line(error)}", hint=_NEXT
         ) from error
 
 
 def _refuse_other(where: str, progress: Progress | None, identity: dict[str, str]) -> None:
     if progress is None:
-        raise InputRefused(f"{where} is no checkpoint of edgeconv's", hint=_NEXT)
+        raise InputRefused(f"{where} is not a checkpoint of edgeconv", hint=_NEXT)
     names = sorted({*progress.identity, *identity})
     other = [
         f"{name}: {progress.identity.get(name, 'none')} there, {identity.get(name, 'none')} here"
@@ -242,8 +232,3 @@ def _refuse_other(where: str, progress: Progress | None, identity: dict[str, str
         raise InputRefused(
             f"the checkpoint {where} is of another training: {'; '.join(other)}", hint=_NEXT
         )
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__

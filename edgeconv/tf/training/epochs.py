@@ -8,27 +8,39 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.processes.tasks import report_progress
 from edgeconv.tf.keras_io import keras_of
 from edgeconv.tf.training.checkpoints import Checkpoints, Progress
-from edgeconv.tf.training.coordinated import CoordinatedFitLoop, CoordinatorLoop
 from edgeconv.tf.training.evaluation import Evaluation
 from edgeconv.tf.training.feeding import Order
 from edgeconv.tf.training.journal import TensorBoardLog
-from edgeconv.tf.training.loops import CustomLoop, FitLoop, MetricSums
+from edgeconv.tf.training.loops import (
+    CoordinatedFitLoop,
+    CoordinatorLoop,
+    CustomLoop,
+    EpochLoop,
+    FitLoop,
+    MetricSums,
+)
 from edgeconv.tf.training.spec import refuse_schedule
 from edgeconv.types import Epoch, LoopName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from edgeconv.tf.training.loops import Loop
     from edgeconv.tf.training.spec import LabeledSamples, Schedule, TrainSpec
 
 _SAMPLES_HASHED = 256
+# By loop, and whether a coordinator's workers take the steps.
+_LOOPS: dict[tuple[LoopName, bool], type[EpochLoop]] = {
+    ("custom", False): CustomLoop,
+    ("fit", False): FitLoop,
+    ("custom", True): CoordinatorLoop,
+    ("fit", True): CoordinatedFitLoop,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +57,33 @@ class TrainingContext:
     checkpoints: str
     tensorboard: str | None
 
+    def wait_for_all(self) -> None:
+        """Return once every member of the cluster has called this.
+
+        A member that ends before the others is taken for lost, and they fail.
+        """
+        if not self.coordinates:
+            self.sum_over_members(0)
+
+    def sum_over_members(self, number: int) -> int:
+        """The sum of what every replica brings; each waits for all."""
+        import tensorflow as tf
+
+        def summed() -> Any:
+            own = self.strategy.run(lambda: tf.constant(number, tf.int64))
+            return self.strategy.reduce("SUM", own, axis=None)
+
+        return int(tf.function(summed)())
+
+    def refuse_unshared(self, number: int, expected: int) -> None:
+        """Raise `InputRefused` unless `number` is `expected` on every replica."""
+        replicas = self.strategy.num_replicas_in_sync
+        if self.sum_over_members(number) != expected * replicas:
+            raise InputRefused(
+                f"the members of the cluster do not see the same checkpoints in {self.checkpoints}",
+                hint="give a --checkpoint-dir on a file system that all of them share",
+            )
+
 
 class Trained(NamedTuple):
     """A model on the strategy's variables, and how it came to be."""
@@ -57,33 +96,22 @@ class Trained(NamedTuple):
 def run_epochs(spec: TrainSpec, schedule: Schedule, context: TrainingContext) -> Trained:
     """Train to the end, from the last checkpoint where there is one.
 
-    Raises `UsageError` for a schedule that makes no sense, `InputRefused` for a checkpoint of
+    Raises `UsageError` for a schedule that does not fit, `InputRefused` for a checkpoint of
     another training, `OutputRefused`, and `ToolFailed` where the loss is no longer a number.
     """
-    replicas = 1 if context.coordinates else context.strategy.num_replicas_in_sync
-    refuse_schedule(schedule, len(spec.train), replicas)
-    order = Order(len(spec.train), schedule.global_batch, schedule.seed, schedule.steps_per_epoch)
-    with context.strategy.scope():
-        model = spec.build()
-        optimizer = spec.optimizer(model, schedule.epochs * order.steps, replicas)
-        # Else its variables come with the first step, and a checkpoint could not set them.
-        optimizer.build(model.trainable_variables)
-    _share_learning_rate(optimizer)
-    _refuse_strategy(context, model)
-    run = _EpochRunner(spec, schedule, context, order, model, optimizer)
-    progress = run.begin()
+    runner = _EpochRunner(spec, schedule, context)
+    progress = runner.begin()
     while len(progress.epochs) < schedule.epochs and not progress.stopped:
-        progress = run.epoch(progress)
+        progress = runner.epoch(progress)
     if progress.best_epoch:
-        run.keep_best(progress.best_epoch)
-    return Trained(model, progress, order)
+        runner.keep_best(progress.best_epoch)
+    return Trained(runner.model, progress, runner.order)
 
 
 def _share_learning_rate(optimizer: Any) -> None:
     """Let every replica set the optimizer's copy of a scheduled learning rate.
 
-    tf_keras does not say how such assignments are to be put together, without which
-    CentralStorageStrategy refuses them.
+    tf_keras names no aggregation for it, without which CentralStorageStrategy refuses to assign.
     """
     import tensorflow as tf
 
@@ -102,7 +130,7 @@ def _refuse_strategy(context: TrainingContext, model: Any) -> None:
             f"Keras 3 does not train under {name}",
             hint="choose --strategy mirrored or multiworker, or build the model with tf_keras",
         )
-    # It takes the mean of numbers over an axis that they have not got (keras 3.15).
+    # It takes the mean of numbers over an axis that they do not have (keras 3.15).
     if name == "MultiWorkerMirroredStrategy" and context.loop == "fit":
         raise UsageError(
             f"the fit of Keras 3 does not work under {name}",
@@ -110,35 +138,27 @@ def _refuse_strategy(context: TrainingContext, model: Any) -> None:
         )
 
 
-def _loop(
-    spec: TrainSpec, context: TrainingContext, order: Order, model: Any, optimizer: Any
-) -> Loop:
-    kinds: dict[tuple[str, bool], Callable[..., Loop]] = {
-        ("custom", False): CustomLoop,
-        ("fit", False): FitLoop,
-        ("custom", True): CoordinatorLoop,
-        ("fit", True): CoordinatedFitLoop,
-    }
-    kind = kinds[context.loop, context.coordinates]
-    return kind(spec, model, optimizer, order, context.strategy)
-
-
 class _EpochRunner:
     """A training at work."""
 
-    def __init__(
-        self,
-        spec: TrainSpec,
-        schedule: Schedule,
-        context: TrainingContext,
-        order: Order,
-        model: Any,
-        optimizer: Any,
-    ) -> None:
+    def __init__(self, spec: TrainSpec, schedule: Schedule, context: TrainingContext) -> None:
+        strategy = context.strategy
+        replicas = 1 if context.coordinates else strategy.num_replicas_in_sync
+        samples = len(spec.train)
+        refuse_schedule(schedule, samples, replicas)
+        order = Order(samples, schedule.global_batch, schedule.seed, schedule.steps_per_epoch)
+        with strategy.scope():
+            model = spec.build()
+            optimizer = spec.optimizer(model, schedule.epochs * order.steps, replicas)
+            # Else its variables come with the first step, and a checkpoint could not set them.
+            optimizer.build(model.trainable_variables)
+        _share_learning_rate(optimizer)
+        _refuse_strategy(context, model)
         self._spec, self._schedule, self._context = spec, schedule, context
-        self._order, self._model = order, model
-        self._loop = _loop(spec, context, order, model, optimizer)
-        self._journal = TensorBoardLog(context.tensorboard if context.is_chief else None)
+        self.order, self.model = order, model
+        loop = _LOOPS[context.loop, context.coordinates]
+        self._loop = loop(spec, model, optimizer, order, strategy)
+        self._log = TensorBoardLog(context.tensorboard if context.is_chief else None)
         self._checkpoints = Checkpoints(
             context.checkpoints, model, optimizer, is_chief=context.is_chief
         )
@@ -146,48 +166,45 @@ class _EpochRunner:
 
     def begin(self) -> Progress:
         """How far the training has come already; a new one is prepared."""
-        identity = _identity(self._spec, self._schedule, self._model)
+        identity = _identity(self._spec, self._schedule, self.model)
         progress = self._checkpoints.restore(identity)
-        done = _steps(progress, self._order) if progress else 0
-        _refuse_disagreement(self._context, done)
+        steps = len(progress.epochs) * self.order.steps + progress.steps if progress else 0
+        if not self._context.coordinates:
+            self._context.refuse_unshared(steps, steps)
         if self._spec.validation is not None:
-            self._refuse_unshared()
+            self._refuse_unshared_weights()
         if progress is None:
-            self._spec.begin(self._model)
+            self._spec.begin(self.model)
             return Progress(identity=identity)
-        report_progress(f"resumed at step {done} of {self._schedule.epochs * self._order.steps}")
-        return msgspec.structs.replace(progress, resumed_at=(*progress.resumed_at, done))
+        report_progress(f"resumed at step {steps} of {self._schedule.epochs * self.order.steps}")
+        return replace(progress, resumed_at=(*progress.resumed_at, steps))
 
-    def _refuse_unshared(self) -> None:
+    def _refuse_unshared_weights(self) -> None:
         """Raise `InputRefused` where members of a cluster could not read the best weights."""
         import tensorflow as tf
 
-        strategy = self._context.strategy
-        if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            return
-        if self._context.is_chief:
-            self._checkpoints.mark()
-        wait_for_all(self._context)
-        seen = int(self._checkpoints.is_marked())
-        if _sum_over_members(strategy, seen) != strategy.num_replicas_in_sync:
-            raise _unshared(self._context)
+        if isinstance(self._context.strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            if self._context.is_chief:
+                self._checkpoints.mark()
+            self._context.wait_for_all()
+            self._context.refuse_unshared(int(self._checkpoints.is_marked()), 1)
 
     def epoch(self, progress: Progress) -> Progress:
-        """Train one epoch, or the rest of one; how far it has come then."""
+        """Train one epoch, or the rest of one; how far the training has come then."""
         number, first = len(progress.epochs), progress.steps
-        self._spec.at_epoch(number, self._model)
+        self._spec.at_epoch(number, self.model)
         started_s = time.perf_counter()
 
-        def on_steps(done: int, sums: MetricSums) -> None:
+        def on_steps(steps: int, sums: MetricSums) -> None:
             nonlocal progress, started_s
-            progress = msgspec.structs.replace(
+            progress = replace(
                 progress,
-                steps=first + done,
+                steps=first + steps,
                 sums=progress.sums + sums,
                 seconds=progress.seconds + time.perf_counter() - started_s,
             )
-            self._refuse_divergence(number, first + done, sums)
-            if first + done < self._order.steps:
+            self._refuse_divergence(number, first + steps, sums)
+            if first + steps < self.order.steps:
                 self._checkpoints.save(progress)
             started_s = time.perf_counter()
 
@@ -198,31 +215,34 @@ class _EpochRunner:
         epoch = Epoch(
             metrics=progress.sums.means(self._spec.metric_name),
             validation=self._validated(),
-            samples=self._order.samples(0, self._order.steps),
+            samples=self.order.samples(0, self.order.steps),
             seconds=progress.seconds,
         )
-        number = len(progress.epochs) + 1
+        number, patience = len(progress.epochs) + 1, self._schedule.patience
         best = _best(progress, epoch, self._spec.metric_name)
-        ended = msgspec.structs.replace(
+        is_stopped = patience is not None and best and number - best >= patience
+        ended = replace(
             progress,
             epochs=(*progress.epochs, epoch),
             steps=0,
             sums=MetricSums(),
             seconds=0.0,
             best_epoch=best,
-            stopped=_stopped(self._schedule.patience, number, best),
+            stopped=f"no better validation result in {patience} epochs" if is_stopped else "",
         )
         if best == number:
             self._checkpoints.save_best(number)
         self._checkpoints.save(ended)
-        self._journal.epoch(number, epoch)
-        report_progress(f"epoch {number}/{self._schedule.epochs}: {in_words(epoch)}")
+        self._log.write(number, epoch)
+        metrics = epoch.metrics | {f"validation {k}": v for k, v in epoch.validation.items()}
+        speed = f"{epoch.samples_per_second:,.0f} samples/s"
+        report_progress(f"epoch {number}/{self._schedule.epochs}: {in_words(metrics)}, {speed}")
         return ended
 
     def keep_best(self, epoch: int) -> None:
         """Give the model the weights of its best epoch."""
         # The others read what the chief has written.
-        wait_for_all(self._context)
+        self._context.wait_for_all()
         self._checkpoints.restore_best(epoch)
 
     def _validated(self) -> dict[str, float]:
@@ -232,27 +252,26 @@ class _EpochRunner:
         if self._context.coordinates:
             import tensorflow as tf
 
-            plain, here = spec.plain(self._model), tf.distribute.get_strategy()
+            plain, here = spec.plain(self.model), tf.distribute.get_strategy()
             return Evaluation(spec, spec.validation, plain, here).metrics()
         if self._validation is None:
-            self._validation = Evaluation(
-                spec, spec.validation, self._model, self._context.strategy
-            )
+            strategy = self._context.strategy
+            self._validation = Evaluation(spec, spec.validation, self.model, strategy)
         return self._validation.metrics()
 
     def _refuse_divergence(self, epoch: int, step: int, sums: MetricSums) -> None:
         import tensorflow as tf
 
         loss = sums.loss / (sums.weight or 1.0)
-        finite = (tf.reduce_all(tf.math.is_finite(v)) for v in self._model.trainable_variables)
+        finite = (tf.reduce_all(tf.math.is_finite(v)) for v in self.model.trainable_variables)
         if math.isfinite(loss) and all(map(bool, finite)):
             return
-        what = "a weight is no number" if math.isfinite(loss) else f"the loss is {loss}"
+        what = "a weight is not a number" if math.isfinite(loss) else f"the loss is {loss}"
         raise ToolFailed(
             f"training diverged: {what} at step {step} of epoch "
             f"{epoch + 1}/{self._schedule.epochs}; the last good checkpoint, if there is one, is "
             f"kept in {self._context.checkpoints}",
-            hint="lower --learning-rate and run it again, which goes on from there; and look for "
+            hint="lower --learning-rate and run it again, which resumes there; and look for "
             "NaN in the training samples",
         )
 
@@ -278,45 +297,6 @@ def _digest(samples: LabeledSamples) -> str:
     return digest.hexdigest()[:16]
 
 
-def _steps(progress: Progress, order: Order) -> int:
-    return len(progress.epochs) * order.steps + progress.steps
-
-
-def _refuse_disagreement(context: TrainingContext, done: int) -> None:
-    """Raise `InputRefused` where the members of a cluster have not taken up the same checkpoint."""
-    if context.coordinates:
-        return
-    if _sum_over_members(context.strategy, done) != done * context.strategy.num_replicas_in_sync:
-        raise _unshared(context)
-
-
-def _unshared(context: TrainingContext) -> InputRefused:
-    return InputRefused(
-        f"the members of the cluster do not see the same checkpoints in {context.checkpoints}",
-        hint="give a --checkpoint-dir on a file system that all of them share",
-    )
-
-
-def wait_for_all(context: TrainingContext) -> None:
-    """Come back once every member of a cluster has called this.
-
-    One that ends before the others makes them fail: it is taken for lost.
-    """
-    if not context.coordinates:
-        _sum_over_members(context.strategy, 0)
-
-
-def _sum_over_members(strategy: Any, number: int) -> int:
-    """The sum of what every replica brings; nobody gets it before all have come."""
-    import tensorflow as tf
-
-    def summed() -> Any:
-        own = strategy.run(lambda: tf.constant(number, tf.int64))
-        return strategy.reduce("SUM", own, axis=None)
-
-    return int(tf.function(summed)())
-
-
 def _best(progress: Progress, epoch: Epoch, metric: str) -> int:
     """The number of the best epoch so far, by the validation metric, then by the loss."""
     number = len(progress.epochs) + 1
@@ -329,17 +309,6 @@ def _best(progress: Progress, epoch: Epoch, metric: str) -> int:
     return number if better else progress.best_epoch
 
 
-def _stopped(patience: int | None, number: int, best: int) -> str:
-    if patience is None or not best or number - best < patience:
-        return ""
-    return f"no better validation result in {patience} epochs"
-
-
-def in_words(epoch: Epoch) -> str:
-    """The metrics of an epoch on a line."""
-    apart = {f"validation {name}": value for name, value in epoch.validation.items()}
-    return f"{_in_words(epoch.metrics | apart)}, {epoch.samples_per_second:,.0f} samples/s"
-
-
-def _in_words(metrics: Mapping[str, float]) -> str:
+def in_words(metrics: Mapping[str, float]) -> str:
+    """Metrics on a line."""
     return " ".join(f"{name} {value:.4f}" for name, value in metrics.items())

@@ -19,9 +19,16 @@ class Evaluation:
     def __init__(self, spec: TrainSpec, samples: LabeledSamples, model: Any, strategy: Any) -> None:
         import tensorflow as tf
 
-        self._spec, self._model, self._strategy = spec, model, strategy
+        def sums(inputs: Any, labels: Any, weights: Any) -> Any:
+            outputs = model(arranged(model, inputs), training=False)
+            return weighted_sums(spec, labels, outputs, weights)
+
+        def reduced(step: Any) -> Any:
+            return strategy.reduce("SUM", strategy.run(sums, args=step), axis=None)
+
+        self._metric_name, self._strategy = spec.metric_name, strategy
         self._feeder, self._count = Feeder(samples), len(samples)
-        self._step = tf.function(self._reduced)
+        self._step = tf.function(reduced)
 
     def metrics(self) -> dict[str, float]:
         """The loss and the metric, by name."""
@@ -32,14 +39,7 @@ class Evaluation:
         steps = self._feeder.distributed(self._strategy, *in_order(self._count, batch))
         sums = np.array([self._step(step).numpy() for step in steps], np.float64).sum(axis=0)
         loss, metric, weight = sums.tolist()
-        return {"loss": loss / weight, self._spec.metric_name: metric / weight}
-
-    def _reduced(self, step: Any) -> Any:
-        return self._strategy.reduce("SUM", self._strategy.run(self._sums, args=step), axis=None)
-
-    def _sums(self, inputs: Any, labels: Any, weights: Any) -> Any:
-        outputs = self._model(arranged(self._model, inputs), training=False)
-        return weighted_sums(self._spec, labels, outputs, weights)
+        return {"loss": loss / weight, self._metric_name: metric / weight}
 
 
 def weighted_sums(spec: TrainSpec, labels: Any, outputs: Any, weights: Any) -> Any:

@@ -1,8 +1,8 @@
 """Which samples a step trains on, and the distributed datasets that bring them.
 
-The order is computed from the seed alone, so that a training that is taken up again, on as
-many processes as may be, goes on with the very samples that come next. Every step has one
-global batch, split evenly among the replicas: each sample is seen once in a pass.
+The order is computed from the seed alone. So a training that is resumed, on any number of
+processes, goes on with the samples that come next. Every step has one global batch, split evenly
+among the replicas: each sample is seen once in a pass.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class Order:
     """Which samples each step has: of (batch,) indices and weights.
 
-    Without `steps_per_epoch` an epoch is one pass over a permutation, and its last batch is
-    filled up with samples of its own that weigh 0. With it, epochs follow one another in an
-    endless chain of such permutations.
+    Without `steps_per_epoch` an epoch is one pass over a permutation; its last batch is filled up
+    with samples of that batch that weigh 0. With it, epochs follow one another in an endless
+    chain of such permutations.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Order:
 
 
 def in_order(count: int, batch: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Indices and weights, (steps, batch), of all samples once, in their own order."""
+    """Indices and weights, (steps, batch), of all samples once, in ascending order."""
     import numpy as np
 
     steps = -(-count // batch)
@@ -81,13 +81,10 @@ def in_order(count: int, batch: int) -> tuple[NDArray[np.int64], NDArray[np.floa
 
 
 class Feeder:
-    """Samples as distributed datasets; they are handed to TensorFlow once.
+    """Samples as distributed datasets; TensorFlow gets them once."""
 
-    The inputs are by name, or as `fit` feeds them to `model` where that is given.
-    """
-
-    def __init__(self, samples: LabeledSamples, model: Any = None) -> None:
-        self._samples, self._model = samples, model
+    def __init__(self, samples: LabeledSamples) -> None:
+        self._samples = samples
 
     @cached_property
     def _tensors(self) -> tuple[dict[str, Any], Any]:
@@ -98,36 +95,37 @@ class Feeder:
             return inputs, tf.constant(self._samples.labels)
 
     def distributed(
-        self, strategy: Any, indices: NDArray[np.int64], weights: NDArray[np.float32]
+        self,
+        strategy: Any,
+        indices: NDArray[np.int64],
+        weights: NDArray[np.float32],
+        fit_model: Any = None,
     ) -> Any:
-        """The steps of `indices` and `weights` as a `tf.distribute.DistributedDataset`.
+        """The steps of `indices` and `weights`, both (steps, batch), as a distributed dataset.
 
         An element is (inputs of (b, …), labels (b, …), weights (b,)) on each replica, b the
-        share of a replica in the batch.
+        share of a replica in the batch. The inputs are by name, or as `fit` of `fit_model` takes
+        them.
         """
+        import tensorflow as tf
 
         def pipeline(context: Any) -> Any:
+            inputs, labels = self._tensors
             pipelines = context.num_input_pipelines
             replicas = strategy.num_replicas_in_sync
             shape = (len(indices), pipelines, replicas // pipelines, -1)
             own = context.input_pipeline_id
             share = indices.shape[1] // replicas
-            parts = (a.reshape(shape)[:, own].reshape(-1, share) for a in (indices, weights))
-            return self._dataset(*parts)
+            parts = tuple(a.reshape(shape)[:, own].reshape(-1, share) for a in (indices, weights))
+
+            def fetch(index: Any, weight: Any) -> Any:
+                chosen = {name: tf.gather(tensor, index) for name, tensor in inputs.items()}
+                values = chosen if fit_model is None else fed(fit_model, chosen)
+                return values, tf.gather(labels, index), weight
+
+            return untuned(tf.data.Dataset.from_tensor_slices(parts).map(fetch))
 
         return strategy.distribute_datasets_from_function(pipeline)
-
-    def _dataset(self, indices: NDArray[np.int64], weights: NDArray[np.float32]) -> Any:
-        import tensorflow as tf
-
-        inputs, labels = self._tensors
-
-        def fetch(index: Any, weight: Any) -> Any:
-            chosen = {name: tf.gather(tensor, index) for name, tensor in inputs.items()}
-            given = chosen if self._model is None else fed(self._model, chosen)
-            return given, tf.gather(labels, index), weight
-
-        return untuned(tf.data.Dataset.from_tensor_slices((indices, weights)).map(fetch))
 
     def batch(self, indices: NDArray[np.int64]) -> tuple[dict[str, Any], Any]:
         """The samples of `indices`, (batch,), as arrays: inputs by name, and labels."""
@@ -138,8 +136,7 @@ class Feeder:
 def untuned(dataset: Any) -> Any:
     """A tf.data.Dataset that TensorFlow neither shards, being sharded already, nor tunes.
 
-    Tuning is done by a thread that sleeps for up to a minute, and the end of a training waits
-    for it; data in memory have nothing to tune.
+    The tuning thread sleeps for up to a minute, and the end of a training waits for it.
     """
     import tensorflow as tf
 

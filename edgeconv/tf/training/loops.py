@@ -1,23 +1,23 @@
-"""The steps of one epoch: by Keras's own `fit`, by a loop of ours, by a coordinator.
-
-Each is called with the epoch, its first step and `on_steps`, which it calls from time to time
-with how many steps are done and the sums over them; and returns nothing.
-"""
+"""The steps of one epoch: by Keras's `fit`, by a custom loop, or by a coordinator's workers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.tf.keras_io import arranged, keras_of
+from edgeconv.tf.keras_io import arranged, fed, keras_of
 from edgeconv.tf.training.evaluation import weighted_sums
-from edgeconv.tf.training.feeding import Feeder
+from edgeconv.tf.training.feeding import Feeder, untuned
 
 if TYPE_CHECKING:
     from edgeconv.tf.training.feeding import Order
     from edgeconv.tf.training.spec import TrainSpec
+
+# Keras's own "loss" counts the samples that only fill up the last batch.
+MEAN_LOSS = "mean_loss"
 
 
 class MetricSums(msgspec.Struct, frozen=True):
@@ -41,40 +41,8 @@ class MetricSums(msgspec.Struct, frozen=True):
 OnSteps = Callable[[int, MetricSums], None]
 
 
-class Loop(Protocol):
-    """What does the steps of an epoch."""
-
-    def run(self, epoch: int, first: int, pause_steps: int | None, on_steps: OnSteps) -> None:
-        """Train from step `first` on to the end of the epoch.
-
-        `on_steps(done, sums)`: `done` steps of this call are behind it, `sums` are of those
-        since the last time; every `pause_steps` steps, and at the end.
-        """
-
-
-def train_step(spec: TrainSpec, model: Any, optimizer: Any, batch: int, replicas: int) -> Any:
-    """The function of one replica's share (inputs, labels, weights) that changes the model.
-
-    The loss of each sample is divided by the global batch, so that the sum of the replicas'
-    gradients, which the optimizer makes, is the gradient of the mean. Gives the weighted sums.
-    """
-    import tensorflow as tf
-
-    def step(inputs: Any, labels: Any, weights: Any) -> Any:
-        with tf.GradientTape() as tape:
-            outputs = model(arranged(model, inputs), training=True)
-            loss = tf.reduce_sum(spec.loss(labels, outputs) * weights) / batch
-            if model.losses:
-                loss += tf.add_n([tf.cast(one, loss.dtype) for one in model.losses]) / replicas
-        variables = model.trainable_variables
-        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
-        return weighted_sums(spec, labels, outputs, weights)
-
-    return step
-
-
-class CustomLoop:
-    """`strategy.run` on each step of a distributed dataset."""
+class EpochLoop:
+    """Does the steps of an epoch; subclasses say how."""
 
     def __init__(
         self, spec: TrainSpec, model: Any, optimizer: Any, order: Order, strategy: Any
@@ -82,151 +50,227 @@ class CustomLoop:
         self._spec, self._model, self._optimizer = spec, model, optimizer
         self._order, self._strategy = order, strategy
         self._feeder = Feeder(spec.train)
-        self._traced: Any = None
         self._trained: set[int] = set()
 
-    def _step(self) -> Any:
-        """The step as a TensorFlow function; traced anew where other variables are trained."""
+    def run(self, epoch: int, first: int, pause_steps: int | None, on_steps: OnSteps) -> None:
+        """Train from step `first` of an epoch to its end.
+
+        `on_steps(steps, sums)` is called every `pause_steps` steps and at the end, with the steps
+        of this run that are over and the sums over those since the last call.
+        """
+        raise NotImplementedError
+
+    def _pauses(self, step: int, pause_steps: int | None) -> bool:
+        """Whether `on_steps` is called after a step, counted from 1 in its epoch."""
+        return step == self._order.steps or bool(pause_steps and step % pause_steps == 0)
+
+    def _trains_other_variables(self) -> bool:
+        """Whether other variables are trained than at the last call: a step is traced for them."""
+        model = self._model
+        frozen = {id(v) for layer in model.layers if not layer.trainable for v in layer.weights}
+        trained = {id(variable) for variable in model.weights} - frozen
+        changed, self._trained = trained != self._trained, trained
+        return changed
+
+    def _step(self, replicas: int) -> Callable[[Any, Any, Any], Any]:
+        """The function of one replica's share (inputs, labels, weights) that changes the model.
+
+        The loss of each sample is divided by the global batch. So the sum of the replicas'
+        gradients, which the optimizer makes, is the gradient of the mean. Returns weighted sums.
+        """
         import tensorflow as tf
 
-        if self._trained != trained_by(self._model):
-            self._trained = trained_by(self._model)
-            replicas = self._strategy.num_replicas_in_sync
-            own = train_step(self._spec, self._model, self._optimizer, self._order.batch, replicas)
+        spec, model, optimizer = self._spec, self._model, self._optimizer
+
+        def step(inputs: Any, labels: Any, weights: Any) -> Any:
+            with tf.GradientTape() as tape:
+                outputs = model(arranged(model, inputs), training=True)
+                loss = tf.reduce_sum(spec.loss(labels, outputs) * weights) / self._order.batch
+                if model.losses:
+                    penalties = [tf.cast(penalty, loss.dtype) for penalty in model.losses]
+                    loss += tf.add_n(penalties) / replicas
+            variables = model.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            return weighted_sums(spec, labels, outputs, weights)
+
+        return step
+
+    def _compile(self) -> None:
+        """Compile the model for `fit`, with the spec's loss and metric, in the strategy's scope."""
+        spec, keras = self._spec, keras_of(self._model)
+
+        class PerSampleLoss(keras.losses.Loss):  # type: ignore[misc, name-defined]
+            """The spec's loss; Keras divides by the batch, filling included."""
+
+            def call(self, y_true: Any, y_pred: Any) -> Any:
+                return spec.loss(y_true, y_pred)
+
+        wrapper = keras.metrics.MeanMetricWrapper
+        with self._strategy.scope():
+            self._model.compile(
+                optimizer=self._optimizer,
+                loss=PerSampleLoss(),
+                weighted_metrics=[
+                    wrapper(spec.loss, name=MEAN_LOSS),
+                    wrapper(spec.metric, name=spec.metric_name),
+                ],
+            )
+
+
+class CustomLoop(EpochLoop):
+    """`strategy.run` on each step of a distributed dataset."""
+
+    _traced: Any = None
+
+    def _traced_step(self) -> Any:
+        import tensorflow as tf
+
+        if self._trains_other_variables():
+            step = self._step(self._strategy.num_replicas_in_sync)
 
             def reduced(values: Any) -> Any:
-                return self._strategy.reduce("SUM", self._strategy.run(own, args=values), axis=None)
+                sums = self._strategy.run(step, args=values)
+                return self._strategy.reduce("SUM", sums, axis=None)
 
             self._traced = tf.function(reduced)
         return self._traced
 
     def run(self, epoch: int, first: int, pause_steps: int | None, on_steps: OnSteps) -> None:
-        """See `Loop`."""
+        """See `EpochLoop`."""
         import tensorflow as tf
 
-        reduced, total = self._step(), tf.zeros(3, tf.float64)
-        steps = self._feeder.distributed(self._strategy, *self._order.epoch(epoch, first))
-        for done, values in enumerate(steps, start=1):
-            total += tf.cast(reduced(values), tf.float64)
+        step, total = self._traced_step(), tf.zeros(3, tf.float64)
+        batches = self._feeder.distributed(self._strategy, *self._order.epoch(epoch, first))
+        for steps, values in enumerate(batches, start=1):
+            total += tf.cast(step(values), tf.float64)
             if self._spec.at_step is not None:
-                self._spec.at_step(epoch * self._order.steps + first + done, self._model)
-            if pauses(first + done, pause_steps, self._order.steps):
-                on_steps(done, MetricSums(*total.numpy().tolist()))
+                self._spec.at_step(epoch * self._order.steps + first + steps, self._model)
+            if self._pauses(first + steps, pause_steps):
+                on_steps(steps, MetricSums(*total.numpy().tolist()))
                 total = tf.zeros(3, tf.float64)
 
 
-def trained_by(model: Any) -> set[int]:
-    """Which variables a step changes, batch normalisation's statistics included."""
-    frozen = {id(v) for layer in model.layers if not layer.trainable for v in layer.weights}
-    return {id(variable) for variable in model.weights} - frozen
-
-
-def pauses(step: int, pause_steps: int | None, steps: int) -> bool:
-    """Whether a step, counted from 1 in its epoch, is one after which a pause is made."""
-    return step == steps or bool(pause_steps and step % pause_steps == 0)
-
-
-class FitLoop:
+class FitLoop(EpochLoop):
     """`model.fit`, an epoch at a time."""
 
-    def __init__(
-        self, spec: TrainSpec, model: Any, optimizer: Any, order: Order, strategy: Any
-    ) -> None:
-        self._spec, self._model, self._optimizer = spec, model, optimizer
-        self._order, self._strategy = order, strategy
-        self._feeder = Feeder(spec.train, model)
-        self._trained: set[int] = set()
-
     def run(self, epoch: int, first: int, pause_steps: int | None, on_steps: OnSteps) -> None:
-        """See `Loop`."""
-        steps = self._order.steps - first
+        """See `EpochLoop`."""
+        # The step is traced when the model is compiled.
+        if self._trains_other_variables():
+            self._compile()
         indices, weights = self._order.epoch(epoch, first)
-        watch = _watch(self, epoch, first, weights.sum(axis=1), pause_steps, on_steps)
-        # It is traced when it is compiled.
-        if self._trained != trained_by(self._model):
-            self._trained = trained_by(self._model)
-            compile_model(self._spec, self._model, self._optimizer, self._strategy)
+        step_weights = weights.sum(axis=1).cumsum()
+
+        def at_step(steps: int) -> MetricSums | None:
+            """The sums over the steps so far, where `on_steps` is due."""
+            if self._spec.at_step is not None:
+                self._spec.at_step(epoch * self._order.steps + first + steps, self._model)
+            if not self._pauses(first + steps, pause_steps):
+                return None
+            # Keras's logs have the sum of the workers' means; the metrics know of all workers.
+            means, weight = self._model.get_metrics_result(), float(step_weights[steps - 1])
+            loss, metric = (float(means[n]) for n in (MEAN_LOSS, self._spec.metric_name))
+            return MetricSums(loss * weight, metric * weight, weight)
+
         self._model.fit(
-            self._feeder.distributed(self._strategy, indices, weights),
-            steps_per_epoch=steps,
+            self._feeder.distributed(self._strategy, indices, weights, self._model),
+            steps_per_epoch=self._order.steps - first,
             epochs=1,
             shuffle=False,
-            callbacks=[watch],
+            callbacks=[_callback(keras_of(self._model), at_step, on_steps)],
             verbose=0,
         )
 
-    def stepped(self, number: int) -> None:
-        """A step of the whole training is done."""
-        if self._spec.at_step is not None:
-            self._spec.at_step(number, self._model)
 
-    @property
-    def steps(self) -> int:
-        """Those of an epoch."""
-        return self._order.steps
+def _callback(keras: Any, at_step: Callable[[int], MetricSums | None], on_steps: OnSteps) -> Any:
+    """A Keras callback that hands what was added to the sums of `at_step` to `on_steps`."""
+    before = MetricSums()
 
-    @property
-    def metric_name(self) -> str:
-        """The metric's name in the logs of Keras."""
-        return self._spec.metric_name
-
-
-def compile_model(spec: TrainSpec, model: Any, optimizer: Any, strategy: Any) -> None:
-    """Compile a model for `fit`, with the spec's loss and metric, in the strategy's scope."""
-    keras = keras_of(model)
-
-    class PerSampleLoss(keras.losses.Loss):  # type: ignore[misc, name-defined]
-        """The spec's loss; Keras divides by the batch, filling included."""
-
-        def call(self, y_true: Any, y_pred: Any) -> Any:
-            return spec.loss(y_true, y_pred)
-
-    wrapper = keras.metrics.MeanMetricWrapper
-    with strategy.scope():
-        model.compile(
-            optimizer=optimizer,
-            loss=PerSampleLoss(),
-            weighted_metrics=[
-                wrapper(spec.loss, name=MEAN_LOSS),
-                wrapper(spec.metric, name=spec.metric_name),
-            ],
-        )
-
-
-# Keras's own "loss" counts the samples that only fill up the last batch.
-MEAN_LOSS = "mean_loss"
-
-
-def _watch(
-    loop: FitLoop,
-    epoch: int,
-    first: int,
-    step_weights: Any,
-    pause_steps: int | None,
-    on_steps: OnSteps,
-) -> Any:
-    """A Keras callback that turns the running means of `fit` into sums for `on_steps`."""
-    import numpy as np
-
-    keras = keras_of(loop._model)
-    weights = np.cumsum(step_weights)
-    told = MetricSums()
-
-    class FitCallback(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
+    class StepCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """Called by Keras after each step."""
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            nonlocal told
+            nonlocal before
             del logs
-            done = batch + 1
-            loop.stepped(epoch * loop.steps + first + done)
-            if not pauses(first + done, pause_steps, loop.steps):
-                return
-            # The logs have the sum of the workers' means; the metrics know of all workers.
-            means, weight = self.model.get_metrics_result(), float(weights[batch])
-            loss, metric = (float(means[n]) * weight for n in (MEAN_LOSS, loop.metric_name))
-            since = MetricSums(loss - told.loss, metric - told.metric, weight - told.weight)
-            told = MetricSums(loss, metric, weight)
-            on_steps(done, since)
+            sums = at_step(batch + 1)
+            if sums is not None:
+                added = (sums.loss - before.loss, sums.metric - before.metric)
+                on_steps(batch + 1, MetricSums(*added, sums.weight - before.weight))
+                before = sums
 
-    return FitCallback()
+    return StepCallback()
+
+
+class CoordinatorLoop(EpochLoop):
+    """The coordinator schedules every batch on whichever worker is free, with its samples.
+
+    So each sample is seen once in a pass, also where a worker is lost and another does its step.
+    """
+
+    @cached_property
+    def _coordinator(self) -> Any:
+        import tensorflow as tf
+
+        return tf.distribute.coordinator.ClusterCoordinator(self._strategy)
+
+    def run(self, epoch: int, first: int, pause_steps: int | None, on_steps: OnSteps) -> None:
+        """See `EpochLoop`."""
+        import tensorflow as tf
+
+        step = self._step(1)
+
+        def on_worker(*values: Any) -> Any:
+            return self._strategy.run(step, args=values)
+
+        scheduled = tf.function(on_worker)
+        waiting: list[Any] = []
+        indices, weights = self._order.epoch(epoch, first)
+        for steps, (index, weight) in enumerate(zip(indices, weights, strict=True), start=1):
+            inputs, labels = self._feeder.batch(index)
+            values = tf.nest.map_structure(tf.constant, (inputs, labels, weight))
+            waiting.append(self._coordinator.schedule(scheduled, args=values))
+            if self._pauses(first + steps, pause_steps):
+                self._coordinator.join()
+                sums = (MetricSums(*remote.fetch().tolist()) for remote in waiting)
+                on_steps(steps, sum(sums, MetricSums()))
+                waiting = []
+
+
+class CoordinatedFitLoop(EpochLoop):
+    """`model.fit` on workers that each go through a random order of the samples.
+
+    A sample can be seen twice in an epoch, or not at all, and `on_steps` is called once an epoch.
+    """
+
+    def run(self, epoch: int, first: int, pause_steps: int | None, on_steps: OnSteps) -> None:
+        """See `EpochLoop`."""
+        assert first == 0, "there are no checkpoints within an epoch"
+        del epoch, pause_steps
+        self._compile()
+        keras = keras_of(self._model)
+        creator = keras.utils.experimental.DatasetCreator(self._worker_dataset)
+        history = self._model.fit(
+            creator, steps_per_epoch=self._order.steps, epochs=1, shuffle=False, verbose=0
+        ).history
+        weight = float(self._order.steps * self._order.batch)
+        loss, metric = history[MEAN_LOSS][0], history[self._spec.metric_name][0]
+        on_steps(self._order.steps, MetricSums(loss * weight, metric * weight, weight))
+
+    def _worker_dataset(self, _context: Any) -> Any:
+        import tensorflow as tf
+
+        train, batch = self._spec.train, self._order.batch
+        inputs = {name: tf.constant(array) for name, array in train.inputs.items()}
+        labels = tf.constant(train.labels)
+
+        def fetch(index: Any) -> Any:
+            chosen = {name: tf.gather(tensor, index) for name, tensor in inputs.items()}
+            return fed(self._model, chosen), tf.gather(labels, index), tf.ones(batch)
+
+        # No worker knows which one it is, and with the seed of the training all would go through
+        # the same samples in the same order. The time on a worker tells it from the others.
+        ahead = tf.cast(tf.timestamp() * 1e6, tf.int64)
+        # Numbers are put into a random order, and not the samples, which would all be copied.
+        order = tf.data.Dataset.range(len(train)).shuffle(len(train)).repeat()
+        endless = order.map(lambda number: (number + ahead) % len(train))
+        return untuned(endless.batch(batch, drop_remainder=True).map(fetch))

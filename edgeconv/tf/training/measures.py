@@ -1,4 +1,7 @@
-"""Losses and metrics as functions of (labels, outputs) that give one number a sample."""
+"""Losses and metrics as functions of (labels, outputs) that return one number per sample.
+
+Labels and outputs are tensors of (batch, ...), the result is float32 (batch,).
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,14 @@ if TYPE_CHECKING:
 
 # What the loss goes by in records and in Keras's logs.
 _NAMES_OF_LOSSES = ("loss", "mean_loss")
+# Attributes of Keras's metric and loss objects.
+_OF_KERAS = ("result", "reduction")
 
 
 def per_sample_loss(loss: str | PerSample) -> PerSample:
-    """A loss by the name that Keras knows it by, or the function itself.
+    """A loss by its name in Keras, or the function itself.
 
-    Raises `InputRefused` for an unknown name, and for a class or an object of Keras's.
+    Raises `InputRefused` for an unknown name, and for a class or object of Keras.
     """
     import tf_keras
 
@@ -26,24 +31,21 @@ def per_sample_loss(loss: str | PerSample) -> PerSample:
 
 
 def per_sample_metric(metric: str | PerSample) -> PerSample:
-    """A metric by the name that Keras knows it by, "accuracy" for short, or the function itself.
-
-    Raises `InputRefused` for an unknown name, and for a class or an object of Keras's.
-    """
+    """A metric by its name in Keras, or the function itself. Raises as `per_sample_loss`."""
     import tf_keras
 
-    found = _accuracy if metric == "accuracy" else metric
-    return _per_sample("METRIC", found, tf_keras.metrics.get)
+    measure = _accuracy if metric == "accuracy" else metric
+    return _per_sample("METRIC", measure, tf_keras.metrics.get)
 
 
 def name_of(metric: str | PerSample) -> str:
-    """The name that a metric goes by in records, beside the one of the loss."""
+    """The name of a metric in records; it differs from those of the loss."""
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "")
     return name if name.isidentifier() and name not in _NAMES_OF_LOSSES else "metric"
 
 
 def _accuracy(labels: Any, outputs: Any) -> Any:
-    """Whether each sample's class is right; of one output, whether it is on the label's side."""
+    """Whether each sample's class is correct; one output is a probability of the second class."""
     import tensorflow as tf
 
     if outputs.shape[-1] == 1:
@@ -54,7 +56,6 @@ def _accuracy(labels: Any, outputs: Any) -> Any:
 
 
 def _per_sample(what: str, named: str | PerSample, known: Callable[[str], Any]) -> PerSample:
-    """The measure that is `named`, `what` of a module, as one number a sample."""
     measure = _function(what, named, known)
 
     def measured(labels: Any, outputs: Any) -> Any:
@@ -65,8 +66,8 @@ def _per_sample(what: str, named: str | PerSample, known: Callable[[str], Any]) 
         values = tf.cast(measure(labels, outputs), tf.float32)
         if values.shape.rank == 0:
             raise InputRefused(
-                f"{what} of the model module gives one number for a whole batch",
-                hint="let it give one for each sample, without the mean over them",
+                f"{what} of the model module returns one number for a whole batch",
+                hint="let it return one per sample, without the mean over them",
             )
         return tf.reduce_mean(tf.reshape(values, (tf.shape(values)[0], -1)), axis=1)
 
@@ -74,23 +75,22 @@ def _per_sample(what: str, named: str | PerSample, known: Callable[[str], Any]) 
 
 
 def _function(what: str, named: str | PerSample, known: Callable[[str], Any]) -> PerSample:
-    """The function itself. Keras answers to some unknown names with the name."""
+    """The function itself."""
     try:
-        found: Any = known(named) if isinstance(named, str) else named
-    except ValueError as error:
-        raise _no_measure(what, named, "Keras knows none") from error
-    if isinstance(found, str):
-        raise _no_measure(what, named, "Keras knows none")
-    if isinstance(found, type) or hasattr(found, "result") or hasattr(found, "reduction"):
-        raise _no_measure(what, named, "that is a class, or an object, of Keras's")
-    if not callable(found):
-        raise _no_measure(what, named, "that is no function")
-    return cast("PerSample", found)
-
-
-def _no_measure(what: str, named: Any, why: str) -> InputRefused:
-    return InputRefused(
+        function: Any = known(named) if isinstance(named, str) else named
+    except ValueError:
+        function = ""
+    # Keras returns some unknown names as they are.
+    if isinstance(function, str):
+        why = "Keras has no function of this name"
+    elif isinstance(function, type) or any(hasattr(function, name) for name in _OF_KERAS):
+        why = "this is a class or an object of Keras"
+    elif not callable(function):
+        why = "this is not a function"
+    else:
+        return cast("PerSample", function)
+    raise InputRefused(
         f"{what} of the model module is {named!r}: {why}",
-        hint="it is the name of a function of Keras's, such as mean_absolute_error, or a function "
-        "of (labels, outputs) that gives one number a sample",
+        hint="give the name of a function of Keras, such as mean_absolute_error, or a function "
+        "of (labels, outputs) that returns one number per sample",
     )

@@ -1,4 +1,4 @@
-"""Model modules: those of this package, and a user's own by file or by dotted name."""
+"""Model modules: those of this package, and a user's by file or by dotted name."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 _NEEDED = ("build", "data", "LOSS", "METRIC", "EPOCHS", "GLOBAL_BATCH", "LEARNING_RATE")
 _FUNCTIONS = ("build", "data")
-# What a user is to correct.
-_CODE = "the model module"
+_BLAMED = "the model module"
 
 
 def load_module(name: str) -> ModelModule:
@@ -50,13 +49,13 @@ def load_module(name: str) -> ModelModule:
             hint="a model module has the functions build() and data(place), and "
             "LOSS, METRIC, EPOCHS, GLOBAL_BATCH and LEARNING_RATE; see docs/training.md",
         )
-    found = cast("ModelModule", module)
-    refuse_numbers(found, name)
-    return found
+    checked = cast("ModelModule", module)
+    refuse_numbers(checked, name)
+    return checked
 
 
 def refuse_missing(name: str) -> None:
-    """Raise an `EdgeconvError` where there is no module `name`; nothing of it is imported."""
+    """Raise an `EdgeconvError` where there is no module `name`, without importing it."""
     if name in BASELINE_MODELS:
         return
     if name.endswith(".py"):
@@ -82,9 +81,9 @@ def _module(name: str) -> ModuleType:
     what = f"the model module {name}, when it was imported,"
     if name.endswith(".py"):
         path = Path(name)
-        with Blamed(what, str(path.absolute().parent), code=_CODE):
+        with Blamed(what, str(path.absolute().parent), code=_BLAMED):
             return _from_file(path)
-    with Blamed(what, str(Path.cwd()), code=_CODE):
+    with Blamed(what, str(Path.cwd()), code=_BLAMED):
         return import_module(name)
 
 
@@ -95,17 +94,17 @@ def _from_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     # Keras finds a module's own layers by it.
     sys.modules.setdefault(path.stem, module)
-    # What lies beside it can be imported, as from any script.
+    # Its neighbors can be imported, as from any script.
     sys.path.insert(0, str(path.absolute().parent))
     spec.loader.exec_module(module)
     return module
 
 
-def read_data(module: ModelModule, name: str, place: str | None) -> Data:
-    """The module's samples. Raises `InputRefused` where they are not there, or do not fit."""
+def read_data(module: ModelModule, name: str, path: str | None) -> Data:
+    """The module's samples. Raises `InputRefused` where they are missing or do not fit."""
     with _blamed(f"data() of {name}", module):
         try:
-            data = module.data(place)
+            data = module.data(path)
         except (OSError, ValueError, ImportError) as error:
             raise InputRefused(
                 f"{name} has no data: {error}", hint="name the file or directory with --data"
@@ -116,7 +115,7 @@ def read_data(module: ModelModule, name: str, place: str | None) -> Data:
 
 def _blamed(what: str, module: ModelModule) -> Blamed:
     home = Path(getattr(module, "__file__", None) or ".").absolute().parent
-    return Blamed(what, str(home), code=_CODE)
+    return Blamed(what, str(home), code=_BLAMED)
 
 
 def spec_of(
@@ -144,19 +143,19 @@ def spec_of(
         return model
 
     def optimizer(model: Any, steps: int, replicas: int) -> Any:
-        made = getattr(module, "optimizer", None)
+        create = getattr(module, "optimizer", None)
         optimizers = keras_of(model).optimizers
-        if made is not None:
-            with _blamed(f"optimizer() of {name}", module):
-                own = made(learning_rate, steps, replicas)
-            if not isinstance(own, optimizers.Optimizer):
-                raise InputRefused(
-                    f"{name}: optimizer() returns {type(own).__name__}",
-                    hint=f"let it return one of {keras_of(model).__name__}.optimizers",
-                )
-            return own
-        # Falling to nothing, the result depends little on which epoch is the last.
-        return optimizers.Adam(optimizers.schedules.CosineDecay(learning_rate, steps))
+        if create is None:
+            # Falling to 0, the result depends little on which epoch is the last.
+            return optimizers.Adam(optimizers.schedules.CosineDecay(learning_rate, steps))
+        with _blamed(f"optimizer() of {name}", module):
+            own = create(learning_rate, steps, replicas)
+        if not isinstance(own, optimizers.Optimizer):
+            raise InputRefused(
+                f"{name}: optimizer() returns {type(own).__name__}",
+                hint=f"let it return one of {keras_of(model).__name__}.optimizers",
+            )
+        return own
 
     return TrainSpec(
         name=name,
@@ -172,15 +171,15 @@ def spec_of(
 
 
 def _plain(module: ModelModule, name: str, trained: Any) -> Any:
-    """The same model on plain variables: those of a strategy have copies and placements."""
-    # Else the layers that the module gives no name are counted on from those of `trained`.
+    """The same model on plain variables, without a strategy's copies and placements."""
+    # Else layers without a name of the module's are numbered after those of `trained`.
     keras_of(trained).backend.clear_session()
     plain = module.build()
     weights = trained.get_weights()
     if [tuple(v.shape) for v in plain.weights] != [value.shape for value in weights]:
         raise InputRefused(
-            f"{name}: build() gave one model, and then another",
-            hint="let it build the same layers each time that it is called",
+            f"{name}: build() returned one model, and then another",
+            hint="let it build the same layers at each call",
         )
     plain.set_weights(weights)
     return plain
@@ -189,7 +188,7 @@ def _plain(module: ModelModule, name: str, trained: Any) -> Any:
 def _split(
     samples: LabeledSamples, groups: Any, fraction: float, seed: int
 ) -> tuple[LabeledSamples, LabeledSamples | None]:
-    """The samples to train on, and those kept apart to validate with: whole groups."""
+    """The samples to train on, and those to validate with: whole groups."""
     import numpy as np
 
     names, of_sample = np.unique(
@@ -198,15 +197,14 @@ def _split(
     count = round(len(names) * fraction)
     if fraction and not count:
         what = "samples" if groups is None else "groups of samples"
-        raise UsageError(f"{fraction:g} of {len(names)} {what} is none to validate with")
+        raise UsageError(
+            f"--validation-fraction: {fraction:g} of {len(names)} {what} leaves none to validate "
+            "with",
+            hint="raise --validation-fraction",
+        )
     if not count:
         return samples, None
-    is_apart = np.zeros(len(names), bool)
-    is_apart[np.random.default_rng(seed).permutation(len(names))[:count]] = True
-    rows = is_apart[of_sample]
-    return _rows(samples, ~rows), _rows(samples, rows)
-
-
-def _rows(samples: LabeledSamples, rows: Any) -> LabeledSamples:
-    inputs = {name: array[rows] for name, array in samples.inputs.items()}
-    return LabeledSamples(inputs, samples.labels[rows])
+    validates = np.zeros(len(names), bool)
+    validates[np.random.default_rng(seed).permutation(len(names))[:count]] = True
+    rows = validates[of_sample]
+    return samples.take(~rows), samples.take(rows)

@@ -1,4 +1,4 @@
-"""Options of a training that make no sense, found before anything is started."""
+"""Options of a training that contradict each other, found before any process starts."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ if TYPE_CHECKING:
 
 
 def refuse_options(training: Training) -> None:
-    """Raise `UsageError` for numbers that cannot be, and options that do not go together."""
+    """Raise `UsageError` for numbers out of range, and options that exclude each other."""
     if not training.name:
         raise UsageError(
-            f"{training.module!r} is no model module", hint="a name, or a file ending in .py"
+            f"{training.module!r} is not a model module",
+            hint="give a name, or a file ending in .py",
         )
     _refuse_numbers(training)
     _refuse_idle(training.distribution)
     coordinated = training.distribution.strategy == "parameter-server"
     if coordinated and training.loop == "fit" and training.checkpoint_steps is not None:
         raise UsageError(
-            "--checkpoint-steps: Keras's fit tells nothing within an epoch under "
-            "ParameterServerStrategy",
-            hint="leave it away, or choose --loop custom",
+            "--checkpoint-steps: under ParameterServerStrategy, Keras's fit reports only at the "
+            "end of an epoch",
+            hint="remove --checkpoint-steps, or choose --loop custom",
         )
     if training.patience is not None and not training.validation_fraction:
         raise UsageError(
-            "--patience needs samples to validate with", hint="--validation-fraction 0.1"
+            "--patience needs validation samples", hint="add --validation-fraction 0.1"
         )
 
 
@@ -42,9 +43,9 @@ def _refuse_numbers(training: Training) -> None:
     }
     for option, value in at_least_one.items():
         if value is not None and value < 1:
-            raise UsageError(f"{option} {value}: at least 1 is needed")
+            raise UsageError(f"{option} {value}: must be at least 1")
     if training.learning_rate is not None and not 0 < training.learning_rate < float("inf"):
-        raise UsageError(f"--learning-rate {training.learning_rate:g}: a number above 0 is needed")
+        raise UsageError(f"--learning-rate {training.learning_rate:g}: must be above 0")
     if not 0 <= training.validation_fraction < 1:
         raise UsageError(f"--validation-fraction {training.validation_fraction:g} is not in 0 to 1")
     if not 0 <= training.seed < 2**32:
@@ -65,17 +66,24 @@ def _refuse_idle(distribution: Distribution) -> None:
     }
     for option, is_idle in idle.items():
         if is_idle:
-            raise UsageError(f"{option} has no meaning with --strategy {strategy}")
+            raise UsageError(
+                f"{option} has no effect with --strategy {strategy}", hint=f"remove {option}"
+            )
     if distribution.device_count < 0 or distribution.workers < 0 or distribution.servers < 0:
-        raise UsageError("a number of devices, workers or servers below 0")
+        raise UsageError("--devices, --workers and --servers must not be below 0")
     if distribution.servers and not distribution.workers:
-        raise UsageError("--servers goes with --workers", hint="else TF_CONFIG names the servers")
+        raise UsageError(
+            "--servers needs --workers", hint="add --workers; without it, TF_CONFIG names servers"
+        )
     count = distribution.device_count or len(distribution.devices)
     if strategy == "none" and count > 1:
         raise UsageError(
-            f"--strategy none trains on one device, not on {count}", hint="--strategy mirrored"
+            f"--strategy none trains on one device, not on {count}",
+            hint="choose --strategy mirrored",
         )
     if distribution.gpu_memory_limit_mib < 0:
-        raise UsageError(f"--gpu-memory-limit-mib {distribution.gpu_memory_limit_mib}")
+        limit_mib = distribution.gpu_memory_limit_mib
+        raise UsageError(f"--gpu-memory-limit-mib {limit_mib}: must not be below 0")
     if not distribution.connect_timeout_s > 0:
-        raise UsageError(f"--connect-timeout-s {distribution.connect_timeout_s:g}")
+        timeout_s = distribution.connect_timeout_s
+        raise UsageError(f"--connect-timeout-s {timeout_s:g}: must be above 0")

@@ -1,4 +1,4 @@
-"""What is written down of a training."""
+"""The record of a training."""
 
 from __future__ import annotations
 
@@ -33,10 +33,7 @@ def record_of(
     workers: int,
     started_s: float,
 ) -> TrainingRecord:
-    """The record of a training that has come to its end, before anything is tested or exported.
-
-    `started_s`: when it began, by `time.perf_counter`.
-    """
+    """The record of a training that began at `started_s` (`time.perf_counter`), before its test."""
     distribution, progress = training.distribution, trained.progress
     return TrainingRecord(
         model=training.name,
@@ -63,7 +60,7 @@ def record_of(
 
 
 def strategy_name(distribution: Distribution) -> str:
-    """The name that TensorFlow gives the strategy; "none" for the one that does not distribute."""
+    """The name that TensorFlow gives the strategy, or "none"."""
     return _STRATEGIES[distribution.strategy]
 
 

@@ -24,20 +24,21 @@ class LabeledSamples:
     def __len__(self) -> int:
         return len(self.labels)
 
-
-def _nothing(_: Any) -> None:
-    """Do nothing to a model."""
+    def take(self, rows: NDArray[Any]) -> LabeledSamples:
+        """The samples of `rows`, a mask or indices."""
+        inputs = {name: array[rows] for name, array in self.inputs.items()}
+        return LabeledSamples(inputs, self.labels[rows])
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSpec:
     """What is trained.
 
-    `build` gives a new model and is called in the strategy's scope. `loss` and `metric` take
-    (labels, outputs) and give one number a sample, (batch,); `metric` is better the larger.
-    `optimizer` takes (model, steps, replicas). `begin` is called with a model that was not
-    taken up from a checkpoint and `at_epoch`, before each epoch, with its index and the model;
-    `at_step` after each step. `plain` gives a copy of a trained model without its strategy.
+    `build` returns a new model and is called in the strategy's scope. `loss` and `metric` map
+    (labels, outputs), tensors of (batch, ...), to one number per sample, (batch,); a larger metric
+    is better. `optimizer` takes (model, steps, replicas). `begin` is called with a model that was
+    not resumed from a checkpoint; `at_epoch`, before each epoch, with its index and the model;
+    `at_step` after each step. `plain` returns a copy of a trained model without its strategy.
     """
 
     name: str
@@ -49,14 +50,14 @@ class TrainSpec:
     metric_name: str
     optimizer: Callable[[Any, int, int], Any]
     plain: Callable[[Any], Any]
-    begin: Callable[[Any], None] = _nothing
+    begin: Callable[[Any], None] = lambda _model: None
     at_epoch: Callable[[int, Any], None] = lambda _epoch, _model: None
     at_step: Callable[[int, Any], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """How long and in which steps. `steps_per_epoch` of None: each epoch is one pass.
+    """How long, and in which steps. `steps_per_epoch` None: each epoch is one pass.
 
     A checkpoint is kept every `checkpoint_steps` steps, and at the end of each epoch.
     `patience`: epochs without a better validation metric after which the training ends.
@@ -71,7 +72,7 @@ class Schedule:
 
 
 def refuse_schedule(schedule: Schedule, samples: int, replicas: int) -> None:
-    """Raise `UsageError` for a global batch that does not go with the samples or replicas."""
+    """Raise `UsageError` for a global batch that does not fit the samples or replicas."""
     batch = schedule.global_batch
     if batch % replicas:
         raise UsageError(
@@ -82,5 +83,5 @@ def refuse_schedule(schedule: Schedule, samples: int, replicas: int) -> None:
     if samples < batch:
         raise UsageError(
             f"{samples} training samples are fewer than one global batch of {batch}",
-            hint="lower --global-batch, or bring more samples",
+            hint="lower --global-batch, or give more samples",
         )

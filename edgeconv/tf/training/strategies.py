@@ -1,4 +1,4 @@
-"""TensorFlow's distribution strategies, from what a `Distribution` asks for."""
+"""TensorFlow's distribution strategies, as a `Distribution` describes them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from edgeconv.errors import ClusterLost, InputRefused, UsageError
 from edgeconv.tf.environment import use_cpu_only
 from edgeconv.types import LOCAL_STRATEGIES
+from edgeconv.types.words import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,16 +21,16 @@ _WHERE = ("Graph execution error", "Detected at node", "File ", "<stack traces u
 
 
 def begin(distribution: Distribution, seed: int) -> Any:
-    """The strategy, and everything seeded; the first that a process does with TensorFlow.
+    """The strategy, with all random numbers seeded; the first use of TensorFlow in a process.
 
-    Raises as `open_strategy` does.
+    Raises as `open_strategy`.
     """
     if distribution.devices and all(name.startswith("CPU:") for name in distribution.devices):
         use_cpu_only()
     import tensorflow as tf
     import tf_keras
 
-    # It warns of what is done here on purpose, as calling the model on the coordinator.
+    # It warns of what is intended here, such as calling the model on the coordinator.
     tf.get_logger().setLevel("ERROR")
     strategy = open_strategy(distribution)
     tf_keras.utils.set_random_seed(seed)
@@ -40,11 +41,10 @@ def begin(distribution: Distribution, seed: int) -> Any:
 
 
 def open_strategy(distribution: Distribution) -> Any:
-    """The strategy, with its devices set up. To be called before TensorFlow does anything.
+    """The strategy, with its devices set up. Call it before TensorFlow does anything.
 
-    A cluster's is described by the environment variable TF_CONFIG. Raises `UsageError` for
-    devices or options that are not there, `InputRefused` where there is no TPU, and
-    `ClusterLost` where the cluster does not come up.
+    TF_CONFIG describes a cluster. Raises `UsageError` for devices or options that do not exist,
+    `InputRefused` where there is no TPU, and `ClusterLost` where the cluster does not start.
     """
     import tensorflow as tf
 
@@ -53,14 +53,14 @@ def open_strategy(distribution: Distribution) -> Any:
         return _OPENERS[distribution.strategy](distribution, devices)
     except tf.errors.OpError as error:
         raise ClusterLost(
-            f"the strategy {distribution.strategy} did not come up: {_first_line(error)}",
-            hint="look whether another process has this member's port, and whether all members "
+            f"the strategy {distribution.strategy} did not start: {_reason(error)}",
+            hint="check that no other process uses this member's port, and that all members "
             "have the same TF_CONFIG cluster",
         ) from error
 
 
 def is_lost_member(error: Any) -> bool:
-    """Whether an error of TensorFlow's says that another member of the cluster is gone."""
+    """Whether an error of TensorFlow means that another member of the cluster is gone."""
     import tensorflow as tf
 
     gone = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
@@ -69,7 +69,7 @@ def is_lost_member(error: Any) -> bool:
 
 @contextlib.contextmanager
 def raising_lost_members() -> Iterator[None]:
-    """Turn what TensorFlow says where another member is gone into `ClusterLost`."""
+    """A context that raises `ClusterLost` for TensorFlow's errors about a lost member."""
     import tensorflow as tf
 
     try:
@@ -78,8 +78,8 @@ def raising_lost_members() -> Iterator[None]:
         if not is_lost_member(error):
             raise
         raise ClusterLost(
-            f"another member of the cluster is lost: {_first_line(error)}",
-            hint="run it again, which goes on from the last checkpoint",
+            f"another member of the cluster is lost: {_reason(error)}",
+            hint="run it again, which resumes from the last checkpoint",
         ) from error
 
 
@@ -135,7 +135,7 @@ def _tpu(distribution: Distribution, _devices: Sequence[str]) -> Any:
     except (ValueError, tf.errors.OpError, RuntimeError, OSError) as error:
         where = f"no TPU at {distribution.tpu!r}" if distribution.tpu else "no TPU here"
         raise InputRefused(
-            f"--strategy tpu: {where}: {_first_line(error)}",
+            f"--strategy tpu: {where}: {_reason(error)}",
             hint="run it on a machine with a TPU and a TensorFlow for it, name one with --tpu, or "
             "choose another strategy",
         ) from error
@@ -143,7 +143,7 @@ def _tpu(distribution: Distribution, _devices: Sequence[str]) -> Any:
 
 
 def _reach(address: str, timeout_s: float) -> None:
-    """Raise `OSError` where nobody answers, for whom TensorFlow would wait without end."""
+    """Raise `OSError` where nothing answers; TensorFlow would wait for it without end."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if host:
         socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
@@ -160,7 +160,7 @@ _OPENERS = {
 
 
 def _devices(distribution: Distribution) -> tuple[str, ...]:
-    """The devices to use, made or limited as was asked for; none for the strategy's own choice."""
+    """The devices to use, created and limited as configured; () leaves them to the strategy."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
@@ -174,7 +174,7 @@ def _devices(distribution: Distribution) -> tuple[str, ...]:
     _refuse_devices(names, len(gpus))
     _refuse_nccl("--cross-device-ops", distribution.cross_device_ops, names)
     highest = max((int(n.partition(":")[2]) for n in names if n.startswith("CPU:")), default=0)
-    # There is one CPU, unless more are made of it.
+    # There is one CPU device unless logical ones are created.
     if highest:
         (cpu,) = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(
@@ -194,12 +194,12 @@ def _refuse_devices(names: Sequence[str], gpus: int) -> None:
     for name in names:
         kind, colon, number = name.partition(":")
         if kind not in ("CPU", "GPU") or not colon or not number.isdecimal():
-            raise UsageError(f"no device {name!r}", hint="as in --devices CPU:0,CPU:1 or GPU:0")
+            raise UsageError(f"no device {name!r}", hint="give --devices CPU:0,CPU:1 or GPU:0")
         if kind == "GPU" and int(number) >= gpus:
             there = f"{gpus} of them" if gpus else "none"
             raise UsageError(
                 f"no device {name}: TensorFlow sees {there} here",
-                hint="--devices 2 makes two logical CPU devices where there is no GPU",
+                hint="--devices 2 creates two logical CPU devices where there is no GPU",
             )
     if len(set(names)) < len(names):
         raise UsageError(f"--devices {','.join(names)} names a device twice")
@@ -209,7 +209,7 @@ def _refuse_nccl(option: str, chosen: str, devices: Sequence[str]) -> None:
     if chosen == "nccl" and not all(name.startswith("GPU:") for name in devices):
         raise UsageError(
             f"{option} nccl is for GPUs, and this trains on {', '.join(devices)}",
-            hint="leave it away",
+            hint=f"remove {option}",
         )
 
 
@@ -219,7 +219,7 @@ def _set_up_gpus(distribution: Distribution, gpus: Sequence[Any]) -> None:
     limit = distribution.gpu_memory_limit_mib
     if not gpus and (limit or distribution.gpu_memory_growth):
         option = "--gpu-memory-limit-mib" if limit else "--gpu-memory-growth"
-        raise UsageError(f"{option}: TensorFlow sees no GPU here", hint="leave it away")
+        raise UsageError(f"{option}: TensorFlow sees no GPU here", hint=f"remove {option}")
     for gpu in gpus:
         if limit:
             configuration = tf.config.LogicalDeviceConfiguration(memory_limit=limit)
@@ -228,8 +228,7 @@ def _set_up_gpus(distribution: Distribution, gpus: Sequence[Any]) -> None:
             tf.config.experimental.set_memory_growth(gpu, True)
 
 
-def _first_line(error: Exception) -> str:
-    """The first line that says something; errors of graphs begin with where they arose."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(_WHERE)] or lines
-    return telling[0][:300] if telling else type(error).__name__
+def _reason(error: Exception) -> str:
+    """The first line of the message proper: errors of graphs begin with where they arose."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return first_line("\n".join(line for line in lines if not line.startswith(_WHERE)) or error)

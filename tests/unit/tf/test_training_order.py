@@ -130,16 +130,16 @@ def refused(match, distribution=None, **options):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"epochs": 0}, "--epochs 0: at least 1"),
-        ({"global_batch": 0}, "--global-batch 0: at least 1"),
-        ({"steps_per_epoch": -1}, "--steps-per-epoch -1: at least 1"),
-        ({"checkpoint_steps": 0}, "--checkpoint-steps 0: at least 1"),
-        ({"patience": 0, "validation_fraction": 0.1}, "--patience 0: at least 1"),
-        ({"patience": 2}, "--patience needs samples to validate with"),
-        ({"learning_rate": 0.0}, "--learning-rate 0: a number above 0"),
-        ({"learning_rate": -1e-3}, "--learning-rate -0.001: a number above 0"),
-        ({"learning_rate": float("nan")}, "--learning-rate nan: a number above 0"),
-        ({"learning_rate": float("inf")}, "--learning-rate inf: a number above 0"),
+        ({"epochs": 0}, "--epochs 0: must be at least 1"),
+        ({"global_batch": 0}, "--global-batch 0: must be at least 1"),
+        ({"steps_per_epoch": -1}, "--steps-per-epoch -1: must be at least 1"),
+        ({"checkpoint_steps": 0}, "--checkpoint-steps 0: must be at least 1"),
+        ({"patience": 0, "validation_fraction": 0.1}, "--patience 0: must be at least 1"),
+        ({"patience": 2}, "--patience needs validation samples"),
+        ({"learning_rate": 0.0}, "--learning-rate 0: must be above 0"),
+        ({"learning_rate": -1e-3}, "--learning-rate -0.001: must be above 0"),
+        ({"learning_rate": float("nan")}, "--learning-rate nan: must be above 0"),
+        ({"learning_rate": float("inf")}, "--learning-rate inf: must be above 0"),
         ({"validation_fraction": 1.0}, "--validation-fraction 1 is not in 0 to 1"),
         ({"validation_fraction": -0.1}, r"--validation-fraction -0\.1 is not in 0 to 1"),
         ({"validation_fraction": float("nan")}, "--validation-fraction nan is not in 0 to 1"),
@@ -174,7 +174,7 @@ LOCAL, CLUSTERS = ("none", "mirrored", "central-storage"), ("multiworker", "para
 def test_an_option_that_a_strategy_does_not_look_at_is_refused(option, values, strategies):
     for strategy in strategies:
         refused(
-            f"{option} has no meaning with --strategy {strategy}", {"strategy": strategy, **values}
+            f"{option} has no effect with --strategy {strategy}", {"strategy": strategy, **values}
         )
 
 
@@ -186,7 +186,7 @@ def test_an_option_that_a_strategy_does_not_look_at_is_refused(option, values, s
         ({"device_count": -1}, "below 0"),
         ({"strategy": "multiworker", "workers": -1}, "below 0"),
         ({"strategy": "parameter-server", "servers": -1}, "below 0"),
-        ({"strategy": "parameter-server", "servers": 2}, "--servers goes with --workers"),
+        ({"strategy": "parameter-server", "servers": 2}, "--servers needs --workers"),
         ({"gpu_memory_limit_mib": -1}, "--gpu-memory-limit-mib -1"),
         ({"connect_timeout_s": 0.0}, "--connect-timeout-s 0"),
         ({"connect_timeout_s": float("nan")}, "--connect-timeout-s nan"),
@@ -198,14 +198,14 @@ def test_a_distribution_that_cannot_be_is_refused(distribution, match):
 
 def test_keras_fit_cannot_pause_within_an_epoch_under_a_coordinator():
     coordinated = {"strategy": "parameter-server", "workers": 2}
-    refused("--checkpoint-steps: Keras's fit", coordinated, checkpoint_steps=5)
+    refused("--checkpoint-steps: under ParameterServer", coordinated, checkpoint_steps=5)
     training = Training(module="m", checkpoint_steps=5, distribution=Distribution(**coordinated))
     refuse_options(replace(training, loop="custom"))
 
 
 def test_a_module_without_a_name_is_refused():
     for module in ("", ".py", "a/.py", ".."):
-        with pytest.raises(UsageError, match="is no model module"):
+        with pytest.raises(UsageError, match="is not a model module"):
             refuse_options(Training(module=module))
 
 
