@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FAILURE = "failure.json"
 _LONGEST_CHARACTERS = 400
 _MOST_BYTES = 2**16
-_REPORT = "please report it with that file and what `edgeconv --version` prints"
+_REPORT = "please report it with {} and what `edgeconv --version` prints"
 
 
 class ChildFailure(msgspec.Struct, frozen=True):
@@ -99,11 +99,12 @@ def internal_error(error: BaseException) -> InternalError:
     text = " ".join(traceback.format_exception_only(error)[-1].split())
     # Names of files may have what no encoding can write.
     text = text.encode(errors="replace").decode()
-    return InternalError(f"internal error: {text[:_LONGEST_CHARACTERS]}", hint=_REPORT)
+    return InternalError(f"internal error: {text[:_LONGEST_CHARACTERS]}")
 
 
 def with_traceback(error: InternalError, log: Path, name: str) -> InternalError:
     """The error with where its traceback is: `log` is kept as `name`, else its end is shown."""
     kept = keep_log(log, name)
     where = f"; the traceback is in {kept}" if kept else f"\n{tail(log)}"
-    return error.with_message(error.message + where)
+    hint = _REPORT.format("that file" if kept else "the lines above")
+    return InternalError(error.message + where, hint=hint, location=error.location, cause=error.cause)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.runtimes.benchmark_log import complaints, parse_log
-from edgeconv.runtimes.runner import batches, joined
+from edgeconv.runtimes.runner import batches, join_batches
 from edgeconv.runtimes.tensors import dequantized, raw, refuse_strings, signature_of
 from edgeconv.store import scratch_directory, sha256_file
 
@@ -110,7 +110,7 @@ class BenchmarkSession:
         given = []
         for start in range(0, len(runs), _BATCHES):
             given += self._run(runs[start : start + _BATCHES])
-        return joined(given)
+        return join_batches(given)
 
     def close(self) -> None:
         """Nothing stays open: each batch has a process of its own."""

@@ -223,13 +223,13 @@ class Conversation(Talk):
             self._send(request, arrays or {})
 
     def _send(self, request: dict[str, Any], arrays: Arrays) -> None:
-        from edgeconv.runtimes.runner import pieces
+        from edgeconv.runtimes.runner import message_parts
 
         if self._memory is not None and arrays:
             request = {**request, "shared": self._memory.put(arrays)}
-            self.write(next(pieces(request, dict(arrays))))
+            self.write(next(message_parts(request, dict(arrays))))
             return
-        for piece in pieces(request, dict(arrays)):
+        for piece in message_parts(request, dict(arrays)):
             self.write(piece)
 
     def _array(self, dtype: str, shape: list[int]) -> NDArray[np.generic]:

@@ -7,7 +7,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import ToolFailed
-from edgeconv.runtimes.runner import LoadedModel
+from edgeconv.runtimes.runner import LoadedModel, to_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,8 +32,8 @@ def open_interpreter(
 ) -> Interpreter:
     """LiteRT's interpreter of a .tflite; `InProcessModel` runs one of its signatures.
 
-    `every_tensor`: what each operator gives can be read after an invoke. Without `delegates` the
-    size of every tensor is known once they are allocated. Raises `ToolFailed` for a model that it
+    With `every_tensor`, each operator's outputs can be read after an invoke. Without `delegates`,
+    every tensor's size is known once they are allocated. Raises `ToolFailed` for a model that it
     does not take.
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -47,7 +47,7 @@ def open_interpreter(
             num_threads=threads,
             experimental_op_resolver_type=kind,
             experimental_preserve_all_tensors=every_tensor,
-            # A tensor between two operators that a delegate has fused is never made.
+            # A tensor between two operators that a delegate has fused would not exist.
             experimental_disable_delegate_node_fusion=every_tensor,
         )
 
@@ -60,10 +60,10 @@ class InProcessModel(LoadedModel):
             super().__init__(interpreter, signature)
 
     def invoke(self, batch: Batch) -> Batch:
-        """The outputs in their own dtypes. A state that the model keeps is kept."""
-        given = self.prepare(batch)
+        """The outputs by name, in their own dtypes. A state that the model keeps is kept."""
+        tensors = to_tensors(batch, self.inputs)
         with runtime_errors():
-            raw: Batch = self.runner(**given)
+            raw: Batch = self.runner(**tensors)
         return raw
 
     def settle(self, batch: Batch) -> Callable[[], None]:

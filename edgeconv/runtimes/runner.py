@@ -1,20 +1,19 @@
-"""Run a .tflite: one file that needs nothing but the standard library, numpy, a runtime.
+"""Run a .tflite: one file that needs only the standard library, numpy and a runtime.
 
     python runner.py
 
-It is copied to wherever a model is to run, so it imports nothing of edgeconv and
-works with ai_edge_litert, tflite_runtime or tensorflow, whichever is asked for.
+It is copied to where a model is to run, so it imports no edgeconv, and works with ai_edge_litert,
+tflite_runtime and tensorflow in Python 3.7 and later. It answers requests from stdin on stdout, in
+their order, until stdin closes:
 
-It answers requests that come on stdin on its stdout, in their order, until stdin closes:
-
-    the first line of stdout     GREETING; what a login shell says before it is to be skipped
+    the first line of stdout     GREETING; the reader skips what a login shell prints before it
     a request, and an answer     a line of JSON, in which "arrays" is a list of [name, dtype
                                  as numpy's .str, shape], then the bytes of each array, in C
-                                 order, without anything between or after them
+                                 order, without separators
 
 What a runtime prints goes to stderr. With "shared" in a request, its arrays are in memory and not
-in the stream: "file" is the number of an inherited open file of "bytes", "at" has the place of
-each. "files" has the paths of .npy files of more inputs, which are mapped.
+in the stream: "file" is the number of an inherited open file of "bytes", "at" has the offset of
+each array. "files" has the paths of .npy files of more inputs, which are mapped.
 
 Every request has "do", and "runtime": the package "ai_edge_litert", "tflite_runtime" or
 "tensorflow"; an answer has "runtime", its "version", and "error" where it failed.
@@ -27,21 +26,20 @@ load     load the model for "run": path "model", with "threads", "signature" (nu
 run      run the inputs, (n, *sample) by name; the arrays of the answer are the outputs,
          (n, *shape) by name
 time     load the model, as load does, and time it on the arrays, the samples of one invoke.
-         warmup: invokes before timing at least, first one included; warmup_seconds: for so
-         long at most, until the times are stable; repeats, seconds: timed invokes and
-         seconds at most. The answer has load_us, first_us, warmup (how many invokes it
-         took), samples_us (raw, one per timed invoke) and memory_bytes, the growth of the
-         peak resident set from just before the model was loaded (null where the system
-         cannot say)
+         warmup: the least number of invokes before timing; warmup_seconds: the longest warm-up,
+         which ends when the times are stable; repeats, seconds: the most timed invokes and
+         seconds. The answer has load_us, first_us, warmup (the number of warm-up invokes),
+         samples_us (raw, one per timed invoke) and memory_bytes, the growth of the peak
+         resident set from just before the model was loaded (null where it is unknown)
 
 Float samples are quantized for an integer input and integer outputs dequantized, by the model's
-own scale and zero point, outside of the timed part. Strings are in arrays of dtype S, and each
-has one byte more at its end, END, so that zeros there are not lost; edgeconv/data/strings.py says
-the same.
+own scale and zero point, outside of the timed part. Strings are in arrays of dtype S, each with the
+byte END appended, so that its trailing zeros are kept; edgeconv/data/strings.py does the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import mmap
@@ -49,29 +47,29 @@ import os
 import platform
 import sys
 import time
-from typing import IO, Any, Callable, Dict, Iterator, Mapping
+from typing import IO, Any, Callable, Dict, Iterator, Mapping, Tuple
 
 import numpy as np
 
 Batch = Dict[str, Any]
+Answer = Tuple[Dict[str, Any], Batch]
 GREETING = b"edgeconv runner 1\n"
-# Times count as stable once the medians of two windows in a row differ by less.
+# Times count as stable once the medians of two consecutive windows differ by less.
 STABLE_WITHIN = 0.02
 LEAST_WINDOW = 5
-# A processor that was idle takes some time to reach its frequency.
+# An idle processor takes some time to reach its frequency.
 LEAST_WARMUP_S = 0.1
 END = b"\x01"
-# What a runtime that is not there raises, and the interpreters for a model that they cannot
-# load, prepare or run.
+# What a missing runtime raises, and the interpreters for a model that they cannot load or run.
 FAILURES = (
-    ImportError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, OSError, MemoryError
+    ImportError, RuntimeError, ValueError, TypeError, AttributeError, OSError, MemoryError
 )  # fmt: skip
 
 
 def serve(handler: Any = None) -> None:
     """Answer the requests of stdin on stdout, until it closes, by a `RequestHandler`."""
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    # What a runtime reads or prints must not come between.
+    # A runtime must neither read from the conversation nor print into it.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
@@ -80,51 +78,55 @@ def serve(handler: Any = None) -> None:
     handler = handler or RequestHandler()
     for line in iter(source.readline, b""):
         request = json.loads(line.decode("utf-8"))
-        arrays = handler.shared(request) if "shared" in request else received(source, request)
-        for piece in pieces(*handler.answer(request, arrays)):
-            sink.write(piece)
+        arrays = handler.shared(request) if "shared" in request else read_arrays(source, request)
+        for part in message_parts(*handler.answer(request, arrays)):
+            sink.write(part)
         sink.flush()
 
 
-def received(source: IO[bytes], request: dict[str, Any]) -> Batch:
-    """The arrays that follow a request in the stream."""
+def read_arrays(source: IO[bytes], request: dict[str, Any]) -> Batch:
+    """The arrays by name that follow a request in the stream."""
     arrays = {}
     for name, dtype, shape in request.get("arrays", ()):
         kind = np.dtype(dtype)
-        data = source.read(kind.itemsize * int(np.prod(shape, dtype=np.int64)))
+        data = source.read(kind.itemsize * element_count(shape))
         arrays[name] = np.frombuffer(data, kind).reshape(shape)
     return arrays
 
 
-def pieces(said: dict[str, Any], arrays: Batch) -> Iterator[Any]:
+def element_count(shape: Any) -> int:
+    """How many elements an array of this shape has."""
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def message_parts(message: dict[str, Any], arrays: Batch) -> Iterator[Any]:
     """The bytes of a request or an answer: its line, and then each of its arrays."""
     # Not by `np.ascontiguousarray` alone, which gives an array without dimensions one.
-    ready = {name: np.ascontiguousarray(a).reshape(np.shape(a)) for name, a in arrays.items()}
-    said = dict(said, arrays=[[name, a.dtype.str, list(a.shape)] for name, a in ready.items()])
-    yield json.dumps(said).encode("utf-8") + b"\n"
-    for array in ready.values():
+    packed = {name: np.ascontiguousarray(a).reshape(np.shape(a)) for name, a in arrays.items()}
+    listed = [[name, array.dtype.str, list(array.shape)] for name, array in packed.items()]
+    yield json.dumps(dict(message, arrays=listed)).encode("utf-8") + b"\n"
+    for array in packed.values():
         yield array.reshape(-1).view(np.uint8).data
 
 
 class RequestHandler:
-    """Answers requests, one after the other; a model stays loaded between them."""
+    """Answers requests, one after another; a model stays loaded between them."""
 
     def __init__(self) -> None:
         self.model: Any = None
         self.batch = 1
         self.memory: Any = None
 
-    def answer(self, request: dict[str, Any], arrays: Batch) -> tuple[dict[str, Any], Batch]:
-        """The answer to a request, and its arrays."""
-        said: dict[str, Any] = {"runtime": request["runtime"], "version": ""}
-        given: Batch = {}
+    def answer(self, request: dict[str, Any], arrays: Batch) -> Answer:
+        """The answer to a request, and its arrays by name."""
+        answer: dict[str, Any] = {"runtime": request["runtime"], "version": ""}
         do = getattr(self, "do_" + request["do"])
         try:
-            package, said["version"] = import_runtime(request["runtime"])
-            said.update(do(package, request, arrays, given))
+            package, answer["version"] = import_runtime(request["runtime"])
+            facts, outputs = do(package, request, arrays)
         except FAILURES as error:
-            said["error"] = "%s: %s" % (type(error).__name__, error)
-        return said, given
+            return dict(answer, error="%s: %s" % (type(error).__name__, error)), {}
+        return dict(answer, **facts), outputs
 
     def shared(self, request: dict[str, Any]) -> Batch:
         """The arrays of a request that are in shared memory."""
@@ -132,12 +134,12 @@ class RequestHandler:
         if self.memory is None or len(self.memory) != shared["bytes"]:
             self.memory = mmap.mmap(shared["file"], shared["bytes"])
         arrays = {}
-        for (name, dtype, shape), place in zip(request["arrays"], shared["at"]):
-            count = int(np.prod(shape, dtype=np.int64))
-            arrays[name] = np.frombuffer(self.memory, dtype, count, place).reshape(shape)
+        for (name, dtype, shape), offset in zip(request["arrays"], shared["at"]):
+            flat = np.frombuffer(self.memory, dtype, element_count(shape), offset)
+            arrays[name] = flat.reshape(shape)
         return arrays
 
-    def do_facts(self, *_: Any) -> dict[str, Any]:
+    def do_facts(self, *_: Any) -> Answer:
         """What the machine is."""
         return {
             "machine": platform.machine(),
@@ -146,39 +148,35 @@ class RequestHandler:
             "system": "%s %s" % (platform.system(), platform.release()),
             "python": platform.python_version(),
             "numpy": np.__version__,
-        }
+        }, {}
 
-    def do_time(
-        self, package: Any, request: dict[str, Any], arrays: Batch, *_: Any
-    ) -> dict[str, Any]:
+    def do_time(self, package: Any, request: dict[str, Any], arrays: Batch) -> Answer:
         """Time one invoke of the arrays."""
-        make = opener(package, request)
+        load = model_loader(package, request)
         before_bytes = reset_peak_bytes()
-        model, load_us = timed(make)
-        said = timings(model.settle(arrays), request)
+        model, load_us = time_call(load)
+        times = timings(model.settle(arrays), request)
         after_bytes = peak_bytes()
-        known = before_bytes is not None and after_bytes is not None
-        memory = max(0, (after_bytes or 0) - (before_bytes or 0)) if known else None
-        return dict(said, load_us=load_us, memory_bytes=memory)
+        memory = None
+        if before_bytes is not None and after_bytes is not None:
+            memory = max(0, after_bytes - before_bytes)
+        return dict(times, load_us=load_us, memory_bytes=memory), {}
 
-    def do_load(self, package: Any, request: dict[str, Any], *_: Any) -> dict[str, Any]:
+    def do_load(self, package: Any, request: dict[str, Any], arrays: Batch) -> Answer:  # noqa: ARG002
         """Load a model, to stay."""
         self.batch = request["batch"]
-        self.model, load_us = timed(opener(package, request))
-        return {"load_us": load_us}
+        self.model, load_us = time_call(model_loader(package, request))
+        return {"load_us": load_us}, {}
 
-    def do_run(
-        self, _: Any, request: dict[str, Any], arrays: Batch, given: Batch
-    ) -> dict[str, Any]:
+    def do_run(self, _: Any, request: dict[str, Any], arrays: Batch) -> Answer:
         """Run all samples in the loaded model."""
         for name, file in request.get("files", {}).items():
             arrays[name] = np.load(file, mmap_mode="r")
-        given.update(joined([self.model.run(batch) for batch in batches(arrays, self.batch)]))
-        return {}
+        return {}, join_batches([self.model.run(batch) for batch in batches(arrays, self.batch)])
 
 
-def timed(function: Callable[[], Any]) -> tuple[Any, float]:
-    """What the function gives, and how long it took, in microseconds."""
+def time_call(function: Callable[[], Any]) -> tuple[Any, float]:
+    """What the function returns, and how long it took, in microseconds."""
     started = time.perf_counter_ns()
     result = function()
     return result, (time.perf_counter_ns() - started) / 1e3
@@ -186,7 +184,7 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
 
 @functools.lru_cache(maxsize=None)
 def import_runtime(name: str) -> tuple[Any, str]:
-    """The module with `Interpreter`, and its version, which it takes a while to find."""
+    """The module with `Interpreter`, and its version, which takes a while to find."""
     if name == "ai_edge_litert":
         from importlib.metadata import version
 
@@ -205,24 +203,24 @@ def import_runtime(name: str) -> tuple[Any, str]:
     raise SystemExit("unknown runtime " + repr(name))
 
 
-def opener(package: Any, request: dict[str, Any]) -> Callable[[], Any]:
+def model_loader(package: Any, request: dict[str, Any]) -> Callable[[], Any]:
     """What loads the model of a request."""
     path, threads, signature = request["model"], request["threads"], request["signature"]
 
-    def plain() -> LoadedModel:
+    def load() -> LoadedModel:
         return LoadedModel(package.Interpreter(model_path=path, num_threads=threads), signature)
 
     if request["accelerator"] == "interpreter":
-        return plain
+        return load
     # CompiledModel does not tell the scales.
-    details = plain()
+    details = load()
     return lambda: Compiled(path, signature, threads, details.inputs, details.outputs)
 
 
 class LoadedModel:
     """A signature of a loaded model; arrays go in and come out by name.
 
-    `inputs` and `outputs` are what the interpreter says of each, the outputs sorted.
+    `inputs` and `outputs` are the interpreter's details of each, the outputs sorted.
     """
 
     def __init__(self, interpreter: Any, signature: str | None = None) -> None:
@@ -237,45 +235,43 @@ class LoadedModel:
             outputs = {each["name"]: each for each in interpreter.get_output_details()}
         self.outputs = dict(sorted(outputs.items()))
 
-    def prepare(self, batch: Batch) -> Batch:
-        """The samples in the dtypes of the model's inputs."""
-        return {name: stored(value, self.inputs[name]) for name, value in batch.items()}
-
     def invoke(self, batch: Batch) -> Batch:
         """The outputs in their own dtypes. A state that the model keeps is kept."""
         if self.runner is None:
             self.settle(batch)()
-            places = {name: details["index"] for name, details in self.outputs.items()}
-            return {name: self.interpreter.get_tensor(place) for name, place in places.items()}
-        raw: Batch = self.runner(**self.prepare(batch))
+            return {
+                name: self.interpreter.get_tensor(details["index"])
+                for name, details in self.outputs.items()
+            }
+        raw: Batch = self.runner(**to_tensors(batch, self.inputs))
         return raw
 
     def run(self, batch: Batch) -> Batch:
-        """The outputs, as float where they are quantized.
+        """The outputs, as float32 where they are quantized.
 
-        Fused recurrent operators keep their state after an invoke, which would make the
-        answer to one sample depend on the samples before it.
+        Fused recurrent operators keep their state after an invoke. Without the reset the answer
+        to one sample would depend on the samples before it.
         """
         raw = self.invoke(batch)
-        # Afterwards: before its first run a model has no place for them yet.
+        # Afterwards: before its first run a model has not allocated them yet.
         self.interpreter.reset_all_variables()
-        return {name: real(raw[name], details) for name, details in self.outputs.items()}
+        return {name: from_tensor(raw[name], details) for name, details in self.outputs.items()}
 
     def settle(self, batch: Batch) -> Callable[[], None]:
         """Give the inputs the shape of `batch`, set them, and return the bare invoke."""
-        prepared, graph = self.prepare(batch), getattr(self.runner, "_subgraph_index", 0)
+        tensors, graph = to_tensors(batch, self.inputs), getattr(self.runner, "_subgraph_index", 0)
         resize, allocate, put, invoke = self.inner_methods(graph) if graph else self.methods()
-        for name, value in prepared.items():
+        for name, value in tensors.items():
             resize(self.inputs[name]["index"], value.shape)
         allocate()
-        for name, value in prepared.items():
+        for name, value in tensors.items():
             put(self.inputs[name]["index"], value)
         return invoke
 
     def methods(self) -> tuple[Callable[..., Any], ...]:
         """What resizes an input, allocates, sets an input, and invokes the model's first graph.
 
-        An interpreter whose signature is in use refuses to be invoked by itself.
+        An interpreter refuses to be invoked itself while one of its signatures is in use.
         """
         self.runner = None
         plain = self.interpreter
@@ -296,7 +292,7 @@ class LoadedModel:
 
 
 class Compiled:
-    """A model in LiteRT's CompiledModel on the processor; it has what `LoadedModel` has."""
+    """A model in LiteRT's CompiledModel on the processor; see `LoadedModel`."""
 
     def __init__(
         self, path: str, signature: str | None, threads: int, inputs: Batch, outputs: Batch
@@ -307,42 +303,39 @@ class Compiled:
 
         for name, details in list(inputs.items()) + list(outputs.items()):
             if np.dtype(details["dtype"]).kind in "SO":
-                raise ValueError("CompiledModel takes no strings, and %r holds these" % name)
-
+                raise ValueError("CompiledModel takes no strings, and %r holds strings" % name)
         cpu = CpuOptions(num_threads=threads)
         options = Options(hardware_accelerators=HardwareAccelerator.CPU, cpu_options=cpu)
         self.model = CompiledModel.from_file(path, options=options)
         self.inputs, self.outputs = inputs, outputs
         self.index = self.model.get_signature_index(signature) if signature else 0
-        self.key = signature or next(iter(self.model.get_signature_list()))
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     def settle(self, batch: Batch) -> Callable[[], None]:
         """`LoadedModel.settle`, after which other samples of the same shape may be set as well."""
         names = self.model.get_signature_by_index(self.index)
-        prepared = {name: stored(value, self.inputs[name]) for name, value in batch.items()}
+        tensors = to_tensors(batch, self.inputs)
         for position, name in enumerate(names["inputs"]):
-            if prepared[name].shape != tuple(self.inputs[name]["shape"]):
-                shape = prepared[name].shape
+            shape = tensors[name].shape
+            if shape != tuple(self.inputs[name]["shape"]):
                 self.model.resize_input_tensor(position, shape, self.index, strict=False)
-        self.taken = dict(zip(names["inputs"], self.model.create_input_buffers(self.index)))
-        self.given = dict(zip(names["outputs"], self.model.create_output_buffers(self.index)))
-        for name, value in prepared.items():
-            self.taken[name].write(value)
-        taken, given = list(self.taken.values()), list(self.given.values())
-
-        def invoke() -> None:
-            self.model.run_by_index(self.index, taken, given)
-
-        self.invoke = invoke
+        buffers_in = self.model.create_input_buffers(self.index)
+        buffers_out = self.model.create_output_buffers(self.index)
+        self.buffers_in = dict(zip(names["inputs"], buffers_in))
+        self.buffers_out = dict(zip(names["outputs"], buffers_out))
+        for name, value in tensors.items():
+            self.buffers_in[name].write(value)
+        self.invoke = functools.partial(
+            self.model.run_by_index, self.index, buffers_in, buffers_out
+        )
         self.shapes = {name: value.shape for name, value in batch.items()}
-        return invoke
+        return self.invoke
 
     def run(self, batch: Batch) -> Batch:
         """`LoadedModel.run`."""
         if self.shapes == {name: value.shape for name, value in batch.items()}:
-            for name, value in batch.items():
-                self.taken[name].write(stored(value, self.inputs[name]))
+            for name, value in to_tensors(batch, self.inputs).items():
+                self.buffers_in[name].write(value)
         else:
             self.settle(batch)
         self.invoke()
@@ -350,13 +343,21 @@ class Compiled:
 
     def read(self, name: str) -> Any:
         """One output after an invoke."""
-        shape = self.given[name].get_tensor_details()["shape"]
-        count = int(np.prod(shape, dtype=np.int64))
-        raw = self.given[name].read(count, self.outputs[name]["dtype"]).reshape(shape)
-        return real(raw, self.outputs[name])
+        buffer, details = self.buffers_out[name], self.outputs[name]
+        shape = buffer.get_tensor_details()["shape"]
+        raw = buffer.read(element_count(shape), details["dtype"])
+        return from_tensor(raw.reshape(shape), details)
 
 
-def stored(value: Any, details: dict[str, Any]) -> Any:
+def to_tensors(batch: Batch, inputs: Batch) -> Batch:
+    """Samples by input as `to_tensor` makes them. Raises `ValueError` for an unknown input."""
+    for name in batch:
+        if name not in inputs:
+            raise ValueError("the model has no input %r; it has %s" % (name, sorted(inputs)))
+    return {name: to_tensor(value, inputs[name]) for name, value in batch.items()}
+
+
+def to_tensor(value: Any, details: dict[str, Any]) -> Any:
     """Samples as the interpreter takes them for an input: quantized, or bytes without END."""
     if value.dtype.kind != "S":
         return quantize(value, details["dtype"], *details["quantization"])
@@ -365,7 +366,7 @@ def stored(value: Any, details: dict[str, Any]) -> Any:
     return flat.reshape(value.shape)
 
 
-def real(value: Any, details: dict[str, Any]) -> Any:
+def from_tensor(value: Any, details: dict[str, Any]) -> Any:
     """What the interpreter gives for an output: dequantized, or strings of dtype S with END."""
     if np.dtype(details["dtype"]).kind not in "SO":
         return dequantize(value, *details["quantization"])
@@ -374,14 +375,14 @@ def real(value: Any, details: dict[str, Any]) -> Any:
 
 
 def quantize(value: Any, dtype: Any, scale: float, zero_point: int) -> Any:
-    """Numbers in a tensor's dtype, to the bit as LiteRT's QUANTIZE makes them.
+    """Numbers of any shape in a tensor's dtype, to the bit as LiteRT's QUANTIZE makes them.
 
     Multiplied by the float32 next to 1 / scale, rounded half to even, clipped to the dtype. A
-    value is as it is where it has the dtype already, or the tensor no scale.
+    value stays as it is where it has the dtype already, or the tensor has no scale.
     """
-    limits = None if value.dtype == dtype or not scale else np.iinfo(dtype)
-    if limits is None:
+    if value.dtype == dtype or not scale:
         return np.ascontiguousarray(value)
+    limits = np.iinfo(dtype)
     with np.errstate(over="ignore"):
         levels = np.rint(np.asarray(value, np.float32) * (np.float32(1) / np.float32(scale)))
     # The sum in float64: a float32 does not hold the limits of every dtype.
@@ -390,46 +391,44 @@ def quantize(value: Any, dtype: Any, scale: float, zero_point: int) -> Any:
 
 
 def dequantize(value: Any, scale: float, zero_point: int) -> Any:
-    """What a tensor's integers stand for as float32; as they are where it has no scale."""
+    """The real numbers of a tensor's integers, float32; unchanged where it has no scale."""
     if not scale or value.dtype.kind == "f":
         return value
     return ((value.astype(np.float64) - zero_point) * scale).astype(np.float32)
 
 
 def batches(inputs: Mapping[str, Any], size: int) -> Iterator[Batch]:
-    """The samples `size` at a time."""
+    """The samples `size` at a time: arrays (size, *sample) by input."""
     count = len(next(iter(inputs.values())))
     for start in range(0, count, size):
         yield {name: value[start : start + size] for name, value in inputs.items()}
 
 
-def joined(runs: list[Batch]) -> Batch:
+def join_batches(runs: list[Batch]) -> Batch:
     """The outputs of several batches by name, joined along the first axis."""
     parts = {name: [np.atleast_1d(run[name]) for run in runs] for name in runs[0]}
     return {name: np.concatenate(each) if each[1:] else each[0] for name, each in parts.items()}
 
 
 def timings(invoke: Callable[[], None], request: dict[str, Any]) -> dict[str, Any]:
-    """The time of the first invoke, of those after the warm-up, and how long that was."""
-    _, first_us = timed(invoke)
+    """The microseconds of the first invoke and of those after the warm-up, and its invokes."""
+    _, first_us = time_call(invoke)
     warm_us = warm_up(invoke, request["warmup"] - 1, request["warmup_seconds"])
     samples_us: list[float] = []
     clock = time.perf_counter_ns
     deadline = clock() + request["seconds"] * 1e9
     while len(samples_us) < request["repeats"] and (clock() < deadline or not samples_us):
-        started = clock()
-        invoke()
-        samples_us.append((clock() - started) / 1e3)
+        samples_us.append(time_call(invoke)[1])
     return {"first_us": first_us, "warmup": len(warm_us) + 1, "samples_us": samples_us}
 
 
 def warm_up(invoke: Callable[[], None], least: int, seconds: float) -> list[float]:
-    """Invoke until the times are stable, or for so many seconds; `least` times at least."""
+    """Invoke until the times are stable or `seconds` are over; `least` times at least."""
     times_us: list[float] = []
     clock = time.perf_counter
     look_at, started = max(least, 2 * LEAST_WINDOW), clock()
     while len(times_us) < least or clock() < started + seconds:
-        times_us.append(timed(invoke)[1])
+        times_us.append(time_call(invoke)[1])
         if len(times_us) >= look_at:
             if clock() > started + LEAST_WARMUP_S and is_stable(times_us):
                 break
@@ -439,46 +438,36 @@ def warm_up(invoke: Callable[[], None], least: int, seconds: float) -> list[floa
 
 
 def is_stable(times_us: list[float]) -> bool:
-    """Whether the last quarter of the times is, by its median, as the quarter before it."""
+    """Whether the median of the last quarter of the times is near that of the quarter before."""
     size = max(LEAST_WINDOW, len(times_us) // 4)
-    before, last = (
-        float(np.median(part)) for part in (times_us[-2 * size : -size], times_us[-size:])
-    )
+    before, last = float(np.median(times_us[-2 * size : -size])), float(np.median(times_us[-size:]))
     return abs(last - before) < STABLE_WITHIN * min(last, before)
 
 
 def processor() -> str:
-    """What the processor calls itself."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                name, _, value = line.partition(":")
-                if name.strip() in ("model name", "Model"):
-                    return value.strip()
-    except OSError:
-        pass
+    """The processor's name."""
+    path = "/proc/cpuinfo"
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name.strip() in ("model name", "Model"):
+                return value.strip()
     return platform.processor() or "unknown"
 
 
 def reset_peak_bytes() -> int | None:
-    """Start counting peak memory anew where the system can; the peak so far, in bytes."""
-    try:
-        with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-            file.write("5")
-    except OSError:
-        pass
+    """Restart the count of peak memory where the system can; the peak so far, in bytes."""
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
     return peak_bytes()
 
 
 def peak_bytes() -> int | None:
     """The peak resident set of this process in bytes, None where the system cannot say."""
-    try:
-        with open("/proc/self/status", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
+    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
     try:
         import resource
     except ImportError:

@@ -3,9 +3,9 @@
     python -m edgeconv.runtimes.web_runner BROWSER PACKAGE
 
 It answers requests as runner.py does. BROWSER is the program, PACKAGE the directory with @litertjs
-in it. The page (web_page.js) comes from a server on the loopback that nobody else can use: its
-paths begin with a secret. It says with every file that the page is isolated from others, which
-browsers ask for before they give it threads and a fine clock.
+in it. The page (web_page.js) comes from a server on the loopback. Its paths begin with a secret, so
+that nobody else can use it. Each file is served with headers that isolate the page from others:
+without these a browser gives it neither threads nor a fine clock.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from edgeconv.runtimes.interface import Model
-from edgeconv.runtimes.runner import RequestHandler, pieces, received, serve
+from edgeconv.runtimes.runner import RequestHandler, message_parts, read_arrays, serve
 from edgeconv.runtimes.tensors import dequantized, raw, signature_of
 
 if TYPE_CHECKING:
-    from edgeconv.runtimes.runner import Batch
-
-    Message = tuple[dict[str, Any], Batch]
+    from edgeconv.runtimes.runner import Answer, Batch
 
 _PAGE = """<!doctype html><meta charset="utf-8"><title>edgeconv</title>
 <script type="importmap">{"imports": {
@@ -50,7 +48,7 @@ _FLAGS = (
     *("--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--mute-audio"),
     *("--disable-extensions", "--no-default-browser-check", "--disable-dev-shm-usage"),
-    # A page that nobody looks at is not to be slowed down.
+    # A page in the background must not be slowed down.
     *("--disable-background-timer-throttling", "--disable-renderer-backgrounding"),
     "--disable-backgrounding-occluded-windows",
 )
@@ -59,80 +57,78 @@ _HOLD_S = 10.0
 
 def main(browser: str, package: str) -> None:
     """Answer the requests of stdin on stdout, until it closes."""
-    server = Server(Path(package))
-    # A browser that runs as root, as in a container, has no sandbox to start.
+    server = PageServer(Path(package))
+    # Chromium has no sandbox as root, as in a container.
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     profile = f"--user-data-dir={Path.cwd() / 'profile'}"
     command = [browser, *_FLAGS, *sandbox, profile, server.address]
-    # It goes with this process's session.
+    # It ends with this process's session.
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
-    ended = threading.Thread(target=lambda: server.page_gone(process.wait()), daemon=True)
-    ended.start()
+    watch = threading.Thread(target=lambda: server.page_gone(process.wait()), daemon=True)
+    watch.start()
     try:
-        serve(PageWork(server))
+        serve(PageHandler(server))
     except PageGone:
-        # Whoever asked finds that there is no answer, and shows the log.
+        # The parent finds that there is no answer, and shows the log.
         sys.stderr.write(
-            f"{browser} has ended, or its page: that may have run out of memory, or the model "
+            f"{browser} or its page has ended: it may have run out of memory, or the model "
             "crashes it\n"
         )
 
 
 class PageFailed(Exception):
-    """The page says that it failed, and why."""
+    """The page reports a failure; the text is its reason."""
 
 
 class PageGone(Exception):
-    """The page, or its browser, does not live to answer."""
+    """The page, or its browser, has ended without an answer."""
 
 
-class PageWork(RequestHandler):
+class PageHandler(RequestHandler):
     """Answers requests by a page; a model stays loaded between them."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: PageServer) -> None:
         super().__init__()
         self._server = server
         about = server.directory / "package" / "@litertjs" / "core" / "package.json"
         self._version: str = json.loads(about.read_bytes())["version"]
 
-    def answer(self, request: dict[str, Any], arrays: Batch) -> Message:
-        """The answer to a request, and its arrays. Raises `PageGone`."""
-        said: dict[str, Any] = {"runtime": request["runtime"], "version": self._version}
-        given: Batch = {}
+    def answer(self, request: dict[str, Any], arrays: Batch) -> Answer:
+        """The answer to a request, and its arrays by name. Raises `PageGone`."""
+        answer = {"runtime": request["runtime"], "version": self._version}
+        do = getattr(self, "do_" + request["do"])
         try:
-            said.update(getattr(self, "do_" + request["do"])(None, request, arrays, given))
+            facts, outputs = do(None, request, arrays)
         except PageFailed as error:
-            said["error"] = str(error)
-        return said, given
+            return {**answer, "error": str(error)}, {}
+        return {**answer, **facts}, outputs
 
-    def do_facts(self, *_: Any) -> dict[str, Any]:
+    def do_facts(self, *_: Any) -> Answer:
         """What the machine and the browser are, once LiteRT.js has loaded."""
-        return {**super().do_facts(), **self._ask("open", {"threads": 1})[0]}
+        return {**super().do_facts()[0], **self._ask("open", {"threads": 1})[0]}, {}
 
-    def do_load(self, _: Any, request: dict[str, Any], *__: Any) -> dict[str, Any]:
+    def do_load(self, package: Any, request: dict[str, Any], arrays: Batch) -> Answer:  # noqa: ARG002
         """Load LiteRT.js and a model, to stay."""
         file, self.batch, threads = Path(request["model"]), request["batch"], request["threads"]
         self._signature = signature_of(Model(file=file, signature=request["signature"]))
         self._server.directory.joinpath("model.tflite").symlink_to(file)
         self._ask("open", {"threads": threads})
-        return self._ask("load", {"signature": self._signature.key or None, "threads": threads})[0]
+        return self._ask("load", {"signature": self._signature.key or None, "threads": threads})
 
-    def do_time(
-        self, package: Any, request: dict[str, Any], arrays: Batch, *_: Any
-    ) -> dict[str, Any]:
+    def do_time(self, package: Any, request: dict[str, Any], arrays: Batch) -> Answer:
         """Load a model, and time one run of the arrays by the page's own clock."""
-        loaded = self.do_load(package, request)
-        return {**loaded, **self._ask("time", request, raw(arrays, self._signature.inputs))[0]}
+        loaded, _ = self.do_load(package, request, arrays)
+        times, _ = self._ask("time", request, raw(arrays, self._signature.inputs))
+        return {**loaded, **times}, {}
 
-    def do_run(self, _: Any, __: dict[str, Any], arrays: Batch, given: Batch) -> dict[str, Any]:
+    def do_run(self, _: Any, __: dict[str, Any], arrays: Batch) -> Answer:
         """Run all samples in the loaded model."""
         specs = {spec.name: spec for spec in self._signature.outputs}
         request = {"batch": self.batch, "outputs": list(specs)}
-        said, outputs = self._ask("run", request, raw(arrays, self._signature.inputs))
-        given.update({name: dequantized(array, specs[name]) for name, array in outputs.items()})
-        return said
+        facts, outputs = self._ask("run", request, raw(arrays, self._signature.inputs))
+        return facts, {name: dequantized(value, specs[name]) for name, value in outputs.items()}
 
-    def _ask(self, task: str, request: dict[str, Any], arrays: Batch | None = None) -> Message:
+    def _ask(self, task: str, request: dict[str, Any], arrays: Batch | None = None) -> Answer:
         """The page's answer. Raises `PageFailed`, `PageGone`."""
         self._server.requests.put(({**request, "task": task}, arrays or {}))
         answer = self._server.answers.get()
@@ -143,7 +139,7 @@ class PageWork(RequestHandler):
         return answer
 
 
-class Server(ThreadingHTTPServer):
+class PageServer(ThreadingHTTPServer):
     """Serves `directory` to the page, gives it `requests` and takes its `answers`.
 
     An answer is None once the page is gone.
@@ -153,7 +149,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, package: Path) -> None:
         root = Path.cwd() / "served"
-        super().__init__(("127.0.0.1", 0), partial(Handler, directory=str(root)))
+        super().__init__(("127.0.0.1", 0), partial(PageRequestHandler, directory=str(root)))
         self.secret = f"/{secrets.token_urlsafe(16)}/"
         self.address = f"http://127.0.0.1:{self.server_address[1]}{self.secret}"
         self.directory = root / self.secret.strip("/")
@@ -161,22 +157,22 @@ class Server(ThreadingHTTPServer):
         (self.directory / "index.html").write_text(_PAGE, encoding="utf-8")
         (self.directory / "page.js").symlink_to(_SCRIPT)
         (self.directory / "package").symlink_to(package)
-        self.requests: queue.Queue[Message] = queue.Queue()
-        self.answers: queue.Queue[Message | None] = queue.Queue()
+        self.requests: queue.Queue[Answer] = queue.Queue()
+        self.answers: queue.Queue[Answer | None] = queue.Queue()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def page_gone(self, *_: object) -> None:
-        """Say so to whoever waits for an answer."""
+        """End the wait for an answer."""
         self.answers.put(None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A page that goes away in the middle is seen elsewhere."""
+        """Print nothing: `page_gone` is called where the page goes away."""
 
 
-class Handler(SimpleHTTPRequestHandler):
-    """Files, and behind the secret what is to be done, the answers and the sign of life."""
+class PageRequestHandler(SimpleHTTPRequestHandler):
+    """Serves files and, below the secret, the next request, the answers and the sign of life."""
 
-    server: Server
+    server: PageServer
     extensions_map = {".html": "text/html", ".js": "text/javascript", ".wasm": "application/wasm"}  # noqa: RUF012
 
     def do_GET(self) -> None:
@@ -188,9 +184,9 @@ class Handler(SimpleHTTPRequestHandler):
                 self._begin(HTTPStatus.NO_CONTENT)
             else:
                 self._begin(HTTPStatus.OK)
-                self.wfile.writelines(pieces(*request))
+                self.wfile.writelines(message_parts(*request))
         elif self.path == self.server.secret + "alive":
-            # Until the page is gone.
+            # This blocks until the page is gone.
             self.connection.recv(1)
             self.server.page_gone()
         else:
@@ -201,8 +197,8 @@ class Handler(SimpleHTTPRequestHandler):
         if self.path != self.server.secret + "answer":
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        said = json.loads(self.rfile.readline())
-        self.server.answers.put((said, received(cast("IO[bytes]", self.rfile), said)))
+        facts = json.loads(self.rfile.readline())
+        self.server.answers.put((facts, read_arrays(cast("IO[bytes]", self.rfile), facts)))
         self._begin(HTTPStatus.OK)
 
     def _begin(self, status: HTTPStatus) -> None:
@@ -216,11 +212,11 @@ class Handler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def list_directory(self, path: Any) -> None:  # noqa: ARG002
-        """Nobody is told the secret."""
+        """Refuse: a list of the root would show the secret."""
         self.send_error(HTTPStatus.NOT_FOUND)
 
     def log_message(self, *_: object) -> None:
-        """Nothing is logged."""
+        """Log nothing."""
 
 
 if __name__ == "__main__":

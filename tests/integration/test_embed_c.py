@@ -168,7 +168,7 @@ def test_quantising_in_c_is_what_it_is_in_numpy(tmp_path):
     for index, (dtype, scale, zero) in enumerate(specs):
         limits = np.iinfo(dtype)
         with np.errstate(invalid="ignore", over="ignore"):
-            levels = np.rint(values / np.float32(scale)) + zero
+            levels = np.rint(values * (np.float32(1) / np.float32(scale))) + zero
         levels = np.clip(np.where(np.isnan(levels), limits.min, levels), limits.min, limits.max)
         np.testing.assert_array_equal(given[:, index, 0], levels)
         numbers = (levels - zero).astype(np.float32) * np.float32(scale)

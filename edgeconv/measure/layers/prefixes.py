@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
-from edgeconv.runtimes.runner import timed
+from edgeconv.runtimes.runner import time_call
 from edgeconv.tflite.cut import prefixes
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def prefix_times(
     """
     whole = InProcessModel(open_interpreter(path.read_bytes(), threads=threads))
     invoke = whole.settle(dict(inputs))
-    total_us = float(np.median([timed(invoke)[1] for _ in range(limits[0] // 2)][_WARMUP:]))
+    total_us = float(np.median([time_call(invoke)[1] for _ in range(limits[0] // 2)][_WARMUP:]))
     ended = list(prefixes(path.read_bytes()))
     seconds = limits[1] / max(1, len(ended))
     before, times_us = None, []
@@ -82,9 +82,9 @@ def _difference_us(
 ) -> float:
     differences: list[float] = []
     for _ in range(_WARMUP):
-        timed(after)[1]
+        time_call(after)[1]
     deadline = time.monotonic() + seconds
     while len(differences) < least or (len(differences) < most and time.monotonic() < deadline):
-        without_us = timed(before)[1] if before is not None else 0.0
-        differences.append(timed(after)[1] - without_us)
+        without_us = time_call(before)[1] if before is not None else 0.0
+        differences.append(time_call(after)[1] - without_us)
     return max(0.0, float(np.median(differences)))

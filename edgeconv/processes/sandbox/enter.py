@@ -100,14 +100,16 @@ symlinkat 266 36  link 86 -  linkat 265 37  mknod 133 -  mknodat 259 33
 """
 _PROGRAMS = "execve 59 221  execveat 322 281  fork 57 -  vfork 58 -"
 _SOCKET, _SOCKETPAIR = "socket 41 198", "socketpair 53 199"
-# Landlock does not cover these. They seem to succeed, and change nothing: copying a file sets
-# its times, which is no reason to fail.
+# Landlock does not cover these. They seem to succeed and change nothing: Python's `shutil.copy2`,
+# among others, sets mode and times after it has copied, and would fail.
 _ATTRIBUTES = """
 chmod 90 -  fchmod 91 52  fchmodat 268 53  fchmodat2 452 452  chown 92 -  fchown 93 55
 lchown 94 -  fchownat 260 54  setxattr 188 5  lsetxattr 189 6  fsetxattr 190 7
-removexattr 197 14  lremovexattr 198 15  fremovexattr 199 16  utime 132 -  utimes 235 -
-futimesat 261 -  utimensat 280 88
+removexattr 197 14  lremovexattr 198 15  fremovexattr 199 16
 """
+# So do these where they are given times. Without (a null pointer, the argument of this number) they
+# touch a file, and fail: after a success, `Path.touch` would not create a missing file.
+_TIMES = (("utime 132 -", 1), ("utimes 235 -", 1), ("futimesat 261 -", 2), ("utimensat 280 88", 2))
 _CLONE, _CLONE3, _KILL, _TGKILL = "clone 56 220", "clone3 435 435", "kill 62 129", "tgkill 234 131"
 _PRLIMIT, _IOCTL = "prlimit64 302 261", "ioctl 16 29"
 _CLONE_THREAD, _NEW_NAMESPACES = 0x00010000, 0x7E020080
@@ -226,17 +228,17 @@ def _filter(policy: Policy, architecture: int, column: int, many_bits: int) -> l
         for number in numbers(text):
             lines.extend([(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | answer)])
 
-    def look(text: str, argument: int, *tests: Test) -> None:
+    def look(text: str, argument: int, *tests: Test, allowed: int = _ALLOW) -> None:
         # A call whose argument decides. A test is (code, value, where to if true, if false).
         body = [(_LOAD, 0, 0, _ARGUMENTS + 8 * argument)]
-        for place, (code, value, *targets) in enumerate(tests):
-            ahead = {"next": 0, "allow": len(tests) - place - 1, "refuse": len(tests) - place}
+        for index, (code, value, *targets) in enumerate(tests):
+            ahead = {"next": 0, "allow": len(tests) - index - 1, "refuse": len(tests) - index}
             yes, no = (ahead[target] for target in targets)
             body.append((code, yes, no, value))
-        body += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | _EPERM)]
-        (number,) = numbers(text)
-        lines.append((_EQUAL, 0, len(body), number))
-        lines.extend(body)
+        body += [(_RETURN, 0, 0, allowed), (_RETURN, 0, 0, _ERRNO | _EPERM)]
+        for number in numbers(text):
+            lines.append((_EQUAL, 0, len(body), number))
+            lines.extend(body)
 
     def among(values: tuple[int, ...], within: str, beyond: str) -> list[Test]:
         last = len(values) - 1
@@ -260,10 +262,11 @@ def _filter(policy: Policy, architecture: int, column: int, many_bits: int) -> l
         return [*lines, (_RETURN, 0, 0, _ALLOW)]
     refuse(_ALONE, _EPERM)
     refuse(_ATTRIBUTES, 0)
+    for call, argument in _TIMES:
+        look(call, argument, *among((0,), "refuse", "allow"), allowed=_ERRNO)
     own = os.getpid()
-    look(_KILL, 0, *among((0, own), "allow", "refuse"))
-    look(_TGKILL, 0, *among((own,), "allow", "refuse"))
-    look(_PRLIMIT, 0, *among((0, own), "allow", "refuse"))
+    for call, processes in ((_KILL, (0, own)), (_TGKILL, (own,)), (_PRLIMIT, (0, own))):
+        look(call, 0, *among(processes, "allow", "refuse"))
     return [*lines, (_RETURN, 0, 0, _ALLOW)]
 
 

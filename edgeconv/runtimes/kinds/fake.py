@@ -22,7 +22,7 @@ import msgspec
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.runtimes.choice import refuse_version, split_place
 from edgeconv.runtimes.interface import Timed
-from edgeconv.runtimes.runner import batches, joined
+from edgeconv.runtimes.runner import batches, join_batches
 from edgeconv.runtimes.tensors import raw, signature_of
 from edgeconv.types import Environment
 
@@ -137,7 +137,7 @@ class FakeSession:
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
         """Outputs of the model's shapes and dtypes."""
-        return joined([self._made_up(batch) for batch in batches(inputs, self._batch)])
+        return join_batches([self._made_up(batch) for batch in batches(inputs, self._batch)])
 
     def close(self) -> None:
         """Nothing is open."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.runtimes.choice import refuse_version
 from edgeconv.runtimes.interface import Timed
-from edgeconv.runtimes.runner import batches, joined
+from edgeconv.runtimes.runner import batches, join_batches
 from edgeconv.runtimes.serving import parse_served_model
 from edgeconv.runtimes.serving_grpc import GrpcClient
 from edgeconv.runtimes.serving_rest import RestClient
@@ -132,7 +132,7 @@ class ServingSession:
             given.append(self._client.outputs(self._signature, answer))
         if len({frozenset(one) for one in given}) > 1:
             raise ToolFailed("the server gave other outputs for other samples")
-        return joined(given)
+        return join_batches(given)
 
     def close(self) -> None:
         """Close the connection."""

@@ -51,8 +51,8 @@ def test_any_bytes_come_back_and_the_runner_writes_them_alike(values: list[bytes
     stored = ended_list(values, "x")
     assert plain(stored).tolist() == values
     details = {"dtype": np.bytes_, "quantization": (0.0, 0)}
-    assert runner.stored(stored, details).tolist() == values
-    again = runner.real(np.array([*values, None], object)[:-1], details)
+    assert runner.to_tensor(stored, details).tolist() == values
+    again = runner.from_tensor(np.array([*values, None], object)[:-1], details)
     assert plain(again).tolist() == values
 
 

@@ -25,7 +25,14 @@ from edgeconv.runtimes.conversation import Conversation, Runner
 from edgeconv.runtimes.in_process import open_interpreter
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.local import RUNNER, RuntimePython, start_run
-from edgeconv.runtimes.runner import LoadedModel, dequantize, is_stable, quantize, warm_up
+from edgeconv.runtimes.runner import (
+    LoadedModel,
+    RequestHandler,
+    dequantize,
+    is_stable,
+    quantize,
+    warm_up,
+)
 from edgeconv.tflite import with_uint8_io
 from edgeconv.types import Allowance, Timing
 
@@ -539,3 +546,13 @@ def test_runs_on_stored_samples_are_at_work_before_they_are_waited_for(place):
             time.sleep(0.01)
         assert b"XNNPACK" in log.read_bytes()
         assert running.result().outputs["y"].shape == (4, 3)
+
+
+def test_a_mistake_in_the_runner_is_not_an_answer_of_the_runtime():
+    with pytest.raises(KeyError, match="model"):
+        RequestHandler().answer({"do": "load", "runtime": "ai_edge_litert", "batch": 1}, {})
+
+
+def test_samples_of_an_unknown_input_are_refused_by_name(place):
+    with pytest.raises(ToolFailed, match=r"the model has no input 'z'; it has \['x'\]"):
+        execute(place, float_model(signature=SERVING), {"z": X})

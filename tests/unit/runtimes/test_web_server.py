@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgeconv.runtimes.web_runner import Server
+from edgeconv.runtimes.web_runner import PageServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServer]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "a.js").write_text("1")
     (tmp_path / "secret.txt").write_text("mine")
-    one = Server(tmp_path / "modules")
+    one = PageServer(tmp_path / "modules")
     yield one
     one.shutdown()
     one.server_close()
 
 
-def answer(server: Server, path: str, method: str = "GET") -> tuple[int, bytes, str | None]:
+def answer(server: PageServer, path: str, method: str = "GET") -> tuple[int, bytes, str | None]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=5)
     connection.request(method, path, body=b"{}\n" if method == "POST" else None)
     response = connection.getresponse()
