@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.quality_models import run
 from edgeconv import convert, tune
 from edgeconv.measure.model_files import find_model_files, float_inputs
-from edgeconv.tuning.asked import Wanted, uniform
-from edgeconv.tuning.judge import open_evaluators
-from edgeconv.tuning.samples import samples_of
+from edgeconv.requests.tune import TuneRequest
+from edgeconv.tuning.evaluator import open_evaluators
+from edgeconv.tuning.recipes import uniform_recipes
+from edgeconv.tuning.samples import open_samples
 from edgeconv.types import Execution, Measuring
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.quality_models import Subject
-    from edgeconv.tuning.judge import Evaluator
+    from edgeconv.tuning.evaluator import Evaluator
     from edgeconv.types import Loss, Tuning
 
 BUDGET = 0.005
@@ -48,24 +49,20 @@ def measure(subject: Subject, scratch: Path) -> dict[str, Any]:
     """One search, with nothing in the cache, and every uniform recipe beside it."""
     os.environ["EDGECONV_CACHE_DIR"] = str(scratch / "cache")
     load = [os.getloadavg()[0]]
-    wanted = Wanted(
+    request = TuneRequest(
+        model=str(subject.model),
+        data=str(subject.test),
         max_drop=BUDGET,
+        directory=str(scratch / "tuned"),
         calibration=str(subject.calibration),
         metric="" if subject.metric == "top1" else subject.metric,
     )
     print(f"{subject.name}: tune", flush=True)
     started_s = time.perf_counter()
-    tuning = tune(
-        subject.model,
-        str(subject.test),
-        BUDGET,
-        scratch / "tuned",
-        calibration=subject.calibration,
-        metric=wanted.metric,
-    )
+    tuning = tune(request)
     wall_s = time.perf_counter() - started_s
     load.append(os.getloadavg()[0])
-    rows = uniform_rows(subject, wanted, scratch)
+    rows = uniform_rows(subject, request, scratch)
     able = [row["bytes"] for row in rows.values() if row.get("within")]
     return {
         "load_average": [round(value, 1) for value in load],
@@ -96,20 +93,20 @@ def _tuned(tuning: Tuning) -> dict[str, Any]:
     return found
 
 
-def uniform_rows(subject: Subject, wanted: Wanted, scratch: Path) -> dict[str, dict[str, Any]]:
+def uniform_rows(
+    subject: Subject, request: TuneRequest, scratch: Path
+) -> dict[str, dict[str, Any]]:
     """Every uniform recipe, its size, and its drop on both halves."""
     place = scratch / "uniform"
     convert(subject.model, place, ["float32"])
     (floating,) = find_model_files([place], None)
     inputs = float_inputs(floating.signature)
-    measuring = Measuring(metrics=(wanted.metric,) if wanted.metric else ())
+    measuring = Measuring(metrics=(request.metric,) if request.metric else ())
     rows: dict[str, dict[str, Any]] = {}
     with contextlib.ExitStack() as stack:
-        samples = stack.enter_context(
-            samples_of(str(subject.test), inputs, wanted, scratch / "none.npz", Execution())
-        )
-        halves = {"search": samples.parts.search, "fresh": samples.parts.fresh}
-        judges = stack.enter_context(
+        samples = stack.enter_context(open_samples(request, inputs, scratch / "none.npz"))
+        halves = {"search": samples.search, "fresh": samples.fresh}
+        evaluators = stack.enter_context(
             open_evaluators(
                 halves,
                 floating.file,
@@ -120,18 +117,18 @@ def uniform_rows(subject: Subject, wanted: Wanted, scratch: Path) -> dict[str, d
                 place,
             )
         )
-        for recipe in uniform(wanted, samples.calibrating.count):
+        for recipe in uniform_recipes(request, samples.calibration.count):
             print(f"{subject.name}: {recipe.name}", flush=True)
-            made = convert(floating.file, place, [recipe], calibration=wanted.calibration)
+            made = convert(floating.file, place, [recipe], calibration=request.calibration)
             if made.failures:
                 rows[recipe.name] = {"failed": made.failures[0].message}
                 continue
-            rows[recipe.name] = _row(place / made.artifacts[0].file, judges)
+            rows[recipe.name] = _row(place / made.artifacts[0].file, evaluators)
     return rows
 
 
-def _row(file: Path, judges: Mapping[str, Evaluator]) -> dict[str, Any]:
-    losses = {name: judge.loss(file) for name, judge in judges.items()}
+def _row(file: Path, evaluators: Mapping[str, Evaluator]) -> dict[str, Any]:
+    losses = {name: evaluator.loss(file) for name, evaluator in evaluators.items()}
     found: dict[str, Any] = {"bytes": file.stat().st_size}
     for name, loss in losses.items():
         found |= _loss(name, loss)

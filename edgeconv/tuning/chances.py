@@ -1,4 +1,4 @@
-"""What a drop on some samples says of the drop on others."""
+"""How probable a drop on other samples is, given the drop on some."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from edgeconv.types import Loss
 if TYPE_CHECKING:
     from edgeconv.types import Accuracy
 
-# A candidate that is likelier than this to be within the budget may be the answer: half for one
-# of the few uniform recipes, more where the search had many to choose from, of which the luckiest
-# would win.
+# A candidate that is likelier than this to be within the budget may be the answer. Half is enough
+# for one of the few uniform recipes. Of many mixes the luckiest would win, so more is needed.
 LIKELY, LIKELY_OF_MANY = 0.5, 0.8
-# What is all but sure to be.
+# What is all but sure to be within it.
 SURE = 0.95
-# Fewer samples in a part say nothing of any budget.
+# Fewer samples in a half show nothing about any budget.
 LEAST_OF_A_PART = 20
 LEAST_SAMPLES = 2 * LEAST_OF_A_PART
 _NORMAL = NormalDist()
@@ -30,7 +29,7 @@ def loss_of(before: Accuracy, after: Accuracy) -> Loss:
     drop, interval = drop_of(before, after)
     if before.correct:
         fixed, broken = flips(before, after)
-        # One flip more than was seen: where none was, some may yet be.
+        # One flip more than was counted: none on these samples does not mean none on others.
         variance = (fixed + broken + 1) / after.samples
         return Loss(
             value=after.value,
@@ -52,11 +51,11 @@ def loss_of(before: Accuracy, after: Accuracy) -> Loss:
 
 
 def chance_within(loss: Loss, budget: float, samples: int) -> float:
-    """How probable a drop of at most `budget` is on so many other samples.
+    """How probable a drop of at most `budget` is on `samples` other samples.
 
-    Predictive: both the true drop, known from the samples of `loss` only, and the drop on the
-    others scatter, each with the variance of one sample's part over their number. The normal
-    distribution is near enough to rank by; counts move in steps, of which half a one is added.
+    Predictive: the drop on the samples of `loss` and the drop on the others both scatter around
+    the true drop, each with the variance of one sample's part over their number. The normal
+    distribution is close enough for a ranking; half a step is added, since counts are discrete.
     """
     step = 0.5 / samples if loss.broken is not None else 0.0
     spread = math.sqrt(loss.variance * (1 / loss.samples + 1 / samples))
@@ -67,5 +66,5 @@ def chance_within(loss: Loss, budget: float, samples: int) -> float:
 
 
 def enough_samples(budget: float) -> int:
-    """How many samples in all are needed for one answer of each half to be within the budget."""
+    """How many samples are needed in all for one answer of each half to be within the budget."""
     return 2 * max(LEAST_OF_A_PART, math.ceil(1 / budget - 1e-9)) if budget > 0 else LEAST_SAMPLES

@@ -1,59 +1,151 @@
-"""Which trials are judged by the fresh samples, and in which order."""
+"""Searching and confirming in turns, until something is confirmed or a limit is reached."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from edgeconv.tuning.chances import SURE
-from edgeconv.tuning.search import cheapest, is_candidate
+import msgspec
+
+from edgeconv.processes.progress import Counted
+from edgeconv.tflite import float_layers
+from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE
+from edgeconv.tuning.notes import progress_line
+from edgeconv.tuning.recipes import uniform_recipes
+from edgeconv.tuning.search import Space, cheapest, is_candidate, search
+from edgeconv.tuning.trials import TimeIsUp
+from edgeconv.types import Confirmation, TuningTrial
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from edgeconv.types import Confirmation, Objective, TuningTrial
+    from edgeconv.requests.tune import TuneRequest
+    from edgeconv.tuning.evaluator import Evaluator
+    from edgeconv.tuning.trials import TrialRunner
+    from edgeconv.types import Objective, Recipe
 
-# Each one looks at the fresh samples, which are a little less fresh for the next.
+Stopped = Literal["", "time", "trials"]
+# Each confirmation uses the fresh samples, which are a little less fresh for the next.
 MOST = 3
+
+
+class SearchResult(NamedTuple):
+    """All trials, the confirmations, met or not, and the limit that ended the search."""
+
+    trials: tuple[TuningTrial, ...]
+    confirmations: tuple[Confirmation, ...]
+    stopped: Stopped
+
+
+def search_and_confirm(
+    runner: TrialRunner, request: TuneRequest, calibration: int, fresh: Evaluator
+) -> SearchResult:
+    """Search and confirm; `calibration` counts the calibration samples.
+
+    Once a trial is likely enough to be within the budget, recipes that must be larger are not
+    tried. Where it turns out not to be, the search goes on to likelier ones, and last to one that
+    is all but sure.
+    """
+    space = Space(
+        objective=request.objective,
+        uniform=uniform_recipes(request, calibration),
+        weights=sum(layer.weights for layer in float_layers(runner.model.read_bytes())),
+        sensitivities=runner.sensitivities,
+    )
+    trials: dict[Recipe, TuningTrial] = {}
+    confirmations: list[Confirmation] = []
+    stopped: Stopped = ""
+    for most, enough in enumerate((LIKELY, LIKELY_OF_MANY, SURE), start=1):
+        stopped = _search_on(runner, request.trials, space, enough, trials)
+        known = list(trials.values())
+        while len(confirmations) < (MOST if stopped else most):
+            trial = next_to_confirm(known, confirmations, request.objective, request.max_drop)
+            if trial is None:
+                break
+            confirmations.append(_confirm(runner, trial, fresh))
+        if stopped or any(confirmation.is_met for confirmation in confirmations):
+            break
+    return SearchResult(tuple(trials.values()), tuple(confirmations), stopped)
+
+
+def _search_on(
+    runner: TrialRunner,
+    most: int,
+    space: Space,
+    enough: float,
+    trials: dict[Recipe, TuningTrial],
+) -> Stopped:
+    """Put every trial into `trials`, each with another name; returns the limit that was reached."""
+
+    def measure(recipe: Recipe) -> TuningTrial:
+        return trials.get(recipe) or _with_unique_name(runner.trial(recipe), trials.values())
+
+    try:
+        for trial in search(space, measure, enough):
+            if trial.recipe in trials:
+                continue
+            trials[trial.recipe] = trial
+            line = progress_line(list(trials.values()), space.objective)
+            runner.on_progress(Counted(line, len(trials), most))
+            if len(trials) >= most:
+                return "trials"
+            if time.monotonic() >= runner.end_s:
+                return "time"
+    except TimeIsUp:
+        return "time"
+    return ""
+
+
+def _with_unique_name(trial: TuningTrial, others: Iterable[TuningTrial]) -> TuningTrial:
+    name = trial.name
+    same = sum(other.name == name or other.name.startswith(f"{name} (") for other in others)
+    return msgspec.structs.replace(trial, name=f"{name} ({same + 1})") if same else trial
+
+
+def _confirm(runner: TrialRunner, trial: TuningTrial, fresh: Evaluator) -> Confirmation:
+    runner.on_progress(f"confirming {trial.name} on {fresh.samples} fresh samples")
+    loss = fresh.loss(runner.file(trial.recipe))
+    return Confirmation(trial=trial.name, loss=loss, is_met=loss.drop <= runner.budget)
 
 
 def next_to_confirm(
     trials: Sequence[TuningTrial],
-    done: Sequence[Confirmation],
+    confirmations: Sequence[Confirmation],
     objective: Objective,
     budget: float,
 ) -> TuningTrial | None:
-    """The trial to judge by the fresh samples next; None where that is to end.
+    """The trial to evaluate on the fresh samples next; None where no more is to be confirmed.
 
-    The first two are the cheapest candidates; but after a failure no mix that would fail with
-    it, if the fresh samples took as much from it. The last is the cheapest of those that are all
-    but sure to be within the budget, or where none is the likeliest.
+    The first two are the cheapest candidates; but after a failure no mix that would also fail if
+    the fresh samples took as much from it. The last is the cheapest of those that are all but
+    sure to be within the budget, or else the likeliest.
     """
-    if len(done) == MOST or any(one.is_met for one in done):
+    if len(confirmations) == MOST or any(earlier.is_met for earlier in confirmations):
         return None
-    tried = {one.trial for one in done}
-    left = [one for one in trials if one.name not in tried and is_candidate(one)]
-    if len(done) < MOST - 1:
-        more = max((_taken(trials, one) for one in done), default=0.0)
-        able = [one for one in left if one.is_uniform or _drop(one) + more <= budget]
+    tried = {earlier.trial for earlier in confirmations}
+    left = [trial for trial in trials if trial.name not in tried and is_candidate(trial)]
+    if len(confirmations) < MOST - 1:
+        more = max((_lost_more(trials, earlier) for earlier in confirmations), default=0.0)
+        able = [trial for trial in left if trial.is_uniform or _drop(trial) + more <= budget]
         return cheapest(able or left, objective)
     sure = cheapest(left, objective, SURE)
-    return sure or max(left, key=lambda one: (one.chance, -one.cost(objective)), default=None)
+    return sure or max(left, key=lambda trial: (trial.chance, -trial.cost(objective)), default=None)
 
 
-def closest(trials: Iterable[TuningTrial], done: Sequence[Confirmation]) -> str:
-    """The name of the trial that comes nearest to the budget, "" where none was judged."""
-    if done:
-        return min(done, key=lambda one: one.loss.drop).trial
-    judged = [one for one in trials if one.loss is not None]
-    if not judged:
+def closest(trials: Iterable[TuningTrial], confirmations: Sequence[Confirmation]) -> str:
+    """The name of the trial that comes nearest to the budget, "" where none was evaluated."""
+    if confirmations:
+        return min(confirmations, key=lambda confirmation: confirmation.loss.drop).trial
+    evaluated = [trial for trial in trials if trial.loss is not None]
+    if not evaluated:
         return ""
-    return max(judged, key=lambda one: (one.chance, -_drop(one))).name
+    return max(evaluated, key=lambda trial: (trial.chance, -_drop(trial))).name
 
 
-def _taken(trials: Iterable[TuningTrial], done: Confirmation) -> float:
-    """How much more was lost on the fresh samples than on those that searched."""
-    searched = next(_drop(one) for one in trials if one.name == done.trial)
-    return done.loss.drop - searched
+def _lost_more(trials: Iterable[TuningTrial], confirmation: Confirmation) -> float:
+    """How much more was lost on the fresh samples than on the search samples."""
+    searched = next(_drop(trial) for trial in trials if trial.name == confirmation.trial)
+    return confirmation.loss.drop - searched
 
 
 def _drop(trial: TuningTrial) -> float:

@@ -17,7 +17,7 @@ from edgeconv.conversion.climb import make_all
 from edgeconv.conversion.plan import make_plan
 from edgeconv.conversion.publish import cache_artifact, publish
 from edgeconv.conversion.run import Run
-from edgeconv.data.preprocessing import describe, parse_preprocessing
+from edgeconv.data.preprocessing import describe
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest
@@ -34,18 +34,15 @@ from edgeconv.store import (
     writable_directory,
 )
 from edgeconv.store.converted import note_converted
-from edgeconv.tuning.advice import advice
-from edgeconv.tuning.asked import Limits, Wanted, refuse
-from edgeconv.tuning.confirming import closest
-from edgeconv.tuning.finding import search_and_confirm
-from edgeconv.tuning.judge import AGREEMENT, open_evaluators
-from edgeconv.tuning.notes import notes_on
-from edgeconv.tuning.question import TuneRun
-from edgeconv.tuning.recipe_file import recipe_text
-from edgeconv.tuning.samples import SearchSamples
+from edgeconv.tuning.confirming import closest, search_and_confirm
+from edgeconv.tuning.evaluator import AGREEMENT, open_evaluators
+from edgeconv.tuning.notes import notes_on, qat_advice
+from edgeconv.tuning.recipes import recipe_text
+from edgeconv.tuning.run import TuneRun, refuse_options
+from edgeconv.tuning.samples import SampleOpener
 from edgeconv.tuning.search import pareto
 from edgeconv.tuning.trials import TrialRunner
-from edgeconv.types import DataIdentity, Measuring, Steps, Tuning, TuningTrial
+from edgeconv.types import DataIdentity, Measuring, Tuning, TuningTrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,78 +50,75 @@ if TYPE_CHECKING:
     from edgeconv.conversion.climb import SessionResult
     from edgeconv.conversion.plan import Plan
     from edgeconv.requests.tune import TuneRequest
-    from edgeconv.tuning.judge import Evaluator
-    from edgeconv.tuning.samples import Samples
-    from edgeconv.types import Execution
+    from edgeconv.tuning.evaluator import Evaluator
+    from edgeconv.tuning.samples import SearchSamples
 
 
-def tune(asked: TuneRequest, *, on_progress: Callable[[str], None] = lambda _: None) -> Tuning:
-    """Search the cheapest artifact of a model that loses no more than what is allowed.
+def tune(request: TuneRequest, *, on_progress: Callable[[str], None] = lambda _: None) -> Tuning:
+    """Search the cheapest artifact of a model that loses no more than the budget.
 
-    Trials are kept as they are made: a search that was killed goes on. That nothing meets the
-    budget is an answer and no error.
+    Each trial is kept as soon as it is complete: a search that was killed goes on from there. That
+    nothing meets the budget is a result and not an error.
 
-    Raises an `EdgeconvError` for a model, data or options that cannot be taken.
+    Raises an `EdgeconvError` for a model, data or options that are refused.
     """
     started_s = time.monotonic()
-    wanted, limits = Wanted.of(asked), Limits(trials=asked.trials, seconds=asked.time_limit_s)
-    refuse(wanted, limits)
-    execution, data_source = asked.execution, asked.data
-    identified = source.identify(asked.model, asked.opening, allow_code=execution.allow_code)
-    target = Path(asked.directory or f"{identified.name}.tuned").absolute()
+    refuse_options(request)
+    identified = source.identify(
+        request.model, request.opening, allow_code=request.execution.allow_code
+    )
+    directory = Path(request.directory or f"{identified.name}.tuned").absolute()
     run = TuneRun(
+        request=request,
         model=identified,
-        wanted=wanted,
-        limits=limits,
-        directory=target,
-        data=data_source,
-        identities=_identities(data_source, wanted.calibration, execution),
-        execution=execution,
+        directory=directory,
+        identities=_identities(request),
         on_progress=on_progress,
         started_s=started_s,
     )
     before = _published(run)
-    if before is not None and not _left_over(run, before):
+    if before is not None and not _has_leftovers(run, before):
         return before
-    writable_directory(target)
-    # Not that of the directory, which `convert` holds for itself.
-    lock = target / f".{identified.name}.tuning.lock"
-    waiting = f"waiting for another search into {target}"
+    writable_directory(directory)
+    # Not that of the directory, which `convert` locks as well.
+    lock = directory / f".{identified.name}.tuning.lock"
+    waiting = f"waiting for another search into {directory}"
     with locked(lock, on_wait=lambda: on_progress(waiting)):
-        # The run that was waited for may have done it.
-        tuning = _published(run) or _tuned(run)
-        if _left_over(run, tuning):
+        # The run that was waited for may have published the result.
+        tuning = _published(run) or _search(run)
+        if _has_leftovers(run, tuning):
             shutil.rmtree(run.work, ignore_errors=True)
     return tuning
 
 
-def _left_over(run: TuneRun, tuning: Tuning) -> bool:
-    """Whether the trials of a search that is done are still there; a killed run leaves them."""
+def _has_leftovers(run: TuneRun, tuning: Tuning) -> bool:
+    """Whether the trials of a finished search are still there; a killed run leaves them."""
     return not tuning.stopped and run.work.exists()
 
 
-def _identities(data_source: str, calibration: str, execution: Execution) -> tuple[str, str]:
-    """The hashes of the samples, and of those that calibrate if there are others."""
+def _identities(request: TuneRequest) -> tuple[str, str]:
+    """The hashes of the samples, and of those that calibrate ("" for no others)."""
+    execution = request.execution
     identity = functools.partial(
         data.identity, allow_code=execution.allow_code, allowance=execution.allowance
     )
-    own = identity(data_source)
-    if not calibration:
-        return own, ""
-    given = identity(calibration)
-    if given == own:
+    samples = identity(request.data)
+    if not request.calibration:
+        return samples, ""
+    calibration = identity(request.calibration)
+    if calibration == samples:
         raise UsageError(
-            "--calibration names the same samples as --data, and the fresh half must be new to "
-            "everything",
-            hint="leave --calibration away: then the half that searches calibrates",
+            "--calibration names the same samples as --data, and nothing may have used the fresh "
+            "half before",
+            hint="remove --calibration: then the search samples calibrate",
         )
-    return own, given
+    return samples, calibration
 
 
 def _published(run: TuneRun) -> Tuning | None:
-    """The result that is there already, if it is of the same question and whole."""
+    """The result in the directory, if it is of the same request and whole."""
     try:
-        tuning = read_noun(run.record, Tuning, what="tuning")
+        tuning = read_noun(run.result_file, Tuning, what="tuning")
     except InputRefused:
         return None
     if tuning.key != run.key or not tuning.ok:
@@ -134,151 +128,150 @@ def _published(run: TuneRun) -> Tuning | None:
     return tuning if is_whole and (run.directory / tuning.recipe_file).is_file() else None
 
 
-def _tuned(run: TuneRun) -> Tuning:
+def _search(run: TuneRun) -> Tuning:
+    request = run.request
     measuring = Measuring(
-        runtimes=(run.wanted.runtime,),
-        metrics=(run.wanted.metric,) if run.wanted.metric else (),
-        output=run.wanted.output or None,
+        runtimes=(request.runtime,),
+        metrics=(request.metric,) if request.metric else (),
+        output=request.output or None,
     )
-    place = run.made_place()
+    directory = run.trials_directory()
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(scratch_directory())
-        opened = stack.enter_context(SearchSamples(run))
-        floating = _float_model(run, opened, scratch)
+        opener = stack.enter_context(SampleOpener(run))
+        floating = _float_model(run, opener, scratch)
         prepared = stack.enter_context(floating.session).prepared
-        samples, (part,) = opened.opened, prepared.parts
-        judges = stack.enter_context(
+        samples, (part,) = opener.samples, prepared.parts
+        evaluators = stack.enter_context(
             open_evaluators(
-                {"search": samples.parts.search, "fresh": samples.parts.fresh},
+                {"search": samples.search, "fresh": samples.fresh},
                 prepared.float_model,
                 part.signature.key,
                 samples.batch,
                 measuring,
-                run.execution,
-                place,
+                request.execution,
+                directory,
             )
         )
         runner = TrialRunner(
             floating=floating,
-            plan=_plan(run, floating, samples),
-            place=place,
-            judge=judges["search"],
-            objective=run.wanted.objective,
-            budget=run.wanted.max_drop,
-            fresh=judges["fresh"].samples,
+            plan=_plan(request, floating, samples),
+            directory=directory,
+            evaluator=evaluators["search"],
+            objective=request.objective,
+            budget=request.max_drop,
+            fresh=evaluators["fresh"].samples,
             end_s=run.end_s,
-            execution=run.execution,
+            execution=request.execution,
             on_progress=run.on_progress,
         )
-        return _searched(run, runner, samples, judges)
+        return _publish_result(run, runner, samples, evaluators)
 
 
-def _float_model(run: TuneRun, samples: SearchSamples, scratch: Path) -> SessionResult:
+def _float_model(run: TuneRun, opener: SampleOpener, scratch: Path) -> SessionResult:
     """The float32 .tflite that all trials are made of, verified against the trained model."""
+    request = run.request
     (recipe,) = make_recipes(["float32"])
     plan = make_plan(
         ConvertRequest(
             model=run.model.path,
             directory=str(run.directory),
             to=(recipe,),
-            signature=(run.wanted.signature,) if run.wanted.signature else (),
-            batch=run.wanted.batch,
+            signature=(request.signature,) if request.signature else (),
+            batch=request.batch,
             opening=run.model.opening,
-            execution=run.execution,
+            execution=request.execution,
         )
     )
-    cache = Cache(cache_directory() if run.execution.use_cache else None, run.on_progress)
+    use_cache = request.execution.use_cache
+    cache = Cache(cache_directory() if use_cache else None, run.on_progress)
     cache.refuse_unwritable()
-    conversion = Run(plan, cache, run.execution, scratch, run.on_progress, samples.split)
+    conversion = Run(plan, cache, request.execution, scratch, run.on_progress, opener.split)
     floating = make_all(conversion, [recipe])[recipe]
     if isinstance(floating, EdgeconvError):
         raise floating
     return floating
 
 
-def _plan(run: TuneRun, floating: SessionResult, samples: Samples) -> Plan:
-    """What `convert` would plan with the samples that calibrate, but for the recipe."""
+def _plan(request: TuneRequest, floating: SessionResult, samples: SearchSamples) -> Plan:
+    """What `convert` would plan with the calibration samples, but for the recipe."""
     plan = floating.session.run.plan
-    asked = msgspec.structs.replace(
+    converted = msgspec.structs.replace(
         plan.asked,
-        calibration={"": samples.calibration},
-        preprocess=Steps(by_input=parse_preprocessing(run.wanted.preprocess)),
+        calibration={"": samples.calibration_source},
+        preprocess=request.preprocess,
     )
     identity = {"": samples.calibration_identity.sha256}
-    return msgspec.structs.replace(plan, asked=asked, calibration_identity=identity)
+    return msgspec.structs.replace(plan, asked=converted, calibration_identity=identity)
 
 
-def _searched(
-    run: TuneRun, runner: TrialRunner, samples: Samples, judges: dict[str, Evaluator]
+def _publish_result(
+    run: TuneRun, runner: TrialRunner, samples: SearchSamples, evaluators: dict[str, Evaluator]
 ) -> Tuning:
+    request = run.request
+    search, fresh = evaluators["search"], evaluators["fresh"]
     trials, confirmations, stopped = search_and_confirm(
-        runner, run.wanted, run.limits, samples.calibrating.count, judges["fresh"]
+        runner, request, samples.calibration.count, fresh
     )
-    met = next((one.trial for one in confirmations if one.is_met), "")
-    losses = (judges["search"].float_loss, judges["fresh"].float_loss)
-    is_latency = run.wanted.objective == "latency"
-    floating_us = judges["search"].latency(runner.model).p50_us if is_latency else None
+    met = next((each.trial for each in confirmations if each.is_met), "")
+    losses = (search.float_loss, fresh.float_loss)
+    is_latency = request.objective == "latency"
     tuning = Tuning(
         key=run.key,
         model=run.model.path,
         directory=str(run.directory),
-        objective=run.wanted.objective,
-        max_drop=run.wanted.max_drop,
-        metric=judges["search"].metric,
-        on_agreement=judges["search"].metric == AGREEMENT,
-        runtime=run.wanted.runtime,
+        objective=request.objective,
+        max_drop=request.max_drop,
+        metric=search.metric,
+        on_agreement=search.metric == AGREEMENT,
+        runtime=request.runtime,
         data=DataIdentity(
-            source=run.data,
-            samples=sum(one.samples for one in losses),
+            source=request.data,
+            samples=sum(loss.samples for loss in losses),
             sha256=run.identities[0],
-            preprocessing=describe(parse_preprocessing(run.wanted.preprocess)),
+            preprocessing=describe(request.preprocess.by_input),
         ),
-        search=losses[0].samples,
-        fresh=losses[1].samples,
+        search=search.samples,
+        fresh=fresh.samples,
         calibration=samples.calibration_identity,
         float_size_bytes=runner.model.stat().st_size,
         float_loss=losses,
-        float_latency_us=floating_us,
+        float_latency_us=search.latency(runner.model).p50_us if is_latency else None,
         trials=trials,
         confirmations=confirmations,
-        pareto=tuple(one.name for one in pareto(trials, run.wanted.objective)),
+        pareto=tuple(trial.name for trial in pareto(trials, request.objective)),
         closest="" if met else closest(trials, confirmations),
         stopped=stopped,
-        advice=advice(run.model, run.wanted, trials, met),
-        notes=notes_on(run.wanted, losses, samples),
+        advice=qat_advice(run.model, request, trials, met),
+        notes=notes_on(request, losses, samples),
         tools=tool_versions(),
     )
     if met:
-        tuning = _recommended(run, tuning, runner, tuning.trial(met), samples)
+        tuning = _recommend(run, tuning, runner, tuning.trial(met), samples)
     tuning = msgspec.structs.replace(tuning, seconds=round(time.monotonic() - run.started_s, 1))
-    publish_all({run.record: msgspec.json.format(msgspec.json.encode(tuning), indent=2) + b"\n"})
+    text = msgspec.json.format(msgspec.json.encode(tuning), indent=2) + b"\n"
+    publish_all({run.result_file: text})
     return tuning
 
 
-def _recommended(
-    run: TuneRun, tuning: Tuning, runner: TrialRunner, trial: TuningTrial, samples: Samples
+def _recommend(
+    run: TuneRun, tuning: Tuning, runner: TrialRunner, trial: TuningTrial, samples: SearchSamples
 ) -> Tuning:
     """Publish the artifact as `convert` does, and the recipe that gives it."""
     run.on_progress(f"publishing {trial.name}")
-    done = runner.finished(trial.recipe)
-    conversion = replace(runner.floating.session.run, plan=runner.plan)
-    cache_artifact(conversion, done)
+    artifact = runner.finished(trial.recipe)
+    cache_artifact(replace(runner.floating.session.run, plan=runner.plan), artifact)
     waiting = f"waiting for another run into {run.directory}"
     with owned(run.directory, on_wait=lambda: run.on_progress(waiting)):
-        publish(runner.plan, [done])
-    # Its manifest may name it from now on.
+        publish(runner.plan, [artifact])
+    # Its manifest may name the model from now on.
     note_converted(run.model.path, run.model.sha256)
-    text = recipe_text(
-        trial.recipe,
-        run.wanted,
-        run.model.opening,
-        samples.calibration_there,
-        samples.preprocess,
-    )
+    steps = describe(run.request.preprocess.by_input)
+    text = recipe_text(trial.recipe, run.request, run.model.opening, samples.recipe_source, steps)
     publish_all({run.recipe_file: text.encode()})
     return msgspec.structs.replace(
         tuning,
         recommended=trial.name,
-        artifact=done.artifact.file,
+        artifact=artifact.artifact.file,
         recipe_file=run.recipe_file.name,
     )

@@ -1,20 +1,26 @@
-"""The samples of one search: opened, parted, and some of them put into files."""
+"""The samples of a search: those that it may use, and the fresh ones that it may not."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import io
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from edgeconv import data
 from edgeconv.conversion.samples import split_opened
-from edgeconv.data.preprocessing import describe, parse_preprocessing
+from edgeconv.data.checks import as_written
+from edgeconv.data.preprocessing import describe
+from edgeconv.errors import InputRefused
 from edgeconv.measure.model_files import float_inputs
 from edgeconv.requests.places import source_within
 from edgeconv.store import publish_all
-from edgeconv.tuning.parts import SampleHalves, archive_of, refuse_shared, split_samples
+from edgeconv.tuning.chances import LEAST_SAMPLES, enough_samples
 from edgeconv.types import DataIdentity
 
 if TYPE_CHECKING:
@@ -24,42 +30,54 @@ if TYPE_CHECKING:
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.samples import Split
     from edgeconv.data.source import DataSet
-    from edgeconv.tuning.asked import Wanted
-    from edgeconv.tuning.question import TuneRun
-    from edgeconv.types import Execution, Signature, TensorSpec
+    from edgeconv.requests.tune import TuneRequest
+    from edgeconv.tuning.run import TuneRun
+    from edgeconv.types import Signature, TensorSpec
+
+Array = np.ndarray[Any, Any]
+
+MOST_CALIBRATION = 500
+# A trial is to take seconds; the other samples are fresh.
+_MOST_SEARCH = 4000
+# The fraction of samples that may be equal by chance.
+_BY_CHANCE = 0.05
+
+
+class SampleHalves(NamedTuple):
+    """The two parts of a data set. They share no sample, and `fresh` is at least as large."""
+
+    search: DataSet
+    fresh: DataSet
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
-    """The parts to search and to confirm with, and what calibrates.
+class SearchSamples:
+    """The samples of one search, open to be read.
 
-    `calibration` is the SOURCE of the samples `calibrating`, `calibration_there` the same as from
-    the folder of the recipe. `preprocess` are the steps, without any file.
+    `calibration_source` is the SOURCE of the samples `calibration`, and `recipe_source` the same
+    relative to the folder of the recipe.
     """
 
-    parts: SampleHalves
+    search: DataSet
+    fresh: DataSet
     batch: int
-    calibrating: DataSet
-    calibration: str
-    calibration_there: str
+    calibration: DataSet
+    calibration_source: str
+    recipe_source: str
     calibration_identity: DataIdentity
-    preprocess: str
 
 
 @contextlib.contextmanager
-def samples_of(
-    source: str,
-    inputs: tuple[TensorSpec, ...],
-    wanted: Wanted,
-    kept: Path,
-    execution: Execution,
-) -> Iterator[Samples]:
-    """The samples of a SOURCE for these inputs, to be read within the block.
+def open_samples(
+    request: TuneRequest, inputs: tuple[TensorSpec, ...], calibration_file: Path
+) -> Iterator[SearchSamples]:
+    """The samples of a request for these inputs, to be read within the block.
 
-    Those that calibrate are the user's, or of the part that searches: then they go into
-    the file `kept`, for the recipe to name. Raises as `data.opened_samples` and `split_samples` do.
+    Calibration samples are the user's. Where there are none, they are taken from the search
+    samples and stored in `calibration_file`, which the recipe names. Raises as
+    `data.opened_samples` and `split_samples` do.
     """
-    steps = parse_preprocessing(wanted.preprocess)
+    steps, execution = request.preprocess.by_input, request.execution
     batch = data.batch_size(inputs)
     opening = functools.partial(
         data.opened_samples,
@@ -68,65 +86,132 @@ def samples_of(
         allow_code=execution.allow_code,
         allowance=execution.allowance,
     )
-    with opening(source, only_classes=not wanted.metric) as opened:
-        parts = split_samples(opened, wanted.samples, wanted.max_drop, batch)
-        calibration, there = wanted.calibration, source_within(wanted.calibration, Path.cwd())
-        if not calibration:
-            publish_all({kept: archive_of(parts.search, batch)})
-            calibration, there = f"npz:{kept}", kept.name
-        with opening(calibration) as own:
-            if wanted.calibration:
-                refuse_shared(own, parts.fresh)
-            yield Samples(
-                parts=parts,
+    with opening(request.data, only_classes=not request.metric) as opened:
+        search, fresh = split_samples(opened, request.samples, request.max_drop, batch)
+        source, recipe_source = request.calibration, source_within(request.calibration, Path.cwd())
+        if not source:
+            publish_all({calibration_file: archive_of(search, batch)})
+            source, recipe_source = f"npz:{calibration_file}", calibration_file.name
+        with opening(source) as calibration:
+            if request.calibration:
+                refuse_shared(calibration, fresh)
+            yield SearchSamples(
+                search=search,
+                fresh=fresh,
                 batch=batch,
-                calibrating=own,
                 calibration=calibration,
-                calibration_there=there,
+                calibration_source=source,
+                recipe_source=recipe_source,
                 calibration_identity=DataIdentity(
-                    source=wanted.calibration or there,
-                    samples=own.count,
-                    sha256=data.identity(calibration, allow_code=execution.allow_code),
+                    source=request.calibration or recipe_source,
+                    samples=calibration.count,
+                    sha256=data.identity(source, allow_code=execution.allow_code),
                     preprocessing=describe(steps),
                 ),
-                preprocess=describe(steps),
             )
 
 
-class SearchSamples:
-    """The samples of one search, opened once it is known what its model takes.
+class SampleOpener:
+    """Opens the samples of one search once it is known what its model takes.
 
     Leaving it as a context manager closes them.
     """
 
     def __init__(self, run: TuneRun) -> None:
         self._run = run
-        self._open = contextlib.ExitStack()
-        self._samples: Samples | None = None
+        self._stack = contextlib.ExitStack()
+        self._samples: SearchSamples | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()
+        self._stack.close()
 
     @property
-    def opened(self) -> Samples:
+    def samples(self) -> SearchSamples:
         """The samples, once they were read for a signature."""
         assert self._samples is not None, "a model has a signature"
         return self._samples
 
     def split(self, run: Run, signature: Signature, _: Sequence[Sequence[bytes]]) -> Split:
         """What calibrates and what is held back, for `conversion.run.Run`."""
-        self._open.close()
-        asked = self._run
-        self._samples = self._open.enter_context(
-            samples_of(
-                asked.data,
-                float_inputs(signature),
-                asked.wanted,
-                asked.calibration_file,
-                asked.execution,
-            )
+        self._stack.close()
+        inputs = float_inputs(signature)
+        opening = open_samples(self._run.request, inputs, self._run.calibration_file)
+        self._samples = self._stack.enter_context(opening)
+        return split_opened(run, signature, self._samples.calibration)
+
+
+def split_samples(source: DataSet, count: int | None, budget: float, batch: int) -> SampleHalves:
+    """`count` samples of the source (None: all), half to search with and half fresh.
+
+    They are drawn by a fixed seed, in equal shares of every label, both halves in whole batches.
+    Raises `InputRefused` for too few.
+    """
+    total = source.count if count is None else min(count, source.count)
+    least = max(LEAST_SAMPLES, 2 * batch)
+    if total < least:
+        raise InputRefused(
+            f"{source.text}: {total} samples; a search and its confirmation need at least {least}",
+            hint=f"a budget of {budget:g} needs {enough_samples(budget)} or more",
         )
-        return split_opened(run, signature, self._samples.calibrating)
+    chosen = _choose(source, np.arange(source.count), total // batch * batch)
+    searched = min(total // 2, _MOST_SEARCH) // batch * batch
+    search = _choose(source, chosen, searched)
+    return SampleHalves(source.only(search), source.only(np.setdiff1d(chosen, search)))
+
+
+def _choose(source: DataSet, pool: Array, count: int) -> Array:
+    labels = None if source.labels is None else source.labels[pool]
+    return data.seeded_choice(data.Samples({"": pool}, labels, source.text), count).arrays[""]
+
+
+def archive_of(search: DataSet, batch: int) -> bytes:
+    """An .npz of up to 500 of the search samples as they are stored, by input, without labels.
+
+    Raises `InputRefused` where they differ in shape, which an array cannot.
+    """
+    count = min(search.count, max(MOST_CALIBRATION, batch)) // batch * batch
+    stored = search.stored(_choose(search, np.arange(search.count), count))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for spec in search.inputs:
+            # A member without a time, so that equal samples give equal bytes.
+            member = zipfile.ZipInfo(f"{spec.name}.npy")
+            with archive.open(member, "w", force_zip64=True) as stream:
+                array = _stacked(search, spec, stored[spec.name])
+                np.lib.format.write_array(stream, array, allow_pickle=False)
+    return file.getvalue()
+
+
+def _stacked(source: DataSet, spec: TensorSpec, stored: Array | list[Array]) -> Array:
+    where = f"{source.text}: input {spec.name!r}"
+    if isinstance(stored, np.ndarray):
+        has_steps = bool({"", spec.name} & source.preprocessing.keys())
+        return as_written(where, stored, spec, has_steps=has_steps) if source.is_text else stored
+    if len({(item.shape, item.dtype) for item in stored}) > 1:
+        raise InputRefused(
+            f"{where} has samples of several shapes, which cannot be kept as calibration samples",
+            hint="give other calibration samples with --calibration SOURCE",
+        )
+    return np.stack(stored)
+
+
+def refuse_shared(calibration: DataSet, fresh: DataSet) -> None:
+    """Raise `InputRefused` where calibration samples are among the fresh ones as well.
+
+    A few are equal by chance. What is read one by one, as pictures are, is not compared.
+    """
+    hashes, fresh_hashes = calibration.row_hashes(), fresh.row_hashes()
+    if hashes is None or fresh_hashes is None:
+        return
+    calibrating, new = set(hashes.tolist()), set(fresh_hashes.tolist())
+    shared = len(calibrating & new)
+    if shared > _BY_CHANCE * len(calibrating):
+        raise InputRefused(
+            f"{shared} of {len(calibrating)} samples of {calibration.text} are among the fresh "
+            f"ones of {fresh.text}, which nothing may have used before",
+            hint="give other calibration samples, or remove --calibration: then the search "
+            "samples calibrate",
+        )

@@ -1,8 +1,8 @@
-"""Which recipes to try, one after the other: no file and no process, only what trials said.
+"""Which recipes to try, one after another, without any file or process.
 
-Uniform recipes first, from the cheapest. Then, between one that fails and a dearer one that
-does, the layers that lose most for what they weigh get the higher precision: by bisection on how
-many, and last by lowering single layers again.
+Uniform recipes come first, the cheapest one at the start. Then, between a recipe that fails and a
+dearer one that succeeds, the layers that lose most for their size get the higher precision: how
+many is found by bisection, and at last single layers are lowered again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _WEIGHTS: dict[RecipeName, Precision] = {
     "float16": "float16",
     "float32": "float32",
 }
-# What a recipe usually costs, the cheapest first. int16x8 has reference kernels only.
+# The recipes by their usual cost, the cheapest first. int16x8 has reference kernels only.
 ORDERS: dict[Objective, tuple[RecipeName, ...]] = {
     "size": (
         *("weight-only-int4", "int8x4", "int8", "weight-only-int8"),
@@ -59,7 +59,7 @@ ORDERS: dict[Objective, tuple[RecipeName, ...]] = {
         *("weight-only-int8", "dynamic", "weight-only-int4", "int16x8"),
     ),
 }
-# Lowering one more layer is worth a trial if it saves this share, and so often.
+# Lowering one more layer is worth a trial if it saves this fraction, and at most this often.
 _WORTHWHILE = 0.01
 _LOWERED = 6
 _LEAST_DB = -100.0
@@ -97,13 +97,13 @@ class Space(NamedTuple):
 
 
 def in_order(names: Iterable[RecipeName], objective: Objective) -> tuple[RecipeName, ...]:
-    """The names from the cheapest to the dearest, as far as can be said beforehand."""
-    asked = frozenset(names)
-    return tuple(name for name in ORDERS[objective] if name in asked)
+    """The names from the presumably cheapest to the dearest."""
+    chosen = frozenset(names)
+    return tuple(name for name in ORDERS[objective] if name in chosen)
 
 
 def search(space: Space, measure: Measure, enough: float = SURE) -> Iterator[TuningTrial]:
-    """Every trial as it is made; the search ends where the iteration does, or with nothing left.
+    """Every trial as it is made, until the iteration ends or nothing is left to try.
 
     What must be larger than a trial that has a chance of `enough` is left out.
     """
@@ -115,7 +115,7 @@ def search(space: Space, measure: Measure, enough: float = SURE) -> Iterator[Tun
         trials.append(trial)
         yield trial
     for mix in _MIXES[space.objective]:
-        base = next((one for one in trials if one.recipe.name == mix.base), None)
+        base = next((trial for trial in trials if trial.recipe.name == mix.base), None)
         good = cheapest(trials, space.objective, enough)
         if base is None or base.error or base.chance >= enough or _is_near(base, good, space):
             continue
@@ -134,16 +134,16 @@ def cheapest(
 ) -> TuningTrial | None:
     """The candidate of least cost; None where there is none.
 
-    Those that are as fast within noise are equal, and the smallest of them is taken; of those
-    the one with the fewest rules, then the likelier.
+    Of those that are equally fast within noise the smallest is taken, then the one with the
+    fewest rules, then the likeliest.
     """
-    candidates = [one for one in trials if is_candidate(one) and one.chance >= chance]
+    candidates = [each for each in trials if is_candidate(each) and each.chance >= chance]
     if not candidates:
         return None
-    first = min(candidates, key=lambda one: one.cost(objective))
+    first = min(candidates, key=lambda trial: trial.cost(objective))
     return min(
-        (one for one in candidates if not is_cheaper(first, one, objective)),
-        key=lambda one: (one.size_bytes, len(one.recipe.layers), -one.chance),
+        (each for each in candidates if not is_cheaper(first, each, objective)),
+        key=lambda trial: (trial.size_bytes, len(trial.recipe.layers), -trial.chance),
     )
 
 
@@ -155,20 +155,19 @@ def is_cheaper(a: TuningTrial, b: TuningTrial, objective: Objective) -> bool:
 
 
 def pareto(trials: Iterable[TuningTrial], objective: Objective) -> tuple[TuningTrial, ...]:
-    """The trials that no other betters in cost or drop without being worse in the other, by cost.
-
-    What is within noise is equal.
-    """
-    judged = [one for one in trials if one.loss is not None and one.cost(objective) < float("inf")]
-    best = unbeaten(judged, lambda a, b: is_cheaper(a, b, objective), loses_less)
-    found = [one for one, is_best in zip(judged, best, strict=True) if is_best]
-    return tuple(sorted(found, key=lambda one: (one.cost(objective), _drop(one))))
+    """The Pareto set of cost and drop, by cost; what is within noise is equal."""
+    measured = [
+        trial for trial in trials if trial.loss is not None and trial.cost(objective) < float("inf")
+    ]
+    best = unbeaten(measured, lambda a, b: is_cheaper(a, b, objective), loses_less)
+    chosen = [trial for trial, is_best in zip(measured, best, strict=True) if is_best]
+    return tuple(sorted(chosen, key=lambda trial: (trial.cost(objective), _drop(trial))))
 
 
 def _is_too_large(
     name: RecipeName, space: Space, trials: Iterable[TuningTrial], enough: float
 ) -> bool:
-    """Whether the weights alone are more than a whole file that does."""
+    """Whether the weights alone are larger than a whole file that has a chance of `enough`."""
     good = cheapest(trials, space.objective, enough)
     if good is None or space.objective != "size":
         return False
@@ -176,7 +175,7 @@ def _is_too_large(
 
 
 def _is_near(base: TuningTrial, good: TuningTrial | None, space: Space) -> bool:
-    """Whether what does already is as cheap as `base`; what fails is not timed, and so never."""
+    """Whether the best so far is about as cheap as `base`; a trial that failed was not timed."""
     near = (1 + _WORTHWHILE) * base.cost(space.objective)
     return good is not None and good.cost(space.objective) <= near < float("inf")
 
@@ -206,36 +205,35 @@ def _mixed(
 def _bisected(
     order: Sequence[Sensitivity], mix: Mix, base: TuningTrial, measure: Measure
 ) -> Generator[TuningTrial, None, Sequence[Sensitivity] | None]:
-    """Trials; what comes back is the shortest beginning of `order` that does, None if none."""
+    """Yields trials; returns the shortest beginning of `order` that succeeds, None for none."""
     if not order:
         return None
-    fails, does = 0, len(order)
+    fails, succeeds = 0, len(order)
     trial = measure(_raised(base, order, mix))
     yield trial
     if not is_candidate(trial):
         return None
-    while does - fails > 1:
-        middle = (fails + does) // 2
+    while succeeds - fails > 1:
+        middle = (fails + succeeds) // 2
         trial = measure(_raised(base, order[:middle], mix))
         yield trial
         if is_candidate(trial):
-            does = middle
+            succeeds = middle
         else:
             fails = middle
-    return order[:does]
+    return order[:succeeds]
 
 
 def _lowered(
     raised: Sequence[Sensitivity], mix: Mix, base: TuningTrial, measure: Measure
 ) -> Iterator[TuningTrial]:
-    """Single layers back to the low precision, the heaviest first, as long as that does."""
+    """Single layers back to the low precision, the heaviest first, as long as that succeeds."""
     kept = list(raised)
     least = _WORTHWHILE * base.size_bytes
-    heavy = [one for one in raised if one.weights * _extra(mix) >= least]
-    # Without the last one it was tried already.
-    heavy = [one for one in heavy if one is not raised[-1]]
-    for layer in sorted(heavy, key=lambda one: -one.weights)[:_LOWERED]:
-        rest = [one for one in kept if one is not layer]
+    # Without the last layer it was tried already.
+    heavy = [layer for layer in raised[:-1] if layer.weights * _extra(mix) >= least]
+    for layer in sorted(heavy, key=lambda layer: -layer.weights)[:_LOWERED]:
+        rest = [other for other in kept if other is not layer]
         trial = measure(_raised(base, rest, mix))
         yield trial
         if is_candidate(trial):
@@ -243,25 +241,22 @@ def _lowered(
 
 
 def _by_need(layers: Iterable[Sensitivity], mix: Mix) -> list[Sensitivity]:
-    """The layers by the noise that raising them takes away, for each byte that it costs."""
-    able = [one for one in layers if one.weights > 0 or _extra(mix) == 0]
-    return sorted(able, key=lambda one: (-_noise(one) / _cost_bytes(one, mix), one.layer))
+    """The layers by the noise that raising them removes, for each byte that it costs."""
 
+    def need(layer: Sensitivity) -> float:
+        noise = float(10 ** (-max(layer.snr_db, _LEAST_DB) / 10))
+        return noise / (layer.weights * _extra(mix) or 1.0)
 
-def _noise(layer: Sensitivity) -> float:
-    return float(10 ** (-max(layer.snr_db, _LEAST_DB) / 10))
+    able = [layer for layer in layers if layer.weights > 0 or _extra(mix) == 0]
+    return sorted(able, key=lambda layer: (-need(layer), layer.layer))
 
 
 def _extra(mix: Mix) -> float:
     return _BYTES[mix.raised] - _BYTES[mix.low]
 
 
-def _cost_bytes(layer: Sensitivity, mix: Mix) -> float:
-    return layer.weights * _extra(mix) or 1.0
-
-
 def _affordable(order: Sequence[Sensitivity], mix: Mix, room_bytes: float) -> int:
-    """How many from the beginning cost less than `room_bytes` together."""
+    """How many layers from the beginning cost less than `room_bytes` together."""
     spent = 0.0
     for count, layer in enumerate(order):
         spent += layer.weights * _extra(mix)
@@ -271,19 +266,15 @@ def _affordable(order: Sequence[Sensitivity], mix: Mix, room_bytes: float) -> in
 
 
 def _raised(base: TuningTrial, layers: Iterable[Sensitivity], mix: Mix) -> Recipe:
-    """The recipe of `base` with these layers raised, and what its methods turned out to be."""
-    rules = tuple(LayerRule(pattern=name, precision=mix.raised) for name in _names(layers))
+    """The recipe of `base` with these layers raised, and the methods that were chosen for it."""
+    names = sorted(layer.layer for layer in layers)
+    rules = tuple(LayerRule(pattern=name, precision=mix.raised) for name in names)
     recipe = msgspec.structs.replace(base.recipe, layers=rules)
-    found = base.post_training
-    if found is None:
+    chosen = base.post_training
+    if chosen is None:
         return recipe
-    has_ranges = recipe.name in CALIBRATED
     return msgspec.structs.replace(
         recipe,
-        methods=found.methods,
-        calibration_range=found.calibration_range if has_ranges else "minmax",
+        methods=chosen.methods,
+        calibration_range=chosen.calibration_range if recipe.name in CALIBRATED else "minmax",
     )
-
-
-def _names(layers: Iterable[Sensitivity]) -> list[str]:
-    return sorted(one.layer for one in layers)

@@ -1,4 +1,4 @@
-"""Trials made one after the other in one session, each kept as soon as it is there."""
+"""Trials made one after another in one session, each kept as soon as it is complete."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import msgspec
 from edgeconv.conversion.climb import make_in_session
 from edgeconv.conversion.publish import FinishedArtifact, find_published, finish_artifact, publish
 from edgeconv.errors import InputRefused, ToolFailed, UsageError, WorkerTimedOut
-from edgeconv.quantize.sensitivity import SensitivityJob, measure_sensitivities
+from edgeconv.quantize.sensitivity import Sensitivities, SensitivityJob, measure_sensitivities
 from edgeconv.store import hash_of, publish_bytes, read_noun
 from edgeconv.tuning.chances import LIKELY, chance_within
-from edgeconv.types import Sensitivity, TuningTrial
+from edgeconv.types import TuningTrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,36 +24,30 @@ if TYPE_CHECKING:
 
     from edgeconv.conversion.climb import SessionResult
     from edgeconv.conversion.plan import Plan
-    from edgeconv.tuning.judge import Evaluator
-    from edgeconv.types import Artifact, Execution, Objective, Precision, Recipe
+    from edgeconv.tuning.evaluator import Evaluator
+    from edgeconv.types import Artifact, Execution, Objective, Precision, Recipe, Sensitivity
 
-# What has begun may at least come to its first answer.
+# The first trial may be completed even where less time is left.
 _LEAST_S = 10.0
 
 
 class TimeIsUp(Exception):
-    """The time of the search ended while a trial was at work; there is nothing of it."""
-
-
-class Ranked(msgspec.Struct, frozen=True):
-    """The sensitivities that are kept."""
-
-    layers: tuple[Sensitivity, ...]
+    """The time of the search ended during a trial, which is lost."""
 
 
 @dataclass(frozen=True)
 class TrialRunner:
-    """What makes and keeps trials, by what they are held to, and until when.
+    """Makes trials, evaluates them and keeps them.
 
-    `floating` is the float32 model, in whose session they are made as `plan` says. `place` is a
-    directory of this search's own, where what an earlier run left is used again; `end_s` is on
-    the clock of `time.monotonic`.
+    `floating` is the float32 model, in whose session they are made as `plan` says. `directory` is
+    this search's alone, and what an earlier run left in it is used again; `end_s` is on the clock
+    of `time.monotonic`; `fresh` counts the fresh samples.
     """
 
     floating: SessionResult
     plan: Plan
-    place: Path
-    judge: Evaluator
+    directory: Path
+    evaluator: Evaluator
     objective: Objective
     budget: float
     fresh: int
@@ -67,43 +61,43 @@ class TrialRunner:
         return self.floating.session.prepared.float_model
 
     def trial(self, recipe: Recipe) -> TuningTrial:
-        """The trial of a recipe: a kept one, or made anew. Raises `TimeIsUp`."""
-        record = self.place / "trials" / f"{_key(recipe)}.json"
-        trial = self._kept(record, recipe)
+        """The trial of a recipe: a kept one, or a new one. Raises `TimeIsUp`."""
+        record = self.directory / "trials" / f"{_key(recipe)}.json"
+        trial = self._read(record, recipe)
         if trial is None:
             started_s = time.monotonic()
-            trial = self._made(recipe)
+            trial = self._run(recipe)
             trial = msgspec.structs.replace(trial, seconds=round(time.monotonic() - started_s, 2))
         trial = self._with_latency(trial)
         record.parent.mkdir(parents=True, exist_ok=True)
         publish_bytes(msgspec.json.encode(trial), record)
-        return self._with_chance(trial)
+        return msgspec.structs.replace(trial, chance=self._chance(trial))
 
     def file(self, recipe: Recipe) -> Path:
-        """The .tflite of a recipe that was made."""
+        """The .tflite of a recipe that was tried."""
         return self._plan(recipe).target(recipe.name)
 
     def finished(self, recipe: Recipe) -> FinishedArtifact:
-        """The artifact of a recipe that was made, as `convert` would publish it."""
-        artifact = find_published(self._plan(recipe), recipe) or self._converted(recipe)
+        """The artifact of a recipe that was tried, as `convert` would publish it."""
+        artifact = find_published(self._plan(recipe), recipe) or self._convert(recipe)
         return FinishedArtifact(artifact=artifact, file=self.file(recipe))
 
     def sensitivities(self, precision: Precision) -> Sequence[Sensitivity]:
         """What each layer loses in this precision; kept as well. Raises `TimeIsUp`."""
-        record = self.place / f"sensitivity-{precision}.json"
+        record = self.directory / f"sensitivity-{precision}.json"
         with contextlib.suppress(InputRefused):
-            return read_noun(record, Ranked, what="ranking").layers
-        self._let_session("")
+            return read_noun(record, Sensitivities, what="ranking").layers
+        self._limit_session("")
         session = self.floating.session
         job = SensitivityJob(graph=session.graph, precisions=(precision,))
         try:
-            found = session.result(measure_sensitivities, job)
+            measured = session.result(measure_sensitivities, job)
         except WorkerTimedOut as error:
             raise self._timed_out(error) from error
-        publish_bytes(msgspec.json.encode(Ranked(found.layers)), record)
-        return found.layers
+        publish_bytes(msgspec.json.encode(measured), record)
+        return measured.layers
 
-    def _kept(self, record: Path, recipe: Recipe) -> TuningTrial | None:
+    def _read(self, record: Path, recipe: Recipe) -> TuningTrial | None:
         try:
             trial = read_noun(record, TuningTrial, what="trial")
         except InputRefused:
@@ -112,17 +106,17 @@ class TrialRunner:
         is_whole = artifact is not None and artifact.sha256 == trial.sha256
         return trial if trial.error or is_whole else None
 
-    def _made(self, recipe: Recipe) -> TuningTrial:
+    def _run(self, recipe: Recipe) -> TuningTrial:
         name = name_of(recipe)
         try:
-            artifact = self._converted(recipe)
-            self.on_progress(f"judging {name}")
+            artifact = self._convert(recipe)
+            self.on_progress(f"evaluating {name}")
             return TuningTrial(
                 name=name,
                 recipe=recipe,
                 size_bytes=artifact.size_bytes,
                 sha256=artifact.sha256,
-                loss=self.judge.loss(self.file(recipe)),
+                loss=self.evaluator.loss(self.file(recipe)),
                 post_training=artifact.post_training,
             )
         except WorkerTimedOut as error:
@@ -130,22 +124,21 @@ class TrialRunner:
         except (ToolFailed, UsageError) as error:
             return TuningTrial(name=name, recipe=recipe, error=error.message)
 
-    def _converted(self, recipe: Recipe) -> Artifact:
+    def _convert(self, recipe: Recipe) -> Artifact:
         plan = self._plan(recipe)
-        self._let_session(f"{name_of(recipe)}: ")
-        good = make_in_session(self.floating, recipe)
-        made = finish_artifact(plan, good)
+        self._limit_session(f"{name_of(recipe)}: ")
+        artifact = finish_artifact(plan, make_in_session(self.floating, recipe))
         plan.directory.mkdir(parents=True, exist_ok=True)
-        publish(plan, [made])
-        return made.artifact
+        publish(plan, [artifact])
+        return artifact.artifact
 
     def _plan(self, recipe: Recipe) -> Plan:
-        """What `convert` would plan for this recipe alone, published in a place of its own."""
-        directory = self.place / "made" / _key(recipe)
+        """What `convert` would plan for this recipe alone, published in its own directory."""
+        directory = self.directory / "made" / _key(recipe)
         return msgspec.structs.replace(self.plan, recipes=(recipe,), directory=directory)
 
-    def _let_session(self, before: str) -> None:
-        """Give the session's children no more time than is left, and its lines a beginning."""
+    def _limit_session(self, prefix: str) -> None:
+        """Give the session's children no more time than is left, and its messages a prefix."""
         left_s = max(_LEAST_S, self.end_s - time.monotonic())
         allowance = self.execution.allowance
         allowance = msgspec.structs.replace(allowance, timeout_s=min(left_s, allowance.timeout_s))
@@ -153,39 +146,35 @@ class TrialRunner:
         session.run = dataclasses.replace(
             session.run,
             execution=msgspec.structs.replace(self.execution, allowance=allowance),
-            on_progress=lambda line: self.on_progress(f"{before}{line}" if before else line),
+            on_progress=lambda line: self.on_progress(f"{prefix}{line}" if prefix else line),
         )
 
     def _timed_out(self, error: WorkerTimedOut) -> Exception:
-        """What it means: the search's time, or the user's own limit for a child."""
+        """What it means: the search's time, or the user's limit for a child."""
         return TimeIsUp() if time.monotonic() >= self.end_s else error
 
     def _with_latency(self, trial: TuningTrial) -> TuningTrial:
         if self.objective != "latency" or trial.error or trial.latency_us is not None:
             return trial
-        if chance_within_of(trial, self.budget, self.fresh) < LIKELY:
+        if self._chance(trial) < LIKELY:
             return trial
         self.on_progress(f"timing {trial.name}")
         try:
-            latency = self.judge.latency(self.file(trial.recipe))
+            latency = self.evaluator.latency(self.file(trial.recipe))
         except ToolFailed as error:
             return msgspec.structs.replace(trial, error=error.message)
         return msgspec.structs.replace(
             trial, latency_us=latency.p50_us, latency_interval_us=latency.p50_interval_us
         )
 
-    def _with_chance(self, trial: TuningTrial) -> TuningTrial:
-        chance = chance_within_of(trial, self.budget, self.fresh)
-        return msgspec.structs.replace(trial, chance=chance)
-
-
-def chance_within_of(trial: TuningTrial, budget: float, fresh: int) -> float:
-    """The chance of a trial; one of the float32 model itself loses nothing."""
-    if trial.error or trial.loss is None:
-        return 0.0
-    if trial.recipe.name == "float32":
-        return 1.0
-    return chance_within(trial.loss, budget, fresh)
+    def _chance(self, trial: TuningTrial) -> float:
+        """How probable it is that the fresh samples confirm the trial."""
+        if trial.error or trial.loss is None:
+            return 0.0
+        # The float32 model loses nothing to itself.
+        if trial.recipe.name == "float32":
+            return 1.0
+        return chance_within(trial.loss, self.budget, self.fresh)
 
 
 def name_of(recipe: Recipe) -> str:
@@ -193,8 +182,8 @@ def name_of(recipe: Recipe) -> str:
     if not recipe.layers:
         return recipe.name
     precisions = [rule.precision for rule in recipe.layers]
-    told = [f"{precisions.count(one)} in {one}" for one in sorted(set(precisions))]
-    return f"{recipe.name}, {' and '.join(told)}"
+    counts = [f"{precisions.count(each)} in {each}" for each in sorted(set(precisions))]
+    return f"{recipe.name}, {' and '.join(counts)}"
 
 
 def _key(recipe: Recipe) -> str:

@@ -210,8 +210,8 @@ def test_the_last_trial_ends_it_as_well(place: Path) -> None:
         (("--max-drop", "2"), "--max-drop 2 is not in 0 to 1"),
         (("--max-drop", "0.1", "--calibration", "data.npz"), "--calibration names the same"),
         (("--max-drop", "0.1", "--calibration", "npz:./data.npz?x=x"), "are among the fresh"),
-        (("--max-drop", "0.1", "--samples", "10"), "10 samples, and a search"),
-        (("--max-drop", "0.1", "--metric", "detection_agreement"), "none to tune by"),
+        (("--max-drop", "0.1", "--samples", "10"), "10 samples; a search"),
+        (("--max-drop", "0.1", "--metric", "detection_agreement"), "a search needs an accuracy"),
     ],
 )
 def test_what_cannot_be_ends_with_a_reason(place: Path, words: tuple[str, ...], said: str) -> None:

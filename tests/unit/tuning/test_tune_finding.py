@@ -8,10 +8,9 @@ from typing import Any, cast
 
 from tune_models import two_layers
 
-from edgeconv.tuning.asked import Limits, Wanted
+from edgeconv.requests.tune import TuneRequest
 from edgeconv.tuning.chances import chance_within
-from edgeconv.tuning.confirming import MOST
-from edgeconv.tuning.finding import SearchResult, search_and_confirm
+from edgeconv.tuning.confirming import MOST, SearchResult, search_and_confirm
 from edgeconv.tuning.trials import TimeIsUp, name_of
 from edgeconv.types import Loss, Recipe, TuningTrial
 
@@ -44,7 +43,7 @@ class Bench:
 
     def __init__(self, place: Path, recipes: dict[str, tuple[int, int, int]], end_s: float) -> None:
         self.model = two_layers(place / "net.tflite")
-        self.objective, self.budget, self.end_s = "size", BUDGET, end_s
+        self.budget, self.end_s = BUDGET, end_s
         self.samples = SAMPLES
         self.recipes = recipes
         self.said: list[str] = []
@@ -77,9 +76,10 @@ class Bench:
         return lost(self.recipes[file.name][2])
 
 
-def run(bench: Bench, limits: Limits = Limits()) -> SearchResult:
+def run(bench: Bench, trials: int = 40) -> SearchResult:
     fake = cast("Any", bench)
-    return search_and_confirm(fake, Wanted(max_drop=BUDGET), limits, 500, fake)
+    request = TuneRequest(model="net.tflite", data="data.npz", max_drop=BUDGET, trials=trials)
+    return search_and_confirm(fake, request, 500, fake)
 
 
 def test_after_a_failure_the_search_goes_on_to_the_next_larger(tmp_path: Path):
@@ -119,7 +119,7 @@ def test_where_all_fail_the_fresh_samples_are_looked_at_no_more_than_that(tmp_pa
 
 def test_what_is_there_when_the_trials_end_is_confirmed_all_the_same(tmp_path: Path):
     bench = Bench(tmp_path, RECIPES, time.monotonic() + 60)
-    done = run(bench, Limits(trials=2))
+    done = run(bench, trials=2)
     assert done.stopped == "trials"
     assert [one.is_met for one in done.confirmations] == [False, True]
 

@@ -17,10 +17,11 @@ from edgeconv.data.load import LocalDataSet, open_samples
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest
-from edgeconv.tuning.advice import advice, can_be_trained
-from edgeconv.tuning.asked import Limits, Wanted, refuse, uniform
-from edgeconv.tuning.parts import archive_of, refuse_shared, split_samples
-from edgeconv.tuning.recipe_file import recipe_text
+from edgeconv.requests.tune import TuneRequest
+from edgeconv.tuning.notes import can_be_trained, qat_advice
+from edgeconv.tuning.recipes import recipe_text, uniform_recipes
+from edgeconv.tuning.run import refuse_options
+from edgeconv.tuning.samples import archive_of, refuse_shared, split_samples
 from edgeconv.types import LayerRule, Loss, Opening, SourceModel, TensorSpec, TuningTrial
 
 X = TensorSpec(name="x", shape=(-1, 3), dtype="float32")
@@ -30,6 +31,10 @@ def source(count: int, classes: int = 3, *, labels: bool = True) -> LocalDataSet
     x = np.arange(count * 3, dtype=np.float32).reshape(count, 3)
     numbers = np.arange(count) % classes if labels else None
     return LocalDataSet("made.npz", (X,), {"x": x}, numbers, is_text=False, preprocessing={})
+
+
+def request(**fields) -> TuneRequest:
+    return TuneRequest(**{"model": "m.tflite", "data": "d.npz", "max_drop": 0.01, **fields})
 
 
 def first_column(part: LocalDataSet) -> list[float]:
@@ -71,7 +76,7 @@ def test_no_more_samples_are_used_than_are_asked_for():
 def test_too_few_samples_are_refused_with_the_number_that_is_wanted():
     with pytest.raises(InputRefused, match=r"39 samples.*at least 40") as refused:
         split_samples(source(39), None, 0.005, 1)
-    assert "wants 400" in refused.value.hint
+    assert "needs 400" in refused.value.hint
     with pytest.raises(InputRefused, match="30 samples"):
         split_samples(source(100), 30, 0.01, 1)
 
@@ -124,38 +129,38 @@ def test_pictures_of_several_sizes_need_calibration_samples_of_their_own():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "limits", "said"),
+    ("fields", "message"),
     [
-        ({"max_drop": -0.1}, {}, "--max-drop -0.1 is not in 0 to 1"),
-        ({"max_drop": 1.5}, {}, "--max-drop 1.5 is not in 0 to 1"),
-        ({"max_drop": float("nan")}, {}, "--max-drop nan"),
-        ({"max_drop": 0.01}, {"trials": 0}, "--trials 0"),
-        ({"max_drop": 0.01}, {"seconds": 0.0}, "--time-limit-s 0"),
-        ({"max_drop": 0.01}, {"seconds": float("nan")}, "--time-limit-s nan"),
-        ({"max_drop": 0.01, "samples": 0}, {}, "--samples 0"),
-        ({"max_drop": 0.01, "batch": 0}, {}, "--batch 0"),
-        ({"max_drop": 0.01, "recipes": ("int8", "qat")}, {}, "qat is training"),
-        ({"max_drop": 0.01, "recipes": ("int9",)}, {}, "unknown recipe 'int9'"),
+        ({"max_drop": -0.1}, "--max-drop -0.1 is not in 0 to 1"),
+        ({"max_drop": 1.5}, "--max-drop 1.5 is not in 0 to 1"),
+        ({"max_drop": float("nan")}, "--max-drop nan"),
+        ({"trials": 0}, "--trials 0"),
+        ({"time_limit_s": 0.0}, "--time-limit-s 0"),
+        ({"time_limit_s": float("nan")}, "--time-limit-s nan"),
+        ({"samples": 0}, "--samples 0"),
+        ({"batch": 0}, "--batch 0"),
+        ({"recipes": ("int8", "qat")}, "qat is training"),
+        ({"recipes": ("int9",)}, "unknown recipe 'int9'"),
     ],
 )
-def test_what_cannot_be_is_refused(wanted, limits, said: str):
+def test_impossible_options_are_refused(fields, message: str):
     with pytest.raises(UsageError) as refused:
-        refuse(Wanted(**wanted), Limits(**limits))
-    assert said in str(refused.value)
+        refuse_options(request(**fields))
+    assert message in str(refused.value)
 
 
 def test_the_uniform_recipes_are_tried_from_the_cheapest_and_float32_for_latency_only():
-    size = uniform(Wanted(max_drop=0.01), 500)
+    size = uniform_recipes(request(), 500)
     assert [r.name for r in size][:3] == ["weight-only-int4", "int8x4", "int8"]
     assert "float32" not in [r.name for r in size]
     assert size[1].methods == ("auto",)
     assert size[1].calibration_range == "auto"
-    latency = uniform(Wanted(max_drop=0.01, objective="latency"), 500)
+    latency = uniform_recipes(request(objective="latency"), 500)
     assert "float32" in [r.name for r in latency]
 
 
 def test_with_few_calibration_samples_nothing_is_chosen_by_them():
-    (recipe,) = uniform(Wanted(max_drop=0.01, recipes=("int8",)), 55)
+    (recipe,) = uniform_recipes(request(recipes=("int8",)), 55)
     assert (recipe.methods, recipe.calibration_range) == ((), "minmax")
 
 
@@ -170,14 +175,14 @@ def test_the_recipe_file_says_the_same_recipe(tmp_path_factory, names, to):
     (recipe,) = make_recipes(
         [to], engine="litert", methods=["rounding"], layers=layers, allow_float=["*"], **ranges
     )
-    text = recipe_text(recipe, Wanted(max_drop=0.01, batch=1), Opening(), "c.npz", "scale=1/255")
+    text = recipe_text(recipe, request(batch=1), Opening(), "c.npz", "scale=1/255")
     file = tmp_path_factory.mktemp("recipe") / "m.recipe.toml"
     file.write_text(text, encoding="utf-8")
     table = Table(read_config(file), "convert", NOTHING_GRANTED)
-    request = table.request(ConvertRequest, {"model": "model.tflite"})
-    assert request.recipes == (recipe,)
-    assert request.calibration == {"": str(file.parent / "c.npz")}
-    assert (request.preprocess.by_input, request.batch) == (parse_preprocessing("scale=1/255"), 1)
+    read = table.request(ConvertRequest, {"model": "model.tflite"})
+    assert read.recipes == (recipe,)
+    assert read.calibration == {"": str(file.parent / "c.npz")}
+    assert (read.preprocess.by_input, read.batch) == (parse_preprocessing("scale=1/255"), 1)
 
 
 def lost(name: str, drop: float) -> TuningTrial:
@@ -189,11 +194,11 @@ def lost(name: str, drop: float) -> TuningTrial:
 def test_the_advice_has_the_shares_as_measured_and_the_command(tmp_path: Path):
     keras = SourceModel(path="/m/a b.keras", kind="keras", name="a", sha256="0", size_bytes=1)
     trials = [lost("int8", 0.04), lost("weight-only-int8", 0.01)]
-    said, command = advice(keras, Wanted(max_drop=0.005), trials, "")
+    said, command = qat_advice(keras, request(max_drop=0.005), trials, "")
     assert "25% are there with 8-bit weights alone" in said
     assert "at most these 0.0400" in said
     assert command.startswith("edgeconv convert '/m/a b.keras' --to qat --training TRAIN.npz")
-    assert advice(keras, Wanted(max_drop=0.05), trials, "") == ()
+    assert qat_advice(keras, request(max_drop=0.05), trials, "") == ()
 
 
 def test_qat_takes_what_has_its_layers(tmp_path: Path):

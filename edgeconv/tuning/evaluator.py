@@ -1,4 +1,4 @@
-"""What a .tflite is worth: its accuracy on a part of the samples, and its latency."""
+"""The accuracy of a .tflite on a part of the samples, and its latency."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from edgeconv.types import Accuracy, Execution, Latency, Loss
 
 AGREEMENT = "agreement"
-# Quick, and the median of many: candidates are told apart, not published.
+# Quick, and the median of many: the times rank candidates and are not published.
 _TIMING = Timing(repeats=200, seconds=0.3, warmup_seconds=1.0)
 _ROUNDS = 3
 
 
 class Evaluator:
-    """One part of the samples: what files answer to it, beside the float32 model's answers."""
+    """Compares the answers of files to one part of the samples with the float32 model's."""
 
     def __init__(self, run: BenchRun, runtime: Runtime, floating: Path, signature: str) -> None:
         """Runs the float32 model. Raises as `named_metrics` and `evaluate` do."""
@@ -58,23 +58,18 @@ class Evaluator:
         self.metric = names[0] if names else AGREEMENT
         self._scorer = Scorer(run, named_metrics(names, allow_code=run.execution.allow_code))
         _refuse_metric(self._scorer, run)
-        self._said: NDArray[np.int64] | None = None
-        self._floating = self._judged(floating)
-        self.float_loss = loss_of(self._floating, self._floating)
+        self._float_classes: NDArray[np.int64] | None = None
+        self._float_accuracy = self._accuracy(floating)
+        self.float_loss = loss_of(self._float_accuracy, self._float_accuracy)
 
     @property
     def samples(self) -> int:
-        """How many there are."""
+        """How many samples there are."""
         return self._run.samples.count
-
-    @property
-    def floating(self) -> Accuracy:
-        """The float32 model's accuracy."""
-        return self._floating
 
     def loss(self, file: Path) -> Loss:
         """What the file loses to the float32 model. Raises `ToolFailed` where it does not run."""
-        return loss_of(self._floating, self._judged(file))
+        return loss_of(self._float_accuracy, self._accuracy(file))
 
     def latency(self, file: Path) -> Latency:
         """The times of an invoke. Raises `ToolFailed` where it does not run."""
@@ -86,7 +81,7 @@ class Evaluator:
             batch = run.samples.batch
             return latency_of(measured.timed, threads=run.measuring.threads, batch=batch)
 
-    def _judged(self, file: Path) -> Accuracy:
+    def _accuracy(self, file: Path) -> Accuracy:
         with self._own_scratch() as run:
             measured = self._entrant(file)
             evaluate(run, [measured])
@@ -97,11 +92,11 @@ class Evaluator:
             return self._scorer.accuracies(measured.outputs, None)[0]
 
     def _agreement(self, outputs: Outputs) -> Accuracy:
-        """How often the file says what the float32 model says, which is the first to be asked."""
-        said = predicted_classes(outputs, self._run.measuring.output)
-        if self._said is None:
-            self._said = said
-        same = (said == self._said).reshape(len(said), -1)
+        """How often the file and the float32 model, which is run first, predict the same."""
+        classes = predicted_classes(outputs, self._run.measuring.output)
+        if self._float_classes is None:
+            self._float_classes = classes
+        same = (classes == self._float_classes).reshape(len(classes), -1)
         counts = same.shape[1] == 1
         values = same[:, 0] if counts else same.mean(axis=1)
         return accuracy_of(AGREEMENT, Scored(values.astype(np.float64)), counts=counts)
@@ -112,15 +107,15 @@ class Evaluator:
 
     @contextlib.contextmanager
     def _own_scratch(self) -> Iterator[BenchRun]:
-        """The outputs of one file go when it is judged: there may be gigabytes of them."""
+        """The outputs of one file are deleted with it: there may be gigabytes of them."""
         with tempfile.TemporaryDirectory(dir=self._run.scratch) as name:
             yield dataclasses.replace(self._run, scratch=Path(name))
 
 
 class _Staying:
-    """A runtime of this machine whose processes stay, and load one file after the other.
+    """A runtime of this machine whose processes stay, and load one file after another.
 
-    To start one takes longer than most files take to be judged. `time` is in a fresh process.
+    To start a process takes longer than to evaluate most files. `time` is in a fresh process.
     """
 
     def __init__(self, runtime: LocalRuntime) -> None:
@@ -176,21 +171,21 @@ class _Lent:
 
 
 def predicted_classes(outputs: Outputs, output: str | None) -> NDArray[np.int64]:
-    """The class of each score vector, (n, ...) without the last dimension.
+    """The class of each score vector, int64 [samples, ...] without the last dimension.
 
     Raises `InputRefused` for an output of single numbers, of which none is a class.
     """
     scores = chosen_output(outputs, output)
     if scores.ndim < 2 or scores.shape[-1] < 2:
         raise InputRefused(
-            f"without labels the answers are compared with the float32 model's, and an output of "
-            f"shape {scores.shape} has no classes",
+            f"without labels the predicted classes are compared with the float32 model's, and an "
+            f"output of shape {scores.shape} has none",
             hint="give labels, --data SOURCE?labels=ARRAY, and name a metric: --metric mae",
         )
-    said = np.empty(scores.shape[:-1], np.int64)
+    classes = np.empty(scores.shape[:-1], np.int64)
     for rows, block in blocks(scores):
-        said[rows] = block.argmax(axis=-1)
-    return said
+        classes[rows] = block.argmax(axis=-1)
+    return classes
 
 
 @contextlib.contextmanager
@@ -201,18 +196,15 @@ def open_evaluators(
     batch: int,
     measuring: Measuring,
     execution: Execution,
-    place: Path,
+    directory: Path,
 ) -> Iterator[dict[str, Evaluator]]:
-    """A judge of each source, all on one runtime; the files are in `place`, but for `floating`.
+    """An evaluator of each source, all on one runtime. Files are in `directory`, or `floating`.
 
     Raises as `open_runtimes` and `Evaluator` do.
     """
     measuring = msgspec.structs.replace(measuring, rounds=_ROUNDS, timing=_TIMING)
-    reads = (place, floating)
-    with (
-        scratch_directory() as scratch,
-        contextlib.ExitStack() as stack,
-    ):
+    reads = (directory, floating)
+    with scratch_directory() as scratch, contextlib.ExitStack() as stack:
         runs = {
             name: BenchRun(
                 EvaluationSet(source, None, batch), measuring, execution, scratch, _quiet, reads
@@ -223,8 +215,8 @@ def open_evaluators(
         (runtime,) = places.running.values()
         if not runtime.sessions:
             raise InputRefused(
-                f"{next(iter(places.running))} gives no outputs, so that there is no accuracy",
-                hint="tune in another runtime, and measure there with edgeconv bench",
+                f"{next(iter(places.running))} gives no outputs, so there is no accuracy to keep",
+                hint="tune with another --runtime, and measure on this one with edgeconv bench",
             )
         if isinstance(runtime, LocalRuntime):
             runtime = _Staying(runtime)
@@ -240,12 +232,12 @@ def _refuse_metric(scorer: Scorer, run: BenchRun) -> None:
     for name, metric in scorer.metrics.items():
         if isinstance(metric, SimilarityMetric):
             raise InputRefused(
-                f"the metric {name} compares outputs, and is none to tune by",
-                hint="leave --metric away: without labels the agreement with float32 counts",
+                f"the metric {name} compares outputs, and a search needs an accuracy",
+                hint="remove --metric: without labels the agreement with float32 counts",
             )
         if wants_labels(metric) and run.samples.labels is None:
             raise InputRefused(
                 f"the metric {name} needs labels, and {run.samples.text} has none",
-                hint="--data SOURCE?labels=ARRAY, or leave --metric away: then what counts is the "
-                "agreement with the float32 model",
+                hint="--data SOURCE?labels=ARRAY, or remove --metric: then the agreement with the "
+                "float32 model counts",
             )
