@@ -60,6 +60,7 @@ class PathCheck:
         self._seen: dict[tuple[str, Need], set[str]] = defaultdict(set)
         self._followed: set[tuple[str, str, str]] = set()
         self._users: dict[str, list[GraphNode]] | None = None
+        self._has_only_assets: dict[str, bool] = {}
         # By the identity of nodes, which are as large as their inputs are many.
         self._inputs: dict[int, list[str]] = {}
 
@@ -131,11 +132,13 @@ class PathCheck:
         variable = self._bodies[""].nodes.get(node_of(node.inputs[0]))
         if variable is None or variable.op != "VarHandleOp":
             return False
-        return self._variables[variable.text] == 1 and all(
-            user.op in ("ReadVariableOp", "VarIsInitializedOp")
-            or (user.op == "AssignVariableOp" and _assigned(user) in self._assets)
-            for user in self._users_of(variable.name)
-        )
+        if variable.name not in self._has_only_assets:
+            self._has_only_assets[variable.name] = self._variables[variable.text] == 1 and all(
+                user.op in ("ReadVariableOp", "VarIsInitializedOp")
+                or (user.op == "AssignVariableOp" and _assigned(user) in self._assets)
+                for user in self._users_of(variable.name)
+            )
+        return self._has_only_assets[variable.name]
 
     def _users_of(self, name: str) -> list[GraphNode]:
         """The nodes of the graph itself that take what a node of it gives."""
