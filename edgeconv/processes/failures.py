@@ -107,4 +107,6 @@ def with_traceback(error: InternalError, log: Path, name: str) -> InternalError:
     kept = keep_log(log, name)
     where = f"; the traceback is in {kept}" if kept else f"\n{tail(log)}"
     hint = _REPORT.format("that file" if kept else "the lines above")
-    return InternalError(error.message + where, hint=hint, location=error.location, cause=error.cause)
+    return InternalError(
+        error.message + where, hint=hint, location=error.location, cause=error.cause
+    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from edgeconv.processes.progress import Counted
+from edgeconv.processes.progress import CountedLine
 from edgeconv.tflite import float_layers
 from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE
 from edgeconv.tuning.notes import progress_line
@@ -86,7 +86,7 @@ def _search_on(
                 continue
             trials[trial.recipe] = trial
             line = progress_line(list(trials.values()), space.objective)
-            runner.on_progress(Counted(line, len(trials), most))
+            runner.on_progress(CountedLine(line, len(trials), most))
             if len(trials) >= most:
                 return "trials"
             if time.monotonic() >= runner.end_s:

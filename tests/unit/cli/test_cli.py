@@ -322,9 +322,9 @@ def test_progress_in_a_log_file_is_plain_lines_on_stderr():
 def test_in_a_log_file_a_count_is_one_line():
     code = (
         "from edgeconv.cli.progress import progress\n"
-        "from edgeconv.processes.progress import Counted\n"
+        "from edgeconv.processes.progress import CountedLine\n"
         "with progress(quiet=False) as tell:\n"
-        "    for done in range(5): tell(Counted('timing', done, 5))\n"
+        "    for done in range(5): tell(CountedLine('timing', done, 5))\n"
         "    tell('writing')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
