@@ -1,4 +1,4 @@
-"""Running the trained baseline in TensorFlow: what it answers, and how long it takes."""
+"""Running the trained baseline in TensorFlow: its outputs, and how long it takes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.store import scratch_directory
 from edgeconv.tf import keras_files
 from edgeconv.tf.environment import use_cpu_only
+from edgeconv.tf.rewrite import last_line, load_saved_model
 from edgeconv.types import Opening, SourceKind, TensorSpec
-from edgeconv.types.words import SERVING_DEFAULT
+from edgeconv.types.words import SERVING_DEFAULT, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,10 +33,10 @@ _BATCH_REPEATS = 10
 class BaselineJob(msgspec.Struct, frozen=True, kw_only=True):
     """What to run, on what, and where its outputs go.
 
-    `path` is a SavedModel directory or a Keras file, `opening` how that is loaded. `signature` is
-    None for a Keras file, which has only one. `inputs` is a directory that
-    `edgeconv.data.handover` hands `samples` samples over in, in parts of whole batches but for
-    the last. `batch` is for the evaluation; a model with a fixed batch keeps that one.
+    `path` is a SavedModel directory or a Keras file, `opening` how to load it. `signature` is None
+    for a Keras file, which has only one. `inputs` is the directory in which
+    `edgeconv.data.handover` hands over `samples` samples, in parts of whole batches except the
+    last. `batch` is for the evaluation; a model with a fixed batch keeps it.
     """
 
     path: str
@@ -52,15 +53,14 @@ class BaselineJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BaselineRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What the baseline answered, and raw times in microseconds.
+    """The outputs of the baseline, and raw times in microseconds.
 
     Output `names[i]` of all samples, (samples, *output_shape), is in `outputs`/i.npy.
-    `load_us` is the time until the signature could be called (with a Keras file, that
-    includes tracing it), `first_us` the first call, which plans the graph.
-    `samples_us` are calls of `latency_batch` samples (1, or the model's fixed batch),
-    `batch_samples_us` calls of `evaluation_batch` samples, both after warm-up and of the first
-    samples, with the inputs in tensors already and until all outputs are arrays. `loader` says
-    what read the model: "tf.saved_model", "keras" or "tf_keras".
+    `load_us` is the time until the signature can be called, with a Keras file also its tracing;
+    `first_us` the first call, which plans the graph. `samples_us` are calls of `latency_batch`
+    samples (1, or the model's fixed batch), `batch_samples_us` calls of `evaluation_batch`
+    samples. Both are measured after warm-up on the first samples, from input tensors to output
+    arrays. `loader` read the model: "tf.saved_model", "keras" or "tf_keras".
     """
 
     loader: str
@@ -87,8 +87,8 @@ class BaselineModel(NamedTuple):
 def run_baseline(job: BaselineJob) -> BaselineRun:
     """Run the baseline on all samples and time it. Runs in a child.
 
-    Raises `InputRefused` for a model that does not load or run, or samples it does not
-    take; `UsageError` for an unknown signature; `OutputRefused`.
+    Raises `InputRefused` for a model that does not load or run, or samples that do not fit it,
+    `UsageError` for an unknown signature, and `OutputRefused`.
     """
     use_cpu_only()
     import tensorflow as tf
@@ -106,7 +106,7 @@ def run_baseline(job: BaselineJob) -> BaselineRun:
         batch_samples_us = _batch_times_us(opened, next(_feeds(first, large)), job)
         names = _evaluate(opened, chain([first], parts), large, job)
     except tf.errors.OpError as error:
-        raise InputRefused(f"{job.path} fails in TensorFlow: {_last_line(error)}") from error
+        raise InputRefused(f"{job.path} fails in TensorFlow: {last_line(error)}") from error
     return BaselineRun(
         loader=opened.loader,
         names=names,
@@ -124,8 +124,8 @@ def run_baseline(job: BaselineJob) -> BaselineRun:
 def open_model(job: BaselineJob) -> BaselineModel:
     """Load the model and choose its signature.
 
-    A Keras file is exported first, so that inputs and outputs have the names they have
-    in a .tflite converted from it. Raises `InputRefused`, `UsageError`.
+    A Keras file is exported first: so inputs and outputs are named as in a .tflite converted from
+    it. Raises `InputRefused`, `UsageError`.
     """
     if job.kind == "tflite":
         raise UsageError(
@@ -141,20 +141,10 @@ def open_model(job: BaselineJob) -> BaselineModel:
 
 
 def _open_saved_model(directory: str, key: str, loader: str) -> BaselineModel:
-    import tensorflow as tf
-
-    # What a file that is no SavedModel, or one of another version, can make the loader do.
-    failures = (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError)
-    try:
-        loaded = tf.saved_model.load(directory)
-    except (*failures, tf.errors.OpError) as error:
-        raise InputRefused(
-            f"{directory} does not load in TensorFlow: {_last_line(error)}",
-            hint="export it again with the version of TensorFlow that is installed here",
-        ) from error
+    loaded = load_saved_model(directory)
     signatures = getattr(loaded, "signatures", {})
     if not signatures:
-        raise InputRefused(f"{directory} has no signature", hint="export it with one")
+        raise InputRefused(f"{directory} has no signature", hint="export it with a signature")
     if key not in signatures:
         raise unknown_name("signature", key, signatures)
     call = signatures[key]
@@ -162,11 +152,11 @@ def _open_saved_model(directory: str, key: str, loader: str) -> BaselineModel:
         _refuse_unstorable(name, spec.dtype)
     # The second part is by keyword; a signature has no positional inputs.
     specs = call.structured_input_signature[1]
-    inputs = tuple(_noun(name, spec) for name, spec in specs.items())
+    inputs = tuple(_tensor_spec(name, spec) for name, spec in specs.items())
     return BaselineModel(call, inputs, loader, loaded)
 
 
-def _noun(name: str, spec: Any) -> TensorSpec:
+def _tensor_spec(name: str, spec: Any) -> TensorSpec:
     if spec.shape.rank is None or spec.shape.rank == 0:
         raise InputRefused(
             f"input {name!r} has no batch dimension: its shape is {spec.shape}",
@@ -180,13 +170,13 @@ def _refuse_unstorable(name: str, dtype: Any) -> None:
     is_known = dtype.is_bool or dtype.is_integer or dtype.is_floating or dtype.name == "string"
     if not is_known or dtype.name == "bfloat16":
         raise InputRefused(
-            f"output {name!r} is {dtype.name}, which cannot be compared with a .tflite's",
+            f"output {name!r} is {dtype.name}, which cannot be compared with a .tflite file's",
             hint="choose a signature with outputs of numbers or strings",
         )
 
 
 def _parts(opened: BaselineModel, job: BaselineJob) -> Iterator[Arrays]:
-    """The samples part by part, by input, held against what the model takes."""
+    """The samples part by part, by input, checked against the model's inputs."""
     from edgeconv.data.handover import take_parts
 
     if all(spec.shape[0] != -1 for spec in opened.inputs):
@@ -196,40 +186,40 @@ def _parts(opened: BaselineModel, job: BaselineJob) -> Iterator[Arrays]:
 
 
 def fitting(opened: BaselineModel, samples: Samples) -> Arrays:
-    """The samples by input, held against what the model takes. Raises `InputRefused`."""
+    """The samples, (n, *input_shape), by input of the model. Raises `InputRefused`."""
     from edgeconv.data.checks import check_input
     from edgeconv.tflite.names import match_names
 
-    given = [
+    specs = [
         TensorSpec(name=name, shape=array.shape, dtype=array.dtype.name)
         for name, array in samples.arrays.items()
     ]
-    names = match_names(opened.inputs, given)
+    names = match_names(opened.inputs, specs)
     if names is None:
         raise InputRefused(
-            f"{samples.source} has arrays for {_quoted(samples.arrays)}, "
-            f"the model takes {_quoted(spec.name for spec in opened.inputs)}",
-            hint="name each array after the input it is for",
+            f"{samples.source} has arrays for {quoted(samples.arrays)}, "
+            f"the model takes {quoted(spec.name for spec in opened.inputs)}",
+            hint="name each array after its input",
         )
     for spec in opened.inputs:
         check_input(samples.source, samples.arrays[names[spec.name]], spec)
     return {own: samples.arrays[name] for own, name in names.items()}
 
 
-def batch_sizes(inputs: tuple[TensorSpec, ...], asked: int, count: int) -> tuple[int, int]:
-    """How many samples a call takes for the latency, and for the evaluation.
+def batch_sizes(inputs: tuple[TensorSpec, ...], batch: int, count: int) -> tuple[int, int]:
+    """The samples per call for the latency, and for the evaluation.
 
-    1 and `asked` (no more than there are), or twice the model's fixed batch. Raises
-    `InputRefused` where `count` is no multiple of a fixed batch.
+    They are 1 and `batch`, at most `count`, or twice the model's fixed batch. Raises
+    `InputRefused` where `count` is not a multiple of a fixed batch.
     """
     from edgeconv.data import batch_size
 
     fixed = batch_size(inputs)
     if all(spec.shape[0] == -1 for spec in inputs):
-        return 1, min(asked, count)
+        return 1, min(batch, count)
     if count % fixed:
         raise InputRefused(
-            f"the model takes {fixed} samples at once, and {count} is no multiple of that",
+            f"the model takes {fixed} samples at once, and {count} is not a multiple of {fixed}",
             hint=f"give {count - count % fixed or fixed} samples",
         )
     return fixed, fixed
@@ -253,8 +243,8 @@ def _feeds(arrays: Arrays, batch: int) -> Iterator[dict[str, Any]]:
 def _answer(opened: BaselineModel, feed: dict[str, Any]) -> Arrays:
     from edgeconv.data.strings import as_tensorflow_gives
 
-    given = opened.call(**feed)
-    return {name: as_tensorflow_gives(value.numpy()) for name, value in given.items()}
+    outputs = opened.call(**feed)
+    return {name: as_tensorflow_gives(value.numpy()) for name, value in outputs.items()}
 
 
 def _call_times_us(
@@ -268,7 +258,7 @@ def _call_times_us(
 def _batch_times_us(
     opened: BaselineModel, feed: dict[str, Any], job: BaselineJob
 ) -> tuple[float, ...]:
-    """A few calls of a whole batch; none where nothing is to be timed."""
+    """A few calls of a whole batch; none where nothing is timed."""
     repeats = min(job.repeats, _BATCH_REPEATS)
     return _call_times_us(opened, feed, 1, repeats) if repeats else ()
 
@@ -276,12 +266,12 @@ def _batch_times_us(
 def _evaluate(
     opened: BaselineModel, parts: Iterable[Arrays], batch: int, job: BaselineJob
 ) -> tuple[str, ...]:
-    """Write the outputs of all samples, each to a file of its own; their names."""
+    """Write the outputs of all samples, a file each; their names."""
     from edgeconv.data.rows import RowsFile
 
     directory = Path(job.outputs)
     files: dict[str, RowsFile] = {}
-    done = 0
+    written = 0
     for arrays in parts:
         for start in range(0, _count(arrays), batch):
             size = min(batch, _count(arrays) - start)
@@ -291,8 +281,8 @@ def _evaluate(
             for name, array in outputs.items():
                 if name not in files:
                     files[name] = RowsFile(directory / f"{len(files)}.npy", job.samples, array)
-                files[name].write(done, array)
-            done += size
+                files[name].write(written, array)
+            written += size
     for file in files.values():
         file.close()
     return tuple(files)
@@ -302,7 +292,7 @@ def _refuse_unbatched(outputs: Arrays, batch: int) -> None:
     for name, array in outputs.items():
         if array.shape[:1] != (batch,):
             raise InputRefused(
-                f"output {name!r} has shape {array.shape} for {batch} samples: not one each",
+                f"output {name!r} has shape {array.shape} for {batch} samples, not one row each",
                 hint="choose a signature whose outputs have the samples in their first dimension",
             )
 
@@ -311,12 +301,3 @@ def _timed(function: Callable[[], Any]) -> tuple[Any, float]:
     started_ns = time.perf_counter_ns()
     answer = function()
     return answer, (time.perf_counter_ns() - started_ns) / 1e3
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else type(error).__name__
-
-
-def _quoted(names: Any) -> str:
-    return ", ".join(repr(name) for name in names)

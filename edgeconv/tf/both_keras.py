@@ -5,39 +5,41 @@ from __future__ import annotations
 from typing import Any
 
 from edgeconv.errors import ConversionRefused
+from edgeconv.types.words import first_line
 
 _TOLERANCE = 1e-4
-# For a dimension that is left open: what most networks take, however often they halve it.
+# For an open dimension: most networks take it, however often they halve it.
 _OPEN_SIZE = 64
-_SEED = 7
 
 
 def refuse_another_function(path: str, first: Any, second: Any) -> None:
-    """Raise `ConversionRefused` unless two models answer the same to made-up inputs.
+    """Raise `ConversionRefused` unless two models compute the same on random inputs.
 
-    Names mean other things in the two: one has another hard sigmoid, for instance. The models are
-    of Keras 3 and of tf_keras, in either order, with numeric inputs.
+    Some names mean different functions in the two, such as the hard sigmoid. The models are of
+    Keras 3 and of tf_keras, in either order, with numeric inputs.
     """
     import numpy as np
     import tensorflow as tf
 
-    random = np.random.default_rng(_SEED)
-    inputs = [_made_up(tensor, random) for tensor in first.inputs]
+    random = np.random.default_rng(7)
+    inputs = [_random_input(tensor, random) for tensor in first.inputs]
+    values = inputs[0] if len(inputs) == 1 else inputs
     try:
-        answers = [
-            [value.numpy() for value in tf.nest.flatten(_called(model, inputs))]
+        outputs = [
+            [output.numpy() for output in tf.nest.flatten(model(values, training=False))]
             for model in (first, second)
         ]
     except (ValueError, TypeError, tf.errors.OpError) as error:
-        line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise _not_the_same(path, f"it does not run on made-up inputs: {line[:300]}") from error
-    for one, other in zip(*answers, strict=True):
-        scale = max(1.0, float(np.abs(one).max(initial=0.0)))
-        if one.shape != other.shape or not np.allclose(one, other, atol=_TOLERANCE * scale):
-            raise _not_the_same(path, "the answers differ")
+        why = f"it does not run on random inputs: {first_line(error)}"
+        raise _not_the_same(path, why) from error
+    for expected, output in zip(*outputs, strict=True):
+        scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
+        is_same = expected.shape == output.shape
+        if not is_same or not np.allclose(expected, output, atol=_TOLERANCE * scale):
+            raise _not_the_same(path, "the outputs differ")
 
 
-def _made_up(tensor: Any, random: Any) -> Any:
+def _random_input(tensor: Any, random: Any) -> Any:
     import numpy as np
 
     batch, *sizes = tensor.shape
@@ -48,12 +50,8 @@ def _made_up(tensor: Any, random: Any) -> Any:
     return random.integers(0, 2, shape).astype(np.dtype(name))
 
 
-def _called(model: Any, inputs: list[Any]) -> Any:
-    return model(inputs[0] if len(inputs) == 1 else inputs, training=False)
-
-
 def _not_the_same(path: str, why: str) -> ConversionRefused:
     return ConversionRefused(
-        f"{path} is not certain to be the same model in the other Keras: {why}",
+        f"{path} may be a different model in the other Keras: {why}",
         hint="export it as a SavedModel where it was trained, and convert that",
     )

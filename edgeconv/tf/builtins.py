@@ -1,4 +1,4 @@
-"""Which of TensorFlow's operators TFLite has in some form, by the operators of its schema."""
+"""Which of TensorFlow's operators TFLite has in some form, by its schema."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 from edgeconv.tf.tensor_lists import LISTS
 
-# What the converter calls by another name than the schema; versions and underscores aside.
+# Names of the converter that differ from the schema's by more than versions and underscores.
 _OTHER_NAMES = {
     "avgpool": "averagepool2d",
     "avgpool3d": "averagepool2d",
@@ -37,10 +37,7 @@ _OTHER_NAMES = {
 
 
 def has_builtin(operator: str) -> bool:
-    """Whether TFLite has an operator of TensorFlow, such as "Conv2D", for some shapes and types.
-
-    Where the converter refuses such a one, it is for its form: shapes, types or attributes.
-    """
+    """Whether TFLite has an operator of TensorFlow, such as "Conv2D", for some shapes and types."""
     bare = re.sub(r"V\d+$", "", operator.removeprefix("Stateless")).replace("_", "").lower()
     return operator in LISTS or _OTHER_NAMES.get(bare, bare) in _schema_names()
 

@@ -1,4 +1,4 @@
-"""The float32 .tflite of a trained model: all that TensorFlow has to do in a conversion."""
+"""The float32 .tflite of a trained model: TensorFlow's part in a conversion."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _TF1_VARIABLES = "VariableV2"
 
 
 class FloatJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What to convert. `signatures` is empty for a Keras file, which has its only one.
+    """What to convert. `signatures` is empty for a Keras file, which has one.
 
-    `opening` and `other_keras` say how a Keras file is loaded; `fixed` and `unroll` what the
-    ladder or the user changes in it first; `select_ops` allows operators that only TensorFlow
-    has. `target`: the .tflite to write. `exported`: where the SavedModel of a Keras file is
-    written; `rewritten`: where a changed one is.
+    `opening` and `other_keras` say how to load a Keras file, `fixed` and `unroll` what to change
+    in the model first; `select_ops` allows operators that only TensorFlow has. `target` is the
+    .tflite to write, `exported` where the SavedModel of a Keras file is written, and `rewritten`
+    where a changed one is.
     """
 
     path: str
@@ -53,10 +53,10 @@ class FloatJob(msgspec.Struct, frozen=True, kw_only=True):
 class FloatConversion(msgspec.Struct, frozen=True, kw_only=True):
     """What was converted.
 
-    `trained` is the SavedModel that says what is right, `read` the one that TensorFlow's
-    converter read; `loading` are the attempts at loading it, where the first one failed, and
-    `loader` is the Keras that did it where none failed.
-    `narrow` says that the model as it was trained computes in coarser floats than float32.
+    `trained` is the SavedModel whose outputs are the reference, `read` the one that TensorFlow's
+    converter read. `loading` are the attempts at loading where the first failed; otherwise
+    `loader` is the Keras that loaded. `narrow`: the trained model computes in coarser floats than
+    float32.
     """
 
     trained: str
@@ -123,20 +123,14 @@ def _changed(
 ) -> tuple[FloatConversion, bytes]:
     """The changed model and its .tflite.
 
-    Its calls are kept first, since the converter knows a fused recurrent layer by them; only
-    where loops do not let it, they are inlined and their lists given a fixed batch.
+    Its calls are kept first, by which the converter recognizes a fused recurrent layer. Where
+    loops prevent that, they are inlined and their lists get a fixed batch.
     """
     graph = msgspec.structs.replace(graph, read=job.rewritten)
     for way in ways:
         shutil.rmtree(job.rewritten, ignore_errors=True)
-        rewrite(
-            graph.trained,
-            graph.signatures,
-            job.rewritten,
-            fixed=job.fixed,
-            change=way,
-            in_float32=in_float32,
-        )
+        keys, target = graph.signatures, job.rewritten
+        rewrite(graph.trained, keys, target, fixed=job.fixed, change=way, in_float32=in_float32)
         try:
             return _convert(job, graph)
         except (ConversionRefused, UnsupportedOperators) as error:

@@ -1,4 +1,4 @@
-"""The user's own Keras classes and functions, imported in the child that loads a Keras file."""
+"""The user's Keras classes and functions, imported in the child that loads a Keras file."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ Library = Literal["keras", "tf_keras"]
 _NAMES: dict[Library, str] = {"keras": "Keras 3", "tf_keras": "tf_keras"}
 
 
-def custom_objects(opening: Opening, wanted: Collection[str]) -> dict[str, Any]:
+def custom_objects(opening: Opening, names: Collection[str]) -> dict[str, Any]:
     """The classes and functions of the modules that `opening` names, by name.
 
-    `wanted` are the names in the Keras file, registered ones as PACKAGE>NAME: an object goes by
-    that name too. Importing a module registers what is decorated in it besides. Raises
-    `UsageError` for a name that is not there, `InputRefused` for a module that fails.
+    `names` are those in the Keras file, registered ones as PACKAGE>NAME: an object is known by
+    that name too. Raises `UsageError` for an unknown name, `InputRefused` for a module that fails.
     """
     objects: dict[str, Any] = {}
     if not opening.custom_objects:
@@ -39,16 +38,16 @@ def custom_objects(opening: Opening, wanted: Collection[str]) -> dict[str, Any]:
             module = find_custom(text, opening.directory)
             objects |= _of_module(module, _imported(module), text)
     registered = {
-        name: objects[bare] for name in wanted if (bare := name.rpartition(">")[2]) in objects
+        name: objects[bare] for name in names if (bare := name.rpartition(">")[2]) in objects
     }
     return objects | registered
 
 
 def register(opening: Opening) -> None:
-    """Make the modules' classes and functions known to every loading in this process.
+    """Register the modules' classes and functions for all loading in this process.
 
-    A class becomes known to the Keras that it derives from, a function to the same ones, else to
-    Keras 3. Raises as `custom_objects`.
+    A class is registered with the Keras that it derives from, a function with the same ones, or
+    with Keras 3. Raises as `custom_objects`.
     """
     objects = custom_objects(opening, ())
     if not objects:
@@ -61,7 +60,7 @@ def register(opening: Opening) -> None:
 
 
 def library_of(custom: Any) -> Library | None:
-    """Which Keras a class derives from; None for a function, or a class that derives from none."""
+    """Which Keras a class derives from; None for other classes and functions."""
     for base in getattr(custom, "__mro__", ()):
         package = base.__module__.split(".")[0]
         if package in _NAMES:
@@ -70,10 +69,10 @@ def library_of(custom: Any) -> Library | None:
 
 
 def refuse_other_library(
-    path: str, library: Library, objects: dict[str, Any], wanted: Collection[str]
+    path: str, library: Library, objects: dict[str, Any], names: Collection[str]
 ) -> None:
     """Raise `InputRefused` where a class in the file derives from the other Keras."""
-    for name in sorted(wanted):
+    for name in sorted(names):
         derived = library_of(objects.get(name))
         if derived not in (None, library):
             custom = objects[name]
@@ -111,20 +110,20 @@ def _of_module(custom: CustomModule, module: ModuleType, text: str) -> dict[str,
                 hint="name the module that defines the layers of the model",
             )
         return objects
-    found: Any = module
+    value: Any = module
     for part in custom.name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(value, part):
             raise unknown_name(f"class in {custom.module}", custom.name, dict(_defined(module)))
-        found = getattr(found, part)
-    if not (inspect.isclass(found) or callable(found)):
+        value = getattr(value, part)
+    if not callable(value):
         raise UsageError(
-            f"--custom-objects {text}: it is a {type(found).__name__}, not a class or a function"
+            f"--custom-objects {text}: it is a {type(value).__name__}, not a class or a function"
         )
-    return {custom.name.rpartition(".")[2]: found}
+    return {custom.name.rpartition(".")[2]: value}
 
 
 def _defined(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """The classes and functions that the module or its package defines, by their own names."""
+    """The classes and functions that the module or its package defines, by name."""
     package = module.__name__.split(".")[0]
     for value in vars(module).values():
         is_own = getattr(value, "__module__", "").split(".")[0] == package

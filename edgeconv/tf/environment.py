@@ -1,4 +1,4 @@
-"""Settings of a process that runs TensorFlow; they have to be made before it is imported."""
+"""Settings of a process that runs TensorFlow, to be made before it is imported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from edgeconv.errors import ToolFailed
 
-# Dependencies of this package, which somebody may have taken away all the same.
+# Dependencies of this package, which may have been uninstalled all the same.
 _DISTRIBUTION = {
     "tf_keras": "tf-keras",
     "tensorflow_model_optimization": "tensorflow-model-optimization",
@@ -16,24 +16,23 @@ _DISTRIBUTION = {
 
 
 def use_cpu_only() -> None:
-    """Hide accelerators from TensorFlow and lower its log to warnings.
-
-    What edgeconv measures and trains here is the CPU; a visible GPU would be claimed
-    whole by the mere import.
-    """
+    """Hide accelerators from TensorFlow, which would claim a whole GPU, and log only warnings."""
     os.environ.update({"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "1"})
 
 
 def use_tf_keras() -> None:
-    """Make `tf.keras` the Keras 2 of tf_keras, which is all that tfmot knows.
+    """Make `tf.keras` the Keras 2 of tf_keras, the only one that tfmot knows.
 
-    To be called before TensorFlow is imported. Raises `ToolFailed` where what
+    Call it before TensorFlow is imported. Raises `ToolFailed` where a package that
     quantization-aware training needs is not installed.
     """
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
-    for name in _DISTRIBUTION:
+    for name, distribution in _DISTRIBUTION.items():
         if importlib.util.find_spec(name) is None:
-            raise _not_installed(name)
+            raise ToolFailed(
+                f"quantization-aware training needs {distribution}, which is not installed",
+                hint=f"pip install {distribution}",
+            )
 
 
 def model_optimization() -> Any:
@@ -42,10 +41,3 @@ def model_optimization() -> Any:
     import tensorflow_model_optimization
 
     return tensorflow_model_optimization
-
-
-def _not_installed(name: str) -> ToolFailed:
-    return ToolFailed(
-        f"quantization-aware training needs {_DISTRIBUTION[name]}, which is not installed",
-        hint=f"pip install {_DISTRIBUTION[name]}",
-    )

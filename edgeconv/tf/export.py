@@ -1,4 +1,4 @@
-"""Trained Keras models to numbered SavedModels, each of which appears whole or not at all."""
+"""Trained Keras models to numbered SavedModels, each of which appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -35,27 +35,26 @@ def versions(parent: Path) -> list[int]:
     return sorted(int(p.name) for p in parent.iterdir() if p.name.isdecimal())
 
 
-def is_remote(place: str) -> bool:
-    """Whether a place is one that only TensorFlow's file systems reach, as gs://bucket/name."""
-    return "://" in place
+def is_remote(path: str) -> bool:
+    """Whether only TensorFlow's file systems reach a path, such as gs://bucket/name."""
+    return "://" in path
 
 
 def record_path(saved_model: Path) -> Path:
-    """Where the training record of a version directory N is: in N.training.json beside it."""
+    """The training record of a version directory N: N.training.json next to it."""
     return saved_model.with_name(f"{saved_model.name}.training.json")
 
 
 def keras_path(saved_model: Path) -> Path:
-    """Where the Keras file of a version directory N is: in N.keras beside it."""
+    """The Keras file of a version directory N: N.keras next to it."""
     return saved_model.with_name(f"{saved_model.name}.keras")
 
 
 def export_version(model: Any, parent: Path, record: Callable[[Path], bytes]) -> Path:
     """Export `model` to `parent`/N, N one above the highest there; returns that directory.
 
-    Beside it go N.keras and N.training.json, with what `record` gives for the directory.
-    Writers take turns, and what one that was killed left unfinished is removed. Raises
-    `OutputRefused` where it cannot be written.
+    N.keras and N.training.json, with what `record` returns for the directory, go next to it.
+    Writers take turns, and leftovers of a killed one are removed. Raises `OutputRefused`.
     """
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -73,9 +72,10 @@ def _publish(model: Any, parent: Path, record: Callable[[Path], bytes]) -> Path:
     try:
         _save(model, temporary)
         (temporary / _RECORD).write_bytes(record(target))
-        _sync_tree(temporary)
-        # The directory is what makes the version, and goes last; were it not to come, the next
-        # version would have its number, and replace the others.
+        for path in (temporary, *temporary.rglob("*")):
+            _sync(path)
+        # The directory is what makes the version, and goes last: without it the next version has
+        # the same number, and replaces the other files.
         (temporary / _KERAS_FILE).rename(keras_path(target))
         (temporary / _RECORD).rename(record_path(target))
         (temporary / _SAVED_MODEL).rename(target)
@@ -86,11 +86,10 @@ def _publish(model: Any, parent: Path, record: Callable[[Path], bytes]) -> Path:
 
 
 def export_to(model: Any, directory: str, name: str, record: bytes) -> None:
-    """Export `model` into `directory` itself, which may be remote, for a job that was given one.
+    """Export `model` into `directory` itself, which may be remote.
 
-    `name`.keras and, last, training.json go into its assets.extra. There is no rename of whole
-    directories on an object store: one is complete once it has the record. Raises
-    `OutputRefused`.
+    `name`.keras and, last, training.json go into its assets.extra. An object store cannot rename
+    directories: one is complete once it has the record. Raises `OutputRefused`.
     """
     import tensorflow as tf
 
@@ -126,12 +125,12 @@ def _copy_tree(source: Path, target: str) -> None:
     import tensorflow as tf
 
     for path in sorted(source.rglob("*")):
-        place = f"{target}/{path.relative_to(source).as_posix()}"
+        copy = f"{target}/{path.relative_to(source).as_posix()}"
         if path.is_dir():
-            tf.io.gfile.makedirs(place)
+            tf.io.gfile.makedirs(copy)
         else:
-            tf.io.gfile.makedirs(place.rpartition("/")[0])
-            tf.io.gfile.copy(str(path), place, overwrite=True)
+            tf.io.gfile.makedirs(copy.rpartition("/")[0])
+            tf.io.gfile.copy(str(path), copy, overwrite=True)
 
 
 def _save(model: Any, directory: Path) -> None:
@@ -146,16 +145,16 @@ def _save(model: Any, directory: Path) -> None:
             export_keras(model, saved_model)
         model.save(str(directory / _KERAS_FILE))
     except tf.errors.OpError as error:
-        # TensorFlow writes the variables by itself, and says so by its own errors.
+        # TensorFlow writes the variables, and raises its own errors.
         raise OutputRefused(f"cannot write {directory.parent}: {error.message}") from error
 
 
 def export_keras(model: Any, directory: str, fixed: FixedShapes = FixedShapes()) -> None:
-    """Write a Keras 3 model as a SavedModel, as its own `export` does, but for two things.
+    """Write a Keras 3 model as a SavedModel, as its own `export` does, with two differences.
 
-    The outputs go by the names of `output_names`, where Keras numbers them; and it is traced
-    with the shapes of `fixed`. Raises `InputRefused` where the model does not take these, and
-    ValueError or TypeError for what Keras cannot export.
+    The outputs have the names of `output_names`, where Keras numbers them, and the shapes are
+    those of `fixed`. Raises `InputRefused` where these do not fit the model, and ValueError or
+    TypeError for what Keras cannot export.
     """
     import keras
 
@@ -178,23 +177,23 @@ def export_keras(model: Any, directory: str, fixed: FixedShapes = FixedShapes())
     archive.write_out(directory, verbose=False)
 
 
-def export_inference(model: Any, directory: str) -> None:
+def export_inference(model: Any, directory: str, fixed: FixedShapes = FixedShapes()) -> None:
     """Write a tf_keras model as a SavedModel with one signature, `serving_default`.
 
-    In inference mode, without training functions or optimizer; inputs and outputs have
-    the names and (dynamic) batch dimension of the model's own.
+    It is in inference mode, without training functions or optimizer. Inputs and outputs have the
+    names of the model's, and the shapes of `fixed`, otherwise an open batch.
     """
     import tensorflow as tf
 
     module = tf.Module()
     module.variables_of_model = model.variables
-    tf.saved_model.save(module, directory, signatures={SERVING_DEFAULT: inference(model)})
+    tf.saved_model.save(module, directory, signatures={SERVING_DEFAULT: inference(model, fixed)})
 
 
 def inference(model: Any, fixed: FixedShapes = FixedShapes()) -> Any:
     """The concrete function of a tf_keras model at inference, with its inputs by name.
 
-    Raises `InputRefused` where the model does not take the shapes of `fixed`.
+    Raises `InputRefused` where the shapes of `fixed` do not fit the model.
     """
     import tensorflow as tf
 
@@ -209,11 +208,6 @@ def inference(model: Any, fixed: FixedShapes = FixedShapes()) -> Any:
         return dict(zip(output_names(model), tf.nest.flatten(outputs), strict=True))
 
     return tf.function(serve).get_concrete_function(**specs)
-
-
-def _sync_tree(directory: Path) -> None:
-    for path in (directory, *directory.rglob("*")):
-        _sync(path)
 
 
 def _sync(path: Path) -> None:

@@ -22,7 +22,7 @@ _ELEMENT_SHAPE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Frozen:
-    """A graph without variables: `inputs` and `outputs` are tensor names in `graph_def`, by name.
+    """A graph without variables; `inputs` and `outputs` map names to tensors in `graph_def`.
 
     `specs` are the inputs' shapes and types.
     """
@@ -34,13 +34,13 @@ class Frozen:
 
 
 def freeze(function: Any, specs: Mapping[str, Any]) -> Frozen:
-    """The signature `function` with its inputs as `specs` say, and its calls inlined."""
+    """The signature `function` with inputs of `specs`, and its calls inlined."""
     import tensorflow as tf
     from tensorflow.python.framework import convert_to_constants
 
     traced = tf.function(lambda **inputs: function(**inputs)).get_concrete_function(**specs)
     try:
-        # In its three steps, since what only has an effect comes out between them.
+        # In its three steps, since operators with effects alone are removed between them.
         data = convert_to_constants._FunctionConverterDataInEager(
             func=traced, lower_control_flow=False, aggressive_inlining=True
         )
@@ -48,26 +48,21 @@ def freeze(function: Any, specs: Mapping[str, Any]) -> Frozen:
         _drop_effects(graph_def, [tensor.name for tensor in traced.outputs])
         frozen = convert_to_constants._construct_concrete_function(traced, graph_def, converted)
     except (KeyError, ValueError, RuntimeError) as error:
-        # Of some models of TF1 it loses the names of the inputs.
+        # It loses the names of the inputs of some models of TF1.
         raise InputRefused(f"the variables cannot be made constants: {error}") from error
     inputs = [tensor for tensor in frozen.inputs if tensor.dtype != tf.resource]
     # Both are flattened in the order of their sorted names.
+    outputs = zip(sorted(function.structured_outputs), frozen.outputs, strict=True)
     return Frozen(
         graph_def=frozen.graph.as_graph_def(),
         inputs=dict(zip(sorted(specs), [tensor.name for tensor in inputs], strict=True)),
-        outputs=dict(
-            zip(
-                sorted(function.structured_outputs),
-                [tensor.name for tensor in frozen.outputs],
-                strict=True,
-            )
-        ),
+        outputs={name: tensor.name for name, tensor in outputs},
         specs=dict(specs),
     )
 
 
 def _drop_effects(graph_def: Any, outputs: list[str]) -> None:
-    """Take out what no output is computed from, as a counter of random numbers.
+    """Remove what no output is computed from, such as a counter of random numbers.
 
     Raises `InputRefused` where the model changes a variable that its outputs depend on.
     """
@@ -89,7 +84,7 @@ def _drop_effects(graph_def: Any, outputs: list[str]) -> None:
     del graph_def.node[:]
     graph_def.node.extend(kept)
     for node in graph_def.node:
-        node.attr.pop("_class", None)  # It names a node to be beside, which may be gone.
+        node.attr.pop("_class", None)  # It names a node on the same device, which may be gone.
         remaining = [source for source in node.input if source[0] != "^" or source[1:] in needed]
         del node.input[:]
         node.input.extend(remaining)
@@ -98,8 +93,7 @@ def _drop_effects(graph_def: Any, outputs: list[str]) -> None:
 def fix_list_batch(frozen: Frozen, batch: int) -> None:
     """Give the elements of tensor lists the leading dimension `batch` where that is open.
 
-    Keras writes the shape of a step's result into the graph when it traces it, with the
-    batch that it knew then: no later retracing changes that constant.
+    Keras traces the shape of a step's result as a constant, which no retracing changes.
     """
     graph = frozen.graph_def
     for nodes in (graph.node, *(inner.node_def for inner in graph.library.function)):
@@ -115,16 +109,15 @@ def _fix_shape(node: Any, batch: int) -> None:
 
     if node is None or node.op != "Const":
         return
-    shape = tensor_util.MakeNdarray(node.attr["value"].tensor)
+    shape = tensor_util.MakeNdarray(node.attr["value"].tensor).copy()
     if shape.ndim == 1 and shape.size and shape[0] == -1:
-        fixed = shape.copy()
-        fixed[0] = batch
-        proto = tensor_util.make_tensor_proto(fixed, node.attr["dtype"].type)
+        shape[0] = batch
+        proto = tensor_util.make_tensor_proto(shape, node.attr["dtype"].type)
         node.attr["value"].tensor.CopyFrom(proto)
 
 
 def as_function(frozen: Frozen) -> Callable[..., Any]:
-    """The graph as a function of its inputs by keyword, which gives its outputs by name."""
+    """The graph as a function of its inputs by keyword, which returns its outputs by name."""
     import tensorflow as tf
 
     def imported() -> None:
@@ -138,7 +131,7 @@ def as_function(frozen: Frozen) -> Callable[..., Any]:
     )
 
     def call(**inputs: Any) -> dict[str, Any]:
-        given = [inputs[name] for name in frozen.inputs]
-        return dict(zip(frozen.outputs, pruned(*given), strict=True))
+        values = [inputs[name] for name in frozen.inputs]
+        return dict(zip(frozen.outputs, pruned(*values), strict=True))
 
     return call

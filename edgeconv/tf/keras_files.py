@@ -1,4 +1,4 @@
-"""Keras files to SavedModels: the right loader for the file, and an inference-mode export."""
+"""Keras files to SavedModels: the loader that fits the file, and an inference-mode export."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ import re
 import zipfile
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from edgeconv.errors import Cause, ConversionRefused, InputRefused
 from edgeconv.tf.both_keras import refuse_another_function
 from edgeconv.tf.custom_objects import custom_objects, library_of, refuse_other_library
+from edgeconv.tf.environment import use_cpu_only
 from edgeconv.tf.export import export_keras, inference
 from edgeconv.tf.keras_io import inputs_of, refuse_names
 from edgeconv.tf.shapes import FixedShapes
-from edgeconv.types import LadderStep, Opening
-from edgeconv.types.words import SERVING_DEFAULT
+from edgeconv.types import LadderStep, Opening, SourceKind
+from edgeconv.types.words import SERVING_DEFAULT, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.types import SourceKind
-
-# What Keras 3 and tf_keras say of a layer that is not theirs.
+# The messages of Keras 3 and tf_keras about an unknown layer.
 _UNKNOWN_CLASS = re.compile(
     r"Could not locate (?:class|function) '([^']+)'|Unknown layer: '([^']+)'"
 )
-# A layer whose function is stored as bytecode, and such a function by itself.
+# A layer whose function is stored as bytecode, and such a function alone.
 _CODE_CLASSES = frozenset({"Lambda", "__lambda__"})
 # All that the loaders raise for a model they cannot build.
 _LOAD_ERRORS = (
@@ -42,15 +43,15 @@ _LOAD_ERRORS = (
 def load(
     path: str, kind: SourceKind, opening: Opening = Opening(), *, other: bool = False
 ) -> tuple[Any, tuple[LadderStep, ...]]:
-    """The Keras model in a file, and the loaders that were tried; the last one took it.
+    """The Keras model in a file, and the loaders tried; the last one loaded it.
 
-    A .keras file says which Keras it is of. An HDF5 file may be of either: many older ones
-    load only in tf_keras, which goes second because its HDF5 loader would also run Lambda
-    code, so a file with a Lambda layer is refused first. `other`: by the Keras that goes second
-    for such a file. The user's own classes are those of `opening`. Raises `InputRefused`.
+    A .keras file names its Keras. An HDF5 file may be of either: many older ones load only in
+    tf_keras, which is tried second because its HDF5 loader would also run Lambda code. So a file
+    with a Lambda layer is refused first. `other`: load with the Keras that is tried second. The
+    user's classes are those of `opening`. Raises `InputRefused`.
     """
     if opening.custom_objects:
-        # Before any code of the user's runs.
+        # Before any code of the user runs.
         refuse_lambda(path)
     names = _names(path) if opening.custom_objects else frozenset[str]()
     objects = custom_objects(opening, names)
@@ -58,7 +59,7 @@ def load(
     if kind == "keras":
         is_legacy = _is_legacy(path) is not other
     else:
-        is_legacy = other or "tf_keras" in derived or _means_other_in_keras_3(path)
+        is_legacy = other or "tf_keras" in derived or _computes_differently_in_keras_3(path)
     if is_legacy:
         refuse_lambda(path)
         return _load_legacy(path, objects), (LadderStep(attempt="tf_keras"),)
@@ -79,28 +80,27 @@ def load(
 
 def _names(path: str) -> frozenset[str]:
     """The names of all classes and functions in a Keras file; registered ones as PACKAGE>NAME."""
-    found = (
+    names = (
         node.get(key)
-        for node in _dicts(_config(path))
+        for node in dicts_in(_config(path))
         for key in ("class_name", "registered_name", "config", "activation")
     )
-    return frozenset(name for name in found if isinstance(name, str))
+    return frozenset(name for name in names if isinstance(name, str))
 
 
 def _is_legacy(path: str) -> bool:
-    """Whether a .keras file is of Keras 2, which is tf_keras; a Sequential looks alike in both."""
+    """Whether a .keras file is of Keras 2, which is tf_keras."""
     with zipfile.ZipFile(path) as archive:
         module = json.loads(archive.read("config.json")).get("module")
         version = json.loads(archive.read("metadata.json")).get("keras_version")
-    # Keras 2 wrote its own inner modules, which tf_keras still knows and Keras 3 does not.
+    # A Sequential differs only by the version, other models by Keras 2's inner modules.
     return str(version).startswith("2.") or str(module).startswith(("tf_keras", "keras.src.engine"))
 
 
-def _means_other_in_keras_3(path: str) -> bool:
-    """Whether an HDF5 file of Keras 2 has what Keras 3 computes otherwise.
+def _computes_differently_in_keras_3(path: str) -> bool:
+    """Whether an HDF5 file of Keras 2 has a hard sigmoid, once the default of recurrent layers.
 
-    The hard sigmoid, which recurrent layers once had by default, was clip(0.2 x + 0.5, 0, 1),
-    and is relu6(x + 3) / 6.
+    It was clip(0.2 x + 0.5, 0, 1), and is relu6(x + 3) / 6 in Keras 3.
     """
     import h5py
 
@@ -108,12 +108,10 @@ def _means_other_in_keras_3(path: str) -> bool:
         with h5py.File(path, "r") as file:
             version = file.attrs.get("keras_version", "2")
     except OSError:
-        # The loader says what is wrong with it.
+        # The loader refuses it with a reason.
         return False
     version = version.decode() if isinstance(version, bytes) else str(version)
-    if not version.startswith(("1.", "2")):
-        return False
-    return "hard_sigmoid" in json.dumps(_config(path))
+    return version.startswith(("1.", "2")) and "hard_sigmoid" in json.dumps(_config(path))
 
 
 def _load_legacy(path: str, objects: dict[str, Any]) -> Any:
@@ -131,7 +129,7 @@ def _load_legacy(path: str, objects: dict[str, Any]) -> Any:
 
 def refuse_lambda(path: str) -> None:
     """Raise `InputRefused` if a Keras file has a Lambda layer, whose code would run."""
-    if any(map(_is_code, _dicts(_config(path)))):
+    if any(map(is_code, dicts_in(_config(path)))):
         raise InputRefused(
             f"{path} has a Lambda layer: loading it would run code from the file",
             hint="export the model as a SavedModel where you trust it, and convert that",
@@ -150,18 +148,20 @@ def _config(path: str) -> Any:
     return json.loads(config)
 
 
-def _dicts(config: Any) -> Iterator[dict[str, Any]]:
+def dicts_in(config: Any) -> Iterator[dict[str, Any]]:
+    """Every dictionary in a configuration, at any depth."""
     waiting = [config]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            yield one
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
+        node = waiting.pop()
+        if isinstance(node, dict):
+            yield node
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
 
 
-def _is_code(config: dict[str, Any]) -> bool:
+def is_code(config: dict[str, Any]) -> bool:
+    """Whether a configuration is that of a layer or function stored as bytecode."""
     names = (config.get("class_name"), config.get("registered_name"))
     return any(str(name).split(">")[-1] in _CODE_CLASSES for name in names)
 
@@ -177,24 +177,27 @@ def export(
 ) -> tuple[LadderStep, ...]:
     """Write the model of a Keras file to `target` as a SavedModel; returns the loaders tried.
 
-    The SavedModel has one signature, `serving_default`, in inference mode. It is traced
-    with the shapes of `fixed`: only so do the loops of recurrent layers get to know the
-    batch. `opening` and `other` are as in `load`. Raises `InputRefused`.
+    The SavedModel has one signature, `serving_default`, in inference mode. It is traced with the
+    shapes of `fixed`, from which the loops of recurrent layers get their batch. `opening` and
+    `other` are as in `load`. Raises `InputRefused`.
     """
     model, loaders = load(path, kind, opening, other=other)
     if other:
         refuse_another_function(path, load(path, kind, opening)[0], model)
     if not inputs_of(model):
         raise InputRefused(
-            f"{path}: Keras does not know the shape of its inputs: it was never called, or is "
-            "code of its own, or a Sequential of several inputs",
+            f"{path}: Keras does not know the shape of its inputs: the model was never called, or "
+            "is subclassed, or a Sequential with several inputs",
             hint="build it with an Input, or call it on a batch, before saving; or export a "
             "SavedModel with a signature",
         )
     if loaders[-1].attempt == "keras":
         _export(model, path, target, fixed)
-    else:
-        _export_legacy(model, target, fixed)
+        return loaders
+    import tensorflow as tf
+
+    # The whole model, not only its variables: it may have lookup tables as well.
+    tf.saved_model.save(model, target, signatures={SERVING_DEFAULT: inference(model, fixed)})
     return loaders
 
 
@@ -210,11 +213,29 @@ def _export(model: Any, path: str, target: str, fixed: FixedShapes) -> None:
         ) from error
 
 
-def _export_legacy(model: Any, target: str, fixed: FixedShapes) -> None:
-    import tensorflow as tf
+class ExportJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The Keras file to read, and the directory to write, which does not exist yet."""
 
-    # The whole model, not its variables alone: it may have lookup tables as well.
-    tf.saved_model.save(model, target, signatures={SERVING_DEFAULT: inference(model, fixed)})
+    path: str
+    kind: SourceKind
+    target: str
+    opening: Opening = Opening()
+
+
+class ExportedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """What loaded the file: "keras" or "tf_keras"."""
+
+    loader: str
+
+
+def export_file(job: ExportJob) -> ExportedModel:
+    """Write the SavedModel, whose signature is read without TensorFlow. Runs in a child.
+
+    Raises as `export`.
+    """
+    use_cpu_only()
+    loaders = export(job.path, job.kind, job.target, opening=job.opening)
+    return ExportedModel(loader=loaders[-1].attempt)
 
 
 def _refused(path: str, loaders: str, error: Exception) -> InputRefused:
@@ -233,7 +254,6 @@ def _refused(path: str, loaders: str, error: Exception) -> InputRefused:
 
 
 def _reason(error: Exception) -> str:
-    # Keras puts a sentence of its own before that of the layer that failed, and sets it bold.
+    # Keras puts a sentence in bold before the message of the layer that failed.
     text = re.sub(r"^Exception encountered.*|\x1b\[\d*m", "", str(error))
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[0].strip()[:300] if lines else type(error).__name__
+    return first_line(text) or type(error).__name__

@@ -1,7 +1,7 @@
 """The inputs and outputs of a model of Keras 3 or tf_keras: names, structure and shapes.
 
-They are those of the model's graph. `model.input` and `model.output` will not do: a Sequential
-of Keras 3 that comes from a file raises at both.
+They are read from the model's graph, since a Sequential of Keras 3 from a file raises at
+`model.input` and `model.output`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused
+from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ _SCOPE = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
 
 
 def keras_of(model: Any) -> Any:
-    """The package that a model is of: `tf_keras`, or `keras` 3."""
+    """The package of a model: `tf_keras`, or `keras` 3."""
     import tf_keras
 
     if isinstance(model, tf_keras.Model):
@@ -29,7 +30,7 @@ def keras_of(model: Any) -> Any:
 
 
 def graph_of(operation: Any) -> Any | None:
-    """What holds the functional graph of a model, None for a layer or a model without one."""
+    """The object with the functional graph of a model; None for a layer or a model without one."""
     import keras
     import tf_keras
 
@@ -42,10 +43,7 @@ def graph_of(operation: Any) -> Any | None:
 
 
 def inputs_of(model: Any) -> dict[str, Any]:
-    """The symbolic inputs of a model by name, in its order; none where it does not know them.
-
-    The names are those of its input layers, which a file has as well.
-    """
+    """The symbolic inputs of a model by the name of the input layer, in order; {} if unknown."""
     tensors = getattr(model, "inputs", None) or ()
     if keras_of(model).__name__ == "keras":
         return {tensor._keras_history.operation.name: tensor for tensor in tensors}
@@ -68,7 +66,7 @@ def arranged(model: Any, inputs: Mapping[str, Any]) -> Any:
 
 
 def fed(model: Any, inputs: Mapping[str, Any]) -> Any:
-    """The same as an element of a dataset for `fit`, in which a list would become one tensor."""
+    """The same as an element of a dataset for `fit`, which would make one tensor of a list."""
     values = arranged(model, inputs)
     return tuple(values) if isinstance(values, list) else values
 
@@ -76,9 +74,8 @@ def fed(model: Any, inputs: Mapping[str, Any]) -> Any:
 def served_shape(model: Any, tensor: Any) -> tuple[int | None, ...]:
     """The shape of one of a model's inputs when the model serves, None for an open dimension.
 
-    The batch is open whatever an Input says, as in Keras's own exports: a Sequential without
-    an Input has the batch that it happened to be called on first, or that `fit` was given.
-    Only a layer that keeps its state cannot do without it.
+    The batch is open, as in Keras's exports: a Sequential without an Input has the batch of its
+    first call or of `fit`. Only a layer that keeps its state needs a fixed batch.
     """
     shape = tuple(tensor.shape)
     keeps_state = any(getattr(layer, "stateful", False) for layer in model._flatten_layers())
@@ -86,16 +83,16 @@ def served_shape(model: Any, tensor: Any) -> tuple[int | None, ...]:
 
 
 def output_names(model: Any) -> tuple[str, ...]:
-    """The name of each output of a model; none where there is no graph that says so.
+    """The name of each output of a model; () where no graph has them.
 
-    That is its key where the outputs are a dictionary, else the name of the layer or operation
-    that it comes from, numbered from the second one of the same name on.
+    It is the key where the outputs are a dictionary, otherwise the name of the layer or operation
+    that it comes from, numbered from the second of the same name on.
     """
     graph = graph_of(model)
     if keras_of(model).__name__ == "tf_keras":
         keys = _keys(getattr(graph, "_nested_outputs", None), model.outputs)
         return keys or tuple(model.output_names or ())
-    # What a call of the user's own gives need not be what is in the graph.
+    # The outputs of a user's `call` need not be those of the graph.
     if graph is None or not type(model).call.__module__.startswith("keras."):
         return ()
     keys = _keys(graph._outputs_struct, graph.outputs)
@@ -103,28 +100,24 @@ def output_names(model: Any) -> tuple[str, ...]:
 
 
 def refuse_names(where: str, model: Any) -> None:
-    """Raise `InputRefused` for names of layers that TensorFlow does not take, as Keras 3 does.
-
-    They fail where a graph is made: in a training, or an export.
-    """
+    """Raise `InputRefused` for names of layers that Keras 3 accepts and TensorFlow does not."""
     refused = [layer.name for layer in model._flatten_layers() if not _is_usable(layer)]
     if refused:
         raise InputRefused(
-            f"{where}: TensorFlow does not take these names of layers: "
-            + ", ".join(map(repr, refused)),
+            f"{where}: TensorFlow does not accept these names of layers: {quoted(refused)}",
             hint="give each a name of ASCII letters, digits and _ that begins with a letter",
         )
 
 
 def _is_usable(layer: Any) -> bool:
-    # Within the scope of a model, a name may begin with any of its signs; those of variables
-    # stand alone.
+    # Within the scope of a model, a name may begin with any of these characters; the names of
+    # variables have no such scope.
     name = layer.name if layer.weights else f"within{layer.name}"
     return bool(_SCOPE.fullmatch(name))
 
 
 def _keys(outputs: Any, tensors: Sequence[Any]) -> tuple[str, ...]:
-    """The key of each tensor in a dictionary of them; none for any other structure."""
+    """The key of each tensor in a dictionary of them; () for any other structure."""
     if not isinstance(outputs, dict) or not all(isinstance(key, str) for key in outputs):
         return ()
     remaining = dict(outputs)
@@ -139,10 +132,7 @@ def _keys(outputs: Any, tensors: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _numbered(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, each with the lowest number behind it that makes it unlike those before.
-
-    tf_keras names the outputs of its models in the same way.
-    """
+    """The names, each with the lowest number that makes it unique, as tf_keras numbers outputs."""
     unique: list[str] = []
     for name in names:
         candidate, number = name, 0

@@ -24,7 +24,7 @@ class KnownValue:
         self._tensor: Any = None
 
     def tensor(self) -> Any:
-        """It as a constant of the new graph, made once."""
+        """The value as a constant of the new graph, created once."""
         import tensorflow as tf
 
         if self._tensor is None:
@@ -42,22 +42,27 @@ def known_array(node: Any, value: Any) -> Any:
     if isinstance(value, KnownValue):
         return value.array
     what = {"If": "the branch", "While": "the number of turns"}.get(
-        node.op.removeprefix("Stateless"), "what is asked"
+        node.op.removeprefix("Stateless"), "an argument"
     )
     raise InputRefused(
-        f"{what} of {node.op} at {place(node)} depends on the model's inputs: not unrolled"
+        f"{what} of {node.op} at {path_of(node)} depends on the model's inputs: not unrolled"
     )
 
 
-def place(node: Any) -> str:
-    """Where in the model a node is, without the calls around it."""
+def not_unrolled(node: Any, why: str) -> InputRefused:
+    """The refusal of a loop for what one of its nodes does."""
+    return InputRefused(f"{node.op} at {path_of(node)} {why}: not unrolled")
+
+
+def path_of(node: Any) -> str:
+    """The path of a node in the model, without the calls around it."""
     return repr("/".join(p for p in node.name.split("/") if "PartitionedCall" not in p))
 
 
 def folded(node: Any, inputs: Sequence[Any]) -> list[KnownValue] | None:
-    """The outputs of an operator that can be computed now; None where it cannot.
+    """The outputs of an operator that can be computed now; None for others.
 
-    Only a shape may be asked of a tensor that is not known.
+    Of a tensor that is not known, only the shape can be computed.
     """
     if node.op in _OF_SHAPE:
         shape = _shape(inputs[0])
@@ -73,8 +78,7 @@ def folded(node: Any, inputs: Sequence[Any]) -> list[KnownValue] | None:
 
 
 def attributes(node: Any) -> dict[str, Any]:
-    """What an operator is told beside its inputs."""
-    # Shapes that were known when the graph was traced are not those of the new one.
+    """The attributes of an operator, without those about the graph that it was traced in."""
     return {key: value for key, value in node.attr.items() if not key.startswith("_")}
 
 
@@ -99,7 +103,7 @@ def _of_shape(node: Any, shape: tuple[int, ...]) -> KnownValue:
 
 
 def _is_stateful(operator: str) -> bool:
-    """Whether an operator gives other values each time, as random numbers, or has an effect."""
+    """Whether an operator has an effect, or other values each time."""
     from tensorflow.python.framework import op_def_registry
 
     definition = op_def_registry.get(operator)
@@ -107,7 +111,7 @@ def _is_stateful(operator: str) -> bool:
 
 
 class _Attributes:
-    """The attributes of a node, equal where they say the same."""
+    """The attributes of a node, equal where their contents are."""
 
     def __init__(self, node: Any) -> None:
         self.node = node
@@ -123,19 +127,19 @@ class _Attributes:
 
 @functools.lru_cache(maxsize=_MOST_RUNNERS)
 def _runner(
-    operator: str, told: _Attributes, signature: tuple[tuple[str, tuple[int, ...]], ...]
+    operator: str, attrs: _Attributes, signature: tuple[tuple[str, tuple[int, ...]], ...]
 ) -> Callable[..., list[Any]]:
-    """What computes an operator: a loop asks for the same one turn after turn."""
+    """A function that computes an operator; each turn of a loop uses the same one."""
     import numpy as np
     import tensorflow as tf
 
     with tf.Graph().as_default() as graph:
-        places = [
+        inputs = [
             tf.compat.v1.placeholder(tf.as_dtype(np.dtype(dtype)), shape)
             for dtype, shape in signature
         ]
-        made = graph._create_op_internal(operator, places, attrs=attributes(told.node))
+        created = graph._create_op_internal(operator, inputs, attrs=attributes(attrs.node))
         run: Callable[..., list[Any]] = tf.compat.v1.Session(graph=graph).make_callable(
-            list(made.outputs), feed_list=places
+            list(created.outputs), feed_list=inputs
         )
     return run

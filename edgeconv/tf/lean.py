@@ -1,12 +1,10 @@
 """TensorFlow's MLIR converter without the rest of TensorFlow.
 
-`import tensorflow` runs the whole public API, Keras included, and
-`TFLiteConverter.from_saved_model` then loads the SavedModel twice in Python before
-the converter, which is C++, reads it a third time by itself. Only that third part is
-needed: with a package object that has TensorFlow's path but not its `__init__`, the
-shared library and the few protocol buffers load alone, in a quarter of the time and
-half the memory, and the bytes that come out are the same (tests/integration/
-test_convert.py holds that against the public converter).
+`import tensorflow` runs the whole public API, Keras included, and `TFLiteConverter` loads the
+SavedModel twice in Python before the C++ converter reads it again. With a package object that has
+TensorFlow's path but not its `__init__`, the shared library and a few protocol buffers load alone,
+in a quarter of the time and half the memory. tests/integration/test_convert.py compares the bytes
+with those of the public converter.
 """
 
 from __future__ import annotations
@@ -29,10 +27,11 @@ from edgeconv.errors import (
 )
 from edgeconv.processes.failures import is_called_back
 from edgeconv.tf.builtins import has_builtin
+from edgeconv.types.words import first_line
 
 _FLOATS = {"f16": "float16", "bf16": "bfloat16", "f64": "float64"}
-# By what is in the names of operators.
-_WAYS_AROUND = {
+# By a part of the names of operators.
+_ALTERNATIVES = {
     "HashBucket": "compute the bucket in the application and give the model its number, or use a "
     "StringLookup with a vocabulary; else ",
     "Table": "TFLite has tables from strings to int64 and back only: look up the int64 index of "
@@ -49,7 +48,7 @@ _DAMAGED = re.compile(
 def import_converter_only() -> None:
     """Make `import tensorflow.…` find TensorFlow's modules without its `__init__`.
 
-    For a process that needs nothing else of TensorFlow; call it before the first import.
+    Call it before the first import, in a process that needs nothing more of TensorFlow.
     """
     os.environ.update(_QUIET)
     spec = importlib.util.find_spec("tensorflow")
@@ -62,7 +61,7 @@ def import_converter_only() -> None:
 
 
 def import_the_rest() -> None:
-    """Take back `import_converter_only`, where more of TensorFlow turns out to be needed."""
+    """Undo `import_converter_only`, where more of TensorFlow turns out to be needed."""
     sys.modules.pop("tensorflow", None)
     importlib.import_module("tensorflow")
 
@@ -73,23 +72,18 @@ def convert_saved_model(
     """The float32 .tflite of some signatures of a SavedModel, as bytes.
 
     With `select_ops`, operators that only TensorFlow has stay as they are. Raises
-    `UnsupportedOperators` for operators that no runtime here has, `InputRefused` for a
-    SavedModel that does not load or convert.
+    `UnsupportedOperators` for operators that TFLite does not have, `InputRefused` for a SavedModel
+    that does not load or convert.
     """
     # The shared library comes first: the converter's module is a thin layer over it.
     from tensorflow.python import pywrap_tensorflow  # noqa: F401, I001
     from tensorflow.compiler.mlir.lite.python import _pywrap_converter_api
     from tensorflow.compiler.mlir.quantization.tensorflow.python import pywrap_function_lib
 
-    flags = _model_flags(directory, signatures, tags), _converter_flags(select_ops=select_ops)
+    flags = _flags(directory, signatures, tags, select_ops=select_ops)
+    library = pywrap_function_lib.PyFunctionLibrary()
     with ConverterErrors():
-        converted: bytes = _pywrap_converter_api.Convert(
-            *flags,
-            None,
-            False,
-            None,
-            pywrap_function_lib.PyFunctionLibrary(),
-        )
+        converted: bytes = _pywrap_converter_api.Convert(*flags, None, False, None, library)
     return converted
 
 
@@ -109,24 +103,19 @@ class ConverterErrors:
             raise refusal(str(error)) from error
 
 
-def _model_flags(directory: str, signatures: tuple[str, ...], tags: tuple[str, ...]) -> bytes:
-    from tensorflow.compiler.mlir.lite import model_flags_pb2
+def _flags(
+    directory: str, signatures: tuple[str, ...], tags: tuple[str, ...], *, select_ops: bool
+) -> tuple[bytes, bytes]:
+    """The flags of the model, and those that the public converter sets for a float32 model."""
+    from tensorflow.compiler.mlir.lite import converter_flags_pb2, model_flags_pb2, types_pb2
 
-    flags: Any = model_flags_pb2.ModelFlags(
+    model: Any = model_flags_pb2.ModelFlags(
         saved_model_dir=directory,
         saved_model_version=1,
         saved_model_tags=tags,
         saved_model_exported_names=signatures,
     )
-    serialized: bytes = flags.SerializeToString()
-    return serialized
-
-
-def _converter_flags(*, select_ops: bool) -> bytes:
-    """The flags that the public converter sets for a float32 model."""
-    from tensorflow.compiler.mlir.lite import converter_flags_pb2, types_pb2
-
-    flags: Any = converter_flags_pb2.ConverterFlags(
+    converter: Any = converter_flags_pb2.ConverterFlags(
         input_format=converter_flags_pb2.TENSORFLOW_GRAPHDEF,
         output_format=converter_flags_pb2.TFLITE,
         inference_type=types_pb2.FLOAT,
@@ -138,12 +127,11 @@ def _converter_flags(*, select_ops: bool) -> bytes:
         enable_composite_direct_lowering=True,
         canonicalizing_inf_as_min_max_float=True,
     )
-    serialized: bytes = flags.SerializeToString()
-    return serialized
+    return model.SerializeToString(), converter.SerializeToString()
 
 
 def refusal(message: str) -> InputRefused:
-    """What a failed conversion means, from what the converter said."""
+    """The refusal that follows from the converter's message."""
     damaged = damaged_variables(message)
     if damaged:
         return damaged
@@ -156,66 +144,64 @@ def refusal(message: str) -> InputRefused:
     if floats:
         return UnsupportedFloats(
             f"the model computes in {_FLOATS[floats[1]]}, which TFLite does not: "
-            f"{', '.join(operators)}{_place(message)}",
+            f"{', '.join(operators)}{_location(message)}",
             hint="export it with float32 computation (in Keras, the policy float32)",
             cause=cause,
         )
     unknown = tuple(name for name in operators if not has_builtin(name))
-    way = _way_around(unsupported[1])
+    parts = (hint for part, hint in _ALTERNATIVES.items() if part in unsupported[1])
+    alternative = next(parts, "")
     if not unknown:
-        often = "" if way else ", often because a dimension is left open"
-        way = way or "fix the open dimensions with --batch or --shape, or "
+        often = "" if alternative else ", often because a dimension is left open"
+        alternative = alternative or "fix the open dimensions with --batch or --shape, or "
         return UnsupportedOperators(
             f"the model has operators in a form that TFLite does not have{often}: "
-            f"{', '.join(operators)}{_place(message)}",
-            hint=f"{way}replace the layer",
+            f"{', '.join(operators)}{_location(message)}",
+            hint=f"{alternative}replace the layer",
             cause=cause,
         )
-    is_select = "TF Select" in unsupported[0]
+    hint = "replace them in the model: no TFLite runtime has them"
+    if "TF Select" in unsupported[0]:
+        hint = (
+            f"{alternative}replace them in the model, or convert with --allow-select-ops, and link "
+            "the Select-TF (Flex) delegate on the device"
+        )
     return UnsupportedOperators(
         f"the model needs operators that TFLite does not have: {', '.join(unknown)}"
-        f"{_place(message)}",
-        hint=f"{way}replace them in the model, or convert with --allow-select-ops, and link the "
-        "Select-TF (Flex) delegate on the device"
-        if is_select
-        else "replace them in the model: no TFLite runtime has them",
+        f"{_location(message)}",
+        hint=hint,
         cause=cause,
     )
 
 
 def _refused(message: str) -> ConversionRefused:
-    # The first error names the operator; the place that stands before it is a page long.
-    found = re.search(r"error: (?:loc\(.*\): )?([^\n]+)", message)
-    reason = found[1] if found else message.strip().split("\n")[0] or "it gave no reason"
+    # The first error names the operator; the location before it is a page long.
+    match = re.search(r"error: (?:loc\(.*\): )?([^\n]+)", message)
+    reason = first_line(match[1] if match else message, 400) or "it gave no reason"
     return ConversionRefused(
-        f"TensorFlow's converter does not take this model: {reason.strip()[:400]}{_place(message)}",
+        f"TensorFlow's converter does not take this model: {reason}{_location(message)}",
         hint="replace that operator or layer in the model, or export it with fixed shapes",
         cause=Cause(operators=tuple(dict.fromkeys(re.findall(r"'tf\.(\w+)' op", message)))),
     )
 
 
-def _way_around(operators: str) -> str:
-    """What can be done instead of operators on strings and tables; "" for others."""
-    return next((way for name, way in _WAYS_AROUND.items() if name in operators), "")
-
-
 def damaged_variables(message: str) -> InputRefused | None:
-    """The refusal of a SavedModel whose variables TensorFlow cannot read, if it says so."""
-    found = _DAMAGED.search(message)
-    if found is None:
+    """The refusal of a SavedModel whose variables cannot be read, if the message is about that."""
+    match = _DAMAGED.search(message)
+    if match is None:
         return None
     return InputRefused(
-        f"the variables of the SavedModel cannot be read: {found[0].strip()[:400]}",
-        hint="copy or export the model again; a file in its folder variables is missing, or cut "
-        "short",
+        f"the variables of the SavedModel cannot be read: {first_line(match[0], 400)}",
+        hint="copy or export the model again; a file in its folder variables is missing or "
+        "truncated",
     )
 
 
-def _place(message: str) -> str:
-    """Where in the model the first error is, as far as the converter says it."""
-    # A place is written as the operator's type and its name in the graph of the model.
-    found = re.search(r'error: .*?\["([A-Za-z0-9_]+):", "([^"@]+)(?:@[^"]*)?"\]', message)
-    if found is None:
+def _location(message: str) -> str:
+    """Where in the model the first error is, as far as the message names it."""
+    # Written as the operator's type and its name in the graph of the model.
+    match = re.search(r'error: .*?\["([A-Za-z0-9_]+):", "([^"@]+)(?:@[^"]*)?"\]', message)
+    if match is None:
         return ""
-    layers = [part for part in found[2].split("/") if "PartitionedCall" not in part]
-    return f" ({found[1]} at {'/'.join(layers)})" if layers else f" ({found[1]})"
+    layers = [part for part in match[2].split("/") if "PartitionedCall" not in part]
+    return f" ({match[1]} at {'/'.join(layers)})" if layers else f" ({match[1]})"

@@ -1,4 +1,4 @@
-"""What the trained model itself says: its outputs on stored samples, in TensorFlow."""
+"""The reference: outputs of the trained model on stored samples, in TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import msgspec
 
 from edgeconv.errors import InputRefused
 from edgeconv.tf import lean
+from edgeconv.types.words import first_line
 
 
 class ReferencePart(msgspec.Struct, frozen=True, kw_only=True):
-    """Run one signature on stored samples, `batch` at a time; outputs go to `directory`."""
+    """One signature, its stored samples, run `batch` at a time; outputs go to `directory`."""
 
     signature: str
     samples: str
@@ -21,7 +22,7 @@ class ReferencePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReferenceJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Run some signatures of a SavedModel."""
+    """Signatures of a SavedModel to run."""
 
     saved_model: str
     parts: tuple[ReferencePart, ...]
@@ -36,8 +37,8 @@ class ReferenceOutputs(msgspec.Struct, frozen=True, kw_only=True):
 def run_reference(job: ReferenceJob) -> ReferenceOutputs:
     """Write the trained model's outputs. Runs in a child.
 
-    The SavedModel is loaded as a server loads it: one graph, one session. Raises
-    `InputRefused` for a model that does not load or run.
+    The SavedModel is loaded as a server does: one graph, one session. Raises `InputRefused` for a
+    model that does not load or run.
     """
     lean.import_converter_only()
     from tensorflow.python.framework import errors_impl
@@ -48,10 +49,9 @@ def run_reference(job: ReferenceJob) -> ReferenceOutputs:
         damaged = lean.damaged_variables(str(error))
         if damaged:
             raise damaged from error
-        reason = str(error).strip().splitlines() or [type(error).__name__]
         raise InputRefused(
-            f"the trained model does not run in TensorFlow: {reason[0][:400]}",
-            hint="without its own outputs no conversion of it can be verified",
+            f"the trained model does not run in TensorFlow: {first_line(error, 400)}",
+            hint="correct the model: a conversion is verified against its outputs",
         ) from error
     return ReferenceOutputs(outputs=outputs)
 

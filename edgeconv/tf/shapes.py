@@ -16,8 +16,8 @@ class FixedShapes(msgspec.Struct, frozen=True, kw_only=True):
     """Which dynamic dimensions of a model's inputs are fixed, and to what.
 
     `by_input` has whole shapes, -1 where a dimension stays as it is; `batch` is the first
-    dimension of the inputs not named there. With `only_open`, what the model has fixed
-    already is left at that; without, it must be the same number.
+    dimension of the inputs not named there. With `only_open`, dimensions that the model has fixed
+    stay; otherwise they must be the same number.
     """
 
     batch: int | None = None
@@ -26,13 +26,13 @@ class FixedShapes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fixes(self) -> bool:
-        """Whether anything is to be fixed."""
+        """Whether any dimension is fixed."""
         return self.batch is not None or bool(self.by_input)
 
     def of(self, name: str, shape: Sequence[int | None]) -> list[int | None]:
         """`shape` of the input `name`, None for a dynamic dimension, with this applied.
 
-        Raises `InputRefused` where a dimension is fixed to another number already.
+        Raises `InputRefused` where the model fixes a dimension to another number.
         """
         if name in self.by_input:
             return self._whole(name, list(shape), self.by_input[name])
@@ -44,22 +44,20 @@ class FixedShapes(msgspec.Struct, frozen=True, kw_only=True):
             raise InputRefused(
                 f"--batch {self.batch}: input {name!r} has shape {_text(shape)}, whose leading "
                 "dimension is not dynamic",
-                hint="leave --batch away: the model's batch is fixed already",
+                hint="remove --batch: the model's batch is fixed already",
             )
         return [self.batch, *shape[1:]]
 
-    def _whole(
-        self, name: str, shape: list[int | None], wanted: tuple[int, ...]
-    ) -> list[int | None]:
-        pairs = list(zip(shape, wanted, strict=False))
-        clash = any(want not in (-1, have) for have, want in pairs if have is not None)
-        if len(shape) != len(wanted) or (clash and not self.only_open):
+    def _whole(self, name: str, shape: list[int | None], new: tuple[int, ...]) -> list[int | None]:
+        pairs = list(zip(shape, new, strict=False))
+        clash = any(size not in (-1, own) for own, size in pairs if own is not None)
+        if len(shape) != len(new) or (clash and not self.only_open):
             raise InputRefused(
-                f"--shape {name}={'x'.join('?' if w == -1 else str(w) for w in wanted)}: the "
+                f"--shape {name}={'x'.join('?' if size == -1 else str(size) for size in new)}: the "
                 f"model's input has shape {_text(shape)}",
                 hint="give every dimension, the model's own where it is fixed; ? leaves one open",
             )
-        return [want if have is None and want != -1 else have for have, want in pairs]
+        return [size if own is None and size != -1 else own for own, size in pairs]
 
 
 def _text(shape: Sequence[int | None]) -> str:

@@ -1,4 +1,4 @@
-"""What is in the lookup tables of a SavedModel, read from its graph and its files."""
+"""The entries of the lookup tables of a SavedModel, read from its graph and its files."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _IMPORTS = frozenset({"LookupTableImportV2", "InitializeTableV2"})
 _FROM_FILE = "InitializeTableFromTextFileV2"
 _FIND = "LookupTableFindV2"
 _TABLES = frozenset({"HashTableV2"})
-# What gives on what it is given.
+# They pass their input on.
 _PASSING = frozenset({"Identity", "NoOp"})
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-# The columns that are none.
+# Indices with a meaning other than a column.
 _WHOLE_LINE, _LINE_NUMBER = -2, -1
-# Each lookup is compared with every key, so that its cost grows with them.
+# The cost of a lookup by comparisons grows with the keys.
 MOST_COMPARED = 1 << 16
 
 
 class NodeLocation(NamedTuple):
-    """A node, the list that it is in, and the function that this is of; None in the graph."""
+    """A node, the list of nodes that it is in, and their function; None in the graph itself."""
 
     node: Any
     nodes: Any
@@ -35,7 +35,7 @@ class NodeLocation(NamedTuple):
 
 @dataclass
 class Contents:
-    """The entries of a table, the node that fills it, and the lookups to make comparisons of."""
+    """The entries of a table, the node that fills it, and the lookups to replace by comparisons."""
 
     keys: Any
     values: Any
@@ -49,56 +49,53 @@ class Contents:
 
 
 def contents_of(meta_graph: Any, directory: Path) -> dict[str, Contents]:
-    """The tables of the graph that are filled once, by name, as far as they can be known.
+    """The tables of the graph that are filled once with known entries, by name.
 
-    Raises `InputRefused` for a file of a table that cannot be read.
+    Raises `InputRefused` for a table's file that cannot be read.
     """
     tables = _TableGraph(meta_graph.graph_def)
     files = {
         asset.tensor_info.name.split(":")[0]: directory / "assets" / asset.filename
         for asset in meta_graph.asset_file_def
     }
-    found: dict[str, Contents] = {}
-    uses = tables.uses()
-    for name, places in uses.items():
-        filled = [each for place in places if (each := _filled(tables, place, files))]
-        if len(filled) == 1:
-            (found[name],) = filled
-    for name, contents in found.items():
-        lookups = [place.node for place in uses[name] if place.node.op == _FIND]
-        # Whatever else is done with a table needs the table.
-        if _must_compare(contents) and len(lookups) == len(uses[name]) - 1:
-            contents.compared += lookups
-    return found
+    contents: dict[str, Contents] = {}
+    for name, uses in tables.uses().items():
+        filled = [each for use in uses if (each := _filled(tables, use, files))]
+        if len(filled) != 1:
+            continue
+        (table,) = filled
+        contents[name] = table
+        lookups = [use.node for use in uses if use.node.op == _FIND]
+        are_integers = table.keys.dtype.kind == table.values.dtype.kind == "i"
+        # Any other use needs the table itself.
+        only_lookups = len(lookups) == len(uses) - 1
+        if are_integers and 0 < len(table.keys) <= MOST_COMPARED and only_lookups:
+            table.compared += lookups
+    return contents
 
 
-def _must_compare(contents: Contents) -> bool:
-    are_integers = contents.keys.dtype.kind == "i" and contents.values.dtype.kind == "i"
-    return are_integers and 0 < len(contents.keys) <= MOST_COMPARED
-
-
-def _filled(tables: _TableGraph, place: NodeLocation, files: dict[str, Path]) -> Contents | None:
-    """What a node puts into its table, None where it puts nothing, or what is not known."""
+def _filled(tables: _TableGraph, use: NodeLocation, files: dict[str, Path]) -> Contents | None:
+    """What a node puts into its table, None where that is nothing or not known."""
     from tensorflow.python.framework import tensor_util
 
-    node = place.node
+    node = use.node
     if node.op in _IMPORTS:
-        parts = [tables.origin(place, source) for source in node.input[1:3]]
+        parts = [tables.origin(use, source) for source in node.input[1:3]]
         if any(part is None or part.op != "Const" for part in parts):
             return None
         keys, values = (tensor_util.MakeNdarray(part.attr["value"].tensor) for part in parts)
-        return Contents(keys.reshape(-1), values.reshape(-1), place)
+        return Contents(keys.reshape(-1), values.reshape(-1), use)
     if node.op == _FROM_FILE:
-        name = tables.origin(place, node.input[1])
+        name = tables.origin(use, node.input[1])
         if name is not None and name.name in files:
-            handle = tables.origin(place, node.input[0])
+            handle = tables.origin(use, node.input[0])
             keys, values = _read(files[name.name], node, handle)
-            return Contents(keys, values, place)
+            return Contents(keys, values, use)
     return None
 
 
 class _TableGraph:
-    """A graph with its functions, in which it is known what their arguments are."""
+    """A graph with its functions, and the nodes that their arguments come from."""
 
     def __init__(self, graph_def: Any) -> None:
         self._functions = {f.signature.name: f for f in graph_def.library.function}
@@ -107,30 +104,30 @@ class _TableGraph:
         self._nodes = {
             _key(function): {node.name: node for node in nodes} for nodes, function in self._graphs
         }
-        # By function and argument, what callers give: a node, or None for several.
-        self._given: dict[tuple[str, str], Any] = {}
+        # By function and argument, the node that callers pass; None for several.
+        self._passed: dict[tuple[str, str], Any] = {}
         self._follow(NodeLocation(None, graph_def.node, None), set())
 
     def uses(self) -> dict[str, list[NodeLocation]]:
-        """Every node that does something with a table, by the table's name."""
-        found: dict[str, list[NodeLocation]] = {}
+        """Every node that uses a table, by the table's name."""
+        uses: dict[str, list[NodeLocation]] = {}
         for nodes, function in self._graphs:
             for node in nodes:
                 if node.op in _CALLS or node.op in _PASSING or not node.input:
                     continue
-                place = NodeLocation(node, nodes, function)
-                table = self.origin(place, node.input[0])
+                use = NodeLocation(node, nodes, function)
+                table = self.origin(use, node.input[0])
                 if table is not None and table.op in _TABLES:
-                    found.setdefault(table.name, []).append(place)
-        return found
+                    uses.setdefault(table.name, []).append(use)
+        return uses
 
-    def origin(self, place: NodeLocation, source: str) -> Any:
+    def origin(self, location: NodeLocation, source: str) -> Any:
         """The node that an input comes from, through calls; None where it is not one node."""
-        key, name = _key(place.function), source.split(":")[0]
+        key, name = _key(location.function), source.split(":")[0]
         for _ in range(len(self._nodes[key]) + 1):
             node = self._nodes[key].get(name)
             if node is None:
-                return self._given.get((key, name))
+                return self._passed.get((key, name))
             if node.op == "Identity":
                 name = node.input[0].split(":")[0]
             elif node.op == "ReadVariableOp" and self._assigned(node.input[0]) is not None:
@@ -140,29 +137,28 @@ class _TableGraph:
         return None
 
     def _assigned(self, variable: str) -> Any:
-        """What the graph puts into a variable when it is loaded, such as the path of a file."""
-        given = [
+        """What the graph assigns to a variable when it is loaded, such as the path of a file."""
+        values = [
             node.input[1].split(":")[0]
             for node in self._nodes[""].values()
             if node.op == "AssignVariableOp" and node.input[0] == variable
         ]
-        return given[0] if len(given) == 1 else None
+        return values[0] if len(values) == 1 else None
 
-    def _follow(self, place: NodeLocation, seen: set[str]) -> None:
-        """Find out what the functions called here, and by these, are given."""
-        for node in place.nodes:
+    def _follow(self, caller: NodeLocation, visited: set[str]) -> None:
+        """Note what the functions called here, and by these, are passed."""
+        for node in caller.nodes:
             called = self._functions.get(node.attr["f"].func.name) if node.op in _CALLS else None
             if called is None:
                 continue
             name = called.signature.name
             sources = [source for source in node.input if not source.startswith("^")]
             for argument, source in zip(called.signature.input_arg, sources, strict=False):
-                given = self.origin(place, source)
-                known = self._given.setdefault((name, argument.name), given)
-                if known is not given:
-                    self._given[name, argument.name] = None
-            if name not in seen:
-                self._follow(NodeLocation(None, called.node_def, called), seen | {name})
+                origin = self.origin(caller, source)
+                if self._passed.setdefault((name, argument.name), origin) is not origin:
+                    self._passed[name, argument.name] = None
+            if name not in visited:
+                self._follow(NodeLocation(None, called.node_def, called), visited | {name})
 
 
 def _key(function: Any | None) -> str:
@@ -170,7 +166,7 @@ def _key(function: Any | None) -> str:
 
 
 def _read(path: Path, node: Any, table: Any) -> tuple[Any, Any]:
-    """The keys and values of a text file, as TensorFlow reads it."""
+    """The keys and values, each (entries,), of a text file, as TensorFlow reads it."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -200,7 +196,7 @@ def _column(lines: list[bytes], index: int, delimiter: bytes, path: Path) -> lis
         return [line.split(delimiter)[index] for line in lines]
     except IndexError:
         raise InputRefused(
-            f"{path}, which fills a table of the model, has a line with no column {index + 1}",
+            f"{path}, which fills a table of the model, has a line without column {index + 1}",
             hint="export the model again with the file that it was trained with",
         ) from None
 

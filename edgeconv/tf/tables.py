@@ -1,10 +1,9 @@
-"""Lookup tables of a SavedModel, written so that TensorFlow's converter and TFLite know them.
+"""Lookup tables of a SavedModel, rewritten for TensorFlow's converter and TFLite.
 
-The converter leaves open which shape a lookup gives, and takes it for a single value: the
-runtime then fails, or computes in another shape, where there is one key. It drops tables that
-are filled from a file, and TFLite has tables from strings to int64 and back, and no others. So
-here every lookup is told its shape, what is in a file becomes constants, and a lookup of
-integers becomes comparisons with all the keys. What is computed stays the same.
+The converter takes the result of a lookup for a single value, and drops tables that are filled
+from a file. TFLite has only tables from strings to int64 and back. So here every lookup is reshaped
+to its keys, entries from a file become constants, and a lookup of integers becomes comparisons with
+all keys. What is computed stays the same.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ _FIND = "LookupTableFindV2"
 def make_tables_known(directory: str, target: str) -> tuple[str, ...] | None:
     """Write the SavedModel in `directory` with its tables changed to `target`, or over itself.
 
-    Returns notes on what a user ought to know of it; None, and nothing is written, where it has
-    no lookups. Raises `InputRefused` for a file of a table that cannot be read.
+    Returns notes for the user; None, and nothing is written, where it has no lookups. Raises
+    `InputRefused` for a table's file that cannot be read.
     """
     source = Path(directory)
-    # A SavedModel may be written as text as well, which the converter refuses by itself.
+    # A SavedModel as text has none; the converter refuses it.
     file = source / "saved_model.pb"
     data = file.read_bytes() if file.exists() else b""
     if _FIND.encode() not in data:
@@ -53,9 +52,11 @@ def _rewritten(graph: Any, source: Path) -> Iterable[str]:
         _forget_paths(graph)
     for name, table in contents.items():
         if table.compared:
-            _fill_nothing(table.filled.node)
+            node = table.filled.node
+            controls = [source for source in node.input if source.startswith("^")]
+            _become(node, "NoOp", controls)
         elif table.is_from_file:
-            _import_constants(table.filled, table)
+            _import_constants(table)
             yield f"the table {name} is filled with the {len(table.keys):,} entries of its file"
     _Lookups(graph.graph_def.node, None).rewrite(contents)
     for function in graph.graph_def.library.function:
@@ -69,9 +70,9 @@ def _rewritten(graph: Any, source: Path) -> Iterable[str]:
 
 
 def _forget_paths(graph: Any) -> None:
-    """Take the variables that paths of files are kept in out of the initialization.
+    """Remove the variables that hold paths of files from the initialization.
 
-    The converter drops all of it where there is more in it than filling tables.
+    The converter drops all of it where it does more than fill tables.
     """
     paths = {asset.tensor_info.name.split(":")[0] for asset in graph.asset_file_def}
     nodes = graph.graph_def.node
@@ -91,40 +92,37 @@ def _forget_paths(graph: Any) -> None:
         node.input.extend(remaining)
 
 
-def _fill_nothing(node: Any) -> None:
-    controls = [source for source in node.input if source.startswith("^")]
-    node.op = "NoOp"
+def _become(node: Any, op: str, inputs: list[str]) -> None:
+    """Make a node another operator, without attributes."""
+    node.op = op
     del node.input[:]
-    node.input.extend(controls)
+    node.input.extend(inputs)
     node.attr.clear()
 
 
-def _import_constants(place: Any, table: Contents) -> None:
+def _import_constants(table: Contents) -> None:
     """Make the initializer from a file one from constants."""
-    node, nodes = place.node, place.nodes
+    node, nodes, function = table.filled
     keys = _constant(nodes, f"{node.name}/keys", table.keys)
     values = _constant(nodes, f"{node.name}/values", table.values)
     controls = [name for name in node.input if name.startswith("^")]
-    handle = node.input[0]
-    node.op = "LookupTableImportV2"
-    del node.input[:]
-    is_function = place.function is not None
-    node.input.extend([handle, _output(keys, "output", is_function=is_function)])
-    node.input.extend([_output(values, "output", is_function=is_function), *controls])
-    node.attr.clear()
+    constants = [
+        _output(constant, "output", is_function=function is not None) for constant in (keys, values)
+    ]
+    _become(node, "LookupTableImportV2", [node.input[0], *constants, *controls])
     node.attr["Tin"].type = keys.attr["dtype"].type
     node.attr["Tout"].type = values.attr["dtype"].type
 
 
 class _Lookups:
-    """The lookups of one graph or function, in which nodes call each other's outputs by name."""
+    """The lookups of one graph or function."""
 
     def __init__(self, nodes: Any, function: Any | None) -> None:
         self._nodes = nodes
         self._function = function
 
     def rewrite(self, contents: dict[str, Contents]) -> None:
-        """Give each its shape, or make comparisons of it."""
+        """Give each its shape, or replace it by comparisons."""
         compared = {id(node): table for table in contents.values() for node in table.compared}
         for node in [node for node in self._nodes if node.op == _FIND]:
             table = compared.get(id(node))
@@ -134,44 +132,39 @@ class _Lookups:
                 self._compare(node, table)
 
     def _shape(self, node: Any) -> None:
-        """NODE becomes a reshape to the keys' shape of what it was."""
+        """The lookup gets another name, and a reshape to the keys' shape takes its own."""
         name, keys = node.name, node.input[1]
         key_type, value_type = node.attr["Tin"].type, node.attr["Tout"].type
         node.name = f"{name}/found"
         shape = self._add("Shape", f"{name}/shape", [keys], T=key_type, out_type=np.int32)
-        found = _output(node, "values", is_function=self._function is not None)
-        self._add("Reshape", name, [found, shape], T=value_type, Tshape=np.int32)
+        values = self._ref(node, "values")
+        self._add("Reshape", name, [values, shape], T=value_type, Tshape=np.int32)
         self._redirect(name)
 
     def _compare(self, node: Any, table: Contents) -> None:
-        """NODE becomes: the value at the first equal key, else the default."""
-        name = node.name
-        _, asked, default = node.input[:3]
-        known, values = (
+        """The lookup becomes the value at the first equal key, or the default."""
+        name, int32 = node.name, np.int32
+        _, looked_up, default = node.input[:3]
+        keys, values, last, first = (
             self._ref(_constant(self._nodes, f"{name}/{part}", array), "output")
-            for part, array in (("keys", table.keys), ("values", table.values))
+            for part, array in (
+                ("keys", table.keys),
+                ("values", table.values),
+                ("last", int32(-1)),
+                ("first", int32(0)),
+            )
         )
-        last = self._ref(_constant(self._nodes, f"{name}/last", np.int32(-1)), "output")
-        first = self._ref(_constant(self._nodes, f"{name}/first", np.int32(0)), "output")
         kind, out = node.attr["Tin"].type, node.attr["Tout"].type
-        node.name, node.op = f"{name}/unused", "NoOp"
-        del node.input[:]
-        node.attr.clear()
-        wide = self._add("ExpandDims", f"{name}/wide", [asked, last], T=kind, Tdim=np.int32)
-        equal = self._add("Equal", f"{name}/equal", [wide, known], "z", T=kind)
-        is_known = self._add("Any", f"{name}/known", [equal, last], Tidx=np.int32)
-        ones = self._add("Cast", f"{name}/ones", [equal], "y", SrcT=np.bool_, DstT=np.int32)
-        place = self._add(
-            "ArgMax", f"{name}/place", [ones, last], T=np.int32, Tidx=np.int32, output_type=np.int64
-        )
-        value = self._add(
-            "GatherV2",
-            f"{name}/value",
-            [values, place, first],
-            Tparams=out,
-            Tindices=np.int64,
-            Taxis=np.int32,
-        )
+        node.name = f"{name}/unused"
+        _become(node, "NoOp", [])
+        wide = self._add("ExpandDims", f"{name}/wide", [looked_up, last], T=kind, Tdim=int32)
+        equal = self._add("Equal", f"{name}/equal", [wide, keys], "z", T=kind)
+        is_known = self._add("Any", f"{name}/known", [equal, last], Tidx=int32)
+        ones = self._add("Cast", f"{name}/ones", [equal], "y", SrcT=np.bool_, DstT=int32)
+        types: dict[str, Any] = {"T": int32, "Tidx": int32, "output_type": np.int64}
+        index = self._add("ArgMax", f"{name}/place", [ones, last], **types)
+        types = {"Tparams": out, "Tindices": np.int64, "Taxis": int32}
+        value = self._add("GatherV2", f"{name}/value", [values, index, first], **types)
         self._add("SelectV2", name, [is_known, value, default], T=out)
         self._redirect(name)
 
@@ -190,7 +183,7 @@ class _Lookups:
         return _output(node, output, is_function=self._function is not None)
 
     def _redirect(self, name: str) -> None:
-        """Whoever read what the lookup gave reads the output of the node in its place."""
+        """Readers of the lookup's result read the output of the node that took its name."""
         if self._function is None:
             return
         old, new = f"{name}:values:0", f"{name}:output:0"

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.errors import InputRefused
-from edgeconv.tf.known import KnownValue, as_tensor, known_array, place
+from edgeconv.tf.known import KnownValue, as_tensor, known_array, not_unrolled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 
 def _reserved(node: Any, _shape: Any, count: Any) -> list[Any]:
@@ -37,8 +36,8 @@ def _with_item(node: Any, items: list[Any], index: Any, item: Any) -> list[Any]:
 
 
 def _resized(node: Any, items: list[Any], count: Any) -> list[Any]:
-    wanted = int(known_array(node, count))
-    return [*items[:wanted], *[None] * (wanted - len(items))]
+    length = int(known_array(node, count))
+    return [*items[:length], *[None] * (length - len(items))]
 
 
 def _stack(node: Any, items: list[Any], shape: Any) -> Any:
@@ -54,23 +53,17 @@ def _gathered(node: Any, items: list[Any], indices: Any, shape: Any) -> Any:
 
 
 def _scattered(node: Any, tensor: Any, indices: Any, _shape: Any, count: Any) -> list[Any]:
-    places = [int(index) for index in known_array(node, indices)]
-    wanted = max(int(known_array(node, count)), max(places, default=-1) + 1)
-    return _with_rows([None] * wanted, places, tensor)
+    return _scattered_into(node, [None] * int(known_array(node, count)), tensor, indices)
 
 
 def _scattered_into(node: Any, items: list[Any], tensor: Any, indices: Any) -> list[Any]:
-    places = [int(index) for index in known_array(node, indices)]
-    longer = [None] * (max(places, default=-1) + 1 - len(items))
-    return _with_rows([*items, *longer], places, tensor)
-
-
-def _with_rows(items: list[Any], places: Sequence[int], tensor: Any) -> list[Any]:
     import tensorflow as tf
 
-    rows = tf.unstack(as_tensor(tensor), num=len(places))
-    for index, row in zip(places, rows, strict=True):
-        items[index] = row
+    positions = [int(index) for index in known_array(node, indices)]
+    items = [*items, *[None] * (max(positions, default=-1) + 1 - len(items))]
+    rows = tf.unstack(as_tensor(tensor), num=len(positions))
+    for position, row in zip(positions, rows, strict=True):
+        items[position] = row
     return items
 
 
@@ -87,7 +80,7 @@ def _concatenated(node: Any, items: list[Any], shape: Any, _leading: Any) -> lis
     parts = [as_tensor(_filled(node, item, shape)) for item in items]
     lengths = [part.shape[0] for part in parts]
     if not parts or None in lengths:
-        raise not_unrolled(node)
+        raise not_unrolled(node, "takes a tensor list")
     return [tf.concat(parts, 0), KnownValue(np.asarray(lengths, np.int64))]
 
 
@@ -100,13 +93,8 @@ def _zeros(node: Any, outer: list[int], shape: Any) -> Any:
 
     sizes = [int(size) for size in np.atleast_1d(known_array(node, shape))]
     if -1 in sizes:
-        raise not_unrolled(node)
+        raise not_unrolled(node, "takes a tensor list")
     return tf.zeros([*outer, *sizes], node.attr["element_dtype"].type)
-
-
-def not_unrolled(node: Any) -> InputRefused:
-    """The refusal of a use of tensor lists that is not known here."""
-    return InputRefused(f"{node.op} at {place(node)} takes a tensor list: not unrolled")
 
 
 def _length(_node: Any, items: list[Any]) -> KnownValue:
@@ -117,25 +105,25 @@ def _popped(node: Any, items: list[Any], shape: Any) -> list[Any]:
     return [items[:-1], _filled(node, items[-1], shape)]
 
 
-def _one(function: Callable[..., Any]) -> Callable[..., list[Any]]:
+def _in_list(function: Callable[..., Any]) -> Callable[..., list[Any]]:
     return lambda node, *inputs: [function(node, *inputs)]
 
 
-# By the operator: each gives the list of its outputs.
+# By operator, the functions that return the list of its outputs.
 LISTS: dict[str, Callable[..., list[Any]]] = {
-    "EmptyTensorList": _one(lambda _node, *_: []),
+    "EmptyTensorList": _in_list(lambda _node, *_: []),
     "TensorListConcatV2": _concatenated,
-    "TensorListFromTensor": _one(_from_tensor),
-    "TensorListGather": _one(_gathered),
-    "TensorListGetItem": _one(_item),
-    "TensorListLength": _one(_length),
+    "TensorListFromTensor": _in_list(_from_tensor),
+    "TensorListGather": _in_list(_gathered),
+    "TensorListGetItem": _in_list(_item),
+    "TensorListLength": _in_list(_length),
     "TensorListPopBack": _popped,
-    "TensorListPushBack": _one(lambda _node, items, item: [*items, item]),
-    "TensorListReserve": _one(_reserved),
-    "TensorListResize": _one(_resized),
-    "TensorListScatterIntoExistingList": _one(_scattered_into),
-    "TensorListScatterV2": _one(_scattered),
-    "TensorListSetItem": _one(_with_item),
-    "TensorListSplit": _one(_split),
-    "TensorListStack": _one(_stack),
+    "TensorListPushBack": _in_list(lambda _node, items, item: [*items, item]),
+    "TensorListReserve": _in_list(_reserved),
+    "TensorListResize": _in_list(_resized),
+    "TensorListScatterIntoExistingList": _in_list(_scattered_into),
+    "TensorListScatterV2": _in_list(_scattered),
+    "TensorListSetItem": _in_list(_with_item),
+    "TensorListSplit": _in_list(_split),
+    "TensorListStack": _in_list(_stack),
 }

@@ -1,4 +1,4 @@
-"""The second engine: TFLiteConverter's own quantizer, for what the first cannot do."""
+"""The TFLiteConverter engine, for what ai-edge-quantizer cannot do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class EnginePart(msgspec.Struct, frozen=True, kw_only=True):
-    """A signature, and its stored samples; None where there are none."""
+    """A signature, and the directory of its samples, if any."""
 
     signature: str
     samples: str | None
@@ -24,7 +24,7 @@ class EnginePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Make one recipe from some signatures of a SavedModel."""
+    """One recipe for signatures of a SavedModel."""
 
     saved_model: str
     parts: tuple[EnginePart, ...]
@@ -33,13 +33,13 @@ class EngineJob(msgspec.Struct, frozen=True, kw_only=True):
     target: str
 
 
-class EngineDone(msgspec.Struct, frozen=True):
-    """The file was made."""
+class EngineResult(msgspec.Struct, frozen=True):
+    """The size of the file that was written."""
 
     size_bytes: int
 
 
-def quantize_with_tflite(job: EngineJob) -> EngineDone:
+def quantize_with_tflite(job: EngineJob) -> EngineResult:
     """Write the recipe's .tflite to `job.target`. Runs in a child.
 
     Raises `ToolFailed` for a recipe that TFLiteConverter does not have, `InputRefused`
@@ -61,20 +61,20 @@ def quantize_with_tflite(job: EngineJob) -> EngineDone:
     with lean.ConverterErrors():
         data: bytes = converter.convert()
     Path(job.target).write_bytes(data)
-    return EngineDone(len(data))
+    return EngineResult(len(data))
 
 
 def refuse_recipe(recipe: Recipe) -> None:
-    """Raise `ToolFailed` for a recipe that the second engine does not have."""
+    """Raise `ToolFailed` for a recipe that TFLiteConverter does not have."""
     if recipe.name in ("weight-only-int8", *FOUR_BIT):
         raise ToolFailed(
             f"TFLiteConverter has no {recipe.name}",
-            hint="leave --engine away, or use the recipe dynamic",
+            hint="remove --engine, or use the recipe dynamic",
         )
     if recipe.methods or recipe.layers:
         raise ToolFailed(
             "TFLiteConverter has no post-training methods and no rules for layers",
-            hint="leave --engine away, or --methods and --layer",
+            hint="remove --engine, or --methods and --layer",
         )
     if recipe.calibration_range != "minmax":
         raise ToolFailed(

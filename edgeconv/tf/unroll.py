@@ -1,10 +1,9 @@
 """Loops of a known number of turns, unrolled: a graph that every quantizer understands.
 
-The graph is evaluated in part: what can be known from constants and static shapes is
-computed, what depends on the inputs is copied into a new graph, turn after turn of each
-loop. Tensor lists, in which a loop collects its results, become Python lists on the way
-and leave no trace. (Jones, Gomard, Sestoft, "Partial Evaluation and Automatic Program
-Generation", 1993, chapter 1, calls the two binding times static and dynamic.)
+This is partial evaluation (Jones, Gomard, Sestoft, "Partial Evaluation and Automatic Program
+Generation", 1993, chapter 1). What is known from constants and static shapes is computed; what
+depends on the inputs is copied into a new graph, turn by turn of each loop. Tensor lists, in which
+a loop collects its results, become Python lists.
 """
 
 from __future__ import annotations
@@ -12,8 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused
-from edgeconv.tf.known import KnownValue, as_tensor, attributes, folded, known_array, place
-from edgeconv.tf.tensor_lists import LISTS, not_unrolled
+from edgeconv.tf.known import (
+    KnownValue,
+    as_tensor,
+    attributes,
+    folded,
+    known_array,
+    not_unrolled,
+    path_of,
+)
+from edgeconv.tf.tensor_lists import LISTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,8 +38,7 @@ _MOST_TURNS = 4096
 def unrolled(frozen: Frozen) -> Callable[..., Any]:
     """`frozen` without its loops, as a function of its inputs by keyword.
 
-    It raises `InputRefused`, when traced, for a loop whose number of turns depends on the
-    inputs.
+    When traced, it raises `InputRefused` for a loop whose number of turns depends on the inputs.
     """
 
     def call(**inputs: Any) -> dict[str, Any]:
@@ -58,16 +64,17 @@ class _PartialEvaluation:
     ) -> list[Any]:
         """The values of `fetches`, given those of `feeds`, both by tensor name."""
         by_name = {node.name: node for node in nodes}
-        done: dict[str, list[Any]] = {}
-        for name, value in feeds.items():
-            done[_split(name)[0]] = [value]
-        wanted = [_split(name) for name in fetches]
-        order = _in_order(by_name, [name for name, _ in wanted], done)
-        _refuse_old_loops(order)
+        values = {_split(name)[0]: [value] for name, value in feeds.items()}
+        outputs = [_split(name) for name in fetches]
+        order = _in_order(by_name, [name for name, _ in outputs], values)
         for node in order:
-            inputs = [done[source][index] for source, index in map(_split, _data_inputs(node))]
-            done[node.name] = self._node(node, inputs)
-        return [done[name][index] for name, index in wanted]
+            # The turns of such a loop go round in the graph itself.
+            if node.op in _OLD_LOOPS:
+                raise not_unrolled(node, "is control flow of TensorFlow 1")
+        for node in order:
+            inputs = [values[source][index] for source, index in map(_split, _data_inputs(node))]
+            values[node.name] = self._node(node, inputs)
+        return [values[name][index] for name, index in outputs]
 
     def _node(self, node: Any, inputs: list[Any]) -> list[Any]:
         if node.op in _LOOPS:
@@ -86,11 +93,11 @@ class _PartialEvaluation:
 
     def _loop(self, node: Any, state: list[Any]) -> list[Any]:
         for _ in range(_MOST_TURNS):
-            go_on = self._function(node.attr["cond"].func.name, state)[0]
-            if not bool(known_array(node, go_on)):
+            goes_on = self._function(node.attr["cond"].func.name, state)[0]
+            if not bool(known_array(node, goes_on)):
                 return state
             state = self._function(node.attr["body"].func.name, state)
-        raise InputRefused(f"the loop {place(node)} has more than {_MOST_TURNS} turns")
+        raise InputRefused(f"the loop {path_of(node)} has more than {_MOST_TURNS} turns")
 
     def _function(self, name: str, arguments: Sequence[Any]) -> list[Any]:
         from tensorflow.python.framework import function_def_to_graph
@@ -102,14 +109,14 @@ class _PartialEvaluation:
             self._graphs[name] = graph_def
         graph, flat_names = self._graphs[name]
         signature = self._functions[name].signature
-        feeds = dict(zip((one.name for one in signature.input_arg), arguments, strict=True))
+        feeds = dict(zip((arg.name for arg in signature.input_arg), arguments, strict=True))
         returns = self._functions[name].ret
-        fetches = [flat_names[returns[one.name]] for one in signature.output_arg]
+        fetches = [flat_names[returns[arg.name]] for arg in signature.output_arg]
         return self.run(graph.node, feeds, fetches)
 
 
 def _library(functions: Iterable[Any]) -> Any:
-    """A graph that has only functions in it: one function is looked at with the others known."""
+    """A graph with nothing but functions, in which each finds the others."""
     import tensorflow as tf
 
     definition = tf.compat.v1.GraphDef()
@@ -120,7 +127,7 @@ def _library(functions: Iterable[Any]) -> Any:
 
 
 def _operation(node: Any, inputs: list[Any]) -> list[Any]:
-    """The outputs of any other operator: computed where they can be, else copied."""
+    """The outputs of any other operator: computed where possible, else copied."""
     from tensorflow.python.framework import tensor_util
 
     if node.op == "Const":
@@ -131,8 +138,10 @@ def _operation(node: Any, inputs: list[Any]) -> list[Any]:
     if computed is not None:
         return list(computed)
     if node.op.startswith("TensorList") or any(isinstance(value, list) for value in inputs):
-        raise not_unrolled(node)
-    _refuse_functions(node)
+        raise not_unrolled(node, "takes a tensor list")
+    # The functions that it would run are not in the new graph.
+    if any(value.func.name or value.list.func for value in node.attr.values()):
+        raise not_unrolled(node, "runs functions")
     return _copied(node, inputs)
 
 
@@ -142,21 +151,6 @@ def _copied(node: Any, inputs: Sequence[Any]) -> list[Any]:
     graph = tf.compat.v1.get_default_graph()
     tensors = [as_tensor(value) for value in inputs]
     return list(graph._create_op_internal(node.op, tensors, attrs=attributes(node)).outputs)
-
-
-def _refuse_old_loops(nodes: Iterable[Any]) -> None:
-    # Its turns go round in the graph itself.
-    for node in nodes:
-        if node.op in _OLD_LOOPS:
-            raise InputRefused(
-                f"{node.op} at {place(node)} is control flow of TensorFlow 1: not unrolled"
-            )
-
-
-def _refuse_functions(node: Any) -> None:
-    # What it would run is not in the new graph.
-    if any(value.func.name or value.list.func for value in node.attr.values()):
-        raise InputRefused(f"{node.op} at {place(node)} runs functions: not unrolled")
 
 
 def _slices(tensor: Any, axis: int, sizes: Sequence[int]) -> list[Any]:
@@ -185,15 +179,15 @@ def _split_equally(node: Any, axis: Any, value: Any) -> list[Any]:
 
 def _split_by_sizes(node: Any, value: Any, sizes: Any, axis: Any) -> list[Any]:
     tensor, where = as_tensor(value), int(known_array(node, axis))
-    given = [int(size) for size in known_array(node, sizes)]
+    parts = [int(size) for size in known_array(node, sizes)]
     if _size(tensor, where) is None:
         return _copied(node, [value, sizes, axis])
-    rest = tensor.shape[where] - sum(size for size in given if size != -1)
-    return _slices(tensor, where, [rest if size == -1 else size for size in given])
+    rest = tensor.shape[where] - sum(size for size in parts if size != -1)
+    return _slices(tensor, where, [rest if size == -1 else size for size in parts])
 
 
 def _reversed(node: Any, value: Any, axes: Any) -> list[Any]:
-    """`value` turned round by GATHER, which has integer kernels; REVERSE_V2 has none."""
+    """`value` reversed by GATHER, which has integer kernels; REVERSE_V2 has none."""
     import tensorflow as tf
 
     tensor = as_tensor(value)
@@ -209,7 +203,7 @@ def _size(tensor: Any, axis: int) -> int | None:
     return size
 
 
-# Operators that are copied in other words.
+# Operators that are replaced by simpler ones.
 _SIMPLER: dict[str, Callable[..., Any]] = {
     "ReverseV2": _reversed,
     "Split": _split_equally,
@@ -227,18 +221,18 @@ def _data_inputs(node: Any) -> list[str]:
 
 
 def _in_order(
-    by_name: Mapping[str, Any], wanted: Iterable[str], done: Mapping[str, Any]
+    by_name: Mapping[str, Any], outputs: Iterable[str], values: Mapping[str, Any]
 ) -> list[Any]:
-    """The nodes that `wanted` needs, each after those it takes its inputs from."""
+    """The nodes that `outputs` need, each after those it takes its inputs from."""
     order: list[Any] = []
-    seen = set(done)
-    waiting = [(name, False) for name in wanted]
+    visited = set(values)
+    waiting = [(name, False) for name in outputs]
     while waiting:
         name, is_ready = waiting.pop()
         if is_ready:
             order.append(by_name[name])
-        elif name not in seen:
-            seen.add(name)
+        elif name not in visited:
+            visited.add(name)
             waiting.append((name, True))
             waiting += [(_split(source)[0], False) for source in _data_inputs(by_name[name])]
     return order

@@ -278,7 +278,7 @@ def test_batches_are_as_asked_unless_the_model_fixes_them(leading, asked, count,
 def test_samples_that_do_not_fill_a_fixed_batch_are_refused():
     spec = TensorSpec(name="x", shape=(4, 3), dtype="float32")
     with pytest.raises(
-        InputRefused, match="takes 4 samples at once, and 10 is no multiple"
+        InputRefused, match="takes 4 samples at once, and 10 is not a multiple"
     ) as info:
         batch_sizes((spec,), 64, 10)
     assert info.value.hint == "give 8 samples"

@@ -123,7 +123,7 @@ def test_a_failure_is_a_row_of_the_table_and_an_error_on_stderr(zoo: Path, place
     assert done.returncode == 4
     assert rows(done.stdout)["weight-only-int8"][-1] == "failed"
     assert "error: TFLiteConverter has no weight-only-int8" in done.stderr.splitlines()
-    assert "  next: leave --engine away, or use the recipe dynamic" in done.stderr.splitlines()
+    assert "  next: remove --engine, or use the recipe dynamic" in done.stderr.splitlines()
     assert not (place / "failed").exists()
 
 

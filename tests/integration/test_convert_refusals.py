@@ -192,7 +192,7 @@ def test_options_that_cannot_be_met(
 
 def test_a_batch_for_a_model_whose_batch_is_fixed(convert: Any, zoo: Path) -> None:
     said = convert(zoo / "fixed", "--to", "float32", "--batch", "4")
-    assert_says(said, REFUSED, "--batch 4: input 'x' has shape [3, 4]", "next: leave --batch away")
+    assert_says(said, REFUSED, "--batch 4: input 'x' has shape [3, 4]", "next: remove --batch")
 
 
 def test_an_output_inside_the_model(convert: Any, zoo: Path) -> None:

@@ -140,7 +140,7 @@ def test_names_that_a_graph_cannot_have_are_refused_by_name(tmp_path):
     for name in ("die Größe", "a:0", "_hidden"):
         sequential(keras, keras.layers.Dense(2, name=name)).save(tmp_path / "m.keras")
         error = refused(tmp_path / "m.keras")
-        assert f"m.keras: TensorFlow does not take these names of layers: {name!r}" in str(error)
+        assert f"m.keras: TensorFlow does not accept these names of layers: {name!r}" in str(error)
         assert "next: give each a name of ASCII letters" in str(error)
 
 

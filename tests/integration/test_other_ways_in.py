@@ -98,7 +98,7 @@ def test_a_model_that_means_something_else_in_the_other_keras_is_not_taken_from_
         return model
 
     refuse_another_function("m.h5", dense(keras, "tanh"), dense(tf_keras, "tanh"))
-    with pytest.raises(ConversionRefused, match="the answers differ"):
+    with pytest.raises(ConversionRefused, match="the outputs differ"):
         refuse_another_function(
             "m.h5", dense(keras, "hard_sigmoid"), dense(tf_keras, "hard_sigmoid")
         )

@@ -377,7 +377,7 @@ def test_a_sequential_goes_on_from_its_checkpoint(library, loop, modules, tmp_pa
 
 def test_names_that_a_graph_cannot_have_are_refused_before_the_training(modules, tmp_path):
     named = ('name="class"', 'name="die Klasse"')
-    with pytest.raises(InputRefused, match="does not take these names of layers: 'die Klasse'"):
+    with pytest.raises(InputRefused, match="does not accept these names of layers: 'die Klasse'"):
         trained(written(modules, "named", KERAS_3, named), tmp_path)
 
 

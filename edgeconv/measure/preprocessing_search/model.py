@@ -19,7 +19,7 @@ from edgeconv.runtimes.local import start_run
 from edgeconv.source.scanning import admit_model
 from edgeconv.store import tool_versions
 from edgeconv.tf.baseline import BaselineJob
-from edgeconv.tf.exported import ExportJob, export_keras
+from edgeconv.tf.keras_files import ExportJob, export_file
 from edgeconv.types import Opening
 from edgeconv.types.words import SERVING_DEFAULT
 
@@ -114,7 +114,7 @@ def _exported(context: SearchContext, model: SourceModel) -> SourceModel:
     context.on_progress("loading the Keras file")
     job = ExportJob(path=model.path, kind=model.kind, target=str(target), opening=model.opening)
     with start_task(
-        export_keras,
+        export_file,
         job,
         label="loading the Keras file",
         scratch=context.scratch,
