@@ -21,9 +21,9 @@ def command(call: Call) -> int:
     if call.shown.as_json:
         echo_json(report)
     else:
-        from edgeconv.reporting.text import report_table
+        from edgeconv.reporting.pages import text_of
 
-        echo_page(report_table(report, **terminal()))
+        echo_page(text_of(report, **terminal()))
         if call.request.directory is not None:
             for name in ("report.json", "report.html"):
                 echo(f"report: {Path(call.request.directory).absolute() / name}")

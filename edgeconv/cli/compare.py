@@ -14,10 +14,10 @@ def command(call: Call) -> None:
     compared, such as times of two machines, is left out with the reason. A change is no
     failure: the exit code is 0.
     """
-    from edgeconv.reporting.changes import difference_text
+    from edgeconv.reporting.pages import text_of
 
     difference, shown = call.done(), call.shown
     if shown.as_json:
         echo_json(difference)
     else:
-        echo_page(difference_text(difference, everything=shown.everything, **terminal()))
+        echo_page(text_of(difference, everything=shown.everything, **terminal()))

@@ -19,9 +19,9 @@ def command(call: Call) -> int:
     if call.shown.as_json:
         echo_json(conversion)
     else:
-        from edgeconv.reporting.text import conversion_table
+        from edgeconv.reporting.pages import text_of
 
-        echo_page(conversion_table(conversion, **terminal()))
+        echo_page(text_of(conversion, **terminal()))
         for failure in conversion.failures:
             echo_failed(failure)
     return 4 if conversion.failures else 0

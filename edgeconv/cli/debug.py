@@ -15,10 +15,10 @@ def command(call: Call) -> None:
     error of its own output in the whole quantised file. --layer rules for the worst are tried.
     A file that `convert` would refuse for its outputs is debugged all the same.
     """
-    from edgeconv.reporting.debugged import debugged_lines
+    from edgeconv.reporting.pages import text_of
 
     debugged = call.done()
     if call.shown.as_json:
         echo_json(debugged)
     else:
-        echo_page(debugged_lines(debugged, top=call.shown.top, **terminal()))
+        echo_page(text_of(debugged, top=call.shown.top, **terminal()))

@@ -20,11 +20,11 @@ def command(call: Call) -> int:
     if call.shown.as_json:
         echo_json(report)
     else:
-        from edgeconv.reporting.text import report_table, verdict_lines
+        from edgeconv.reporting.pages import text_of
 
-        echo_page(report_table(report, **terminal()))
+        echo_page(text_of(report, **terminal()))
         if report.verdict is not None:
-            echo_page(verdict_lines(report.verdict, **terminal()))
+            echo_page(text_of(report.verdict, below_table=True, **terminal()))
         echo(f"report: {done.report_html}")
         echo(f"        {done.report_json}")
     for failure in done.conversion.failures:

@@ -14,11 +14,11 @@ def command(call: Call) -> int:
     The plausible scales, means and orders of colours are tried on a few dozen samples, and the
     text for --preprocess is named with which the model is right. Exit code 1 if there is none.
     """
-    from edgeconv.reporting.diagnosis import diagnosis_lines
+    from edgeconv.reporting.pages import text_of
 
     diagnosis = call.done()
     if call.shown.as_json:
         echo_json(diagnosis)
     else:
-        echo_page(diagnosis_lines(diagnosis, **terminal()))
+        echo_page(text_of(diagnosis, **terminal()))
     return 0 if diagnosis.ok else 1

@@ -20,7 +20,7 @@ def command(call: Call) -> None:
     they are held against its [budget]; `edgeconv check` has the exit code for it.
     """
     from edgeconv.reporting.files import NAMES, render
-    from edgeconv.reporting.schema import report_schema
+    from edgeconv.reporting.verdicts.machine import report_schema
 
     asked = call.request
     if call.shown.schema:

@@ -22,6 +22,6 @@ def command(call: Call) -> None:
     if call.shown.as_json:
         echo_json(record)
         return
-    from edgeconv.reporting.text import training_table
+    from edgeconv.reporting.pages import text_of
 
-    echo_page(training_table(record, **terminal()))
+    echo_page(text_of(record, **terminal()))

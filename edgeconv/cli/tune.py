@@ -15,11 +15,11 @@ def command(call: Call) -> int:
     `convert --config` makes the same file. What is killed goes on from there when it is run
     again. Exit code 1 if nothing is within the budget on samples that the search never saw.
     """
-    from edgeconv.reporting.tuning import tuning_lines
+    from edgeconv.reporting.pages import text_of
 
     tuning = call.done()
     if call.shown.as_json:
         echo_json(tuning)
     else:
-        echo_page(tuning_lines(tuning, **terminal()))
+        echo_page(text_of(tuning, **terminal()))
     return 0 if tuning.ok else 1

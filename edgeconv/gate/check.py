@@ -13,7 +13,7 @@ from edgeconv.errors import EdgeconvError, OutputRefused, UsageError
 from edgeconv.gate.flow import check_report, unchecked
 from edgeconv.gate.project import Project
 from edgeconv.gate.updating import accept_state
-from edgeconv.reporting.last_check import judged_report, write_last_check
+from edgeconv.reporting.last_check import checked_report, write_last_check
 from edgeconv.store import sha256_file, writable_directory
 from edgeconv.types import NOT_CHECKED, Check, Checked, Report, Verdict
 
@@ -170,7 +170,7 @@ def _check(project: Project, job: ModelJob, told: list[str]) -> Check:
 
 def _is_judged(report: Path, files: Mapping[Path, str]) -> bool:
     """Whether it is the report that the verdicts beside the files name."""
-    named = {judged_report(file, sha256) for file, sha256 in files.items()}
+    named = {checked_report(file, sha256) for file, sha256 in files.items()}
     return report.is_file() and named == {sha256_file(report)}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import UsageError
-from edgeconv.reporting.values import value_of
+from edgeconv.reporting.units import value_of
 from edgeconv.statistics.paired import drop_of, mean_interval
 
 if TYPE_CHECKING:

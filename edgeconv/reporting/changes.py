@@ -1,4 +1,4 @@
-"""What `compare` found, as text for a terminal or a log."""
+"""The page of `compare`: what differs between two models or reports."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from rich.text import Text
 
 from edgeconv.reporting import units
 from edgeconv.reporting.layers import layer_name
-from edgeconv.reporting.layout import Block, Grid, GridColumn, Page, Row, to_text
-from edgeconv.reporting.values import interval_value
+from edgeconv.reporting.layout import Block, Grid, GridColumn, Page, Row
+from edgeconv.reporting.units import interval_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     )
 
 _MOST_SHOWN = 12
-# From the manifests: against what each of both files was made from.
-_AT_CONVERSION = {
-    "max_error": "largest error at conversion",
-    "snr_db": "SNR at conversion",
-}
+# From the manifests: each file against its own reference.
+_AT_CONVERSION = {"max_error": "largest error at conversion", "snr_db": "SNR at conversion"}
 _MOST_EXAMPLES = 8
 _NUMBERS = (
     GridColumn("", right=False, wraps=True),
@@ -44,22 +41,10 @@ _OPERATORS = (
 )
 
 
-def difference_text(
-    difference: Difference,
-    *,
-    everything: bool = False,
-    width: int | None = None,
-    color: bool = False,
-) -> str:
-    """`difference_page` as text."""
-    page = difference_page(difference, everything=everything)
-    return to_text(page, width=width, color=color)
-
-
 def difference_page(difference: Difference, *, everything: bool = False) -> Page:
     """Model by model: numbers, operators, tensors and flips that changed, and what was refused.
 
-    Of tensors and flips the first are shown, all of them with `everything`.
+    The first tensors and flips are shown; all of them with `everything`.
     """
     most = None if everything else _MOST_SHOWN
     page: list[Block] = [
@@ -117,24 +102,12 @@ def _number_row(change: NumberChange) -> Row:
 
 
 def _operator_rows(model: ModelDifference) -> list[Row]:
-    return [
-        Row(
-            tuple(
-                Text(cell)
-                for cell in (
-                    units.plain(each.operator),
-                    str(each.version),
-                    str(each.before),
-                    str(each.after),
-                )
-            )
-        )
-        for each in model.operators
-    ]
+    counts = [(each.operator, each.version, each.before, each.after) for each in model.operators]
+    return [Row(tuple(Text(units.plain(str(cell))) for cell in cells)) for cells in counts]
 
 
 def _label(quantity: str) -> str:
-    """The name of a quantity without its unit, which its values have."""
+    """The name of a quantity without its unit, which its values carry."""
     if quantity == "weight_bytes":
         return "weights as stored"
     kind, _, name = quantity.partition(":")
@@ -156,20 +129,17 @@ def _written(quantity: str, value: float | None) -> str:
         return units.duration(value)
     if kind.endswith("_db"):
         return units.decibels(value)
-    if kind.endswith("_share") or quantity in ("metric:top1", "metric:top5"):
+    if _is_share(quantity):
         return units.percent(value)
     return units.significant(value, 4)
 
 
 def _change(change: NumberChange) -> str:
-    """By how much: in points for a share, in decibels for a ratio, else as a factor.
-
-    What may as well be nothing is said to be that.
-    """
+    """By how much: in points for a share, in decibels for a ratio, else in percent."""
     before, after = change.before, change.after
     if before is None or after is None:
         return ""
-    if change.quantity in ("metric:top1", "metric:top5") or change.quantity.endswith("_share"):
+    if _is_share(change.quantity):
         interval = f" {interval_value(change.interval, '')}" if change.interval else ""
         return f"{_signed(units.points(after - before))}{interval}{_equal(change)}"
     if change.quantity.startswith("snr_db"):
@@ -183,8 +153,12 @@ def _change(change: NumberChange) -> str:
     return f"{share} [{low}, {high}]{_equal(change)}"
 
 
+def _is_share(quantity: str) -> bool:
+    return quantity.endswith("_share") or quantity in ("metric:top1", "metric:top5")
+
+
 def _equal(change: NumberChange) -> str:
-    """That zero is in the interval of a change, in words."""
+    """A remark where zero is in the interval of a change."""
     if change.interval is None or not change.interval[0] <= 0 <= change.interval[1]:
         return ""
     return ": within noise" if change.quantity.startswith("latency") else ": within chance"
@@ -196,16 +170,17 @@ def _signed(text: str) -> str:
 
 def _counted(tensors: Sequence[TensorChange]) -> str:
     added = sum(each.before is None for each in tensors)
-    gone = sum(each.after is None for each in tensors)
-    counts = ((len(tensors) - added - gone, "changed"), (added, "added"), (gone, "removed"))
+    removed = sum(each.after is None for each in tensors)
+    changed = len(tensors) - added - removed
+    counts = ((changed, "changed"), (added, "added"), (removed, "removed"))
     return "tensors: " + ", ".join(f"{n} {word}" for n, word in counts if n)
 
 
 def _tensor_line(change: TensorChange) -> str:
     known = change.after or change.before
     assert known is not None
-    where = "" if change.place == "inside" else f"{change.place} "
-    name = f"{where}{layer_name(known.name)}"
+    side = "" if change.place == "inside" else f"{change.place} "
+    name = f"{side}{layer_name(known.name)}"
     if change.before is None:
         return f"+ {name}: {_spec(known)}"
     if change.after is None:
@@ -223,7 +198,7 @@ def _changes(before: TensorSpec, after: TensorSpec) -> Iterator[str]:
     if before.zero_point != after.zero_point:
         yield f"zero point {_few(before.zero_point)} → {_few(after.zero_point)}"
     if before.name != after.name:
-        yield f"named {units.plain(before.name)} before"
+        yield f"named {units.plain(before.name)} in the first"
 
 
 def _spec(spec: TensorSpec) -> str:
@@ -247,5 +222,5 @@ def _flip_line(flip: FlipCount) -> str:
     of = "" if flip.label is None else f" of class {flip.label}"
     examples = ", ".join(map(str, flip.samples[:_MOST_EXAMPLES]))
     more = " …" if len(flip.samples) > _MOST_EXAMPLES else ""
-    count = "1 sample" if len(flip.samples) == 1 else f"{len(flip.samples)} samples"
+    count = units.counted(len(flip.samples), "sample")
     return f"{count}{of} from class {flip.before} to {flip.after}: {examples}{more}"

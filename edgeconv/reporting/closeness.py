@@ -1,4 +1,4 @@
-"""How far outputs are from those of a reference, in their own unit and in words."""
+"""The errors of outputs against those of a reference, as text."""
 
 from __future__ import annotations
 
@@ -12,14 +12,7 @@ from edgeconv.types import MAX_SNR_DB
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from edgeconv.types import (
-        Agreement,
-        Artifact,
-        Distance,
-        Measurement,
-        OutputError,
-        Report,
-    )
+    from edgeconv.types import Agreement, Artifact, Distance, Measurement, OutputError, Report
 
 # Further outputs of one file are counted, not listed.
 _MOST_OUTPUTS = 3
@@ -28,23 +21,23 @@ _TINY = 1e-4
 
 
 def snr(error: Distance) -> float | None:
-    """The signal-to-noise ratio in decibels; None where the reference has no signal to speak of."""
+    """The signal-to-noise ratio in decibels; None where the reference is constant."""
     is_exact = error.snr_db >= MAX_SNR_DB
     return None if error.is_flat and not is_exact else error.snr_db
 
 
 def worst_snr(errors: Iterable[Distance]) -> float | None:
-    """The lowest of several; NaN is worse than all, None where none has one."""
+    """The lowest ratio of several; NaN is the worst, None where none has a ratio."""
     known = [value for error in errors if (value := snr(error)) is not None]
     return min(known, key=lambda value: (not math.isnan(value), value), default=None)
 
 
 def span(error: Distance) -> str:
-    """Between which values the reference lies: "0 to 1", "1 throughout"."""
+    """The range of the reference: "0 to 1", "1 throughout"."""
     if error.span is None:
         return units.ABSENT
     most = max(map(abs, error.span))
-    # What is next to nothing beside the other end is as good as 0.
+    # A limit that is tiny next to the other one is shown as 0.
     low, high = (_written(end if abs(end) > _TINY * most else 0.0) for end in error.span)
     if error.is_flat:
         return f"{high} throughout"
@@ -54,20 +47,20 @@ def span(error: Distance) -> str:
 
 
 def error_lines(outputs: Iterable[OutputError], samples: int) -> list[str]:
-    """A line for each output of a file, the worst first; of many, how many more.
+    """A line for each output of a file, the worst first, and how many more there are.
 
-    `samples` is how many were compared, for manifests that do not say it of each output.
+    `samples` is the number compared, for manifests that do not have it for each output.
     """
     errors = sorted(outputs, key=_badness)
     lines = [_error_line(error, error.samples or samples) for error in errors]
     more = len(lines) - _MOST_OUTPUTS
     if more > 1:
-        lines[_MOST_OUTPUTS:] = [f"… {more} more outputs, which are closer: see --json"]
+        lines[_MOST_OUTPUTS:] = [f"… {more} more outputs with smaller errors: see --json"]
     return lines
 
 
 def agreement_line(agreement: Agreement) -> str:
-    """How far an output is from its reference, in a few words."""
+    """The error of an output against its reference, as a line."""
     what = f"{units.plain(agreement.output)} against {units.plain(agreement.reference)}"
     parts = [_largest(agreement, agreement.max_error, agreement.samples), *_ratio(agreement)]
     parts.append(f"cosine {units.significant(agreement.cosine, 5)}")
@@ -79,7 +72,7 @@ def agreement_line(agreement: Agreement) -> str:
 
 
 def compared_with(artifacts: Sequence[Artifact]) -> list[str]:
-    """What the lines of published files are against, and on which samples; nothing of none."""
+    """A line with the references and samples that published files were compared with, if any."""
     references: dict[str, list[str]] = {}
     for artifact in artifacts:
         if artifact.verification.outputs:
@@ -87,32 +80,31 @@ def compared_with(artifacts: Sequence[Artifact]) -> list[str]:
             recipes.append(artifact.recipe.name)
     if not references:
         return []
-    said = "; ".join(
+    pairs = "; ".join(
         f"{', '.join(recipes)} with the {units.plain(reference)}"
         for reference, recipes in references.items()
     )
     synthetic = any(artifact.verification.synthetic for artifact in artifacts)
-    kind = "made-up samples" if synthetic else "samples held back from calibration"
-    return [f"compared on {kind}: {said}"]
+    kind = "synthetic samples" if synthetic else "samples held back from calibration"
+    return [f"compared on {kind}: {pairs}"]
 
 
 def pictured(
     report: Report, models: Sequence[tuple[str, Measurement]]
 ) -> tuple[list[tuple[str, float | None]], str]:
-    """The worst output of each file, by its label, and what it is against, for a picture.
+    """The worst output of each file, by its label, and what it was compared with, for a plot.
 
-    What `bench` measured of `models` where it did, which is what the tables beside say; else what
-    was found when the files were made.
+    From the agreement of `models` where it was measured, else from the verification of the files.
     """
     measured = [(label, model.agreement) for label, model in models if model.agreement]
     if not measured:
         files = [(units.plain(a.recipe.name), a.verification.outputs) for a in report.artifacts]
-        said = "the float32 .tflite, float32 against the trained model, when it was converted"
-        return [(label, worst_snr(outputs)) for label, outputs in files], said
+        against = "the float32 .tflite, and float32 with the trained model, at conversion"
+        return [(label, worst_snr(outputs)) for label, outputs in files], against
     every = [each for _, agreement in measured for each in agreement]
     references = " and ".join(dict.fromkeys(units.plain(each.reference) for each in every))
-    said = f"{references}, on {units.counted(max(e.samples for e in every), 'sample')}"
-    return [(label, worst_snr(agreement)) for label, agreement in measured], said
+    against = f"{references}, on {units.counted(max(e.samples for e in every), 'sample')}"
+    return [(label, worst_snr(agreement)) for label, agreement in measured], against
 
 
 def _error_line(error: OutputError, samples: int) -> str:
@@ -127,23 +119,20 @@ def _error_line(error: OutputError, samples: int) -> str:
 
 def _badness(error: OutputError) -> tuple[float, float, str]:
     agreement = 1.0 if error.argmax_agreement is None else error.argmax_agreement
-    found = snr(error)
-    return agreement, math.inf if found is None else found, error.output
+    ratio = snr(error)
+    return agreement, math.inf if ratio is None else ratio, error.output
 
 
 def _largest(error: Distance, largest: float, samples: int, in_steps: str = "") -> str:
-    """The largest error and what it is to be seen beside."""
-    said = f"max error {units.significant(largest)}{in_steps}" if largest else "no error"
+    """The largest error and the range of the reference."""
+    text = f"max error {units.significant(largest)}{in_steps}" if largest else "no error"
     if largest >= sys.float_info.max:
-        said = "values that are not finite"
+        text = "values that are not finite"
     if error.span is None:
-        return said
-    same = ", the same for every sample" if error.is_constant and not error.is_flat else ""
-    return f"{said} (outputs {_spanning(error)}{same if samples > 1 else ''})"
-
-
-def _spanning(error: Distance) -> str:
-    return f"are {span(error)}" if error.is_flat else f"span {span(error)}"
+        return text
+    is_same = error.is_constant and not error.is_flat and samples > 1
+    same = ", the same for every sample" if is_same else ""
+    return f"{text} (outputs {'are' if error.is_flat else 'span'} {span(error)}{same})"
 
 
 def _written(value: float, digits: int | None = None) -> str:
@@ -163,6 +152,6 @@ def _in_steps(error: OutputError) -> str:
 
 
 def _ratio(error: Distance) -> list[str]:
-    found = snr(error)
-    is_exact = found is not None and found >= MAX_SNR_DB
-    return [] if found is None or is_exact else [f"SNR {units.decibels(found)}"]
+    ratio = snr(error)
+    is_exact = ratio is not None and ratio >= MAX_SNR_DB
+    return [] if ratio is None or is_exact else [f"SNR {units.decibels(ratio)}"]

@@ -1,4 +1,4 @@
-"""Plots of lines: the metrics of a training by epoch, the error of a model along its graph."""
+"""Line plots: the metrics of a training by epoch, the error of a model layer by layer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _MOST_DB = 100.0
 def metric_plots(record: TrainingRecord | None) -> list[tuple[str, Plot]]:
     """Every metric of a training by name, with its plot; those without a number are left out.
 
-    A solid line for the training samples, a dashed one for the validation, and a large point
-    at the epoch that was kept.
+    The line of the training samples is solid, that of the validation dashed; the epoch that was
+    kept has a large point.
     """
     if record is None:
         return []
@@ -35,9 +35,9 @@ def metric_plots(record: TrainingRecord | None) -> list[tuple[str, Plot]]:
 
 
 def layer_plot(errors: Sequence[LayerError], name: str) -> Plot | None:
-    """The signal-to-noise ratio of every layer, in the order of the graph; None of nothing.
+    """The signal-to-noise ratio of every layer, in the order of the graph; None without any.
 
-    Ratios beyond 100 dB, exact ones among them, stand at the top; NaN leaves a gap.
+    Ratios above 100 dB are drawn at 100 dB; NaN leaves a gap.
     """
     known = {n: e.snr_db for n, e in enumerate(errors, start=1) if not math.isnan(e.snr_db)}
     if not known:
@@ -45,15 +45,15 @@ def layer_plot(errors: Sequence[LayerError], name: str) -> Plot | None:
     values: list[Fields] = [
         {
             "series": "layer",
-            "number": place,
-            "value": min(max(error.snr_db, -_MOST_DB), _MOST_DB) if place in known else None,
-            "tip": f"{place}: {layer_name(error.layer)} ({units.plain(error.operator)}), "
+            "number": number,
+            "value": min(max(error.snr_db, -_MOST_DB), _MOST_DB) if number in known else None,
+            "tip": f"{number}: {layer_name(error.layer)} ({units.plain(error.operator)}), "
             f"{units.decibels(error.snr_db)}",
         }
-        for place, error in enumerate(errors, start=1)
+        for number, error in enumerate(errors, start=1)
     ]
     dots = [{**value, "size": 32} for value in values if value["number"] in known]
-    worst = min(known, key=lambda place: known[place])
+    worst = min(known, key=known.__getitem__)
     return Plot(
         chart="lines",
         title=f"{name}, layer by layer",
@@ -61,7 +61,7 @@ def layer_plot(errors: Sequence[LayerError], name: str) -> Plot | None:
         f"{layer_name(errors[worst - 1].layer)}: {units.decibels(known[worst])}.",
         data={"values": values, "dots": dots if len(dots) <= _MOST_LAYER_DOTS else []},
         axes={
-            "x": {"title": "place in the graph →"},
+            "x": {"title": "position in the graph →"},
             "y": {"title": "↑ signal to noise, dB", "scale": {"nice": 5}},
             "color": {"legend": None},
             "strokeDash": {"legend": None},
@@ -79,7 +79,7 @@ def _metric_plot(name: str, record: TrainingRecord) -> Plot | None:
     if not known:
         return None
     last = max(value["number"] for value in known)
-    said = ", ".join(value["tip"].split(": ")[1] for value in known if value["number"] == last)
+    final = ", ".join(value["tip"].split(": ")[1] for value in known if value["number"] == last)
     kept = record.best_epoch
     legend = {"values": sorted({value["series"] for value in known})}
     dots = [
@@ -90,7 +90,7 @@ def _metric_plot(name: str, record: TrainingRecord) -> Plot | None:
     return Plot(
         chart="lines",
         title=f"{units.plain(name)}, epoch by epoch",
-        description=f"At epoch {last}: {said}.",
+        description=f"At epoch {last}: {final}.",
         data={"values": values, "dots": dots},
         axes={
             "x": {"title": "epoch →"},
@@ -102,7 +102,7 @@ def _metric_plot(name: str, record: TrainingRecord) -> Plot | None:
 
 
 def _values(kind: str, logged: Sequence[float | None]) -> list[Fields]:
-    """What was logged of a kind of samples, by epoch; nothing where nothing can be drawn."""
+    """What was logged of one kind of samples, by epoch; empty where nothing can be drawn."""
     values = [v if v is not None and abs(v) < _MOST_DRAWN else None for v in logged]
     if values.count(None) == len(values):
         return []

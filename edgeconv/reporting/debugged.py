@@ -1,4 +1,4 @@
-"""What `debug` found as text: the layers by what they cost, and the rules that help."""
+"""The page of `debug`: the layers by what they cost, and the rules that help."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgeconv.processes.escaping import shell_line
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import error_lines
 from edgeconv.reporting.layers import layer_name
-from edgeconv.reporting.layout import Grid, GridColumn, Page, Row, to_text
+from edgeconv.reporting.layout import Grid, GridColumn, Page, Row
 from edgeconv.types import MAX_SNR_DB
 
 if TYPE_CHECKING:
@@ -31,21 +31,14 @@ _LAYERS = (
 )
 TOP_LAYERS = 20
 _EXPLAINED = (
-    "alone: the outputs when this layer alone is quantised; share: of the error of all layers; "
-    "inside: the layer's own output in the whole file. Both against the float32 model, as a "
-    "signal-to-noise ratio: every 6 dB halve the error."
+    "alone: the outputs when only this layer is quantized; share: its part of the error of all "
+    "layers; inside: the layer's output in the whole file. Both are compared with the float32 "
+    "model, as a signal-to-noise ratio: every 6 dB halve the error."
 )
 
 
-def debugged_lines(
-    debugged: Debugged, *, top: int, width: int | None = None, color: bool = False
-) -> str:
-    """`debugged_page` as text."""
-    return to_text(debugged_page(debugged, top=top), width=width, color=color)
-
-
 def debugged_page(debugged: Debugged, *, top: int = TOP_LAYERS) -> Page:
-    """What was debugged, the `top` costliest layers, and what to do next."""
+    """The model, its `top` costliest layers, and what to do next."""
     costly = [layer for layer in debugged.layers if layer.alone_snr_db is not None]
     noise = sum(_noise(layer) for layer in costly)
     rows = [_row(layer, noise) for layer in costly[:top]]
@@ -76,10 +69,10 @@ def _circumstances(debugged: Debugged) -> Iterator[str]:
         f"measured on {debugged.samples} of them"
     )
     if debugged.outputs:
-        yield "the outputs against the float32 model:"
+        yield "outputs compared with the float32 model:"
         yield from (f"  {line}" for line in error_lines(debugged.outputs, debugged.samples))
     else:
-        yield f"the outputs against the float32 model: {units.decibels(debugged.snr_db)}"
+        yield f"outputs compared with the float32 model: {units.decibels(debugged.snr_db)}"
 
 
 def _row(layer: DebuggedLayer, noise: float) -> Row:
@@ -99,7 +92,7 @@ def _row(layer: DebuggedLayer, noise: float) -> Row:
 
 
 def _noise(layer: DebuggedLayer) -> float:
-    """The power of the error at the outputs, as a multiple of the signal's."""
+    """The power of the error at the outputs, over that of the signal."""
     if layer.alone_snr_db is None or layer.alone_snr_db >= MAX_SNR_DB:
         return 0.0
     return math.pow(10, -layer.alone_snr_db / 10)
@@ -119,15 +112,15 @@ def _next_steps(debugged: Debugged) -> Iterator[Text]:
     helpful = debugged.helpful
     if helpful:
         yield Text(
-            f"What helps, of {units.counted(len(debugged.fixes), 'change')} that were tried. "
-            "Give `convert` the rules of one of these:",
+            f"Of {units.counted(len(debugged.fixes), 'change')} tried, these help. "
+            "Give `convert` the rules of one of them:",
             style="bold green",
         )
         for fix in helpful:
             yield from _fix_lines(fix, debugged)
     elif debugged.fixes:
         yield Text(
-            "No rule for the worst layers makes the outputs clearly better "
+            "No rule for the worst layers clearly improves the outputs "
             f"({units.counted(len(debugged.fixes), 'change')} tried).",
             style="bold yellow",
         )
@@ -148,8 +141,8 @@ def _fix_lines(fix: LayerFix, debugged: Debugged) -> Iterator[Text]:
 def _other_ways(debugged: Debugged) -> Iterator[str]:
     recipe = debugged.recipe
     if recipe.name != "float16" and not recipe.methods:
-        yield "--methods auto, which tries what makes the whole file better"
+        yield "--methods auto, which tries post-training methods on the whole file"
     if recipe.has_four_bits:
-        yield "--to int8, with weights twice as large"
+        yield "--to int8, whose weights are twice as large"
     elif recipe.name == "int8":
-        yield "--to int16x8, for models whose activations are the trouble; or --to qat"
+        yield "--to int16x8, where activations lose the accuracy; or --to qat"

@@ -1,4 +1,4 @@
-"""A diagnosis as text: every preprocessing that was tried, and what follows from it."""
+"""The page of `doctor`: every preprocessing that was tried, and the conclusion."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.reporting import units
-from edgeconv.reporting.layout import Grid, GridColumn, Page, Row, to_text
+from edgeconv.reporting.layout import Grid, GridColumn, Page, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,20 +23,15 @@ _TRIALS = (
 )
 
 _ELSEWHERE = (
-    "whether the labels belong to these samples, and count from 0",
-    "whether the classes are in the order of the training",
-    "whether the training ended well: measure the model where it was trained",
-    "preprocessing that is not tried here: cropping, another resize, another space of colours",
+    "the labels: do they belong to these samples, and count from 0?",
+    "the classes: are they in the order of the training?",
+    "the training: did it end well? Measure the model where it was trained",
+    "preprocessing that is not tried here: cropping, another resize, another color space",
 )
 
 
-def diagnosis_lines(diagnosis: Diagnosis, *, width: int | None = None, color: bool = False) -> str:
-    """`diagnosis_page` as text."""
-    return to_text(diagnosis_page(diagnosis), width=width, color=color)
-
-
 def diagnosis_page(diagnosis: Diagnosis) -> Page:
-    """What was looked at, one row a preprocessing, the best first, and the conclusion."""
+    """The model and data, one row for each preprocessing, the best first, and the conclusion."""
     return [
         *(Text(units.plain(line), style="dim") for line in _circumstances(diagnosis)),
         Text(),
@@ -55,7 +50,7 @@ def _circumstances(diagnosis: Diagnosis) -> Iterator[str]:
         f"from {low:.5g} to {high:.5g}"
     )
     yield (
-        f"the output has {diagnosis.classes} {diagnosis.scores}; always guessing the commonest "
+        f"the output has {diagnosis.classes} {diagnosis.scores}; always guessing the most frequent "
         f"label is right in {_percent(diagnosis.guessing)}"
     )
 
@@ -74,27 +69,27 @@ def _conclusion(diagnosis: Diagnosis) -> Iterator[Text]:
     samples = diagnosis.data.samples
     if not fits:
         yield Text(
-            f"None of {tried} preprocessings is clearly better than always guessing the commonest "
-            f"label, on {samples} samples. If more samples say the same, check:",
+            f"None of {tried} preprocessings is clearly better than always guessing the most "
+            f"frequent label, on {samples} samples. If more samples do not help, check:",
             style="bold red",
         )
         yield from (Text(f"  - {each}") for each in _ELSEWHERE)
         return
     if len(fits) == 1:
-        yield Text(f"One of {tried} fits, {_said(fits[0])}:", style="bold green")
+        yield Text(f"One of {tried} fits, {_accuracy(fits[0])}:", style="bold green")
     else:
         yield Text(
             f"{len(fits)} of {tried} preprocessings cannot be told apart on {samples} samples; "
-            f"give more{_how_many_more(diagnosis)}. The likeliest is {_said(fits[0])}:",
+            f"give more{_how_many_more(diagnosis)}. The likeliest is {_accuracy(fits[0])}:",
             style="bold yellow",
         )
     yield Text(f"  --preprocess '{units.plain(fits[0].preprocess)}'")
-    yield from _beside_now(diagnosis)
+    yield from _current(diagnosis)
     if diagnosis.label_offset:
         shift = f"{abs(diagnosis.label_offset)} {'more' if diagnosis.label_offset > 0 else 'less'}"
         yield Text(
-            f"The model's class is {shift} than the label, with which the accuracies are: renumber "
-            "the labels before you measure.",
+            f"The accuracies count a class that is {shift} than the label as right: renumber the "
+            "labels before you measure.",
             style="yellow",
         )
 
@@ -104,17 +99,17 @@ def _how_many_more(diagnosis: Diagnosis) -> str:
     return f" with --samples {more}" if more > diagnosis.data.samples else ""
 
 
-def _beside_now(diagnosis: Diagnosis) -> Iterator[Text]:
+def _current(diagnosis: Diagnosis) -> Iterator[Text]:
     now = next(trial for trial in diagnosis.trials if trial.is_current)
     if not now.fits:
-        yield Text(f"Used now is {_said(now)}.")
+        yield Text(f"In use now: {_accuracy(now)}.")
     elif len(diagnosis.fits) == 1:
-        yield Text("That is what is used now: there is nothing to change.")
+        yield Text("It is in use already: there is nothing to change.")
     else:
-        yield Text("What is used now is one of them.")
+        yield Text("The one in use now is among them.")
 
 
-def _said(trial: Trial) -> str:
+def _accuracy(trial: Trial) -> str:
     return f"“{trial.name}”: {_percent(trial.accuracy.value)} right ({_interval(trial)})"
 
 

@@ -1,7 +1,7 @@
 """Plots as static SVG, drawn by vl-convert from the Vega-Lite specifications in charts/.
 
-Nothing of Vega is in the page: no script, no font, nothing from elsewhere. Plots are 400 units
-wide, so that their text can be read on a phone, and take their colors from the page's style sheet.
+The page gets no script, font or address of Vega. Plots are 400 units wide, which can be read on a
+phone, and take their colors from the page's style sheet.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _CHARTS = Path(__file__).with_name("charts")
 _MARK = re.compile(
     r'<(\w+) aria-label="([^"]*)" role="[^"]*" aria-roledescription="[^"]*"(.*?)(/?)>'
 )
-# Text of models in an attribute, before it is a tooltip, stays as it is.
+# Numbers in these attributes are rounded; text of models in other attributes is not changed.
 _TAG = re.compile(r'(?<= )(?:d|transform|[xy]2?|width|height)="[^"]*"(?=[^<>]*>)')
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?e-\d+|-?\d+\.\d+")
 _LEAST, _MOST = 1e-6, 1e15
-# What the engine in vl-convert reserves, of which it uses little; without it, it aborts.
+# The engine in vl-convert reserves this much, uses little of it, and aborts without it.
 _ADDRESS_SPACE_BYTES = 72 * 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """A chart, the data it shows, and what is said to those who do not see it.
+    """A chart, its data, and its description for screen readers.
 
-    `chart` names a specification in charts/, whose encodings get what `axes` has for them. Text of
-    models is only ever data or a title, never part of an expression. `rows`: which rows of the
-    table of the models the marks with a tooltip are about, in order.
+    `chart` names a specification in charts/; `axes` are changes of its encodings. Text of models is
+    only data or a title, never part of an expression. `rows`: the row of the table of models for
+    each mark with a tooltip, in order.
     """
 
     chart: str
@@ -63,15 +63,15 @@ class Plot:
 
 
 def drawable(value: float) -> bool:
-    """Whether a size, time or the like can stand on a logarithmic axis."""
+    """Whether a size or time can be drawn on a logarithmic axis."""
     return _LEAST < value < _MOST
 
 
 def drawn(plot: Plot | None, key: str) -> Markup | None:
-    """A whole SVG element, None of nothing; `key` makes the ids in it its own.
+    """An SVG element, None without a plot; `key` makes its ids unique.
 
-    A mark that the chart describes has the description as its tooltip. Raises `ToolFailed` where
-    the process may not have the address space that drawing takes.
+    The description of a mark becomes its tooltip. Raises `ToolFailed` where the process may not
+    have the address space that drawing needs.
     """
     if plot is None:
         return None
@@ -91,7 +91,7 @@ def drawn(plot: Plot | None, key: str) -> Markup | None:
 
 @lru_cache(maxsize=64)
 def _svg(spec: str) -> tuple[str, str]:
-    """The view box and what is in the element. The same report may be written more than once."""
+    """The view box and the content; cached, for a report may be written more than once."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < _ADDRESS_SPACE_BYTES:
         raise ToolFailed(
@@ -115,7 +115,7 @@ def _with_tooltip(mark: re.Match[str], rows: Iterator[int]) -> str:
 
 
 def _read(chart: str) -> Fields:
-    """A specification, with what it takes from its base."""
+    """A specification, merged with its base."""
     spec = msgspec.json.decode((_CHARTS / f"{chart}.json").read_bytes(), type=Fields)
     if base := spec.pop("base", None):
         general = _read(base)

@@ -1,4 +1,4 @@
-"""What is measured once: start-up, agreement, the machine, and how to do it all again."""
+"""Tables and facts of the page: latency, agreement, the machine, and how to reproduce it."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 from edgeconv.processes.escaping import shell_line
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import snr, span
-from edgeconv.reporting.models_table import all_models
+from edgeconv.reporting.rows import all_models
 from edgeconv.reporting.tables import Cell, Line, PageTable, headings, number
 from edgeconv.reporting.training import Fact
-from edgeconv.reporting.values import duration_interval
+from edgeconv.reporting.units import duration_interval
 
 if TYPE_CHECKING:
-    from edgeconv.types import Agreement, Conditions, Latency, Measurement, Report
+    from edgeconv.types import Agreement, Conditions, Measurement, Report
 
 
 def latency_table(report: Report) -> PageTable | None:
-    """Load, first invoke and the distribution of every model that was timed; None of none."""
+    """Load, first invoke and percentiles of every model that was timed; None without any."""
     timed = [model for model in all_models(report) if model.latency]
     if not timed:
         return None
     return PageTable(
         name="latency",
         caption="Load and first invoke are the medians of the processes. "
-        "Percentiles are of the samples of all of them.",
+        "Percentiles are over the samples of all processes.",
         headings=headings(
             *("Model", "Load", "First invoke", "p50", "95 % interval", "p90", "p99"),
             *("Samples", "Warm-up", "Threads", "Batch"),
@@ -35,7 +35,7 @@ def latency_table(report: Report) -> PageTable | None:
 
 
 def batched_line(model: Measurement | None) -> str:
-    """What the trained model takes for a batch, "" where that was not measured."""
+    """The time of the trained model per batch; "" where that was not measured."""
     if model is None or not model.batched_us or not model.batched_size:
         return ""
     middle = median(model.batched_us)
@@ -46,15 +46,15 @@ def batched_line(model: Measurement | None) -> str:
 
 
 def agreement_table(report: Report) -> PageTable | None:
-    """How far every output is from its reference; None where that was not measured."""
+    """The error of every output against its reference; None where that was not measured."""
     pairs = [(model, each) for model in report.measurements for each in model.agreement]
     if not pairs:
         return None
     return PageTable(
         name="agreement",
-        caption="The outputs of each model on the samples, against those of its reference. "
-        "Flipped: samples whose highest score is another one. SNR: how much the reference's values "
-        "vary over the error, of which every 6 dB are half; none where they do not vary.",
+        caption="The outputs of each model on the samples, compared with those of its reference. "
+        "Flipped: samples whose highest score is at another index. SNR: the variance of the "
+        "reference over the error; every 6 dB halve the error, and a constant reference has none.",
         headings=headings(
             *("Model", "Output", "Reference", "Flipped", "Largest error", "Outputs span"),
             *("SNR", "Cosine", "Samples"),
@@ -65,7 +65,7 @@ def agreement_table(report: Report) -> PageTable | None:
 
 
 def machine_facts(report: Report) -> list[Fact]:
-    """The machine, how busy it was, and what was measured on it."""
+    """The machine, its load, and the data."""
     here, data = report.environment, report.data
     facts = [Fact("machine", units.plain(here.machine))]
     if here.place:
@@ -80,7 +80,7 @@ def machine_facts(report: Report) -> list[Fact]:
 
 
 def condition_facts(conditions: Conditions | None) -> list[Fact]:
-    """How busy the machine was, as far as it can say."""
+    """The load of the machine, as far as it is known."""
     if conditions is None:
         return []
     facts = []
@@ -99,12 +99,12 @@ def condition_facts(conditions: Conditions | None) -> list[Fact]:
 
 
 def command_line(report: Report) -> str:
-    """What was typed, as a shell takes it; "" where that is not known."""
+    """The command of the report for a shell; "" where it is not known."""
     return shell_line(report.command)
 
 
 def version_facts(report: Report) -> list[Fact]:
-    """The tools and the runtimes with their versions."""
+    """The runtimes, and the tools with their versions."""
     runtimes = dict.fromkeys(model.runtime for model in all_models(report) if model.runtime)
     facts = [Fact("runtimes", units.plain(", ".join(runtimes)))] if runtimes else []
     tools = ", ".join(f"{name} {v}" for name, v in sorted(report.environment.tools.items()))
@@ -112,7 +112,7 @@ def version_facts(report: Report) -> list[Fact]:
 
 
 def hash_table(report: Report) -> PageTable:
-    """What was measured, by the hash of its content."""
+    """The hash of every model and of the samples."""
     data = [("the samples", report.data.sha256)] if report.data else []
     rows = [*((units.plain(m.name), m.sha256) for m in all_models(report)), *data]
     return PageTable(
@@ -136,7 +136,7 @@ def _latency_line(model: Measurement) -> Line:
     )
     return Line(
         cells=(
-            Cell(text=units.plain(model.name), under=_processes(latency)),
+            Cell(text=units.plain(model.name), under=_processes(len(latency.rounds_us))),
             number(units.duration(load), load),
             number(units.duration(first), first),
             number(units.duration(latency.p50_us), latency.p50_us),
@@ -151,8 +151,7 @@ def _latency_line(model: Measurement) -> Line:
     )
 
 
-def _processes(latency: Latency) -> str:
-    count = len(latency.rounds_us)
+def _processes(count: int) -> str:
     return "1 process" if count == 1 else f"{count} processes"
 
 

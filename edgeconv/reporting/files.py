@@ -1,4 +1,4 @@
-"""A report as files: report.json, and report.html to look at."""
+"""Reports as files, written and read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORMAT_VERSION = 2
 
 
 class _Version(msgspec.Struct):
-    """As much of a report as every version has."""
+    """The field that reports of every version have."""
 
     format: int | None = None
 
@@ -43,9 +43,9 @@ def write_report(report: Report, directory: Path) -> tuple[Path, Path]:
 def write_formats(
     reports: tuple[Report, ...], directory: Path, formats: tuple[Format, ...]
 ) -> tuple[Path, ...]:
-    """Write the reports into `directory`, one file a format, all of them or none.
+    """Write one file for each format into `directory`, all of them or none; returns the paths.
 
-    Returns the paths in the order of `formats`. Raises `OutputRefused`.
+    Raises `OutputRefused`.
     """
     contents = {directory / NAMES[name]: _document(reports, name) for name in formats}
     publish_all(contents)
@@ -53,7 +53,7 @@ def write_formats(
 
 
 def _document(reports: tuple[Report, ...], name: Format) -> bytes:
-    """A file of a report; one that is evidence ends with its checksum."""
+    """The content of a file; evidence ends with its checksum."""
     if name == "html":
         return html_with_checksum(render(reports, name))
     if name == "json" and len(reports) == 1:
@@ -64,9 +64,9 @@ def _document(reports: tuple[Report, ...], name: Format) -> bytes:
 def render(
     reports: tuple[Report, ...], name: Format, *, width: int | None = None, color: bool = False
 ) -> str:
-    """The reports in a format, ending with a newline; several are shown each for itself.
+    """The reports in a format, one after another, ending with a newline.
 
-    `width` and `color` are for text. JSON is that of the one report, or a list of several.
+    `width` and `color` are for text. The JSON of several reports is a list.
     """
     if name == "html":
         from edgeconv.reporting.html import render_html
@@ -83,13 +83,13 @@ def render(
     if name == "json":
         shown = reports[0] if len(reports) == 1 else reports
         return msgspec.json.format(msgspec.json.encode(shown), indent=1).decode() + "\n"
-    from edgeconv.reporting.text import report_table, verdict_lines
+    from edgeconv.reporting.pages import text_of
 
     parts = []
     for report in reports:
-        parts.append(report_table(report, width=width, color=color))
+        parts.append(text_of(report, width=width, color=color))
         if report.verdict:
-            parts.append(verdict_lines(report.verdict, width=width, color=color))
+            parts.append(text_of(report.verdict, width=width, color=color, below_table=True))
     return "\n\n".join(parts) + "\n"
 
 
@@ -105,12 +105,12 @@ def read_report(path: Path) -> Report:
         f"{path} is a report of format {version}, and this edgeconv reads format {FORMAT_VERSION}",
         hint="measure again with `edgeconv bench`"
         if version < FORMAT_VERSION
-        else "install the edgeconv that wrote it, or a newer one",
+        else "install the version of edgeconv that wrote it, or a newer one",
     )
 
 
 def _version_of(path: Path) -> int | None:
-    """The format that a file says it has, None where it is no report at all."""
+    """The format number in a file; None where it is not a report."""
     try:
         return read_noun(path, _Version, what="report").format
     except InputRefused:

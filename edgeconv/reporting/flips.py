@@ -1,4 +1,4 @@
-"""What changed its class: beside the trained model, sample by sample."""
+"""Samples whose class differs from that of the trained model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ORDER: tuple[Effect, ...] = ("broken", "fixed", "other")
 
 @dataclass(frozen=True, kw_only=True)
 class Flip:
-    """Samples of one class that two models take for different ones, by their indices."""
+    """Samples of one class that two models assign to different classes, by their indices."""
 
     effect: Effect
     label: int | None
@@ -34,48 +34,48 @@ class Flip:
 
 
 def flips_of(model: Measurement, baseline: Measurement, labels: tuple[int, ...]) -> list[Flip]:
-    """All that the model says otherwise than the baseline, what was broken and is commonest first.
+    """The flips from the baseline to the model, broken ones first, then by frequency.
 
-    Without `labels` none is right or wrong: every change is then of the effect "other". Empty
-    where one has no classes, or they are not of the same samples.
+    Without `labels` every effect is "other". Empty where a model has no classes, or where the
+    samples differ.
     """
     before = baseline.accuracy.predicted if baseline.accuracy else ()
     after = model.accuracy.predicted if model.accuracy else ()
     if len(before) != len(after):
         return []
     known = labels if len(labels) == len(after) else ()
-    found: dict[tuple[int | None, int, int], list[int]] = defaultdict(list)
-    for i, (was, is_now) in enumerate(zip(before, after, strict=True)):
-        if was != is_now:
-            found[(known[i] if known else None, was, is_now)].append(i)
+    groups: dict[tuple[int | None, int, int], list[int]] = defaultdict(list)
+    for i, (old, new) in enumerate(zip(before, after, strict=True)):
+        if old != new:
+            groups[(known[i] if known else None, old, new)].append(i)
     flips = [
         Flip(
-            effect=_effect(label, was, is_now),
+            effect=_effect(label, old, new),
             label=label,
-            before=was,
-            after=is_now,
+            before=old,
+            after=new,
             samples=tuple(samples),
         )
-        for (label, was, is_now), samples in found.items()
+        for (label, old, new), samples in groups.items()
     ]
     return sorted(flips, key=lambda f: (_ORDER.index(f.effect), -len(f.samples), f.samples))
 
 
 def flip_tables(report: Report) -> list[tuple[str, str, PageTable]]:
-    """For each artifact that differs from the baseline: its name, a summary and the table."""
+    """For each artifact with flips: its name, a summary and the table."""
     if report.baseline is None:
         return []
-    found = []
-    for number_, model in enumerate(report.measurements):
+    tables = []
+    for index, model in enumerate(report.measurements):
         flips = flips_of(model, report.baseline, report.labels)
         if flips:
             name = units.plain(model.name)
-            found.append((name, _summary(flips), _table(number_, name, flips, report.class_names)))
-    return found
+            tables.append((name, _summary(flips), _table(index, name, flips, report.class_names)))
+    return tables
 
 
 def class_name(index: int | None, names: tuple[str, ...]) -> str:
-    """The name of a class where it is known, else its index; "–" of None."""
+    """The name of a class where it is known, else its index; "–" for None."""
     if index is None:
         return units.ABSENT
     return units.plain(names[index]) if 0 <= index < len(names) else str(index)
@@ -97,16 +97,14 @@ def _summary(flips: list[Flip]) -> str:
 def _table(index: int, name: str, flips: list[Flip], names: tuple[str, ...]) -> PageTable:
     return PageTable(
         name=f"flips-{index}",
-        caption=f"What {name} says otherwise than the baseline, "
-        "with samples by their index in the data, from 0.",
+        caption=f"Where {name} predicts another class than the baseline. Samples are indices in "
+        "the data, from 0.",
         headings=headings(
-            "Class", "Baseline", "This model", "Effect", "Samples", "Such as", text=_TEXT
+            *("Class", "Baseline", "This model", "Effect", "Samples", "Examples"),
+            text={0, 1, 2, 3, 5},
         ),
         lines=tuple(_line(flip, names) for flip in flips),
     )
-
-
-_TEXT = {0, 1, 2, 3, 5}
 
 
 def _line(flip: Flip, names: tuple[str, ...]) -> Line:

@@ -1,4 +1,4 @@
-"""Which artifacts are best at something: those that nothing betters beyond noise."""
+"""The smallest, fastest and most accurate artifacts, beyond noise."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
-from edgeconv.reporting.models_table import all_models
+from edgeconv.reporting.rows import all_models
 from edgeconv.statistics.comparison import is_faster, is_more_accurate, unbeaten
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,35 +16,35 @@ if TYPE_CHECKING:
     from edgeconv.reporting.rows import ModelRow
     from edgeconv.types import Measurement, Report
 
-    Pair = tuple[Measurement, ModelRow]
+    _Pair = tuple[Measurement, ModelRow]
 
 _MOST_NAMES = 3
 
 
 def highlights(report: Report, rows: Sequence[ModelRow]) -> list[tuple[str, str, str]]:
-    """What the best artifacts are: heading, models and figure. Those over budget are left out.
+    """The best artifacts within budget: heading, models and figure.
 
-    Models that cannot be told from the best are named together, the smallest first.
+    Models that are equal to the best within noise are named together, the smallest first.
     """
     allowed = {"–"} if report.verdict is None else {"ok", "warn"}
-    made = [
+    candidates = [
         (model, row)
         for model, row in zip(all_models(report), rows, strict=True)
         if not row.is_baseline and not row.error and row.mark in allowed
     ]
-    if not made:
+    if not candidates:
         return []
-    made.sort(key=lambda pair: pair[0].size_bytes)
-    least = made[0][0].size_bytes
-    smallest = [pair for pair in made if pair[0].size_bytes == least]
-    row = made[0][1]
-    beside = f", {row.size_ratio} the baseline" if row.size_ratio != units.ABSENT else ""
-    found = [("Smallest", _names(smallest), f"{row.size}{beside}")]
-    if timed := [pair for pair in made if _p50(pair[0]) < math.inf]:
-        found.append(_fastest(timed))
-    if judged := [pair for pair in made if _goodness(pair[0]) > -math.inf]:
-        found.append(_most_accurate(judged))
-    return found
+    candidates.sort(key=lambda pair: pair[0].size_bytes)
+    least = candidates[0][0].size_bytes
+    smallest = [pair for pair in candidates if pair[0].size_bytes == least]
+    row = candidates[0][1]
+    ratio = f", {row.size_ratio} the baseline" if row.size_ratio != units.ABSENT else ""
+    best = [("Smallest", _names(smallest), f"{row.size}{ratio}")]
+    if timed := [pair for pair in candidates if _p50(pair[0]) < math.inf]:
+        best.append(_fastest(timed))
+    if evaluated := [pair for pair in candidates if _goodness(pair[0]) > -math.inf]:
+        best.append(_most_accurate(evaluated))
+    return best
 
 
 def unbeaten_by_size(report: Report) -> list[Measurement]:
@@ -56,55 +57,50 @@ def unbeaten_by_latency(report: Report) -> list[Measurement]:
     return _unbeaten([m for m in report.measurements if _p50(m) < math.inf], _is_faster)
 
 
-def _fastest(timed: Sequence[Pair]) -> tuple[str, str, str]:
-    """Where all are alike there is no fastest one."""
+def _fastest(timed: Sequence[_Pair]) -> tuple[str, str, str]:
     first = min((model for model, _ in timed), key=_p50)
     alike = [pair for pair in timed if not _is_faster(first, pair[0])]
     times = sorted((_p50(model), row.p50) for model, row in alike)
     if len(alike) == 1:
         row = alike[0][1]
         interval = f" {row.speed_up_interval}" if row.speed_up_interval != units.ABSENT else ""
-        beside = f", {row.speed_up}{interval} as fast as float32"
-        beside = beside if row.speed_up != units.ABSENT else ""
-        return "Fastest", row.name, f"{row.p50}{beside}"
+        ratio = f", {row.speed_up}{interval} as fast as float32"
+        return "Fastest", row.name, f"{row.p50}{ratio if row.speed_up != units.ABSENT else ''}"
     figure = f"{times[0][1]} to {times[-1][1]}, equal within noise"
     if len(alike) == len(timed):
         return "Fastest", "none beyond noise", figure
     return "Fastest", _names(alike), figure
 
 
-def _most_accurate(judged: Sequence[Pair]) -> tuple[str, str, str]:
-    first = max((model for model, _ in judged), key=_goodness)
-    alike = [pair for pair in judged if not _is_better(first, pair[0])]
+def _most_accurate(evaluated: Sequence[_Pair]) -> tuple[str, str, str]:
+    first = max((model for model, _ in evaluated), key=_goodness)
+    alike = [pair for pair in evaluated if not _is_better(first, pair[0])]
     if len(alike) == 1:
         row = alike[0][1]
-        beside = f", drop {row.drop}" if row.drop != units.ABSENT else ""
-        return "Most accurate", row.name, f"{row.accuracy}{beside}"
+        drop = f", drop {row.drop}" if row.drop != units.ABSENT else ""
+        return "Most accurate", row.name, f"{row.accuracy}{drop}"
     values = dict.fromkeys(row.accuracy for _, row in sorted(alike, key=lambda p: _goodness(p[0])))
     least, most = next(iter(values)), list(values)[-1]
     figure = f"{least}, equal" if least == most else f"{least} to {most}, equal within chance"
-    if len(alike) == len(judged):
+    if len(alike) == len(evaluated):
         return "Most accurate", "none beyond chance", figure
     return "Most accurate", _names(alike), figure
 
 
-def _names(pairs: Sequence[Pair]) -> str:
-    names = [row.name for _, row in pairs]
-    more = len(names) - _MOST_NAMES
-    shown = names if more <= 0 else [*names[:_MOST_NAMES], f"{more} more"]
-    return ", ".join(shown)
+def _names(pairs: Sequence[_Pair]) -> str:
+    return listed((row.name for _, row in pairs), _MOST_NAMES)
 
 
 def _unbeaten(
     rows: Sequence[Measurement], is_cheaper: Callable[[Measurement, Measurement], bool]
 ) -> list[Measurement]:
-    judged = [model for model in rows if not model.error and _goodness(model) > -math.inf]
-    found = unbeaten(judged, is_cheaper, _is_better)
-    return [model for model, is_best in zip(judged, found, strict=True) if is_best]
+    evaluated = [model for model in rows if not model.error and _goodness(model) > -math.inf]
+    best = unbeaten(evaluated, is_cheaper, _is_better)
+    return [model for model, is_best in zip(evaluated, best, strict=True) if is_best]
 
 
 def _p50(model: Measurement) -> float:
-    """The median time; infinite where there is none to compare."""
+    """The median time in microseconds; infinite where it was not measured."""
     p50_us = model.latency.p50_us if model.latency else math.inf
     return p50_us if p50_us > 0 else math.inf
 
@@ -114,9 +110,7 @@ def _is_faster(a: Measurement, b: Measurement) -> bool:
 
 
 def _is_better(a: Measurement, b: Measurement) -> bool:
-    if a.accuracy is None or b.accuracy is None:
-        return False
-    return is_more_accurate(a.accuracy, b.accuracy)
+    return bool(a.accuracy and b.accuracy and is_more_accurate(a.accuracy, b.accuracy))
 
 
 def _goodness(model: Measurement) -> float:

@@ -1,4 +1,4 @@
-"""Reports as one HTML page that needs nothing else: no network, no font, one script of its own."""
+"""Reports as one HTML file, without network, with its own script and style."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from edgeconv.data.preprocessing import describe
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import snr, span
 from edgeconv.reporting.limits import explanation, in_words, name_of, word_of
-from edgeconv.reporting.qat import qat_facts
 from edgeconv.reporting.rows import io_types, weights
 from edgeconv.reporting.sections import outcome, sections
-from edgeconv.reporting.training import epoch_table, training_facts
+from edgeconv.reporting.training import epoch_table, qat_facts, training_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.types import Artifact, Report, TensorSpec, TrainingRecord
+    from edgeconv.types import Report, TensorSpec, TrainingRecord
 
 _MOST_CHANNELS = 4
 
 
 def render_html(report: Report, *others: Report) -> str:
-    """The whole page. Nothing in a report can become markup, script or style in it.
+    """The whole page. No text of a report becomes markup, script or style in it.
 
-    `others` are shown below the first, each for itself, with nothing held against the other.
+    `others` are shown below the first and are not compared with it.
     """
     environment = _environment()
     reports = (report, *others)
     prefixes = [f"g{i}-" if others else "" for i in range(1, len(reports) + 1)]
-    script = _script(environment)
+    assert environment.loader is not None
+    source, _, _ = environment.loader.get_source(environment, "script.js.j2")
+    script = Markup(source)
     groups = [
         Markup(
             environment.get_template("group.html.j2").render(
@@ -46,11 +47,12 @@ def render_html(report: Report, *others: Report) -> str:
     ]
     return environment.get_template("report.html.j2").render(
         title=f"{len(reports)} reports side by side" if others else report.title,
-        word="Not held against each other" if others else outcome(report)[1],
+        word="Not compared with each other" if others else outcome(report)[1],
         reports=reports,
         groups=list(zip(prefixes, reports, groups, strict=True)),
         script=script,
-        script_hash=_hash_of(script),
+        # By this the page's security policy allows its one script.
+        script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
     )
 
 
@@ -68,33 +70,17 @@ def _environment() -> Environment:
     return environment
 
 
-def _script(environment: Environment) -> Markup:
-    """The page's script as it is: the file has nothing of a template in it."""
-    assert environment.loader is not None
-    source, _, _ = environment.loader.get_source(environment, "script.js.j2")
-    return Markup(source)
-
-
-def _hash_of(script: str) -> str:
-    """What the page's security policy knows its one script by."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
-
-
 def _epochs_caption(record: TrainingRecord) -> str:
-    said = ["What was logged at each epoch."]
+    sentences = ["What was logged in each epoch."]
     if record.validation_samples:
-        said.append("“val” is on the samples kept apart.")
+        sentences.append("“val” is on the validation samples.")
     if record.best_epoch:
-        said.append("* is the epoch that was kept.")
-    return " ".join(said)
-
-
-def _capitalized(text: str) -> str:
-    return text[:1].upper() + text[1:]
+        sentences.append("* is the epoch that was kept.")
+    return " ".join(sentences)
 
 
 def _shown(value: Any) -> Any:
-    """What the template writes for a value: markup as it is, all else made harmless."""
+    """What the template writes for a value: markup unchanged, all else made harmless."""
     if isinstance(value, Markup):
         return value
     return units.ABSENT if value is None else units.plain(str(value))
@@ -114,10 +100,7 @@ def _few(values: Sequence[float]) -> str:
     return first if len(values) <= _MOST_CHANNELS else f"{first}, … ({len(values)} channels)"
 
 
-def _made_by(artifact: Artifact) -> str:
-    return {"litert": "ai-edge-quantizer", "tflite": "TFLiteConverter"}[artifact.engine]
-
-
+_ENGINES = {"litert": "ai-edge-quantizer", "tflite": "TFLiteConverter"}
 # The style class and the word.
 _WORDS = {
     "PASS": ("ok", "pass"),
@@ -134,7 +117,7 @@ _FILTERS = {
     "significant": units.significant,
     "in_words": in_words,
     "name_of": name_of,
-    "explanation": partial(explanation, beside_table=True),
+    "explanation": partial(explanation, below_table=True),
     "word_of": lambda finding: _WORDS[word_of(finding)],
     "io_types": io_types,
     "steps": lambda artifact: describe(artifact.preprocessing),
@@ -144,11 +127,11 @@ _FILTERS = {
     "snr": snr,
     "span": span,
     "step": lambda step: units.ABSENT if step is None else units.significant(step),
-    "made_by": _made_by,
+    "engine_name": lambda artifact: _ENGINES[artifact.engine],
     "training_facts": training_facts,
     "epoch_table": epoch_table,
     "epochs_caption": _epochs_caption,
     "qat_facts": qat_facts,
-    "capitalized": _capitalized,
+    "capitalized": lambda text: text[:1].upper() + text[1:],
     "pair": lambda heading: (heading, False),
 }

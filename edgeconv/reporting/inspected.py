@@ -1,4 +1,4 @@
-"""What is in a model file, as text."""
+"""The page of `inspect`: what is in a model file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,7 @@ from edgeconv.reporting.layout import Block, Grid, GridColumn, Labelled, Page, R
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.types import (
-        Inspection,
-        OldestRuntime,
-        RuntimeNeed,
-        Signature,
-        SourceModel,
-        TensorSpec,
-    )
+    from edgeconv.types import Inspection, OldestRuntime, RuntimeNeed, Signature, TensorSpec
 
 _KIND_NAMES = {
     "saved_model": "SavedModel",
@@ -39,10 +32,13 @@ _COUNTED = (GridColumn("name", right=False, wraps=True), GridColumn("version"), 
 
 
 def inspection_page(inspection: Inspection) -> Page:
-    """What is known of the whole, then each signature, then the operators or layers."""
+    """Facts about the file, then each signature, then the operators or layers."""
     page: list[Block] = [Labelled(list(_facts(inspection)))]
     for signature in inspection.model.signatures:
-        key = units.plain(signature.key) or "(none in the file: the first graph's ends)"
+        key = (
+            units.plain(signature.key)
+            or "(none in the file: inputs and outputs of the first graph)"
+        )
         page += _signature(f"signature {key}", signature)
     if inspection.declared:
         page += _signature("signature, as its config declares it", inspection.declared)
@@ -64,8 +60,8 @@ def _operators(inspection: Inspection) -> Grid:
     has_versions = any(operator.version for operator in inspection.operators)
     columns = _COUNTED if has_versions else (_COUNTED[0], _COUNTED[2])
     rows = [
-        _row(units.plain(one.name), *([str(one.version)] * has_versions), str(one.count))
-        for one in inspection.operators
+        _row(units.plain(each.name), *([str(each.version)] * has_versions), str(each.count))
+        for each in inspection.operators
     ]
     return Grid(columns, rows)
 
@@ -91,11 +87,10 @@ def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     yield from _runtime_facts(inspection.oldest_runtime)
     if inspection.unknown_classes:
         yield "unknown classes", _listed(inspection.unknown_classes)
-        yield "", "convert takes the module that has them: --custom-objects MODULE"
+        yield "", "give convert the module that has them: --custom-objects MODULE"
     if len(inspection.tag_sets) > 1 or inspection.tag_sets not in ((), (("serve",),)):
         yield "tags of its graphs", "; ".join(map(units.plain, map(",".join, inspection.tag_sets)))
-    for note in _notes(model):
-        yield "note", note
+    yield from (("note", units.plain(note)) for note in model.notes)
 
 
 def _parameter_facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
@@ -104,8 +99,8 @@ def _parameter_facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     total, trained = inspection.parameters, inspection.trainable_parameters
     if total is None:
         return
-    told = "trainable or not: not known" if trained is None else f"{trained:,} trainable"
-    yield "parameters", f"{total:,} ({told})"
+    trainable = "trainable: not known" if trained is None else f"{trained:,} trainable"
+    yield "parameters", f"{total:,} ({trainable})"
 
 
 def _weight_facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
@@ -121,10 +116,10 @@ def _runtime_facts(oldest: OldestRuntime | None) -> Iterator[tuple[str, str]]:
     if oldest is None:
         return
     if oldest.version:
-        setters = ", ".join(_need_text(need) for need in oldest.operators)
-        yield "oldest runtime", f"TensorFlow Lite {oldest.version} ({setters})"
+        deciding = ", ".join(map(_need_text, oldest.operators))
+        yield "oldest runtime", f"TensorFlow Lite {oldest.version} ({deciding})"
     if oldest.unknown:
-        unknown = ", ".join(_need_text(need) for need in oldest.unknown)
+        unknown = ", ".join(map(_need_text, oldest.unknown))
         yield "" if oldest.version else "oldest runtime", f"not known for {unknown}"
 
 
@@ -133,10 +128,6 @@ def _need_text(need: RuntimeNeed) -> str:
     if need.version != need.declared:
         text += f" by its tensors, {need.declared} in the file"
     return f"{text}, with {need.note}" if need.note else text
-
-
-def _notes(model: SourceModel) -> Iterator[str]:
-    yield from (units.plain(note) for note in model.notes)
 
 
 def _tensor_cells(tensor: TensorSpec) -> tuple[str, ...]:

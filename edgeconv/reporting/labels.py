@@ -1,6 +1,6 @@
-"""Labels beside the points of a plot, so placed that none lies on another or on a point.
+"""Labels for the points of a plot, placed so that none covers another label or a point.
 
-Vega has labels of its own, but they need a canvas, and vl-convert has none.
+Vega's label transform needs a canvas, which vl-convert does not have.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CELL = 7.4  # The width of a character at the size that labels have, on the wid
 _HEIGHT = 15.0
 _MARK = 6.0
 _MOST_CELLS = 26
-# Above and below come first: there are lines from side to side through many points.
+# Above and below come first: horizontal lines cross many points.
 _UPRIGHT = (-90, -50, -130, 90, 50, 130)
 _SIDEWAYS = (0, 180, -20, 20, 160, 200)
 _NEAR = (14, 21)
@@ -32,10 +32,7 @@ _PLACES = (
 
 @dataclass(frozen=True)
 class Label:
-    """A text around its middle, in the coordinates of a plot, y downwards.
-
-    One that is far from its point needs a line to it.
-    """
+    """A text centered at (x, y) of a plot, y downwards. If `is_far`, a line leads to its point."""
 
     text: str
     x: float
@@ -44,11 +41,11 @@ class Label:
 
     @property
     def half(self) -> tuple[float, float]:
-        """How far it reaches to each side, and up and down; without a text it is a point's mark."""
+        """Half of its width and height; without a text it is the mark of a point."""
         return (cell_len(self.text) * _CELL / 2, _HEIGHT / 2) if self.text else (_MARK, _MARK)
 
     def meets(self, other: Label) -> bool:
-        """Whether the two have more than an edge in common."""
+        """Whether the two overlap."""
         (width, height), (its_width, its_height) = self.half, other.half
         return (
             abs(self.x - other.x) < width + its_width
@@ -56,19 +53,19 @@ class Label:
         )
 
     def within(self, width: float, height: float) -> bool:
-        """Whether no part of it is outside a plot of this size."""
+        """Whether all of it is inside a plot of this size."""
         across, up = self.half
         return across <= self.x <= width - across and up <= self.y <= height - up
 
 
-def place(
+def place_labels(
     points: Sequence[tuple[float, float]], texts: Sequence[str], width: float, height: float
 ) -> list[Label | None]:
-    """A label for every point, in order; None where there is no room left for one."""
+    """A label for every point, in order; None where there is no room for one."""
     taken = [Label("", x, y) for x, y in points]
     labels: list[Label | None] = []
     for point, text in zip(points, texts, strict=True):
-        places = (_beside(point, shortened(text), ring, angle) for ring, angle in _PLACES)
+        places = (_near(point, shortened(text), ring, angle) for ring, angle in _PLACES)
         inside = (label for label in places if label.within(width, height))
         free = (label for label in inside if not any(map(label.meets, taken)))
         label = next(free, None)
@@ -84,8 +81,8 @@ def shortened(text: str, most_cells: int = _MOST_CELLS) -> str:
     return set_cell_size(text, most_cells - 1).rstrip() + "…"
 
 
-def _beside(point: tuple[float, float], text: str, ring: int, degrees: int) -> Label:
-    # The middle is as far away as lets the edge of the label touch the ring.
+def _near(point: tuple[float, float], text: str, ring: int, degrees: int) -> Label:
+    # The center is so far away that the edge of the label touches the ring.
     x = point[0] + math.cos(math.radians(degrees)) * (ring - _MARK / 2 + Label(text, 0, 0).half[0])
     y = point[1] + math.sin(math.radians(degrees)) * ring
     return Label(text, round(x, 1), round(y, 1), is_far=ring in _FAR)

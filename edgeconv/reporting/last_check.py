@@ -1,8 +1,7 @@
-"""The verdict of the last check beside each published file, for whoever ships the file.
+"""The verdict of the last check of each published file, in MODEL.verdict.json next to it.
 
-MODEL.verdict.json carries the hash of the bytes that were judged: a file that was made anew since
-was never checked. It keeps mistakes from being shipped, and nobody who means to: whoever can write
-the file can write its verdict.
+It has the hash of the bytes that were checked: a file that was written since counts as unchecked.
+It prevents mistakes, not intent: whoever can write the file can write its verdict.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ if TYPE_CHECKING:
 _SUFFIX = ".verdict.json"
 _TRAINED = ("checkpoint", "trained")
 _WORST: tuple[Outcome, ...] = ("failed", "missing", "inconclusive")
-_MOST_SAID = 3
-_AGAIN = "fix what broke, and run `edgeconv check` again"
+_MOST_REASONS = 3
+_AGAIN = "fix what is broken, and run `edgeconv check` again"
 
 
 def verdict_file(model: Path) -> Path:
-    """Where the verdict of a published .tflite is."""
+    """The path of the verdict of a published .tflite."""
     return model.with_suffix(_SUFFIX)
 
 
 def write_last_check(
     check: Check, model: Path, sha256: str, *, clears: bool = True, report_sha256: str = ""
 ) -> None:
-    """Note what a check said of a published file with this hash, beside the file.
+    """Write the verdict of a check on a published file with this hash.
 
-    A verdict that is there already stays, with its date; one that did not pass stays too where the
-    new one is not to clear it (`clears`). `report_sha256` is the hash of the report.json that was
-    judged, "" where none was written. Raises `OutputRefused` where it cannot be written.
+    An equal verdict keeps its date. Without `clears`, a verdict that did not pass is not replaced
+    by one that does. `report_sha256` is the hash of the report.json, "" where none was written.
+    Raises `OutputRefused` where it cannot be written.
     """
     now = datetime.now(timezone.utc).replace(microsecond=0).isoformat()
-    held = _held(check, sha256)
-    findings = tuple(finding for finding in held if finding.outcome != "passed")
+    own = _findings_of(check, sha256)
+    findings = tuple(finding for finding in own if finding.outcome != "passed")
     new = LastCheck(
         model=check.name,
         sha256=sha256,
@@ -57,7 +56,7 @@ def write_last_check(
         findings=findings,
         data=check.data,
         edgeconv=edgeconv.__version__,
-        passed=tuple(finding for finding in held if finding.outcome == "passed"),
+        passed=tuple(finding for finding in own if finding.outcome == "passed"),
         report_sha256=report_sha256,
     )
     text = _text(new)
@@ -65,7 +64,7 @@ def write_last_check(
         is_worse = not clears and new.outcome == "passed" and old.outcome != "passed"
         if is_worse or _text(msgspec.structs.replace(new, date=old.date)) == _text(old):
             return
-        # What was measured may differ from one time to the next; the verdict is the same.
+        # Measured numbers vary from one check to the next; the verdict is the same.
         if _verdict(old) == _verdict(new):
             text = _text(msgspec.structs.replace(new, date=old.date))
     publish_bytes(text, verdict_file(model))
@@ -76,12 +75,12 @@ def _verdict(check: LastCheck) -> LastCheck:
 
 
 def _intact(model: Path, sha256: str) -> LastCheck | None:
-    """The last verdict on these bytes, unless the file was damaged since it was written."""
+    """The last verdict on these bytes, unless its file was changed since it was written."""
     try:
-        found, checksum = read_checked(verdict_file(model), LastCheck, what="verdict of a check")
+        check, checksum = read_checked(verdict_file(model), LastCheck, what="verdict of a check")
     except InputRefused:
         return None
-    return found if found.sha256 == sha256 and checksum != "changed" else None
+    return check if check.sha256 == sha256 and checksum != "changed" else None
 
 
 def _text(check: LastCheck) -> bytes:
@@ -93,60 +92,59 @@ def last_check(model: Path, sha256: str) -> LastCheck | None:
 
     Raises `InputRefused` where it cannot be read.
     """
-    place = verdict_file(model)
-    if not place.exists():
+    path = verdict_file(model)
+    if not path.exists():
         return None
     try:
-        found = read_noun(place, LastCheck, what="verdict of a check")
+        check = read_noun(path, LastCheck, what="verdict of a check")
     except InputRefused as error:
         error.hint = "run `edgeconv check` again, which writes it"
         raise
-    return found if found.sha256 == sha256 else None
+    return check if check.sha256 == sha256 else None
 
 
-def judged_report(model: Path, sha256: str) -> str:
-    """The hash of the report that the last verdict on these bytes is of, "" where none is known."""
-    found = _intact(model, sha256)
-    return found.report_sha256 if found else ""
+def checked_report(model: Path, sha256: str) -> str:
+    """The hash of the report of the last verdict on these bytes, "" where it is not known."""
+    check = _intact(model, sha256)
+    return check.report_sha256 if check else ""
 
 
 def require_passed(model: Path, sha256: str, *, is_required: bool) -> str:
-    """What is to be said of a file that is about to be shipped; "" where its last check passed.
+    """A note or warning about a file that is to be shipped; "" where its last check passed.
 
-    It begins with "note: " or "warning: ". Raises `CheckFailed` where the last check did not pass,
-    and, where one `is_required`, where there was none; `InputRefused` for a verdict that cannot be
-    read.
+    Raises `CheckFailed` where the last check did not pass, or, where a check `is_required`, where
+    there was none; `InputRefused` for a verdict that cannot be read.
     """
-    found = last_check(model, sha256)
-    if found is None:
-        said = f"{model} was never checked, or was made anew since"
+    check = last_check(model, sha256)
+    if check is None:
+        state = f"{model} was never checked, or was written since its last check"
         if is_required:
-            raise CheckFailed(said, hint="run `edgeconv check`, which judges it")
-        return f"note: {said}: edgeconv check says whether it keeps the budget"
-    if found.outcome == "passed":
+            raise CheckFailed(state, hint="run `edgeconv check`")
+        return f"note: {state}: `edgeconv check` shows whether it keeps the budget"
+    if check.outcome == "passed":
         return ""
-    broken = [one for one in found.findings if one.outcome == found.outcome and not one.ok]
-    more = f"; and {len(broken) - _MOST_SAID} more" if len(broken) > _MOST_SAID else ""
-    why = "; ".join(map(sentence, broken[:_MOST_SAID])) + more
-    when = units.plain(found.date)
-    if found.outcome == "inconclusive":
-        return f"warning: the last check of {model} ({when}) had too few samples to tell: {why}"
-    failed = "failed" if found.outcome == "failed" else "was not measured by"
-    raise CheckFailed(f"{model} {failed} its last check ({when}): {why}", hint=_AGAIN)
+    broken = [each for each in check.findings if each.outcome == check.outcome and not each.ok]
+    more = f"; and {len(broken) - _MOST_REASONS} more" if len(broken) > _MOST_REASONS else ""
+    why = "; ".join(map(sentence, broken[:_MOST_REASONS])) + more
+    date = units.plain(check.date)
+    if check.outcome == "inconclusive":
+        return f"warning: the last check of {model} ({date}) had too few samples: {why}"
+    failed = "failed" if check.outcome == "failed" else "was not measured by"
+    raise CheckFailed(f"{model} {failed} its last check ({date}): {why}", hint=_AGAIN)
 
 
-def _held(check: Check, sha256: str) -> list[Finding]:
-    """What was held against these bytes, and the trained model that they were made from."""
-    judged = {
+def _findings_of(check: Check, sha256: str) -> list[Finding]:
+    """The findings about the file with this hash, and about the trained model."""
+    models = {
         stage.model for stage in check.stages if stage.sha256 == sha256 or stage.stage in _TRAINED
     }
     return [
-        msgspec.structs.replace(one, line=None)
-        for one in check.verdict.findings
-        if one.model in judged
+        msgspec.structs.replace(finding, line=None)
+        for finding in check.verdict.findings
+        if finding.model in models
     ]
 
 
 def _outcome(findings: tuple[Finding, ...]) -> Outcome:
-    fatal = {one.outcome for one in findings if not one.ok}
+    fatal = {finding.outcome for finding in findings if not finding.ok}
     return next((outcome for outcome in _WORST if outcome in fatal), "passed")

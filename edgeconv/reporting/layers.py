@@ -1,4 +1,4 @@
-"""Where a quantised model goes away from the float one, and where its time goes."""
+"""Tables of the errors of a quantized model by layer, and of its times by operator and layer."""
 
 from __future__ import annotations
 
@@ -20,48 +20,50 @@ _METHODS = {
 
 
 def layer_name(name: str) -> str:
-    """A layer as it is shown: of the names that a converter joined, the first."""
+    """The name of a layer; the first one where a converter joined several."""
     first, _, others = units.plain(name).partition(";")
     return f"{first} …" if others else first or units.ABSENT
 
 
 def worst_first(errors: tuple[LayerError, ...]) -> list[tuple[int, LayerError]]:
-    """The layers with their place in the graph, from 1; NaN is worse than all."""
+    """The layers with their position in the graph, from 1; NaN is the worst."""
     numbered = list(enumerate(errors, start=1))
     return sorted(numbered, key=lambda pair: _badness(pair[1]))
 
 
 def layered(report: Report) -> list[Measurement]:
-    """The models with errors by layer, that with the worst layer first."""
+    """The models with errors by layer; that with the worst layer comes first."""
     models = [model for model in report.measurements if model.layer_errors]
     return sorted(models, key=lambda model: _badness(worst_first(model.layer_errors)[0][1]))
 
 
 def layer_tables(report: Report) -> list[tuple[str, str, PageTable]]:
-    """For each of `layered`: its name, which layer is the worst, and the table."""
-    found = []
+    """For each of `layered`: its name, its worst layer, and the table."""
+    tables = []
     for index, model in enumerate(layered(report)):
         name = units.plain(model.name)
         _, worst = worst_first(model.layer_errors)[0]
-        said = f"worst: {layer_name(worst.layer)}, {units.decibels(worst.snr_db)}"
-        found.append((name, said, _layers(index, name, model.layer_errors)))
-    return found
+        summary = f"worst: {layer_name(worst.layer)}, {units.decibels(worst.snr_db)}"
+        tables.append((name, summary, _layers(index, name, model.layer_errors)))
+    return tables
 
 
 def profile_tables(report: Report) -> list[tuple[str, str, list[PageTable]]]:
-    """For each profiled model: its name, how it was found, by operator and by layer."""
-    found = []
-    for index, model in enumerate(_profiled(report)):
-        assert model.profile is not None
-        name = units.plain(model.name)
-        tables = [_by_operator(index, name, model.profile), _by_layer(index, name, model.profile)]
-        found.append((name, profile_line(model.profile), tables))
-    return found
+    """For each profiled model: its name, a summary, and tables by operator and by layer."""
+    profiles = [(units.plain(m.name), m.profile) for m in report.measurements if m.profile]
+    return [
+        (
+            name,
+            profile_line(profile),
+            [_by_operator(index, name, profile), _by_layer(index, name, profile)],
+        )
+        for index, (name, profile) in enumerate(profiles)
+    ]
 
 
 def profile_line(profile: Profile) -> str:
-    """How it was found, what was not delegated, and what is left over."""
-    own = sum(one.mean_us for one in profile.operators if not one.delegate)
+    """The method, the share that is not delegated, and the residual."""
+    own = sum(each.mean_us for each in profile.operators if not each.delegate)
     return (
         f"{_METHODS[profile.method]}; {_share(own, profile)} not delegated, "
         f"residual {units.duration(profile.residual_us)}"
@@ -73,10 +75,6 @@ def _badness(error: LayerError) -> tuple[bool, float]:
     return (False, 0.0) if math.isnan(error.snr_db) else (True, error.snr_db)
 
 
-def _profiled(report: Report) -> list[Measurement]:
-    return [model for model in report.measurements if model.profile]
-
-
 def _layers(index: int, name: str, errors: tuple[LayerError, ...]) -> PageTable:
     finite = [each.max_error for each in errors if math.isfinite(each.max_error)]
     largest = max(finite, default=0.0)
@@ -84,18 +82,18 @@ def _layers(index: int, name: str, errors: tuple[LayerError, ...]) -> PageTable:
         name=f"layers-{index}",
         caption=f"{name} against the float32 model, layer by layer, the worst first. "
         "Every 6 dB halve the error.",
-        headings=headings("Layer", "Operator", "Place", "SNR", "Largest error", text={0, 1}),
-        lines=tuple(_layer(place, error, largest) for place, error in worst_first(errors)),
+        headings=headings("Layer", "Operator", "Position", "SNR", "Largest error", text={0, 1}),
+        lines=tuple(_layer(position, error, largest) for position, error in worst_first(errors)),
     )
 
 
-def _layer(place: int, error: LayerError, largest: float) -> Line:
+def _layer(position: int, error: LayerError, largest: float) -> Line:
     share = error.max_error / largest if largest and math.isfinite(error.max_error) else None
     return Line(
         cells=(
             Cell(text=layer_name(error.layer), kind="name"),
             Cell(text=units.plain(error.operator), kind="name"),
-            number(str(place), place),
+            number(str(position), position),
             number(units.decibels(error.snr_db), min(error.snr_db, MAX_SNR_DB)),
             Cell(text=units.significant(error.max_error), key=error.max_error, share=share),
         )
@@ -104,9 +102,9 @@ def _layer(place: int, error: LayerError, largest: float) -> Line:
 
 def _by_operator(index: int, name: str, profile: Profile) -> PageTable:
     groups: dict[tuple[str, str], list[OperatorTime]] = defaultdict(list)
-    for one in profile.operators:
-        groups[(one.operator, one.delegate)].append(one)
-    sums = {key: sum(one.mean_us for one in ones) for key, ones in groups.items()}
+    for each in profile.operators:
+        groups[(each.operator, each.delegate)].append(each)
+    sums = {key: sum(each.mean_us for each in group) for key, group in groups.items()}
     lines = [
         _time_line(
             (units.plain(operator), _delegate(delegate), str(len(groups[operator, delegate]))),
@@ -118,30 +116,31 @@ def _by_operator(index: int, name: str, profile: Profile) -> PageTable:
     residual = _time_line(("not in any operator", "", ""), profile.residual_us, profile)
     return PageTable(
         name=f"operators-{index}",
-        caption=f"The time of {name} by operator; all of it is {units.duration(profile.total_us)}.",
+        caption=f"The time of {name} by operator, {units.duration(profile.total_us)} in all.",
         headings=headings("Operator", "Run by", "Count", "Time", "Share", text={0, 1}),
         lines=(*lines, residual),
     )
 
 
 def _by_layer(index: int, name: str, profile: Profile) -> PageTable:
-    ones = sorted(profile.operators, key=lambda one: -one.mean_us)
     return PageTable(
         name=f"times-{index}",
         caption=f"The time of {name} by layer, the longest first.",
-        headings=headings("Layer", "Operator", "Run by", "Place", "Time", "Share", text={0, 1, 2}),
+        headings=headings(
+            "Layer", "Operator", "Run by", "Position", "Time", "Share", text={0, 1, 2}
+        ),
         lines=tuple(
             _time_line(
                 (
-                    layer_name(one.layer),
-                    units.plain(one.operator),
-                    _delegate(one.delegate),
-                    str(one.index + 1),
+                    layer_name(each.layer),
+                    units.plain(each.operator),
+                    _delegate(each.delegate),
+                    str(each.index + 1),
                 ),
-                one.mean_us,
+                each.mean_us,
                 profile,
             )
-            for one in ones
+            for each in sorted(profile.operators, key=lambda each: -each.mean_us)
         ),
     )
 
@@ -149,11 +148,9 @@ def _by_layer(index: int, name: str, profile: Profile) -> PageTable:
 def _time_line(names: tuple[str, ...], time_us: float, profile: Profile) -> Line:
     share = time_us / profile.total_us if profile.total_us > 0 else math.nan
     bar = min(max(share, 0.0), 1.0) if math.isfinite(share) else None
-    cells = [Cell(text=text, kind="" if text.isdigit() else "name") for text in names]
-    cells = [number(c.text, int(c.text)) if c.text.isdigit() else c for c in cells]
     return Line(
         cells=(
-            *cells,
+            *(number(t, int(t)) if t.isdigit() else Cell(text=t, kind="name") for t in names),
             number(units.duration(time_us), time_us),
             Cell(text=_share(time_us, profile), key=share, share=bar),
         )
@@ -161,7 +158,7 @@ def _time_line(names: tuple[str, ...], time_us: float, profile: Profile) -> Line
 
 
 def _delegate(delegate: str) -> str:
-    return units.plain(delegate) if delegate else "the runtime itself"
+    return units.plain(delegate) if delegate else "the runtime"
 
 
 def _share(time_us: float, profile: Profile) -> str:

@@ -1,8 +1,8 @@
-"""Pages of lines and tables, as text that loses nothing at any width, or as HTML for a notebook.
+"""Pages of lines and tables, as text of any width without loss, or as HTML for a notebook.
 
-rich's own table cuts or folds every column when it is short of room. Here a table that
-is too wide first moves its secondary columns under their neighbours, then becomes a list
-of cards; and a row may have details, which take the whole width.
+rich's table cuts or folds every column when it is too wide. Here a table that is too wide first
+moves its secondary columns under their neighbors, then becomes a list of cards. Rows may have
+details, which take the whole width.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _MAY_BREAK = re.compile(r"\s+|(?<=[^\W_])[-_/](?=\w)")
 
 @dataclass(frozen=True)
 class GridColumn:
-    """A heading. When the table is too wide, a column that is `beneath` goes under the one
-    before it, and the one that `wraps` is made as narrow as is needed.
+    """A heading. In a table that is too wide, columns with `beneath` move under the one before
+    them, and the one that `wraps` is narrowed.
     """
 
     heading: str
@@ -46,7 +46,7 @@ class GridColumn:
 
 @dataclass(frozen=True)
 class Row:
-    """One cell a column, and further lines about the row. No text in it is markup."""
+    """One cell a column, and details below them. No text is markup."""
 
     cells: tuple[Text, ...]
     details: tuple[Text, ...] = ()
@@ -62,7 +62,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Labelled:
-    """A label and a text a line, the texts in a column of their own where there is room for it."""
+    """Labels and texts, the texts aligned in a column where there is room."""
 
     pairs: list[tuple[str, str]]
 
@@ -74,12 +74,12 @@ Page = Sequence[Block]
 
 
 def to_text(page: Page, *, width: int | None, color: bool) -> str:
-    """The page, each line of it wrapped at `width`, with a newline between them.
+    """The page as lines wrapped at `width` cells (None: not wrapped).
 
-    No character of it is obeyed by a terminal, and no line by a CI system, whatever the page has.
-    There are ANSI codes in it only if `color` is asked for and NO_COLOR is not set.
+    No text of the page can control a terminal or a CI system. ANSI codes are written only with
+    `color`, and not if NO_COLOR is set.
     """
-    # rich takes NO_COLOR for colours only and would still write bold and dim.
+    # With NO_COLOR, rich would still write bold and dim.
     color = color and not os.environ.get("NO_COLOR")
     file = io.StringIO()
     console = Console(
@@ -146,14 +146,14 @@ def _cut_row(row: Row) -> Row:
 
 
 def _cut(text: Text, most: int) -> Text:
-    """The text as it can be shown, and read: names may have a million characters, or controls."""
+    """The text, shortened and without control characters."""
     if len(text) > most:
         text = text[:most] + Text(f"… ({len(text) - most:,} more characters)")
     return text if text.plain.isprintable() else Text(plain(text.plain), style=text.style)
 
 
 def table_lines(columns: tuple[GridColumn, ...], rows: list[Row], width: int | None) -> list[Text]:
-    """The table in the first of its shapes that fits: wide, folded, cards."""
+    """The table in the first shape that fits: wide, folded, cards."""
     heading = Row(tuple(Text(column.heading, style="bold") for column in columns))
     grid = [[[cell] for cell in row.cells] for row in (heading, *rows)]
     shown = columns
@@ -240,7 +240,7 @@ def _total(widths: list[int]) -> int:
 
 
 def _wrapped(text: Text, width: int | None) -> list[Text]:
-    """The text in lines of at most `width` cells, the later ones indented as the first."""
+    """The text in lines of at most `width` cells, all indented as the first."""
     if width is None or text.cell_len <= width:
         return [text]
     indent = len(text.plain) - len(text.plain.lstrip())
@@ -253,7 +253,7 @@ def _wrapped(text: Text, width: int | None) -> list[Text]:
 
 
 def _breaks(text: str, width: int) -> list[int]:
-    """Where to break `text`: after blanks or inside names, in a word only if it is too long."""
+    """Where to break `text`: at blanks or separators, in a word only if it is too long."""
     breaks: list[int] = []
     start = last = 0
     for stop in [*(match.end() for match in _MAY_BREAK.finditer(text)), len(text)]:

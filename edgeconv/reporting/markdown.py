@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
-from edgeconv.reporting.differences import difference_lines
 from edgeconv.reporting.facts import command_line
 from edgeconv.reporting.flips import class_name, flips_of
 from edgeconv.reporting.layers import layer_name, worst_first
 from edgeconv.reporting.limits import closing_line, sentence, word_of
 from edgeconv.reporting.markup import escaped, folded, row
-from edgeconv.reporting.rows import ModelRow, accuracy_heading, model_rows
+from edgeconv.reporting.rows import ModelRow, accuracy_heading, difference_lines, model_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,13 +24,14 @@ _HEADINGS = {"FAIL": "What broke", "–": "Not measured", "?": "Inconclusive", "
 
 
 def render_markdown(report: Report, *others: Report) -> str:
-    """The reports one below the other. No name in them becomes markup, a link or a mention."""
+    """The reports one after another. No name in them becomes markup, a link or a mention."""
     return "\n\n".join("\n".join(_lines(each)) for each in (report, *others)) + "\n"
 
 
 def _lines(report: Report) -> Iterator[str]:
     rows = model_rows(report)
-    yield f"### {_word(report)}{escaped(report.title)}"
+    word = "" if not report.verdict else "✅ Pass: " if report.verdict.ok else "❌ Fail: "
+    yield f"### {word}{escaped(report.title)}"
     yield ""
     if report.verdict:
         yield escaped(closing_line(report.verdict))
@@ -41,21 +41,15 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _details(report, rows)
 
 
-def _word(report: Report) -> str:
-    if report.verdict is None:
-        return ""
-    return "✅ Pass: " if report.verdict.ok else "❌ Fail: "
-
-
 def _table(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
     accuracy = accuracy_heading(report)
     columns: dict[str, Callable[[ModelRow], str]] = {
         "size": lambda row: row.size,
         "ratio": lambda row: row.size_ratio,
         "p50": lambda row: row.p50,
-        "speed-up": lambda row: _with(row.speed_up, row.speed_up_interval),
+        "speed-up": lambda row: units.with_interval(row.speed_up, row.speed_up_interval),
         accuracy: lambda row: row.accuracy,
-        "drop": lambda row: _with(row.drop, row.drop_interval),
+        "drop": lambda row: units.with_interval(row.drop, row.drop_interval),
         "flips": lambda row: row.flips,
     }
     shown = {
@@ -66,29 +60,26 @@ def _table(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
     yield row(["", "model", *(escaped(name) for name in shown)])
     yield row(["---", "---", *("--:" for _ in shown)])
     for each in rows:
-        name = escaped(each.name) + _baseline(each)
+        is_named = each.is_baseline and each.name != "baseline"
+        name = f"{escaped(each.name)}{' (baseline)' * is_named}"
         if each.error:
             name += f"<br>did not run: {escaped(each.error)}"
         yield row([_MARKS[each.mark], name, *(escaped(cell(each)) for cell in shown.values())])
 
 
-def _baseline(row: ModelRow) -> str:
-    return " (baseline)" if row.is_baseline and row.name != "baseline" else ""
-
-
 def _broken(report: Report) -> Iterator[str]:
-    """The limits that do not hold, and those of them that are only to warn."""
+    """The limits that do not hold; last those that are only warnings."""
     findings = report.verdict.findings if report.verdict else ()
     for word, heading in _HEADINGS.items():
-        if found := [finding for finding in findings if word_of(finding) == word]:
+        if listed := [finding for finding in findings if word_of(finding) == word]:
             yield ""
             yield f"**{heading}**"
             yield ""
-            yield from (f"- {escaped(sentence(finding, beside_table=True))}" for finding in found)
+            yield from (f"- {escaped(sentence(finding, below_table=True))}" for finding in listed)
 
 
 def _details(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
-    yield from folded("Differences", [f"- {escaped(said)}" for said in difference_lines(report)])
+    yield from folded("Differences", [f"- {escaped(line)}" for line in difference_lines(report)])
     yield from folded("Flips", list(_flips(report)))
     yield from folded(
         "Outputs", [f"- {escaped(r.name)}: {escaped(a)}" for r in rows for a in r.agreement]
@@ -136,7 +127,3 @@ def _circumstances(report: Report) -> Iterator[str]:
     if report.command:
         yield f"- {escaped(command_line(report))}"
     yield from (f"- {escaped(note)}" for note in report.notes)
-
-
-def _with(value: str, interval: str) -> str:
-    return value if interval == units.ABSENT else f"{value} {interval}"

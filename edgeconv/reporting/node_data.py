@@ -1,7 +1,7 @@
-"""The error or the time of each layer, as Model Explorer shows it on a graph.
+"""The error or the time of each layer, for Model Explorer to show on a graph.
 
-Its format is that of the class `ModelNodeData` in ai-edge-model-explorer 0.1: by the id of a
-graph, and there by the name of a layer's output tensor.
+The format is that of the class `ModelNodeData` in ai-edge-model-explorer 0.1: by the id of a graph,
+and there by the name of a layer's output tensor.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from edgeconv.types import Measurement
 
 Shown = Literal["errors", "times"]
-# An exact layer would leave no colour for the others.
+# An exact layer would leave no color for the others.
 _MOST_DB = 100.0
 _HEADINGS: dict[Shown, str] = {
     "errors": "SNR against float32 (dB)",
     "times": "p50 (µs)",
 }
-_COLOURS = {"bad": "#d73a31", "middle": "#f7e7a8", "good": "#e8f4ec"}
+_COLORS = {"bad": "#d73a31", "middle": "#f7e7a8", "good": "#e8f4ec"}
 
 
 def node_data(
@@ -32,7 +32,7 @@ def node_data(
     """The JSON file; None where no layer of the graphs has a value.
 
     `graphs` has the names of the layers of every graph. Errors are signal-to-noise ratios in
-    decibels, at most 100, and times are medians in microseconds; what is bad is red.
+    decibels, at most 100, and times are medians in microseconds; bad values are red.
     """
     values = _errors(model) if shown == "errors" else _times(model)
     data = {
@@ -57,12 +57,12 @@ def _errors(model: Measurement) -> dict[str, float]:
 
 def _times(model: Measurement) -> dict[str, float]:
     operators = model.profile.operators if model.profile else ()
-    return {one.layer: one.mean_us for one in operators if math.isfinite(one.mean_us)}
+    return {each.layer: each.mean_us for each in operators if math.isfinite(each.mean_us)}
 
 
 def _gradient(shown: Shown) -> list[dict[str, float | str]]:
     order = ("bad", "middle", "good") if shown == "errors" else ("good", "middle", "bad")
     return [
-        {"stop": stop, "bgColor": _COLOURS[name]}
+        {"stop": stop, "bgColor": _COLORS[name]}
         for stop, name in zip((0.0, 0.5, 1.0), order, strict=True)
     ]

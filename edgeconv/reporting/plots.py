@@ -1,4 +1,4 @@
-"""What accuracy costs: models by their accuracy, or another metric, against size or latency."""
+"""Plots of accuracy, or another metric, against size or latency, with what the budget allows."""
 
 from __future__ import annotations
 
@@ -8,26 +8,42 @@ from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
 from edgeconv.reporting.drawing import Fields, Plot, drawable
-from edgeconv.reporting.labels import place
-from edgeconv.reporting.region import BudgetRegion
+from edgeconv.reporting.labels import place_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# As the chart has it.
+    from edgeconv.types import Measurement, Report
+
+# As in charts/accuracy.json.
 _WIDTH, _HEIGHT = 330, 220
 _MOST_WORTH = 1e12
-# Differences of a hundredth of a point would look like much on an axis that shows only them.
+# An axis that shows only differences of a hundredth of a point would exaggerate them.
 _LEAST_SHARES = 0.02
 _LEAST_RATIO = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetRegion:
+    """The most that a model may cost and the least that it must be worth; None has no limit."""
+
+    most_cost: float | None = None
+    least_value: float | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the budget limits either axis."""
+        return self.most_cost is not None or self.least_value is not None
+
+
 _NO_LIMIT = BudgetRegion()
 
 
 @dataclass(frozen=True)
 class Point:
-    """A model in a plot: what it costs (positive) and its accuracy, or another metric.
+    """A model in a plot: its cost (positive) and its accuracy, or another metric.
 
-    `number` is its row in the table of the models; `is_best` says that no other artifact beats it.
+    `number` is its row in the table of the models; `is_best`: no other artifact beats it.
     """
 
     label: str
@@ -40,7 +56,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Worth:
-    """The metric that goes upwards in a plot: a share of right answers, or any number."""
+    """The metric on the vertical axis: a share of right answers, or any number."""
 
     name: str = "Accuracy"
     is_share: bool = True
@@ -57,19 +73,19 @@ class Worth:
 
 @dataclass(frozen=True)
 class _Axis:
-    """What an axis shows, from `low` at its start to `high` at its end."""
+    """The range of an axis; `bent` is its scale."""
 
     low: float
     high: float
     bent: Callable[[float], float] = float
 
     def share(self, value: float) -> float:
-        """How far along the axis the value is, from 0 to 1."""
+        """The position of the value along the axis, from 0 to 1."""
         low, high, at = self.bent(self.low), self.bent(self.high), self.bent(value)
         return (at - low) / (high - low)
 
     def bounded(self, value: float | None, otherwise: float) -> float:
-        """The value, or the end that it is beyond; `otherwise` without a value."""
+        """The value, limited to the axis; `otherwise` without a value."""
         return otherwise if value is None else min(max(value, self.low), self.high)
 
 
@@ -84,11 +100,11 @@ def accuracy_plot(
     worth: Worth = _ACCURACY,
     region: BudgetRegion = _NO_LIMIT,
 ) -> Plot | None:
-    """Accuracy against a cost, in bytes or microseconds; None where there is nothing to show.
+    """Accuracy against a cost in bytes or microseconds (`unit`); None without any model to show.
 
     What `region` allows is shaded. Better is always upwards.
     """
-    # What is drawn last is on top.
+    # The last ones are drawn on top.
     shown = sorted(
         (p for p in points if drawable(p.cost) and worth.drawable(p.accuracy)),
         key=lambda p: p.is_best,
@@ -128,7 +144,7 @@ def accuracy_plot(
 
 
 def _cost_axis(costs: list[float], limit: float | None) -> _Axis:
-    """With room around the costs, and around a limit that is not far beyond them."""
+    """An axis with room around the costs, and around a limit that is near them."""
     if limit is not None and drawable(limit) and min(costs) / 2 < limit < max(costs) * 2:
         costs = [*costs, limit]
     low, high = min(costs) / 1.15, max(costs) * 1.15
@@ -137,7 +153,7 @@ def _cost_axis(costs: list[float], limit: float | None) -> _Axis:
 
 
 def _worth_axis(values: list[float], worth: Worth, limit: float | None) -> _Axis:
-    """With room around the values, and around a limit that is just off them."""
+    """An axis with room around the values, and around a limit that is near them."""
     spread = max(max(values) - min(values), 1e-3)
     if limit is not None and min(values) - spread <= limit <= max(values) + spread:
         values = [*values, limit]
@@ -150,7 +166,7 @@ def _worth_axis(values: list[float], worth: Worth, limit: float | None) -> _Axis
 
 
 def _corner(region: BudgetRegion, across: _Axis, up: _Axis) -> dict[str, list[Fields]]:
-    """The part of the plot that the budget allows, and a line at each limit within the plot."""
+    """The area that the budget allows, and a line at each limit within the plot."""
     limits = [v for v in (region.most_cost, region.least_value) if v is not None]
     if not limits or any(math.isnan(limit) for limit in limits):
         return {"allowed": [], "limits": []}
@@ -170,12 +186,67 @@ def _mark(point: Point, tip: str) -> Fields:
 def _labels(
     points: Sequence[Point], across: _Axis, up: _Axis, *, is_reversed: bool
 ) -> list[Fields]:
-    """Names beside their points; those that are far from theirs have a line to it."""
+    """Names next to their points; those that are farther away have a line to it."""
     shares = [(across.share(p.cost), up.share(p.accuracy)) for p in points]
     places = [(x * _WIDTH, (y if is_reversed else 1 - y) * _HEIGHT) for x, y in shares]
-    labels = place(places, [p.label for p in points], _WIDTH, _HEIGHT)
+    labels = place_labels(places, [p.label for p in points], _WIDTH, _HEIGHT)
     return [
         {**vars(label), "from_x": x, "from_y": y}
         for (x, y), label in zip(places, labels, strict=True)
         if label
     ]
+
+
+def size_region(report: Report) -> BudgetRegion:
+    """What the budget allows of size and accuracy, by the loosest limit of all models."""
+    base = report.baseline.size_bytes if report.baseline else None
+    ratio = _loosest(report, "max-size-ratio", max)
+    return BudgetRegion(
+        most_cost=_least(
+            _loosest(report, "max-size-bytes", max),
+            ratio * base if ratio is not None and base is not None else None,
+        ),
+        least_value=_accuracy(report),
+    )
+
+
+def latency_region(report: Report) -> BudgetRegion:
+    """What the budget allows of median latency and accuracy."""
+    base = _float_p50_us(report.measurements)
+    ratio = _loosest(report, "max-latency-ratio", max)
+    return BudgetRegion(
+        most_cost=_least(
+            _loosest(report, "max-latency-p50-us", max),
+            ratio * base if ratio is not None and base is not None else None,
+        ),
+        least_value=_accuracy(report),
+    )
+
+
+def _accuracy(report: Report) -> float | None:
+    """The lowest allowed accuracy; None for a metric of which less is better."""
+    baseline = report.baseline.accuracy if report.baseline else None
+    drop = _loosest(report, "max-accuracy-drop", max)
+    if baseline and not baseline.higher_is_better:
+        return None
+    below = baseline.value - drop if drop is not None and baseline else None
+    limits = [v for v in (_loosest(report, "min-accuracy", min), below) if v is not None]
+    return max(limits, default=None)
+
+
+def _loosest(report: Report, limit: str, of: Callable[[list[float]], float]) -> float | None:
+    """The loosest value of a limit; None where some model does not have that limit."""
+    findings = report.verdict.findings if report.verdict else ()
+    named = [f for f in findings if f.limit.replace("_", "-") == limit]
+    allowed = [f.allowed for f in named if isinstance(f.allowed, float | int)]
+    is_general = {f.model for f in named} == {f.model for f in findings}
+    return of(allowed) if allowed and is_general else None
+
+
+def _float_p50_us(models: tuple[Measurement, ...]) -> float | None:
+    times = (m.latency.p50_us for m in models if m.recipe == "float32" and m.latency)
+    return next(times, None)
+
+
+def _least(*values: float | None) -> float | None:
+    return min((value for value in values if value is not None), default=None)

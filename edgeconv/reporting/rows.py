@@ -1,4 +1,4 @@
-"""What a table says of each model, as harmless text: the text and HTML reports share it."""
+"""The cells of each measured model, as harmless text, for the text and HTML reports."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import agreement_line
 from edgeconv.reporting.limits import Mark, mark_of
-from edgeconv.reporting.qat import is_smaller_packed, qat_remarks
-from edgeconv.reporting.values import (
+from edgeconv.reporting.training import is_smaller_packed, qat_remarks
+from edgeconv.reporting.units import (
     drop_value,
     duration_interval,
     factor_interval,
@@ -19,9 +19,12 @@ from edgeconv.reporting.values import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from edgeconv.types import (
         Accuracy,
         Artifact,
+        Comparison,
         Measurement,
         QatRecord,
         Report,
@@ -30,18 +33,18 @@ if TYPE_CHECKING:
     )
 
 
-# As fast as float32, so far as can be told.
+# As fast as float32, within noise.
 SAME_SPEED = "≈1×"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRow:
-    """One measured model. All strings can be shown as they are; `flips` is "+fixed −broken".
+    """One measured model, as harmless text.
 
-    `speed_up` is "≈1×" where the interval of it has 1. `gzip` is the size in a package, where the
-    weights of any model were made for that.
-    `metrics` are the further ones, by heading. `agreement` has a sentence for each output.
-    `training` is the time of its training, where any artifact was trained on; `remarks` say more.
+    `speed_up` is "≈1×" where its interval contains 1. `gzip` is the packed size, where any model
+    was pruned or clustered. `metrics` are further metrics, by heading. `agreement` has a sentence
+    for each output. `flips` is "+fixed −broken". `training` is the time of quantization-aware
+    training, where any artifact had it; `remarks` say more.
     """
 
     name: str
@@ -73,39 +76,79 @@ class ModelRow:
 
 def model_rows(report: Report) -> tuple[ModelRow, ...]:
     """The baseline, if there is one, and then the artifacts in their order."""
-    baseline = (report.baseline,) if report.baseline else ()
     trained = {a.sha256: a.qat for a in report.artifacts if a.qat}
     packed = any(is_smaller_packed(record) for record in trained.values())
     return tuple(
         _model_row(m, trained.get(m.sha256), report, has_gzip=packed, has_training=bool(trained))
-        for m in (*baseline, *report.measurements)
+        for m in all_models(report)
     )
 
 
 def weights(artifact: Artifact) -> str:
-    """Which share of the weights is stored as small integers, and which as float16."""
+    """The shares of the weights that are stored as integers and as float16."""
     shares = (artifact.quantized_weight_share, "int"), (artifact.float16_weight_share, "f16")
     return ", ".join(f"{units.percent(s, 1)} {kind}" for s, kind in shares if s != 0) or "float"
 
 
 def io_types(signature: Signature) -> str:
-    """The types of inputs and outputs: "float32" where all are equal, else "int8 → float32"."""
+    """The dtypes of inputs and outputs: "float32" where all are equal, else "int8 → float32"."""
     sides = (signature.inputs, signature.outputs)
     into, out = (", ".join(dict.fromkeys(units.plain(t.dtype) for t in side)) for side in sides)
     return into if into == out else f"{into} → {out}"
 
 
 def accuracy_heading(report: Report) -> str:
-    """What the column of the first metric is called: its name, but for plain accuracy."""
-    found = _first_accuracy(report)
-    if found is None or found.metric == "top1":
-        return "accuracy"
-    return metric_heading(found)
+    """The heading of the first metric: "accuracy" for top1, else its name."""
+    accuracy = first_accuracy(report)
+    is_plain = accuracy is None or accuracy.metric == "top1"
+    return "accuracy" if accuracy is None or is_plain else metric_heading(accuracy)
 
 
-def _first_accuracy(report: Report) -> Accuracy | None:
-    models = (*((report.baseline,) if report.baseline else ()), *report.measurements)
-    return next((model.accuracy for model in models if model.accuracy), None)
+def difference_lines(report: Report) -> list[str]:
+    """Which drops are within chance, and a line for each comparison of two artifacts."""
+    drops = "; ".join(_drops(report))
+    compared = [_compared(comparison) for comparison in report.comparisons]
+    return [*([f"drop: {drops}"] if drops else []), *compared]
+
+
+def _drops(report: Report) -> Iterator[str]:
+    """The models in groups: within chance of the baseline, worse, better."""
+    intervals = [
+        (units.plain(model.name), model.accuracy_drop_interval)
+        for model in report.measurements
+        if model.accuracy_drop_interval is not None
+    ]
+    within = [name for name, (low, high) in intervals if low <= 0 <= high]
+    if within:
+        yield f"within chance for {', '.join(within)} (0 is in the 95 % interval)"
+    worse = [name for name, (low, _) in intervals if low > 0]
+    if worse:
+        yield f"worse beyond chance for {', '.join(worse)}"
+    better = [name for name, (_, high) in intervals if high < 0]
+    if better:
+        yield f"better beyond chance for {', '.join(better)}"
+
+
+def _compared(comparison: Comparison) -> str:
+    low, high = comparison.interval
+    verdict = "better beyond" if low > 0 else "worse beyond" if high < 0 else "within"
+    sign = "+" if comparison.difference > 0 else ""
+    points = units.points(comparison.difference).replace(" pp", " points")
+    return (
+        f"{units.plain(comparison.model)} against {units.plain(comparison.other)}: "
+        f"{sign}{points} {interval_value(comparison.interval, '')}, "
+        f"{comparison.fixed} fixed, {comparison.broken} broken: {verdict} chance"
+    )
+
+
+def all_models(report: Report) -> list[Measurement]:
+    """The baseline, if there is one, and then the other measured models."""
+    return [*([report.baseline] if report.baseline else []), *report.measurements]
+
+
+def first_accuracy(report: Report) -> Accuracy | None:
+    """The first accuracy that was measured, whose metric stands for the report."""
+    return next((model.accuracy for model in all_models(report) if model.accuracy), None)
 
 
 def _model_row(
@@ -150,7 +193,7 @@ def _speed_up(model: Measurement) -> str:
 
 
 def _training(qat: QatRecord | None, training: TrainingRecord | None) -> str:
-    """The time of a whole training; of a resumed one, at least that of its steps."""
+    """The time of the training; of a resumed one at least that of its steps."""
     if qat is not None:
         return units.duration(qat.seconds * 1e6)
     if training is None:

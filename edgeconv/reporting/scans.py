@@ -1,4 +1,4 @@
-"""What the scan of models says: as text, as JSON, and as SARIF for code scanning."""
+"""The findings of a scan: as text, as JSON, and as SARIF for code scanning."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import msgspec
 from rich.text import Text
 
-import edgeconv
 from edgeconv.reporting.units import plain
 from edgeconv.reporting.verdicts.machine import as_json
-from edgeconv.reporting.verdicts.sarif import SCHEMA, message
+from edgeconv.reporting.verdicts.sarif import message, sarif_document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _LEVELS = {"error": "error", "warn": "warning"}
 _RULES = {
-    "operator": "An operator that is not known to compute only",
+    "operator": "An operator that may do more than compute",
     "path": "A file that the model names",
-    "asset": "A file that is read as an asset",
-    "checkpoint": "A checkpoint at a place that the model chooses",
-    "device": "A device of another machine",
+    "asset": "A file that the model reads as an asset",
+    "checkpoint": "A checkpoint at a path that the model chooses",
+    "device": "A device on another machine",
     "function": "A function that the model calls by name",
     "class": "A class or function that is not Keras's",
     "structure": "A structure that no tool writes",
@@ -34,7 +34,7 @@ _RULES = {
 
 
 def render_scan_text(scans: Sequence[Scan]) -> str:
-    """Each model with its findings; where, what, and why it matters."""
+    """Each model with its findings: what, why it matters, and where."""
     return "".join(f"{line}\n" for scan in scans for line in _lines(scan))
 
 
@@ -44,25 +44,23 @@ def scan_page(scan: Scan) -> Page:
 
 
 def _lines(scan: Scan) -> list[str]:
-    said = "refused" if scan.is_refused else "nothing that reaches outside of the model"
-    lines = [f"{plain(scan.path)}: {said}", f"  sha256 {scan.sha256}"]
-    for found in scan.findings:
-        word = "FAIL" if found.severity == "error" else "warn"
-        places = f" and {found.count - 1} more places" if found.count > 1 else ""
-        lines.append(f"  {word}  {plain(found.what)}: {found.why}")
-        lines.append(f"        at {plain(found.where)}{places}")
+    outcome = "refused" if scan.is_refused else "nothing that reaches outside of the model"
+    lines = [f"{plain(scan.path)}: {outcome}", f"  sha256 {scan.sha256}"]
+    for finding in scan.findings:
+        word = "FAIL" if finding.severity == "error" else "warn"
+        places = f" and {finding.count - 1} more places" if finding.count > 1 else ""
+        lines.append(f"  {word}  {plain(finding.what)}: {finding.why}")
+        lines.append(f"        at {plain(finding.where)}{places}")
     return lines
 
 
 def render_scan_json(scans: Sequence[Scan]) -> str:
-    """A list of all of it."""
-    import msgspec
-
+    """A JSON list of the scans."""
     return as_json(msgspec.to_builtins(list(scans)))
 
 
 def render_scan_sarif(scans: Sequence[Scan]) -> str:
-    """One run of SARIF 2.1.0; a result for each finding, and a rule for each kind of it."""
+    """One run of SARIF 2.1.0; a result for each finding, and a rule for each kind of finding."""
     kinds = [kind for kind in _RULES if any(f.kind == kind for s in scans for f in s.findings)]
     rules = [
         {
@@ -72,33 +70,27 @@ def render_scan_sarif(scans: Sequence[Scan]) -> str:
         }
         for kind in kinds
     ]
-    driver = {"name": "edgeconv", "version": edgeconv.__version__, "rules": rules}
-    ended = 1 if any(scan.is_refused for scan in scans) else 0
-    run = {
-        "tool": {"driver": driver},
-        "automationDetails": {"id": "edgeconv/scan/"},
-        "invocations": [{"executionSuccessful": True, "exitCode": ended}],
-        "results": [_result(scan, found, kinds) for scan in scans for found in scan.findings],
-    }
-    return as_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
+    results = [_result(scan, finding, kinds) for scan in scans for finding in scan.findings]
+    exit_code = 1 if any(scan.is_refused for scan in scans) else 0
+    return sarif_document(rules, "edgeconv/scan/", exit_code, results)
 
 
-def _result(scan: Scan, found: ScanFinding, kinds: list[str]) -> dict[str, Any]:
-    identity = "\0".join((found.kind, found.where, found.what))
+def _result(scan: Scan, finding: ScanFinding, kinds: list[str]) -> dict[str, Any]:
+    identity = "\0".join((finding.kind, finding.where, finding.what))
     digest = hashlib.sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()
     return {
-        "ruleId": f"scan/{found.kind}",
-        "ruleIndex": kinds.index(found.kind),
-        "level": _LEVELS[found.severity],
-        "message": {"text": message(f"{found.what}: {found.why} ({found.where})")},
+        "ruleId": f"scan/{finding.kind}",
+        "ruleIndex": kinds.index(finding.kind),
+        "level": _LEVELS[finding.severity],
+        "message": {"text": message(f"{finding.what}: {finding.why} ({finding.where})")},
         "locations": [
             {
                 "physicalLocation": {"artifactLocation": _location(scan)},
-                "logicalLocations": [{"fullyQualifiedName": plain(found.where)}],
+                "logicalLocations": [{"fullyQualifiedName": plain(finding.where)}],
             }
         ],
         "partialFingerprints": {"finding/v1": digest},
-        "properties": {"sha256": scan.sha256, "count": found.count},
+        "properties": {"sha256": scan.sha256, "count": finding.count},
     }
 
 

@@ -1,4 +1,4 @@
-"""What the page shows of one report, section by section."""
+"""The sections of the page of one report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import pictured
 from edgeconv.reporting.curves import layer_plot, metric_plots
-from edgeconv.reporting.differences import difference_lines
 from edgeconv.reporting.drawing import Plot, drawn
 from edgeconv.reporting.facts import (
     agreement_table,
@@ -23,12 +22,11 @@ from edgeconv.reporting.flips import flip_tables
 from edgeconv.reporting.highlights import highlights, unbeaten_by_latency, unbeaten_by_size
 from edgeconv.reporting.layers import layer_tables, layered, profile_tables
 from edgeconv.reporting.limits import closing_line, word_of_verdict
-from edgeconv.reporting.models_table import all_models, models_table
-from edgeconv.reporting.plots import Point, Worth, accuracy_plot
-from edgeconv.reporting.region import latency_region, size_region
-from edgeconv.reporting.rows import model_rows
+from edgeconv.reporting.plots import Point, Worth, accuracy_plot, latency_region, size_region
+from edgeconv.reporting.rows import all_models, difference_lines, first_accuracy, model_rows
 from edgeconv.reporting.strips import DOTS_A_ROW, drop_plot, latency_plot, snr_plot, start_plot
-from edgeconv.reporting.values import is_share
+from edgeconv.reporting.tables import models_table
+from edgeconv.reporting.units import is_share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,26 +35,21 @@ if TYPE_CHECKING:
 
 
 def sections(report: Report, prefix: str) -> dict[str, Any]:
-    """All that the template of a report needs; `prefix` makes its ids its own on the page."""
+    """All that the template of a report needs; `prefix` makes its ids unique on the page."""
     rows = model_rows(report)
     pictures = {name: drawn(plot, f"{prefix}plot-{name}") for name, plot in _plots(report).items()}
-    layers = [
-        (
-            name,
-            said,
-            table,
-            drawn(layer_plot(model.layer_errors, name), f"{prefix}trace-{table.name}"),
-        )
-        for (name, said, table), model in zip(layer_tables(report), layered(report), strict=True)
-    ]
+    layers = []
+    for (name, worst, table), model in zip(layer_tables(report), layered(report), strict=True):
+        plot = drawn(layer_plot(model.layer_errors, name), f"{prefix}trace-{table.name}")
+        layers.append((name, worst, table, plot))
     curves = [
         (name, drawn(plot, f"{prefix}metric-{number}"))
         for number, (name, plot) in enumerate(metric_plots(report.training))
     ]
-    found = {
+    parts = {
         "report": report,
         "models": models_table(report),
-        "differences": [_sentence(said) for said in difference_lines(report)],
+        "differences": [_sentence(line) for line in difference_lines(report)],
         "outcome": outcome(report),
         "closing": closing_line(report.verdict),
         "highlights": highlights(report, rows),
@@ -76,37 +69,37 @@ def sections(report: Report, prefix: str) -> dict[str, Any]:
         "command": command_line(report),
         "hashes": hash_table(report),
     }
-    return {**found, "contents": _contents(found)}
+    return {**parts, "contents": _contents(parts)}
 
 
 def outcome(report: Report) -> tuple[str, str]:
     """The style class and the word of the verdict."""
     if report.verdict is None:
-        return "none", "Not judged"
+        return "none", "No budget"
     word = word_of_verdict(report.verdict)
     kind = "ok" if report.verdict.ok else "over" if word == "FAIL" else "none"
     return kind, ("Pass" if report.verdict.ok else word.capitalize())
 
 
-def _contents(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """The sections that are there, by id and in the words of the list of contents."""
-    report: Report = found["report"]
-    pictures = found["pictures"]
-    there = {
+def _contents(parts: dict[str, Any]) -> list[tuple[str, str]]:
+    """The sections that have content: id and title."""
+    report: Report = parts["report"]
+    pictures = parts["pictures"]
+    titles = {
         ("models", "Models"): True,
         ("pictures", "Trade-off"): any(pictures[name] for name in ("size", "latency", "snr")),
-        ("latencies", "Latency"): found["latencies"],
+        ("latencies", "Latency"): parts["latencies"],
         ("budget", "Budget"): report.verdict and report.verdict.findings,
-        ("flips", "Flips"): found["flips"],
-        ("closeness", "Closeness"): found["agreement"] or found["layers"],
-        ("profiles", "Profile"): found["profiles"],
+        ("flips", "Flips"): parts["flips"],
+        ("closeness", "Closeness"): parts["agreement"] or parts["layers"],
+        ("profiles", "Profile"): parts["profiles"],
         ("artifacts", "Artifacts"): report.artifacts,
         ("training", "Training"): report.training,
         ("environment", "Machine"): True,
         ("reproduce", "Reproduce"): True,
         ("notes", "Notes"): report.notes,
     }
-    return [names for names, is_there in there.items() if is_there]
+    return [title for title, content in titles.items() if content]
 
 
 def _plots(report: Report) -> dict[str, Plot | None]:
@@ -144,7 +137,7 @@ def _is_shaded(report: Report) -> bool:
 
 
 def _worth(report: Report) -> Worth:
-    first = next((m.accuracy for m in all_models(report) if m.accuracy), None)
+    first = first_accuracy(report)
     if first is None or first.metric == "top1":
         return Worth()
     name = units.plain(first.metric)
@@ -153,28 +146,26 @@ def _worth(report: Report) -> Worth:
 
 def _labelled(report: Report) -> list[tuple[str, Measurement]]:
     """Each model with a label: its recipe, or its name where two have the same recipe."""
-    recipes = [model.recipe for model in all_models(report)]
-    return [
-        (
-            "baseline"
-            if model.role == "baseline"
-            else model.recipe
-            if model.recipe and recipes.count(model.recipe) == 1
-            else units.plain(model.name),
-            model,
-        )
-        for model in all_models(report)
-    ]
+    models = all_models(report)
+    recipes = [model.recipe for model in models]
+
+    def label(model: Measurement) -> str:
+        if model.role == "baseline":
+            return "baseline"
+        is_alone = model.recipe and recipes.count(model.recipe) == 1
+        return (model.recipe if is_alone else None) or units.plain(model.name)
+
+    return [(label(model), model) for model in models]
 
 
 def _point(
     number: int, label: str, model: Measurement, cost: float, best: Sequence[Measurement]
 ) -> Point:
     accuracy = model.accuracy.value if model.accuracy else math.nan
-    is_best = any(model is one for one in best)
+    is_best = any(model is each for each in best)
     return Point(label, cost, accuracy, model.role == "baseline", number, is_best)
 
 
-def _sentence(said: str) -> str:
-    """A line of text as one of the page's; the name of a model stays as it is."""
-    return f"D{said[1:]}." if said.startswith("drop: ") else f"{said}."
+def _sentence(line: str) -> str:
+    """A line of text as a sentence; the name of a model keeps its first letter."""
+    return f"D{line[1:]}." if line.startswith("drop: ") else f"{line}."

@@ -1,4 +1,4 @@
-"""A report as comma-separated values: one line a model, plain numbers, units in the headings."""
+"""Reports as CSV: one line a model, plain numbers, units in the headings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
 from edgeconv.reporting.limits import mark_of
-from edgeconv.reporting.models_table import all_models
-from edgeconv.reporting.values import metric_heading
+from edgeconv.reporting.rows import all_models
+from edgeconv.reporting.units import metric_heading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from edgeconv.types import Latency, Measurement, Report
 
 _Value = str | int | float | None
-# What makes a spreadsheet take a cell for a formula.
+# What starts a formula in a spreadsheet.
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def render_csv(report: Report, *others: Report) -> str:
-    """One line a model of every report. Numbers that are not there, or are none, are empty."""
+    """One line for each model of every report; numbers that are missing or not finite are empty."""
     pairs = [(each, model) for each in (report, *others) for model in all_models(each)]
     metrics = list(dict.fromkeys(metric_heading(a) for _, m in pairs for a in m.metrics))
     file = io.StringIO()
@@ -43,7 +43,7 @@ def render_csv(report: Report, *others: Report) -> str:
 
 
 def safe(text: str) -> str:
-    """Text that no spreadsheet runs: one that would start a formula gets an apostrophe first."""
+    """Text that no spreadsheet runs: an apostrophe precedes what would be a formula."""
     harmless = units.plain(text)
     return f"'{harmless}" if harmless.lstrip().startswith(_FORMULA) else harmless
 

@@ -1,4 +1,4 @@
-"""Plots of one row a model: drops, closeness, latency samples, and what comes before them."""
+"""Plots with one row a model: drops, closeness, latency samples, load and first invoke."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
 from edgeconv.reporting.drawing import Fields, Plot, drawable
-from edgeconv.reporting.values import drop_value, interval_value, is_share
+from edgeconv.reporting.units import drop_value, interval_value, is_share
 from edgeconv.types import MAX_SNR_DB
 
 if TYPE_CHECKING:
@@ -23,10 +23,7 @@ _MOST_DROP = 1e12
 
 
 def latency_plot(models: Sequence[tuple[str, Latency]]) -> Plot | None:
-    """Every model's invoke times: dots a process, the middle half, 5 to 95 %, and the median.
-
-    None where there are no samples that can be drawn.
-    """
+    """Invoke times of each model: dots, 5 to 95 %, 25 to 75 %, the median; None without samples."""
     kept = [(name, [_drawable(times) for times in latency.rounds_us]) for name, latency in models]
     shown = [(name, rounds) for name, rounds in kept if any(rounds)]
     rows = [_times(name, [*chain(*rounds)]) for name, rounds in shown]
@@ -35,7 +32,7 @@ def latency_plot(models: Sequence[tuple[str, Latency]]) -> Plot | None:
 
 
 def start_plot(models: Sequence[tuple[str, Latency]]) -> Plot | None:
-    """Load and first invoke of every process, one above the other; None of nothing."""
+    """Load and first invoke of every process; None without any."""
     shown = [
         (name, starts)
         for name, latency in models
@@ -55,7 +52,7 @@ def start_plot(models: Sequence[tuple[str, Latency]]) -> Plot | None:
 
 
 def drop_plot(models: Sequence[tuple[str, Measurement]]) -> Plot | None:
-    """How much worse every model is than the baseline, with its 95 % interval; None of nothing."""
+    """The accuracy drop of every model, with its 95 % interval; None without any."""
     shown = [(name, model, ends) for name, model in models if (ends := _ends(model))]
     shares = bool(shown) and is_share(shown[0][1].accuracy)
     scale = 100 if shares else 1
@@ -64,13 +61,13 @@ def drop_plot(models: Sequence[tuple[str, Measurement]]) -> Plot | None:
             "label": name,
             "tip": f"{name}: {_drop(model)}",
             **dict(zip(("drop", "low", "high"), (end * scale for end in ends), strict=False)),
-            # Beyond chance is filled; what chance may explain is hollow.
+            # Filled where the drop is beyond chance, hollow where chance may explain it.
             "kind": "beyond" if len(ends) > 1 and not ends[1] <= 0 <= ends[2] else "within",
         }
         for name, model, ends in shown
     ]
     unit = "percentage points" if shares else "in the metric's unit"
-    return _plot("drops", "Drop beside the baseline", rows, {"title": f"worse by, {unit} →"})
+    return _plot("drops", "Drop from the baseline", rows, {"title": f"worse by, {unit} →"})
 
 
 def snr_plot(models: Sequence[tuple[str, float | None]]) -> Plot | None:
@@ -89,7 +86,7 @@ def snr_plot(models: Sequence[tuple[str, float | None]]) -> Plot | None:
 def _plot(
     chart: str, title: str, rows: list[Fields], x: Fields | None = None, **data: list[Fields]
 ) -> Plot | None:
-    """The chart of labelled rows, which say their tips; None without any."""
+    """The chart of rows with labels and tooltips; None without any."""
     if not rows:
         return None
     return Plot(
@@ -110,9 +107,9 @@ def _times(name: str, samples: Sequence[float]) -> Fields:
 
 
 def _dots(row: int, rounds: Sequence[Sequence[float]]) -> Iterator[Fields]:
-    """The samples, thinned, one line of them for each process.
+    """At most about `DOTS_A_ROW` of the samples, each process on its own line.
 
-    They are points of a line with a gap after each, so that one element of the page has them all.
+    They are points of a line with a gap after each: the page has one element for all of them.
     """
     every = max(1, math.ceil(sum(map(len, rounds)) / DOTS_A_ROW))
     for number, samples in enumerate(rounds):
@@ -123,7 +120,7 @@ def _dots(row: int, rounds: Sequence[Sequence[float]]) -> Iterator[Fields]:
 
 
 def _bar(value: float | None, least: float, most: float) -> Fields:
-    """A bar from 0, and the text at its end; no bar of what is unknown."""
+    """A bar from 0, and the text next to it; an unknown value has no bar."""
     end = None if value is None or math.isnan(value) else min(max(value, least), most)
     kind = "exact" if value == MAX_SNR_DB else "negative" if (end or 0) < 0 else "noisy"
     written = units.decibels(value)
@@ -131,7 +128,7 @@ def _bar(value: float | None, least: float, most: float) -> Fields:
 
 
 def _ends(model: Measurement) -> tuple[float, ...]:
-    """The drop and the ends of its interval, where all of them can be drawn."""
+    """The drop and the limits of its interval, where all of them can be drawn."""
     if model.accuracy_drop is None or model.role == "baseline":
         return ()
     ends = (model.accuracy_drop, *(model.accuracy_drop_interval or ()))
@@ -139,9 +136,10 @@ def _ends(model: Measurement) -> tuple[float, ...]:
 
 
 def _drop(model: Measurement) -> str:
-    drop = drop_value(model.accuracy_drop, model.accuracy)
-    interval = interval_value(model.accuracy_drop_interval, model.accuracy)
-    return drop if interval == units.ABSENT else f"{drop} {interval}"
+    return units.with_interval(
+        drop_value(model.accuracy_drop, model.accuracy),
+        interval_value(model.accuracy_drop_interval, model.accuracy),
+    )
 
 
 def _drawable(times: Sequence[float]) -> list[float]:

@@ -1,9 +1,4 @@
-"""Conversions, trainings, reports and verdicts as text for a terminal or a log.
-
-Each function returns lines with newlines between them, at most `width` cells wide (None for
-no limit), and without any ANSI code unless `color` is asked for. Foreign names are shown
-literally: no markup, no control characters.
-"""
+"""The pages of conversions, trainings, reports and verdicts."""
 
 from __future__ import annotations
 
@@ -13,15 +8,13 @@ from rich.text import Text
 
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import compared_with, error_lines
-from edgeconv.reporting.differences import difference_lines
-from edgeconv.reporting.layout import Grid, GridColumn, Labelled, Page, Row, to_text
+from edgeconv.reporting.layout import Grid, GridColumn, Labelled, Page, Row
 from edgeconv.reporting.limits import closing_line, word_of_verdict
-from edgeconv.reporting.post_training import post_training_remarks
-from edgeconv.reporting.qat import qat_remarks
 from edgeconv.reporting.rows import (
     SAME_SPEED,
     ModelRow,
     accuracy_heading,
+    difference_lines,
     io_types,
     model_rows,
     weights,
@@ -31,6 +24,7 @@ from edgeconv.reporting.training import (
     epoch_table,
     outcome_facts,
     place_facts,
+    qat_remarks,
 )
 from edgeconv.reporting.verdicts.terminal import finding_grids, word
 
@@ -41,6 +35,8 @@ if TYPE_CHECKING:
         Artifact,
         Conversion,
         Failure,
+        MethodTrial,
+        PostTraining,
         Report,
         TrainingRecord,
         Verdict,
@@ -85,13 +81,6 @@ _TIMED = ("p50", "p90", "p99", "speed_up", "memory")
 _RARE = frozenset({"gzip", "arena", "drop_interval", "training", *_TIMED})
 
 
-def conversion_table(
-    conversion: Conversion, *, width: int | None = None, color: bool = False
-) -> str:
-    """`conversion_page` as text."""
-    return to_text(conversion_page(conversion), width=width, color=color)
-
-
 def conversion_page(conversion: Conversion) -> Page:
     """One row an artifact, then one a failure, then a line that counts them."""
     base = next((a.size_bytes for a in conversion.artifacts if a.recipe.name == "float32"), None)
@@ -99,26 +88,21 @@ def conversion_page(conversion: Conversion) -> Page:
     rows = [_artifact_row(a, base, conversion.reused, shared) for a in conversion.artifacts]
     rows += [_failure_row(failure) for failure in conversion.failures]
     table = [Grid(_CONVERSION, rows)] if rows else []
-    said = [Text(f"all: {remark}", style) for remark, style in shared.items()]
-    said += [Text(line, "dim") for line in compared_with(conversion.artifacts)]
-    return [*table, *said, _conversion_summary(conversion)]
+    remarks = [Text(f"all: {remark}", style) for remark, style in shared.items()]
+    remarks += [Text(line, "dim") for line in compared_with(conversion.artifacts)]
+    return [*table, *remarks, _conversion_summary(conversion)]
 
 
 def _shared(artifacts: Sequence[Artifact]) -> dict[str, str]:
-    """The remarks, with their styles, that every one of several artifacts has."""
+    """The remarks that all of several artifacts have, with their styles."""
     if len(artifacts) < 2:
         return {}
     each = [_remarks(artifact) for artifact in artifacts]
     return {r: style for r, style in each[0].items() if all(r in other for other in each)}
 
 
-def training_table(record: TrainingRecord, *, width: int | None = None, color: bool = False) -> str:
-    """`training_page` as text."""
-    return to_text(training_page(record), width=width, color=color)
-
-
 def training_page(record: TrainingRecord) -> Page:
-    """One row an epoch, then what came of it and where, and what it was trained on."""
+    """One row an epoch, then the results, the files, and how it was trained."""
     table = epoch_table(record)
     columns = [
         GridColumn(heading, right=i > 0, beneath=beneath, wraps=i == 0)
@@ -130,13 +114,8 @@ def training_page(record: TrainingRecord) -> Page:
     return [Grid(tuple(columns), rows), Text(), Labelled(pairs)]
 
 
-def report_table(report: Report, *, width: int | None = None, color: bool = False) -> str:
-    """`report_page` as text."""
-    return to_text(report_page(report), width=width, color=color)
-
-
 def report_page(report: Report) -> Page:
-    """The title, what was measured on what, and one row a model, the baseline first."""
+    """The title, the machine and data, and one row a model, the baseline first."""
     models = model_rows(report)
     shown = [name for name in _REPORT if name not in _RARE or _is_there(name, models)]
     accuracy = accuracy_heading(report)
@@ -149,7 +128,7 @@ def report_page(report: Report) -> Page:
     )
     notes = [f"note: {units.plain(note)}" for note in report.notes]
     if _is_there("flips", models):
-        notes.insert(0, "flips: samples that became right (+) and wrong (−) beside the baseline")
+        notes.insert(0, "flips: samples that became right (+) or wrong (−), against the baseline")
     if any(row.speed_up == SAME_SPEED for row in models):
         notes.insert(0, f"speed-up: {SAME_SPEED} is as fast as float32, within noise")
     return [
@@ -162,16 +141,14 @@ def report_page(report: Report) -> Page:
     ]
 
 
-def verdict_lines(verdict: Verdict, *, width: int | None = None, color: bool = False) -> str:
-    """`verdict_page` as text, for below the table of the report, which has the intervals."""
-    return to_text(verdict_page(verdict, beside_table=True), width=width, color=color)
+def verdict_page(verdict: Verdict, *, below_table: bool = False) -> Page:
+    """One row a finding, and a last line with the outcome and the reason.
 
-
-def verdict_page(verdict: Verdict, *, beside_table: bool = False) -> Page:
-    """One row a finding, and a last line that says PASS, or what else came of it, and why."""
+    `below_table`: the table of the report is above, which has the intervals.
+    """
     which = "PASS" if verdict.ok else word_of_verdict(verdict)
     closing = Text.assemble(word(which), " ", closing_line(verdict))
-    return [*finding_grids(verdict.findings, beside_table=beside_table), closing]
+    return [*finding_grids(verdict.findings, below_table=below_table), closing]
 
 
 def _artifact_row(
@@ -194,11 +171,11 @@ def _artifact_row(
 
 
 def _remarks(artifact: Artifact) -> dict[str, str]:
-    """What is to be said of an artifact beside its numbers, with the style to say it in."""
+    """Lines about an artifact, each with its style."""
     remarks = {f"warning: {w}": "yellow" for w in artifact.verification.warnings}
     for step in artifact.ladder:
-        attempt = f"failed, {step.attempt}: {units.first_line(step.failed)}"
-        remarks[attempt if step.failed else f"good, {step.attempt}"] = "dim"
+        failure = f"failed, {step.attempt}: {units.first_line(step.failed)}"
+        remarks[failure if step.failed else f"good, {step.attempt}"] = "dim"
     if artifact.target:
         cost = f": {artifact.target.cost}" if artifact.target.cost else ""
         remarks[f"runs on {artifact.target.runtime}{cost}"] = "dim"
@@ -217,12 +194,12 @@ def _failure_row(failure: Failure) -> Row:
 
 
 def _conversion_summary(conversion: Conversion) -> Text:
-    made, failed = len(conversion.artifacts), len(conversion.failures)
-    parts = [f"{made} {'file' if made == 1 else 'files'} in {units.plain(conversion.directory)}"]
+    files = units.counted(len(conversion.artifacts), "file")
+    parts = [f"{files} in {units.plain(conversion.directory)}"]
     if conversion.reused:
         parts.append(f"{len(conversion.reused)} up to date")
-    if failed:
-        parts.append(f"{failed} failed")
+    if conversion.failures:
+        parts.append(f"{len(conversion.failures)} failed")
     return Text(", ".join(parts))
 
 
@@ -252,9 +229,40 @@ def _measured_row(row: ModelRow, shown: Sequence[str], has_runtime: bool) -> Row
 
 
 def _measured_remarks(row: ModelRow) -> tuple[str, ...]:
-    """The further metrics; and where there is no accuracy, how far it agrees instead."""
+    """The further metrics; without an accuracy, the agreement of the outputs too."""
     metrics = ", ".join(f"{name} {value}" for name, value in row.metrics.items())
     return (
         *([metrics] if metrics else []),
         *(row.agreement if row.accuracy == units.ABSENT else ()),
     )
+
+
+def post_training_remarks(artifact: Artifact) -> list[str]:
+    """Layer rules and post-training methods, and how they were chosen; [] for a plain artifact."""
+    remarks = []
+    if artifact.recipe.layers:
+        rules = (f"{rule.pattern} {rule.precision}" for rule in artifact.recipe.layers)
+        remarks.append(f"layer rules: {units.plain(', '.join(rules))}")
+    record = artifact.post_training
+    if record is None:
+        return remarks
+    ranges = f"; ranges: {record.calibration_range}" if artifact.recipe.has_ranges else ""
+    remarks.append(f"post-training methods: {', '.join(record.methods) or 'none'}{ranges}")
+    if record.trials:
+        best = next(
+            trial
+            for trial in record.trials
+            if (trial.calibration_range, trial.methods)
+            == (record.calibration_range, record.methods)
+        )
+        remarks.append(_chosen(record, best))
+    return remarks
+
+
+def _chosen(record: PostTraining, best: MethodTrial) -> str:
+    first = record.trials[0]
+    choice = (
+        f"chosen from {len(record.trials)} by {units.counted(record.held_back, 'sample')} held "
+        f"back from calibration: SNR against float32 {units.decibels(best.snr_db)}"
+    )
+    return choice if best is first else f"{choice}, {units.decibels(first.snr_db)} without"

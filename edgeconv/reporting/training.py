@@ -1,4 +1,4 @@
-"""How a model was trained: as facts, and as a table of its epochs."""
+"""How a model was trained, and trained on for quantization: facts, and a table of epochs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from edgeconv.reporting import units
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from edgeconv.types import Epoch, TrainingRecord
+    from edgeconv.types import Epoch, QatRecord, TrainingRecord
 
 _LOOPS = {"fit": "Keras fit", "custom": "custom training loop"}
 
 
 @dataclass(frozen=True)
 class Fact:
-    """Something to say of a training, harmless as it is; `is_code`: a path or the like."""
+    """A labeled line of harmless text; `is_code` for a path or a command."""
 
     label: str
     text: str
@@ -26,9 +26,9 @@ class Fact:
 
 @dataclass(frozen=True)
 class EpochTable:
-    """The epochs as cells, one row each, by number; the one that was kept has a *.
+    """The epochs as cells, one row each; the number of the one that was kept has a *.
 
-    `is_beneath` has, for every heading, whether it belongs to the one before it.
+    `is_beneath` says of each heading whether it belongs under the one before it.
     """
 
     headings: tuple[str, ...]
@@ -37,7 +37,7 @@ class EpochTable:
 
 
 def training_facts(record: TrainingRecord) -> list[Fact]:
-    """All there is to say of a training but its epochs, which `epoch_table` has."""
+    """All about a training except its epochs, which `epoch_table` has."""
     tools = ", ".join(f"{name} {version}" for name, version in sorted(record.tools.items()))
     return [
         Fact("model", units.plain(record.model)),
@@ -49,29 +49,27 @@ def training_facts(record: TrainingRecord) -> list[Fact]:
 
 
 def epoch_table(record: TrainingRecord) -> EpochTable:
-    """What was logged: every metric and its validation, and the throughput."""
-    names = tuple(
-        dict.fromkeys(name for e in record.epochs for name in (*e.metrics, *e.validation))
-    )
-    pairs = [(name, kept) for name in names for kept in (False, True) if _has(record, name, kept)]
+    """What was logged: every metric with its validation, and the throughput."""
+    names = dict.fromkeys(name for e in record.epochs for name in (*e.metrics, *e.validation))
+    pairs = [(name, val) for name in names for val in (False, True) if _has(record, name, val)]
     rows = [
         (
             f"{number}{'*' if number == record.best_epoch else ''}",
-            *(metric(_of(epoch, kept).get(name)) for name, kept in pairs),
+            *(metric(_of(epoch, val).get(name)) for name, val in pairs),
             units.significant(epoch.samples_per_second),
             units.duration(epoch.seconds * 1e6),
         )
         for number, epoch in enumerate(record.epochs, start=1)
     ]
-    said = [f"{'val ' if kept else ''}{units.plain(name)}" for name, kept in pairs]
-    beneath = [kept and _has(record, name, False) for name, kept in pairs]
+    logged = [f"{'val ' if val else ''}{units.plain(name)}" for name, val in pairs]
+    beneath = [val and _has(record, name, False) for name, val in pairs]
     return EpochTable(
-        ("epoch", *said, "samples/s", "time"), (False, *beneath, False, True), tuple(rows)
+        ("epoch", *logged, "samples/s", "time"), (False, *beneath, False, True), tuple(rows)
     )
 
 
 def metric(value: float | None) -> str:
-    """A loss or a metric: four decimals, and fewer of what is large."""
+    """A loss or a metric with four decimals, fewer where it is large."""
     if value is None:
         return units.ABSENT
     return f"{value:.4f}".replace("-", "−") if abs(value) < 1000 else units.significant(value, 5)
@@ -90,13 +88,13 @@ def strategy_line(record: TrainingRecord) -> str:
 
 
 def samples_line(record: TrainingRecord) -> str:
-    """How many samples it was trained on, and how many were kept apart."""
+    """The numbers of samples to train and to validate."""
     kept_apart = f", {record.validation_samples} to validate" if record.validation_samples else ""
     return f"{record.train_samples} to train{kept_apart}"
 
 
 def circumstance_facts(record: TrainingRecord) -> Iterator[Fact]:
-    """What it was trained on and how."""
+    """The strategy, schedule and samples."""
     yield Fact("strategy", strategy_line(record))
     yield Fact("loop", _LOOPS[record.loop])
     yield Fact(
@@ -110,7 +108,7 @@ def circumstance_facts(record: TrainingRecord) -> Iterator[Fact]:
 
 
 def outcome_facts(record: TrainingRecord) -> Iterator[Fact]:
-    """What came of it, and how long it took."""
+    """The test metrics, the epoch that was kept, and the time."""
     if record.test_metrics:
         yield Fact(
             "test",
@@ -129,7 +127,7 @@ def outcome_facts(record: TrainingRecord) -> Iterator[Fact]:
 
 
 def place_facts(record: TrainingRecord) -> Iterator[Fact]:
-    """Where the model is."""
+    """Where the saved model is."""
     if record.saved_model:
         yield Fact("SavedModel", units.plain(record.saved_model), is_code=True)
     if record.keras_file:
@@ -137,12 +135,11 @@ def place_facts(record: TrainingRecord) -> Iterator[Fact]:
 
 
 def interruption_facts(record: TrainingRecord) -> list[Fact]:
-    """Why it ended early, and where it was taken up again."""
+    """Why it ended early, and where it was resumed."""
     facts = [Fact("stopped", units.plain(record.stopped))] if record.stopped else []
     if record.resumed_at:
         steps = ", ".join(map(str, record.resumed_at))
-        many = "step" if len(record.resumed_at) == 1 else "steps"
-        facts.append(Fact("resumed", f"at {many} {steps}"))
+        facts.append(Fact("resumed", f"at step{'s' * (len(record.resumed_at) > 1)} {steps}"))
     return facts
 
 
@@ -156,3 +153,110 @@ def _of(epoch: Epoch, validation: bool) -> Mapping[str, float]:
 
 def _has(record: TrainingRecord, name: str, validation: bool) -> bool:
     return any(name in _of(epoch, validation) for epoch in record.epochs)
+
+
+def is_smaller_packed(record: QatRecord) -> bool:
+    """Whether the weights were pruned or clustered, so that they pack smaller."""
+    return record.settings.prune is not None or record.settings.cluster is not None
+
+
+def qat_remarks(record: QatRecord) -> list[str]:
+    """The quantization-aware training in a few lines: length, cost, and layers left float."""
+    remarks = [
+        f"trained on for {_length(record)} in {units.duration(record.seconds * 1e6)}, "
+        f"{strategy_line(record.training)}"
+    ]
+    if is_smaller_packed(record):
+        remarks.append(", ".join(_packing(record)))
+    if record.equalized:
+        remarks.append(f"channels equalized: {_equalized(record)}")
+    return remarks + [f"left float: {text}" for text in _left_float(record)]
+
+
+def qat_facts(record: QatRecord) -> list[Fact]:
+    """All about the quantization-aware training except its epochs."""
+    settings, steps = record.settings, units.duration(record.training.seconds * 1e6)
+    facts = [
+        Fact(
+            "trained on for",
+            f"{_length(record)}, global batch {settings.global_batch}, seed {settings.seed}",
+        ),
+        Fact("cost", f"{units.duration(record.seconds * 1e6)} in all, {steps} of steps"),
+        Fact("strategy", strategy_line(record.training)),
+        Fact("samples", f"{samples_line(record.training)}, of {units.plain(record.source)}"),
+        Fact("started from", _start(record)),
+        Fact(
+            "ranges",
+            f"observed for {units.counted(settings.warmup_steps, 'step')} before weights change",
+        ),
+        Fact("batch normalization", _batch_norm(settings.freeze_batch_norm_after)),
+        Fact("layers", _treatments(record)),
+    ]
+    facts += [Fact("left float", text) for text in _left_float(record)]
+    if record.equalized:
+        facts.append(Fact("channels equalized", _equalized(record)))
+    if is_smaller_packed(record):
+        facts.append(Fact("weights", ", ".join(_packing(record))))
+    facts += [
+        Fact(
+            "before it",
+            f"{units.plain(why)}: {units.counted(len(each.epochs), 'epoch')}, "
+            f"{units.duration(each.seconds * 1e6)} of steps",
+        )
+        for why, each in record.fine_tuned.items()
+    ]
+    return facts + interruption_facts(record.training)
+
+
+def _length(record: QatRecord) -> str:
+    trained, epochs = len(record.training.epochs), record.settings.epochs
+    part = f"{trained} of " if trained != epochs else ""
+    return (
+        f"{part}{units.counted(epochs, 'epoch')} at learning rate {record.settings.learning_rate:g}"
+    )
+
+
+def _start(record: QatRecord) -> str:
+    if not record.rebuilt:
+        return "the tf_keras model, unchanged"
+    error = units.significant(record.rebuilt_max_abs_error)
+    return f"the Keras 3 model rebuilt in tf_keras, outputs differ by at most {error}"
+
+
+def _equalized(record: QatRecord) -> str:
+    return units.plain(", ".join(f"{first} to {second}" for first, second in record.equalized))
+
+
+def _batch_norm(freeze_after: int | None) -> str:
+    if freeze_after is None:
+        return "updated in every batch"
+    return f"frozen after {units.counted(freeze_after, 'epoch')}" if freeze_after else "frozen"
+
+
+def _treatments(record: QatRecord) -> str:
+    treatments = [layer.treatment for layer in record.layers]
+    left = treatments.count("float")
+    own = treatments.count("quantized with a config of edgeconv's")
+    configs = f" ({own} by a config of edgeconv's)" if own else ""
+    return f"{len(treatments) - left} quantized{configs}, {left} left float"
+
+
+def _left_float(record: QatRecord) -> list[str]:
+    """The layers left float, grouped by reason."""
+    layers = [layer for layer in record.layers if layer.treatment == "float"]
+    reasons = dict.fromkeys(layer.reason for layer in layers)
+    return [
+        units.plain(
+            ", ".join(f"{x.name} ({x.kind})" for x in layers if x.reason == reason)
+            + (f": {reason}" if reason else "")
+        )
+        for reason in reasons
+    ]
+
+
+def _packing(record: QatRecord) -> Iterator[str]:
+    if record.settings.prune is not None:
+        yield f"pruned to {units.percent(record.sparsity, 1)} zeros"
+    if record.settings.cluster is not None:
+        clusters = units.ABSENT if record.clusters is None else record.clusters
+        yield f"clustered to {clusters} different weights a layer"

@@ -1,4 +1,4 @@
-"""A search within a budget as text: every trial, what was confirmed, and how to make it again."""
+"""The page of `tune`: every trial, what was confirmed, and how to convert it again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.reporting import units
-from edgeconv.reporting.layout import Grid, GridColumn, Page, Row, to_text
-from edgeconv.reporting.values import duration_interval
+from edgeconv.reporting.layout import Grid, GridColumn, Page, Row
+from edgeconv.reporting.units import duration_interval
 from edgeconv.statistics.comparison import is_faster_trial
 
 if TYPE_CHECKING:
@@ -32,20 +32,15 @@ _STOPPED = {
 }
 
 
-def tuning_lines(tuning: Tuning, *, width: int | None = None, color: bool = False) -> str:
-    """`tuning_page` as text."""
-    return to_text(tuning_page(tuning), width=width, color=color)
-
-
 def tuning_page(tuning: Tuning) -> Page:
-    """What was asked, one row a trial in order of cost, and what is recommended."""
+    """The objective, one row a trial in order of cost, and the recommendation."""
     return [
         *(Text(units.plain(line), style="dim") for line in _circumstances(tuning)),
         Text(),
-        Grid(_TRIALS, [_row(tuning, one) for one in _ordered(tuning)]),
+        Grid(_TRIALS, [_row(tuning, trial) for trial in _ordered(tuning)]),
         Text(),
         *(Text(line, style="yellow") for line in (_STOPPED.get(tuning.stopped),) if line),
-        *(Text(_confirmed(tuning, one)) for one in tuning.confirmations),
+        *(Text(_confirmed(tuning, each)) for each in tuning.confirmations),
         *_conclusion(tuning),
         *(Text(units.plain(line)) for line in tuning.advice),
         *(Text(f"note: {units.plain(note)}", style="dim") for note in tuning.notes),
@@ -54,23 +49,22 @@ def tuning_page(tuning: Tuning) -> Page:
 
 def _circumstances(tuning: Tuning) -> Iterator[str]:
     what = "the agreement with float32" if tuning.on_agreement else tuning.metric
-    asked = f"the least {tuning.objective} with a drop of {what} ≤ {tuning.max_drop:g}"
-    yield f"{tuning.model}: {asked}"
+    yield f"{tuning.model}: least {tuning.objective} with a drop of {what} ≤ {tuning.max_drop:g}"
     yield (
-        f"data {tuning.data.source}: {tuning.search} samples search, {tuning.fresh} fresh ones "
-        f"confirm; {tuning.calibration.samples} of {tuning.calibration.source} calibrate"
+        f"data {tuning.data.source}: {tuning.search} samples to search, {tuning.fresh} fresh ones "
+        f"to confirm; {tuning.calibration.samples} of {tuning.calibration.source} to calibrate"
     )
     cost = units.size(tuning.float_size_bytes)
     if tuning.float_latency_us is not None:
         cost += f", {units.duration(tuning.float_latency_us)} on {tuning.runtime}"
     search, fresh = tuning.float_loss
     yield f"float32: {cost}, {what} {search.value:.4f}, on the fresh samples {fresh.value:.4f}"
-    made = sum(not one.error for one in tuning.trials)
-    yield f"{len(tuning.trials)} trials, {made} of them made, in {tuning.seconds:.0f} s"
+    converted = sum(not trial.error for trial in tuning.trials)
+    yield f"{len(tuning.trials)} trials, {converted} of them converted, in {tuning.seconds:.0f} s"
 
 
 def _ordered(tuning: Tuning) -> list[TuningTrial]:
-    return sorted(tuning.trials, key=lambda one: (one.cost(tuning.objective), one.name))
+    return sorted(tuning.trials, key=lambda trial: (trial.cost(tuning.objective), trial.name))
 
 
 def _row(tuning: Tuning, trial: TuningTrial) -> Row:
@@ -94,27 +88,25 @@ def _row(tuning: Tuning, trial: TuningTrial) -> Row:
 
 
 def _latency(trial: TuningTrial) -> str:
-    median = units.duration(trial.latency_us)
-    interval = duration_interval(trial.latency_interval_us)
-    return median if interval == units.ABSENT else f"{median} {interval}"
+    return units.with_interval(
+        units.duration(trial.latency_us), duration_interval(trial.latency_interval_us)
+    )
 
 
 def _mark(tuning: Tuning, trial: TuningTrial) -> Text:
     if trial.name == tuning.recommended:
         return Text("recommended", style="bold green")
-    if any(one.trial == trial.name for one in tuning.confirmations):
+    if any(each.trial == trial.name for each in tuning.confirmations):
         return Text("not confirmed", style="yellow")
     return Text("Pareto") if trial.name in tuning.pareto else Text()
 
 
-def _confirmed(tuning: Tuning, one: Confirmation) -> str:
-    said = "within" if one.is_met else "over"
-    flips = ""
-    if one.loss.broken is not None:
-        flips = f", {one.loss.fixed} fixed and {one.loss.broken} broken"
+def _confirmed(tuning: Tuning, confirmation: Confirmation) -> str:
+    loss, within = confirmation.loss, "within" if confirmation.is_met else "over"
+    flips = "" if loss.broken is None else f", {loss.fixed} fixed and {loss.broken} broken"
     return (
-        f"{one.trial} on {one.loss.samples} fresh samples: drop {one.loss.drop:+.4f} "
-        f"({_interval(one.loss)}){flips}: {said} the budget of {tuning.max_drop:g}"
+        f"{confirmation.trial} on {loss.samples} fresh samples: drop {loss.drop:+.4f} "
+        f"({_interval(loss)}){flips}: {within} the budget of {tuning.max_drop:g}"
     )
 
 
@@ -129,44 +121,44 @@ def _conclusion(tuning: Tuning) -> Iterator[Text]:
             style="bold green",
         )
         if alike := _as_fast(tuning, best):
-            yield Text(f"  as fast within noise, and larger: {', '.join(alike)}")
+            yield Text(f"  equally fast within noise, but larger: {', '.join(alike)}")
         yield Text(f"  {tuning.directory}/{tuning.artifact}")
         yield Text(
             f"  again: edgeconv convert {tuning.model} --config "
             f"{tuning.directory}/{tuning.recipe_file} -o OUT"
         )
         return
-    yield Text(f"Nothing is within the budget of {tuning.max_drop:g}.", style="bold red")
+    yield Text(f"No trial is within the budget of {tuning.max_drop:g}.", style="bold red")
     if tuning.closest:
         yield Text(f"The closest is {tuning.closest}{_lacks(tuning)}")
 
 
 def _as_fast(tuning: Tuning, best: TuningTrial) -> list[str]:
-    """The trials that are no slower than the recommended one, so far as can be told."""
+    """The larger trials that are not slower than the recommended one beyond noise."""
     if tuning.objective != "latency":
         return []
     return [
-        units.plain(one.name)
-        for one in _ordered(tuning)
-        if one is not best
-        and one.latency_us is not None
-        and one.size_bytes > best.size_bytes
-        and not is_faster_trial(best, one)
+        units.plain(trial.name)
+        for trial in _ordered(tuning)
+        if trial is not best
+        and trial.latency_us is not None
+        and trial.size_bytes > best.size_bytes
+        and not is_faster_trial(best, trial)
     ]
 
 
 def _lacks(tuning: Tuning) -> str:
-    done = {one.trial: one.loss for one in tuning.confirmations}
-    loss = done.get(tuning.closest) or tuning.trial(tuning.closest).loss
+    confirmed = {each.trial: each.loss for each in tuning.confirmations}
+    loss = confirmed.get(tuning.closest) or tuning.trial(tuning.closest).loss
     if loss is None:
         return "."
-    where = "fresh" if tuning.closest in done else "search"
+    samples = "fresh" if tuning.closest in confirmed else "search"
     over = loss.drop - tuning.max_drop
     if over <= 0:
-        return f": its drop of {loss.drop:+.4f} on {loss.samples} samples may well be luck."
+        return f": its drop of {loss.drop:+.4f} on {loss.samples} samples may be chance."
     return (
-        f": it loses {loss.drop:+.4f} on the {loss.samples} {where} samples, {over:.4f} more than "
-        "the budget."
+        f": it loses {loss.drop:+.4f} on the {loss.samples} {samples} samples, {over:.4f} more "
+        "than the budget."
     )
 
 

@@ -1,18 +1,27 @@
-"""Numbers and foreign text as people read them.
+"""Numbers, values of metrics and foreign text as people read them.
 
-The nouns keep bytes, microseconds and fractions; only here do they become "71.4 kB",
+The types keep bytes, microseconds and fractions; only here do they become "71.4 kB",
 "8.02 ms" and "97.78 %". None is "–" (not measured); NaN stays visible as "NaN".
 """
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from edgeconv.processes.escaping import plain as plain
 from edgeconv.types import MAX_SNR_DB
 
+if TYPE_CHECKING:
+    from edgeconv.types import Accuracy
+
+    Metric = Accuracy | str | None
+
+Interval = tuple[float, float]
 ABSENT = "–"
 _LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e15
+_METRIC_DIGITS = 4
+_SHARES = ("top1", "top5", "masked_accuracy")
 
 
 def size(value_bytes: float | None, digits: int = 3) -> str:
@@ -28,7 +37,7 @@ def duration(value_us: float | None, digits: int = 3) -> str:
 def percent(fraction: float | None, decimals: int = 2) -> str:
     """A fraction as a percentage: 0.9778 is "97.78 %".
 
-    All and nothing are only said of all and nothing: 0.99999 is ">99.99 %".
+    Only 1 and 0 are "100 %" and "0 %": 0.99999 is ">99.99 %".
     """
     if fraction is None or not math.isfinite(fraction * 100):
         return _special(fraction, " %")
@@ -78,9 +87,9 @@ def speed_up(latency_ratio: float | None) -> float | None:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """A number rounded to `digits` significant digits, but whole numbers to the one: "1234".
+    """A number rounded to `digits` significant digits; large ones to a whole number: "1234".
 
-    Only what is very large or very small has an exponent.
+    Only very large and very small numbers have an exponent.
     """
     if not math.isfinite(value):
         return _special(value, "")
@@ -92,6 +101,66 @@ def significant(value: float, digits: int = 3) -> str:
     rounded = float(f"{value:.{digits - 1}e}")
     decimals = digits - 1 - math.floor(math.log10(abs(rounded)))
     return _fixed(rounded if decimals > 0 else value, max(0, decimals))
+
+
+def is_share(metric: Metric) -> bool:
+    """Whether the metric, by its name or its accuracy, is a share of right answers, as "" is."""
+    if isinstance(metric, str):
+        return not metric or metric in _SHARES
+    return metric is not None and (bool(metric.correct) or metric.metric in _SHARES)
+
+
+def value_of(metric: Metric, value: float | None) -> str:
+    """A value of the metric: "97.78 %", or "0.9741" where it is not a share."""
+    if value is None:
+        return ABSENT
+    return percent(value) if is_share(metric) else significant(value, _METRIC_DIGITS)
+
+
+def metric_value(accuracy: Accuracy | None) -> str:
+    """The value of an accuracy, or "–"."""
+    return ABSENT if accuracy is None else value_of(accuracy, accuracy.value)
+
+
+def metric_heading(accuracy: Accuracy) -> str:
+    """Its name, with an arrow where less is better."""
+    return f"{plain(accuracy.metric)}{'' if accuracy.higher_is_better else ' ↓'}"
+
+
+def drop_value(drop: float | None, metric: Metric) -> str:
+    """A drop in percentage points for a share, else in the metric's unit."""
+    if drop is None:
+        return ABSENT
+    return points(drop) if is_share(metric) else significant(drop)
+
+
+def interval_value(interval: Interval | None, metric: Metric) -> str:
+    """An interval of drops in brackets, without a unit: "[−0.91, 0.30]"."""
+    if interval is None:
+        return ABSENT
+    return f"[{', '.join(drop_value(end, metric).removesuffix(' pp') for end in interval)}]"
+
+
+def duration_interval(interval: Interval | None) -> str:
+    """An interval of times in brackets; the unit once where both limits have the same."""
+    if interval is None:
+        return ABSENT
+    low, high = (duration(end) for end in interval)
+    unit = high.rpartition(" ")[2]
+    return f"[{low.removesuffix(f' {unit}')}, {high}]"
+
+
+def factor_interval(ratio: Interval | None) -> str:
+    """The interval of a speed-up in brackets, from that of the ratio of the times."""
+    if ratio is None:
+        return ABSENT
+    ends = (significant(1 / end) if end else "∞" for end in reversed(ratio))
+    return f"[{', '.join(ends)}]"
+
+
+def with_interval(value: str, interval: str) -> str:
+    """A value with its interval, where that is known."""
+    return value if interval == ABSENT else f"{value} {interval}"
 
 
 def counted(count: int, what: str) -> str:

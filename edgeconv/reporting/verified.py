@@ -1,4 +1,4 @@
-"""What `verify` says: as text, as a page, and as JSON."""
+"""The evidence of `verify`: as text, as a page, and as JSON."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
+from rich.text import Text
 
-from edgeconv.reporting.schema import schema_of
 from edgeconv.reporting.units import plain
-from edgeconv.reporting.verdicts.machine import as_json
+from edgeconv.reporting.verdicts.machine import as_json, schema_of
 from edgeconv.types import Evidence
 
 if TYPE_CHECKING:
@@ -20,19 +20,17 @@ _WORDS: dict[LinkState, str] = {"verified": "ok", "failed": "FAIL", "unchecked":
 
 
 def render_evidence_text(evidence: Evidence) -> str:
-    """Each link with what was checked, against what; and what could not be checked."""
+    """Each link with what was checked against what, and what could not be checked."""
     return "".join(f"{line}\n" for line in _lines(evidence))
 
 
 def evidence_page(evidence: Evidence) -> Page:
     """The same as a page."""
-    from rich.text import Text
-
     return [Text(line) for line in _lines(evidence)]
 
 
 def render_evidence_json(evidence: Evidence) -> str:
-    """All of it."""
+    """The evidence as one JSON document."""
     return as_json(msgspec.to_builtins(evidence))
 
 
@@ -48,10 +46,10 @@ def _lines(evidence: Evidence) -> list[str]:
         lines.append(plain(file) or "(all)")
         own = (link for link in evidence.links if link.file == file)
         lines += [_line(link, width) for link in own]
-    lines += [f"signed: {plain(place)}" for place in evidence.signed]
+    lines += [f"signed: {plain(signature)}" for signature in evidence.signed]
     counts = Counter(link.state for link in evidence.links)
-    said = [f"{counts[state]} {word}" for state, word in _WORDS.items() if counts[state]]
-    return [*lines, f"{evidence.outcome}: {', '.join(said) or 'nothing was checked'}"]
+    totals = [f"{counts[state]} {word}" for state, word in _WORDS.items() if counts[state]]
+    return [*lines, f"{evidence.outcome}: {', '.join(totals) or 'nothing was checked'}"]
 
 
 def _line(link: Link, width: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 # What shows a result of a verb: the module has `as_text` and `as_html`.
-_SHOWN = "edgeconv.reporting.notebook"
+_SHOWN = "edgeconv.reporting.pages"
 SourceKind = Literal["saved_model", "keras", "hdf5", "tflite"]
 
 

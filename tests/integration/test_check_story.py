@@ -285,7 +285,7 @@ def test_fifty_images_are_inconclusive_and_it_says_how_many_would_do(team: Team)
     broken = [one for one in answer.check.verdict.findings if one.outcome == "inconclusive"]
     most = max(broken, key=lambda one: one.samples_needed or 0)
     of = f" of {most.subject}" if most.subject else ""
-    said = f"{most.samples_needed:,} samples{of} would tell, there are {most.samples}."
+    said = f"{most.samples_needed:,} samples{of} are needed, there are {most.samples}."
     assert answer.text.count("Inconclusive (?): ") == answer.text.count(said) == 1
     assert "would be enough" not in answer.text
     # Beside a lock of other samples nothing can be paired, and that never passes.

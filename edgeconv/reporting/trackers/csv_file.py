@@ -1,7 +1,6 @@
-"""A CSV file with one line a model, to which every check adds its own.
+"""A CSV file to which every check adds a line for each model.
 
-The columns are always the same, so that the file can grow for years; further metrics are in one
-column, as NAME=VALUE.
+The columns are fixed; further metrics are in one column, as NAME=VALUE.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ COLUMNS = (
 )
 
 
-def refuse(place: str) -> None:
-    """Raise `InputRefused` for a file with other columns, `OutputRefused` for no file."""
-    path = Path(place)
+def refuse(location: str) -> None:
+    """Raise `InputRefused` for a file with other columns, `OutputRefused` if it is not writable."""
+    path = Path(location)
     if path.is_symlink():
-        # It may be a checkout's, and lead to anything.
+        # A checkout may contain one that leads anywhere.
         hint = "name the file that it leads to"
         raise OutputRefused(f"cannot add to {path}: it is a symbolic link", hint=hint)
     writable_directory(path.absolute().parent)
@@ -59,19 +58,15 @@ def refuse(place: str) -> None:
         raise OutputRefused(f"cannot add to {path}: {error}") from error
 
 
-def track(checked: Checked, reports: Mapping[str, Report], place: str) -> None:
-    """Add a line for every model to the file `place`, which is made where it is not there.
-
-    Raises `InputRefused` for a file with other columns, `OutputRefused` for one that cannot be
-    written.
-    """
-    refuse(place)
-    path = Path(place)
+def track(checked: Checked, reports: Mapping[str, Report], location: str) -> None:
+    """Add a line for every model to the file, which is created if missing. Raises as `refuse`."""
+    refuse(location)
+    path = Path(location)
     when = now().isoformat()
     rows = [_row(when, run) for run in runs(checked, reports)]
     try:
-        # Checks at a time take turns, where there is a place for a lock. The file is written
-        # anew: a line added to it would be cut short where the disk is full.
+        # Concurrent checks take turns, where a lock can be written. The file is rewritten: an
+        # appended line would be cut where the disk is full.
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OutputRefused):
                 stack.enter_context(owned(cache_directory() / "tracking", passing=True))
@@ -83,14 +78,14 @@ def track(checked: Checked, reports: Mapping[str, Report], place: str) -> None:
 
 
 def _has_heading(path: Path) -> bool:
-    """Whether the file has its first line already. Raises `InputRefused` for another one."""
+    """Whether the file has its heading already. Raises `InputRefused` for another one."""
     if not path.exists() or not path.stat().st_size:
         return False
     with path.open(encoding="utf-8", newline="") as file:
         first = file.readline()
     if first != _text([COLUMNS]):
         raise InputRefused(
-            f"{path} is no file of --track csv, or has the columns of another version",
+            f"{path} was not written by --track csv, or has the columns of another version",
             hint="name another file",
         )
     return True

@@ -1,7 +1,7 @@
-"""MLflow: one run a check, and below it one a model.
+"""MLflow: one run for each check, with a child run for each model.
 
-The library is the optional extra `mlflow`. Nothing of its global state is touched: the client is
-given its place, and no run is active before or after.
+The library is the optional extra `mlflow`. Its global state is not changed: the client gets a URI,
+and no run becomes active.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _MOST_IN_A_NAME = 250
 _MOST_IN_A_TEXT = 5000
 
 
-def refuse(place: str) -> None:  # noqa: ARG001
-    """Raise `UsageError` where MLflow is not installed; `place` is not asked yet."""
+def refuse(location: str) -> None:  # noqa: ARG001
+    """Raise `UsageError` where MLflow is not installed; the server is not contacted yet."""
     if find_spec("mlflow") is None:
         raise _not_installed("there is no module mlflow")
 
 
-def track(checked: Checked, reports: Mapping[str, Report], place: str) -> None:
-    """Log to the tracking URI `place`, in the experiment `EXPERIMENT`.
+def track(checked: Checked, reports: Mapping[str, Report], location: str) -> None:
+    """Log to the tracking URI `location`, in the experiment `EXPERIMENT`.
 
     Raises `UsageError` where MLflow is not installed, `OutputRefused` where it refuses.
     """
@@ -46,14 +46,14 @@ def track(checked: Checked, reports: Mapping[str, Report], place: str) -> None:
     except ImportError as error:
         raise _not_installed(str(error)) from error
     try:
-        client = MlflowClient(tracking_uri=place)
+        client = MlflowClient(tracking_uri=location)
         experiment = _experiment(client)
-        found = list(runs(checked, reports))
+        tracked = list(runs(checked, reports))
         for check in checked.checks:
-            _log_check(client, experiment, check, checked.config, found)
+            _log_check(client, experiment, check, checked.config, tracked)
     except (MlflowException, OSError) as error:
         raise OutputRefused(
-            f"MLflow at {place} took nothing: {units.first_line(str(error))}",
+            f"MLflow at {location} refused the runs: {units.first_line(str(error))}",
             hint="it must be a tracking URI, such as sqlite:///mlflow.db or http://host:5000",
         ) from error
 
@@ -63,16 +63,12 @@ def _not_installed(why: str) -> UsageError:
 
 
 def _experiment(client: Any) -> str:
-    found = client.get_experiment_by_name(EXPERIMENT)
-    if found is None:
-        made: str = client.create_experiment(EXPERIMENT)
-        return made
-    identity: str = found.experiment_id
-    return identity
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    return str(experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT))
 
 
 def _log_check(
-    client: Any, experiment: str, check: Check, config: str, found: list[TrackedRun]
+    client: Any, experiment: str, check: Check, config: str, tracked: list[TrackedRun]
 ) -> None:
     name = _text(check.name)
     tags = {"edgeconv.config": _text(config), "edgeconv.verdict": _verdict(check)}
@@ -82,20 +78,20 @@ def _log_check(
     alone = Checked(config=config, checks=(check,))
     client.log_text(parent, render(alone, "json"), "verdict.json")
     client.log_text(parent, render(alone, "github-summary"), "verdict.md")
-    for run in found:
+    for run in tracked:
         if run.check == check.name:
             _log_model(client, experiment, parent, run)
     client.set_terminated(parent)
 
 
 def _log_model(client: Any, experiment: str, parent: str, run: TrackedRun) -> None:
-    tags = {"mlflow.parentRunId": parent, "edgeconv.verdict": run.verdict or "not judged"}
-    made = client.create_run(experiment, tags=tags, run_name=_text(run.model)).info.run_id
+    tags = {"mlflow.parentRunId": parent, "edgeconv.verdict": run.verdict or "no limit"}
+    child = client.create_run(experiment, tags=tags, run_name=_text(run.model)).info.run_id
     for name, text in run.texts.items():
         if text:
-            client.log_param(made, name, _text(text))
-    _log_numbers(client, made, run.numbers)
-    client.set_terminated(made)
+            client.log_param(child, name, _text(text))
+    _log_numbers(client, child, run.numbers)
+    client.set_terminated(child)
 
 
 def _log_numbers(client: Any, run: str, numbers: Mapping[str, float]) -> None:

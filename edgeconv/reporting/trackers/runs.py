@@ -1,4 +1,4 @@
-"""What is logged of a check: for every measured model its texts and its numbers."""
+"""What trackers log of a check: texts and numbers of every measured model."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from edgeconv.reporting.limits import mark_of
+from edgeconv.reporting.rows import all_models
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 class TrackedRun:
     """One measured model of a check.
 
-    `texts` are what it is (recipe, runtime, hashes); `numbers` what was measured, in the units of
-    their names, only those that are there and finite. `verdict` is "ok", "warn", "over",
-    "not measured" or "inconclusive", and "" where no limit was held to it.
+    `texts` identify it (recipe, runtime, hashes); `numbers` are the finite measured ones, in the
+    units of their names. `verdict` is "ok", "warn", "over", "not measured" or "inconclusive", and
+    "" where it has no limit.
     """
 
     check: str
@@ -36,8 +37,7 @@ def runs(checked: Checked, reports: Mapping[str, Report]) -> Iterator[TrackedRun
     for check in checked.checks:
         report = reports.get(check.name)
         if report is not None:
-            baseline = (report.baseline,) if report.baseline else ()
-            for model in (*baseline, *report.measurements):
+            for model in all_models(report):
                 yield _run(checked.config, check, report, model)
 
 
@@ -70,24 +70,25 @@ def _run(config: str, check: Check, report: Report, model: Measurement) -> Track
 
 
 def _numbers(check: Check, model: Measurement) -> Iterator[tuple[str, float]]:
-    found = {
+    latency, accuracy = model.latency, model.accuracy
+    numbers = {
         "size_bytes": model.size_bytes,
         "gzip_size_bytes": model.gzip_size_bytes,
         "size_ratio": model.size_ratio,
-        "latency_p50_us": model.latency.p50_us if model.latency else None,
-        "latency_p90_us": model.latency.p90_us if model.latency else None,
-        "latency_p99_us": model.latency.p99_us if model.latency else None,
+        "latency_p50_us": latency.p50_us if latency else None,
+        "latency_p90_us": latency.p90_us if latency else None,
+        "latency_p99_us": latency.p99_us if latency else None,
         "latency_ratio": model.latency_ratio,
         "peak_memory_bytes": model.peak_memory_bytes,
         "arena_bytes": model.arena_bytes,
-        "accuracy": model.accuracy.value if model.accuracy else None,
+        "accuracy": accuracy.value if accuracy else None,
         "accuracy_drop": model.accuracy_drop,
-        "samples": model.accuracy.samples if model.accuracy else None,
+        "samples": accuracy.samples if accuracy else None,
         "fixed": model.fixed,
         "broken": model.broken,
     }
-    yield from ((name, float(value)) for name, value in found.items() if value is not None)
+    yield from ((name, float(value)) for name, value in numbers.items() if value is not None)
     yield from ((f"metric_{each.metric}", each.value) for each in model.metrics)
-    held = [each for each in check.verdict.findings if each.model == model.name]
-    if held:
-        yield "limits_broken", float(sum(not each.ok for each in held))
+    findings = [each for each in check.verdict.findings if each.model == model.name]
+    if findings:
+        yield "limits_broken", float(sum(not each.ok for each in findings))

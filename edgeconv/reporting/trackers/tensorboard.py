@@ -1,7 +1,7 @@
-"""TensorBoard's HParams: one run a model, with what it is as hyperparameters and its numbers.
+"""TensorBoard's HParams: one run a model, its texts as hyperparameters, and its numbers.
 
-The event files are written without TensorFlow and without TensorBoard: a TFRecord file of
-`Event` messages, in which the plugin finds its own data by name.
+The event files are written without TensorFlow and TensorBoard: a TFRecord file of `Event` messages,
+in which the plugin finds its data by name.
 """
 
 from __future__ import annotations
@@ -32,32 +32,29 @@ WRITES_FILES_ONLY = True
 _SUCCESS, _TENSOR_CLASS, _FLOAT = 1, 2, 1
 
 
-def refuse(place: str) -> None:
-    """Raise `OutputRefused` where nothing can be written in the directory `place`."""
-    writable_directory(Path(place).absolute())
+def refuse(location: str) -> None:
+    """Raise `OutputRefused` where the directory `location` is not writable."""
+    writable_directory(Path(location).absolute())
 
 
-def track(checked: Checked, reports: Mapping[str, Report], place: str) -> None:
-    """Write one run for every model, in a directory of its own, below the directory `place`.
-
-    Raises `OutputRefused`.
-    """
+def track(checked: Checked, reports: Mapping[str, Report], location: str) -> None:
+    """Write a directory for each model below `location`. Raises `OutputRefused`."""
     when = now()
     for run in runs(checked, reports):
-        directory = _directory(Path(place), run, when)
+        directory = _directory(Path(location), run, when)
         writable_directory(directory.absolute())
         host = quote(socket.gethostname(), safe="")
         name = f"events.out.tfevents.{int(when.timestamp())}.{host}.{os.getpid()}.0"
         publish_bytes(b"".join(map(framed, _events(run, directory.name, when))), directory / name)
 
 
-def _directory(place: Path, run: TrackedRun, when: datetime) -> Path:
-    """CHECK/MODEL/TIME below `place`, counted on where it is there; names go nowhere else."""
-    # A name of dots alone would be a way out, and "%" is left to what quoting makes.
+def _directory(top: Path, run: TrackedRun, when: datetime) -> Path:
+    """CHECK/MODEL/TIME below `top`, with a number where it exists; no name leads out of it."""
+    # A name of dots would lead out.
     parts = (quote(units.plain(name), safe=" ") for name in (run.check, run.model))
-    below = place.joinpath(*(part if part.strip(".") else f"_{part}" for part in parts))
+    below = top.joinpath(*(part if part.strip(".") else f"_{part}" for part in parts))
     if link := next((each for each in (below.parent, below) if each.is_symlink()), None):
-        # It may be a checkout's, and lead to anything.
+        # A checkout may contain one that leads anywhere.
         raise OutputRefused(f"cannot write in {link}: it is a symbolic link", hint="remove it")
     stamp = when.strftime("%Y%m%dT%H%M%SZ")
     number = 2
@@ -101,7 +98,7 @@ def _events(run: TrackedRun, session: str, when: datetime) -> Iterator[bytes]:
 
 
 def _of_plugin(tag: str, data: HParamsPluginData) -> Summary.Value:
-    """What the HParams plugin reads, with the tensor that TensorBoard wants in each summary."""
+    """Data of the HParams plugin, with the tensor that TensorBoard needs in each summary."""
     from edgeconv.reporting.trackers.tensorboard_pb2 import (
         Summary,
         SummaryMetadata,

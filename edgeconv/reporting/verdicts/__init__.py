@@ -1,7 +1,7 @@
-"""What the gate says, in the formats of the places where people look.
+"""The verdicts of the gate in the formats of terminals, CI systems and tools.
 
-A format is a module here with `render(checked, *, width, color)`, and a line in `FORMATS`. None
-of them loads more than it needs, so that an answer from the cache comes at once.
+A format is a function here and a line in `FORMATS`. Each imports little: a verdict from the cache
+is shown at once.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ FORMATS = {
 
 
 def render(checked: Checked, name: str, *, width: int | None = None, color: bool = False) -> str:
-    """The checks in a format of `FORMATS`, ending with a newline; "" where it has nothing to say.
+    """The checks in a format of `FORMATS`, ending with a newline unless it is empty.
 
-    `width` (cells, None: no limit) and `color` are for text alone. Every name in it is harmless in
-    that format. Raises `UsageError` for an unknown format.
+    `width` (cells, None: no limit) and `color` are for text. All names are harmless in the format.
+    Raises `UsageError` for an unknown format.
     """
     if name not in FORMATS:
         raise unknown_name("format", name, FORMATS)

@@ -1,10 +1,10 @@
 """GitHub: the summary of a job, a comment that is updated in place, and annotations of files.
 
-GitHub takes 1 MiB of Markdown for the summary of a step and 65,536 characters for a comment. What
-is longer is told in less detail, and says so; what fails comes first and goes last. It takes ten
-errors, ten warnings and ten notices of a step and drops the rest; a title may have 255 characters,
-a message 64 KiB. Source of their form: "Workflow commands for GitHub Actions" in GitHub's
-documentation, and the escapes of `@actions/core`, command.ts.
+GitHub takes 1 MiB of Markdown for the summary of a step and 65,536 characters for a comment. Longer
+documents lose detail, last of what fails, and say that they are shortened. Of a step GitHub shows
+ten errors, ten warnings and ten notices; a title may have 255 characters, a message 64 KiB. Source:
+"Workflow commands for GitHub Actions" in GitHub's documentation, and the escapes of
+`@actions/core`, command.ts.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from edgeconv.reporting.verdicts.words import (
     closing,
     file_of,
     headline,
-    judging_line,
     level_of,
     remarks,
+    statistics_line,
     unheld,
     worst_first,
 )
@@ -55,12 +55,12 @@ _MARKS = {
     **dict.fromkeys(("?", "INCONCLUSIVE"), "❔"),
 }
 _FINDING_HEADINGS = ("", "model", "limit", "allowed", "actual", "")
-_SHORTENED = "_Shortened to what the host takes; the rest is in the text of the check._"
+_SHORTENED = "_Shortened to the limit of the host; the text of the check has the rest._"
 
 
 @dataclass(frozen=True)
 class _Detail:
-    """How much is said of each check: rows of a table, further lines, characters of a text."""
+    """The most of each check: rows of a table, further lines, characters of a text."""
 
     rows: int
     lines: int
@@ -83,10 +83,10 @@ def render_summary(checked: Checked) -> str:
 
 
 def render_comment(checked: Checked) -> str:
-    """A comment of at most `MOST_IN_A_COMMENT` bytes; its first line marks it and does not show.
+    """A comment of at most `MOST_IN_A_COMMENT` bytes.
 
-    The line is the same whenever it is the same configuration, so that the next comment can take
-    the place of this one.
+    Its first line is invisible and the same for each check of a configuration: the next comment
+    can replace this one.
     """
     end = file_of(checked)[-_MOST_IN_A_MARKER:]
     config = quote(end.encode("utf-8", "backslashreplace"), safe="/")
@@ -94,7 +94,7 @@ def render_comment(checked: Checked) -> str:
 
 
 def _fitting(marker: str, checked: Checked, most_bytes: int) -> str:
-    """The most detailed document that fits, and else as many lines of the least as do."""
+    """The most detailed document that fits; else the lines of the least detailed that fit."""
     for number, detail in enumerate(_DETAILS):
         shortened = ["", _SHORTENED] if number else []
         lines = [*_lines(checked, detail), *shortened]
@@ -114,7 +114,7 @@ def _size(text: str) -> int:
 def _lines(checked: Checked, detail: _Detail) -> Iterator[str]:
     mark = _MARKS["PASS" if checked.ok else "FAIL"]
     yield f"## {mark} edgeconv check: {_shown(closing(checked), detail)}"
-    # What fails is told before what holds, so that it is what is kept.
+    # Failures come first: the end may be cut.
     for check in sorted(checked.checks, key=lambda check: check.verdict.ok):
         yield ""
         yield f"### {_MARKS[word_of_verdict(check.verdict)]} {_shown(headline(check), detail)}"
@@ -147,8 +147,8 @@ def _findings(findings: Sequence[Finding], detail: _Detail) -> Iterator[str]:
         yield row(("---", "---", "---", "--:", "--:", "---"))
     for finding in shown:
         allowed, actual = in_words(finding)
-        said = "; ".join(explanation(finding))
-        cells = (finding.model, name_of(finding), allowed, actual, said)
+        reason = "; ".join(explanation(finding))
+        cells = (finding.model, name_of(finding), allowed, actual, reason)
         yield row([_MARKS[word_of(finding)], *(_shown(cell, detail) for cell in cells)])
     yield from _more(len(findings) - len(shown), "limit")
 
@@ -166,10 +166,10 @@ def _table(grid: VerdictTable, detail: _Detail) -> Iterator[str]:
 
 
 def _remarks(check: Check, detail: _Detail) -> Iterator[str]:
-    said = [*remarks(check), judging_line(check)][: detail.lines]
-    if said:
+    lines = [*remarks(check), statistics_line(check)][: detail.lines]
+    if lines:
         yield ""
-        yield from (f"- {_shown(line, detail)}" for line in said)
+        yield from (f"- {_shown(line, detail)}" for line in lines)
 
 
 def _more(count: int, what: str) -> Iterator[str]:
@@ -179,7 +179,7 @@ def _more(count: int, what: str) -> Iterator[str]:
 
 
 def _shown(text: str, detail: _Detail) -> str:
-    """The text, escaped and not too long."""
+    """The text, escaped and shortened."""
     harmless = units.plain(text[: detail.characters + 1])
     if len(harmless) > detail.characters:
         harmless = f"{harmless[: detail.characters - 1]}…"
@@ -187,25 +187,25 @@ def _shown(text: str, detail: _Detail) -> str:
 
 
 def render_annotations(checked: Checked) -> str:
-    """A line for each limit that does not hold, and a notice for what is said of each model."""
+    """A line for each limit that does not hold, and a notice for the summary of each model."""
     return "".join(f"{line}\n" for line in (*_limit_commands(checked), *_notices(checked)))
 
 
 def _limit_commands(checked: Checked) -> Iterator[str]:
     file = file_of(checked)
     for level in ("error", "warning"):
-        found = [(c, f) for c, f in unheld(checked) if level_of(f) == level]
-        shown = found if len(found) <= _MOST_ANNOTATIONS else found[: _MOST_ANNOTATIONS - 1]
+        broken = [(c, f) for c, f in unheld(checked) if level_of(f) == level]
+        shown = broken if len(broken) <= _MOST_ANNOTATIONS else broken[: _MOST_ANNOTATIONS - 1]
         for check, finding in shown:
             yield _command(level, file, check.name, sentence(finding), finding.line)
-        if len(shown) < len(found):
-            more = f"{len(found) - len(shown)} more limits do not hold; see the summary of the job"
+        if len(shown) < len(broken):
+            more = f"{len(broken) - len(shown)} more limits do not hold; see the summary of the job"
             yield _command(level, file, "edgeconv check", more)
 
 
 def _notices(checked: Checked) -> Iterator[str]:
-    told = [check for check in checked.checks if check.summary]
-    for check in told[:_MOST_ANNOTATIONS]:
+    summarized = [check for check in checked.checks if check.summary]
+    for check in summarized[:_MOST_ANNOTATIONS]:
         yield _command("notice", file_of(checked), check.name, units.plain(check.summary))
 
 

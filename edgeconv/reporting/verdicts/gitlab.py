@@ -1,4 +1,4 @@
-"""GitLab: its metrics report, which shows what changed in a merge request, and its code quality.
+"""GitLab: the metrics report, which shows changes in a merge request, and code quality.
 
 Sources: the OpenMetrics specification 1.0 (openmetrics.io), section "Text format"; "Code Quality
 report format" in GitLab's documentation, a subset of Code Climate's: every issue has
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SEVERITIES = {"error": "major", "warning": "minor"}
 _FAMILIES = {
-    "edgeconv_actual": "The number that was held against a limit.",
+    "edgeconv_actual": "The number that was compared with a limit.",
     "edgeconv_allowed": "The limit.",
     "edgeconv_holds": "1 where the limit holds, else 0; NaN where it was not measured.",
     "edgeconv_stage": "The value of the metric of a stage.",
@@ -32,13 +32,13 @@ _Labels = tuple[tuple[str, str], ...]
 
 
 def render_metrics(checked: Checked) -> str:
-    """A gauge for what was found and allowed of each limit, and for the value of each stage."""
+    """Gauges for the actual and allowed number of each limit, and for the value of each stage."""
     samples: dict[str, dict[_Labels, float]] = {family: {} for family in _FAMILIES}
     for check in checked.checks:
         for family, labels, value in (*_limits(check), *_stages(check)):
-            # A series must not come twice; what does not hold comes first.
+            # A series must not appear twice; the worst findings come first.
             samples[family].setdefault(labels, value)
-    lines = [line for family, found in samples.items() for line in _family(family, found)]
+    lines = [line for family, series in samples.items() for line in _family(family, series)]
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 
@@ -81,7 +81,7 @@ def _labels(check: Check, finding: Finding) -> _Labels:
 
 
 def _escaped(text: str) -> str:
-    """A label's value, in which only a backslash and a quote mean something."""
+    """A label's value, with backslashes and quotes escaped."""
     return units.plain(text).replace("\\", "\\\\").replace('"', '\\"')
 
 

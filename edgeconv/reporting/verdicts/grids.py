@@ -1,4 +1,4 @@
-"""The stages of a model, and its classes and slices, as tables of harmless text."""
+"""Tables of the stages, classes and slices of a check, as harmless text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
-from edgeconv.reporting.values import Interval, drop_value, interval_value, value_of
+from edgeconv.reporting.units import Interval, drop_value, interval_value, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ _FILES = {None: "not locked", False: "as locked", True: "changed"}
 
 @dataclass(frozen=True)
 class VerdictTable:
-    """A table: its first `texts` columns are text, the others numbers; `left_out` rows more."""
+    """A table: the first `texts` columns are text, the others numbers; `left_out` rows are cut."""
 
     title: str
     headings: tuple[str, ...]
@@ -28,7 +28,7 @@ class VerdictTable:
 
 
 def stage_grid(check: Check) -> VerdictTable | None:
-    """One row a stage, from the checkpoint to the quantised files; None where there is none."""
+    """One row a stage, from the checkpoint to the quantized files; None without stages."""
     if not check.stages:
         return None
     metric = units.plain(_metric(check)) or "value"
@@ -41,7 +41,7 @@ def stage_grid(check: Check) -> VerdictTable | None:
 
 
 def class_grid(check: Check, most: int) -> VerdictTable | None:
-    """The classes and slices that dropped, worst first, at most `most` of them; None for none."""
+    """At most `most` classes and slices that dropped, the worst first; None without any."""
     if not check.classes:
         return None
     headings = ("name", "kind", "model", "from", "samples", "before", "after", "drop")
@@ -52,7 +52,7 @@ def class_grid(check: Check, most: int) -> VerdictTable | None:
 
 
 def _metric(check: Check) -> str:
-    """The metric of the check; "" where nothing says it."""
+    """The metric of the check; "" where it is not known."""
     return next((stage.metric for stage in check.stages if stage.metric), "")
 
 
@@ -79,8 +79,7 @@ def _moved(stage: StageState) -> str:
 
 
 def _drop(metric: str, drop: float | None, interval: Interval | None) -> str:
-    value = drop_value(drop, metric)
-    return f"{value} {interval_value(interval, metric)}" if interval else value
+    return units.with_interval(drop_value(drop, metric), interval_value(interval, metric))
 
 
 def _class_row(drop: ClassDrop, metric: str) -> tuple[str, ...]:
@@ -97,7 +96,7 @@ def _class_row(drop: ClassDrop, metric: str) -> tuple[str, ...]:
 
 
 def _without_empty(grid: VerdictTable) -> VerdictTable:
-    """The grid without the columns of numbers in which nothing is known."""
+    """The table without columns of numbers that have no value."""
     keep = [
         i
         for i in range(len(grid.headings))

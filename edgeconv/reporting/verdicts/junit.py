@@ -1,8 +1,8 @@
 """JUnit XML, one suite a model and one case a limit.
 
-The schema is Jenkins's (xunit-plugin, junit-10.xsd), which GitLab's and GitHub's readers
-take too. The format knows no warnings: what is only warned of is a skipped case, so that it
-shows and fails nothing. A number that is missing is an error of the case, not a failure.
+The schema is Jenkins's (xunit-plugin, junit-10.xsd), which GitLab and GitHub read too. The format
+has no warnings: they are skipped cases, which are shown and do not fail. A missing number is an
+error of the case, not a failure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from edgeconv.reporting import units
 from edgeconv.reporting.limits import explanation, in_words, name_of, sentence
-from edgeconv.reporting.verdicts.words import judging_line, remarks
+from edgeconv.reporting.verdicts.words import remarks, statistics_line
 from edgeconv.types import Check, Verdict
 
 if TYPE_CHECKING:
@@ -25,28 +25,29 @@ _COUNTED = {"tests": "testcase", "failures": "failure", "errors": "error", "skip
 
 
 def render_junit(checked: Checked) -> str:
-    """The document, with numbers of failures and errors that agree with the gate."""
+    """The document; its counts of failures and errors agree with the gate."""
     checks = checked.checks or (Check(name="edgeconv check", verdict=Verdict(findings=())),)
     suites = [_suite(check, checked.config) for check in checks]
     root = ElementTree.Element("testsuites", {"name": "edgeconv check", **_counts(suites)})
-    # The schema has no number of skipped cases here.
+    # The schema has no count of skipped cases here.
     del root.attrib["skipped"]
     root.extend(suites)
     ElementTree.indent(root, " ")
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{_text(root)}\n'
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
 
 
 def _suite(check: Check, config: str) -> Element:
     name = units.plain(check.name)
-    # A gate that judged nothing fails, and so must its report.
-    cases = [_case(finding, name) for finding in check.verdict.findings] or [_nothing(name)]
+    # A gate that checked nothing fails, and so must its report.
+    cases = [_case(finding, name) for finding in check.verdict.findings] or [_empty_case(name)]
     suite = ElementTree.Element("testsuite", {"name": name, **_counts(cases)})
     if config:
         suite.set("file", units.plain(config))
     suite.extend(cases)
-    said = [units.plain(check.summary)] if check.summary else []
-    said += [*remarks(check), judging_line(check)]
-    ElementTree.SubElement(suite, "system-out").text = "\n".join(said)
+    summary = [units.plain(check.summary)] if check.summary else []
+    lines = [*summary, *remarks(check), statistics_line(check)]
+    ElementTree.SubElement(suite, "system-out").text = "\n".join(lines)
     return suite
 
 
@@ -55,8 +56,8 @@ def _case(finding: Finding, suite: str) -> Element:
     case = ElementTree.Element("testcase", {"name": name, "classname": suite})
     if finding.outcome == "passed":
         allowed, actual = in_words(finding)
-        said = "; ".join([f"{actual}, allowed {allowed}", *explanation(finding)])
-        ElementTree.SubElement(case, "system-out").text = said
+        clauses = [f"{actual}, allowed {allowed}", *explanation(finding)]
+        ElementTree.SubElement(case, "system-out").text = "; ".join(clauses)
         return case
     kind = "skipped" if finding.ok else "error" if finding.outcome == "missing" else "failure"
     trouble = ElementTree.SubElement(case, kind, {"message": sentence(finding)})
@@ -65,20 +66,16 @@ def _case(finding: Finding, suite: str) -> Element:
     return case
 
 
-def _nothing(suite: str) -> Element:
+def _empty_case(suite: str) -> Element:
     case = ElementTree.Element("testcase", {"name": "the budget", "classname": suite})
-    message = "the budget held no model to any limit"
+    message = "the budget has no limit for any model"
     ElementTree.SubElement(case, "error", {"message": message, "type": "missing"})
     return case
 
 
 def _counts(elements: Iterable[Element]) -> dict[str, str]:
-    found = list(elements)
+    listed = list(elements)
     return {
-        attribute: str(sum(1 for each in found for _ in each.iter(tag)))
+        attribute: str(sum(1 for each in listed for _ in each.iter(tag)))
         for attribute, tag in _COUNTED.items()
     }
-
-
-def _text(root: Element) -> str:
-    return ElementTree.tostring(root, encoding="unicode")

@@ -1,6 +1,6 @@
 """SARIF 2.1.0 (OASIS, 2020): what does not hold, as the results of an analysis.
 
-GitHub shows 5,000 results of a run at most, and files may have 10 MB compressed.
+GitHub shows at most 5,000 results of a run, and takes 10 MB of compressed JSON.
 """
 
 from __future__ import annotations
@@ -22,37 +22,47 @@ SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
 _MOST = 5000
-# In the texts of SARIF (3.11.5 and 3.11.6), what else makes placeholders and links of them.
+# What makes placeholders and links in the texts of SARIF (3.11.5 and 3.11.6).
 _ESCAPES = str.maketrans({"\\": "\\\\", "[": "\\[", "]": "\\]", "{": "{{", "}": "}}"})
 
 
 def render_sarif(checked: Checked) -> str:
     """One run; a result for each limit that does not hold, and a rule for each limit among them."""
-    found = list(islice(unheld(checked), _MOST))
-    rules = list(dict.fromkeys(units.plain(finding.limit) for _, finding in found))
+    broken = list(islice(unheld(checked), _MOST))
+    limits = list(dict.fromkeys(units.plain(finding.limit) for _, finding in broken))
     file = file_of(checked)
-    driver = {
-        "name": "edgeconv",
-        "version": edgeconv.__version__,
-        "rules": [_rule(limit) for limit in rules],
-    }
+    results = [_result(check, finding, limits, file) for check, finding in broken]
+    return sarif_document(
+        [_rule(limit) for limit in limits],
+        f"edgeconv/{units.plain(file)}/",
+        0 if checked.ok else 1,
+        results,
+        properties={"said": closing(checked)},
+    )
+
+
+def sarif_document(
+    rules: list[Any], run_id: str, exit_code: int, results: list[Any], **further: Any
+) -> str:
+    """A document of one run of edgeconv; `further` are more fields of the run."""
+    driver = {"name": "edgeconv", "version": edgeconv.__version__, "rules": rules}
     run = {
         "tool": {"driver": driver},
-        "automationDetails": {"id": f"edgeconv/{units.plain(file)}/"},
-        "invocations": [{"executionSuccessful": True, "exitCode": 0 if checked.ok else 1}],
-        "results": [_result(check, each, rules, file) for check, each in found],
-        "properties": {"said": closing(checked)},
+        "automationDetails": {"id": run_id},
+        "invocations": [{"executionSuccessful": True, "exitCode": exit_code}],
+        "results": results,
+        **further,
     }
     return as_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _rule(limit: str) -> dict[str, Any]:
-    is_of, to_do = (message(text) for text in meaning(limit))
+    description, advice = (message(text) for text in meaning(limit))
     return {
         "id": limit,
-        "shortDescription": {"text": is_of},
-        "fullDescription": {"text": is_of},
-        "help": {"text": to_do},
+        "shortDescription": {"text": description},
+        "fullDescription": {"text": description},
+        "help": {"text": advice},
         "defaultConfiguration": {"level": "error"},
     }
 
@@ -64,13 +74,13 @@ def _result(check: Check, finding: Finding, rules: list[str], config: str) -> di
         "ruleIndex": rules.index(limit),
         "level": level_of(finding),
         "message": {"text": message(f"{check.name}, {sentence(finding)}")},
-        "locations": [{"physicalLocation": _place(config, finding.line)}],
+        "locations": [{"physicalLocation": _location(config, finding.line)}],
         "partialFingerprints": {"limit/v1": fingerprint(check, finding)},
         "properties": {"outcome": finding.outcome},
     }
 
 
-def _place(config: str, line: int | None) -> dict[str, Any]:
+def _location(config: str, line: int | None) -> dict[str, Any]:
     file = quote(config.encode("utf-8", "backslashreplace")) or "edgeconv.toml"
     return {
         "artifactLocation": {"uri": file, "uriBaseId": "%SRCROOT%"},
@@ -79,5 +89,5 @@ def _place(config: str, line: int | None) -> dict[str, Any]:
 
 
 def message(text: str) -> str:
-    """A text as SARIF has them, with nothing in it that would be a placeholder or a link."""
+    """A text for SARIF, in which nothing is a placeholder or a link."""
     return units.plain(text).translate(_ESCAPES)

@@ -1,11 +1,11 @@
-"""What a check found, in words: which stage moved, what is other than locked, why that may be."""
+"""A check in words: which stage moved, what differs from the lock, and possible causes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
-from edgeconv.reporting.values import drop_value
+from edgeconv.reporting.units import drop_value
 from edgeconv.types import EVERY_RECIPE
 
 if TYPE_CHECKING:
@@ -25,26 +25,28 @@ _BEFORE: dict[StageName, tuple[StageName, ...]] = {
 
 
 def summary(verdict: Verdict, stages: Sequence[StageState], changed: Sequence[str]) -> str:
-    """One to three sentences: which stage moved, why that may be, and what else fails."""
-    said = [_of_lock(stages, changed) if _has_lock(stages) else _of_flow(stages)]
-    broken = [finding for finding in verdict.findings if not finding.ok]
-    if not any(_is_worse(one) for one in stages):
-        said += _of_broken(broken)
-    return " ".join(f"{_begun(one)}." for one in said)
+    """One to three sentences: which stage moved, possible causes, and what else fails."""
+    is_locked = any(stage.changed is not None for stage in stages)
+    sentences = [_of_lock(stages, changed) if is_locked else _of_flow(stages)]
+    if not any(stage.moved and stage.drop is not None and stage.drop > 0 for stage in stages):
+        sentences += _of_broken([finding for finding in verdict.findings if not finding.ok])
+    return " ".join(f"{_capitalized(sentence)}." for sentence in sentences)
 
 
 def changes(
     locked: LockedModel, inputs: Mapping[str, str], tools: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """What is other than locked, a clause each: "the source model changed since the lock"."""
-    said = [*_settings(locked, inputs)]
-    said += [f"{_input(name)} {how} since the lock" for name, how in _changed(locked, inputs)]
+    """What differs from the lock, a clause each: "the source model changed since the lock"."""
+    clauses = [*_settings(locked, inputs)]
+    clauses += [
+        f"{_input(name)} {change} since the lock" for name, change in _changed(locked, inputs)
+    ]
     versions = [
         f"{name} {locked.tools.get(name, 'none')} → {tools.get(name, 'none')}"
         for name in sorted(locked.tools.keys() | tools.keys())
         if locked.tools.get(name) != tools.get(name)
     ]
-    return (*said, *versions)
+    return (*clauses, *versions)
 
 
 def _changed(locked: LockedModel, inputs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -53,7 +55,7 @@ def _changed(locked: LockedModel, inputs: Mapping[str, str]) -> Iterator[tuple[s
             continue
         be = "are" if name.split()[0].endswith("s") else "is"
         if name not in inputs:
-            yield name, f"{be} gone"
+            yield name, f"{be} missing"
         elif name not in locked.inputs:
             yield name, f"{be} new"
         elif inputs[name] != locked.inputs[name]:
@@ -75,51 +77,43 @@ def _input(name: str) -> str:
     return "the source model" if name == "source" else f"the {units.plain(name)}"
 
 
-def _begun(text: str) -> str:
-    """With a capital letter, but where it begins with a name."""
+def _capitalized(text: str) -> str:
+    """With a capital letter, unless it begins with a name."""
     return text[0].upper() + text[1:] if text.split()[0] in _WORDS else text
-
-
-def _has_lock(stages: Sequence[StageState]) -> bool:
-    return any(one.changed is not None for one in stages)
-
-
-def _is_worse(state: StageState) -> bool:
-    return bool(state.moved and state.drop is not None and state.drop > 0)
 
 
 def _of_lock(stages: Sequence[StageState], changed: Sequence[str]) -> str:
     why = f"; {_listed(changed, _MOST_CHANGES)}" if changed else ""
-    compared = [one for one in stages if one.drop is not None]
+    compared = [stage for stage in stages if stage.drop is not None]
     if not compared:
         return f"no accuracy can be compared with the lock{why}"
     for verb, sign in (("lost", 1), ("gained", -1)):
-        if moved := [one for one in compared if one.moved and sign * (one.drop or 0) > 0]:
+        if moved := [each for each in compared if each.moved and sign * (each.drop or 0) > 0]:
             return _of_moved(stages, moved, verb) + why
-    if other := [one for one in compared if one.changed]:
-        names, them = _listed(map(_called, other)), "its" if len(other) == 1 else "their"
+    if other := [stage for stage in compared if stage.changed]:
+        names, their = _listed(map(_name, other)), "its" if len(other) == 1 else "their"
         because = f" ({_listed(changed, _MOST_CHANGES)})" if changed else ""
-        return f"the bytes of {names} changed{because}, {them} accuracy did not beyond chance"
+        return f"the bytes of {names} changed{because}, {their} accuracy did not beyond chance"
     return f"every model is as locked{why}"
 
 
 def _of_moved(stages: Sequence[StageState], moved: Sequence[StageState], verb: str) -> str:
-    """Where it begins, after a stage that is as it was; and who has it from there."""
-    begins = {(one := _beginning(stages, each)).model: one for each in moved}
-    said = _listed(
-        f"{_called(one)} {verb} {_amount(one, abs(one.drop or 0))}" for one in begins.values()
+    """The first stages that moved, those that follow them, and the stage before, if it is sound."""
+    first = {stage.model: stage for stage in (_beginning(stages, each) for each in moved)}
+    change = _listed(
+        f"{_name(stage)} {verb} {_amount(stage, abs(stage.drop or 0))}" for stage in first.values()
     )
-    follows = [_called(one) for one in moved if one.model not in begins]
+    follows = [_name(stage) for stage in moved if stage.model not in first]
     after = f", and {_listed(follows)} with it" if follows else ""
-    sound = _previous(stages, next(iter(begins.values())))
+    sound = _previous(stages, next(iter(first.values())))
     if sound is None or sound.drop is None or sound.moved:
-        return said + after
-    how = "as good as" if sound.changed else "as"
-    return f"{_called(sound)} is {how} locked, but {said}{after}"
+        return change + after
+    state = "as good as" if sound.changed else "as"
+    return f"{_name(sound)} is {state} locked, but {change}{after}"
 
 
 def _beginning(stages: Sequence[StageState], state: StageState) -> StageState:
-    """The first stage that has most of the change of this one."""
+    """The earliest stage that has at least half of the change of this one."""
     previous = _previous(stages, state)
     if previous is None or 2 * (previous.drop or 0) / (state.drop or 1) < 1:
         return state
@@ -127,54 +121,51 @@ def _beginning(stages: Sequence[StageState], state: StageState) -> StageState:
 
 
 def _of_flow(stages: Sequence[StageState]) -> str:
-    """Without a lock: who lost what on the way from the trained model."""
-    lost = [one for one in stages if one.own_interval is not None and one.own_interval[0] > 0]
+    """Without a lock: which stage lost accuracy against the stage before."""
     losses = []
-    for one in lost:
-        previous = _previous(stages, one)
-        beside = f" beside {_called(previous)}" if previous else ""
-        losses.append(f"{_called(one)} lost {_amount(one, one.own_drop or 0)}{beside}")
+    for stage in stages:
+        if stage.own_interval is not None and stage.own_interval[0] > 0:
+            previous = _previous(stages, stage)
+            reference = f" against {_name(previous)}" if previous else ""
+            losses.append(f"{_name(stage)} lost {_amount(stage, stage.own_drop or 0)}{reference}")
     if losses:
         return _listed(losses)
-    if all(one.own_drop is None for one in stages):
+    if all(stage.own_drop is None for stage in stages):
         return "no accuracy was compared"
     return "no stage lost accuracy beyond chance"
 
 
 def _of_broken(broken: Sequence[Finding]) -> Iterator[str]:
     for outcome, what in (("failed", "does not hold"), ("missing", "was not measured")):
-        alike = [one for one in broken if one.outcome == outcome]
-        names = dict.fromkeys(f"{one.limit} of {units.plain(one.model)}" for one in alike)
+        alike = [finding for finding in broken if finding.outcome == outcome]
+        names = dict.fromkeys(f"{each.limit} of {units.plain(each.model)}" for each in alike)
         if names:
             yield f"what {what} is {_listed(names, _MOST_CHANGES)}"
 
 
 def _previous(stages: Sequence[StageState], state: StageState) -> StageState | None:
-    """The state of the stage that this one was made from."""
-    for name in _BEFORE[state.stage]:
-        for one in stages:
-            if one.stage == name:
-                return one
-    return None
+    """The stage that this one was converted from."""
+    by_name = {stage.stage: stage for stage in reversed(stages)}
+    return next((by_name[name] for name in _BEFORE[state.stage] if name in by_name), None)
 
 
-def _called(state: StageState) -> str:
-    """Such as "the trained model" and "int8"."""
+def _name(state: StageState) -> str:
+    """Such as "the trained model" or "int8"."""
     if state.stage in ("checkpoint", "trained"):
         return "the checkpoint" if state.stage == "checkpoint" else "the trained model"
-    recipe = (one for one in _LONGEST_FIRST if state.model.endswith(one))
-    return next(recipe, units.plain(state.model))
+    recipes = (recipe for recipe in _LONGEST_FIRST if state.model.endswith(recipe))
+    return next(recipes, units.plain(state.model))
 
 
 def _amount(state: StageState, drop: float) -> str:
-    """A loss in percentage points, or in the metric's own unit with its name."""
+    """A loss in percentage points, or in the metric's unit with its name."""
     value = drop_value(drop, state.metric)
     return value if value.endswith("pp") else f"{value} of {units.plain(state.metric)}"
 
 
 def _listed(parts: Iterable[str], most: int | None = None) -> str:
-    """In words: a, b and c; with `most`, how many more there are."""
-    found = list(parts)
-    if most is not None and len(found) > most:
-        found = [*found[: most - 1], f"{len(found) - most + 1} more"]
-    return " and ".join(part for part in (", ".join(found[:-1]), *found[-1:]) if part)
+    """In words: a, b and c; with `most`, the last of them is how many more there are."""
+    clauses = list(parts)
+    if most is not None and len(clauses) > most:
+        clauses = [*clauses[: most - 1], f"{len(clauses) - most + 1} more"]
+    return " and ".join(part for part in (", ".join(clauses[:-1]), *clauses[-1:]) if part)

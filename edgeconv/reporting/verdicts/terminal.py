@@ -1,4 +1,4 @@
-"""The checks, and findings in a table, as text for a terminal or the log of a job."""
+"""Checks as text for a terminal or a log."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from edgeconv.reporting.verdicts.grids import class_grid, stage_grid
 from edgeconv.reporting.verdicts.words import (
     closing,
     headline,
-    judging_line,
     remarks,
+    statistics_line,
     worst_first,
 )
 
@@ -49,14 +49,14 @@ _COLUMNS = (
 
 
 def render_text(checked: Checked, *, width: int | None = None, color: bool = False) -> str:
-    """A table of all limits for each model, what moved and dropped, and a last line for all."""
+    """The page of each check, and a last line for all."""
     page = [block for check in checked.checks for block in (*check_page(check), Text())]
     page.append(Text.assemble(word("PASS" if checked.ok else "FAIL"), " ", closing(checked)))
     return to_text(page, width=width, color=color) + "\n"
 
 
 def check_page(check: Check) -> Iterator[Block]:
-    """The limits of one model, and what moved and dropped."""
+    """The limits of one model, its stages, and the classes that dropped."""
     which = word_of_verdict(check.verdict)
     yield Text.assemble(word(which), " ", Text(headline(check), style="bold"))
     if check.summary:
@@ -68,11 +68,11 @@ def check_page(check: Check) -> Iterator[Block]:
             yield Text()
             yield from _grid_blocks(grid)
     yield Text()
-    yield from (Text(line, style="dim") for line in (*remarks(check), judging_line(check)))
+    yield from (Text(line, style="dim") for line in (*remarks(check), statistics_line(check)))
 
 
 def _grid_blocks(grid: grids.VerdictTable) -> Iterator[Block]:
-    # The model's name is long, and no other column can be made narrower.
+    # Only the names of models are long.
     wraps = grid.headings.index("model")
     columns = tuple(
         GridColumn(heading, right=i >= grid.texts, wraps=i == wraps)
@@ -85,19 +85,19 @@ def _grid_blocks(grid: grids.VerdictTable) -> Iterator[Block]:
 
 
 def word(which: Word | VerdictWord) -> Text:
-    """The word in its colour."""
+    """The word in its color."""
     return Text(which, style=_STYLES[which])
 
 
-def finding_grids(findings: Sequence[Finding], *, beside_table: bool = False) -> list[Grid]:
-    """One row a finding, and under it what else is to be said; no table where there is none."""
-    rows = [_row(finding, beside_table) for finding in findings]
+def finding_grids(findings: Sequence[Finding], *, below_table: bool = False) -> list[Grid]:
+    """One row a finding with its explanation below; no table without findings."""
+    rows = [_row(finding, below_table) for finding in findings]
     return [Grid(_COLUMNS, rows)] if rows else []
 
 
-def _row(finding: Finding, beside_table: bool) -> Row:
+def _row(finding: Finding, below_table: bool) -> Row:
     allowed, actual = in_words(finding)
     cells = (units.plain(finding.model), name_of(finding), allowed, actual)
-    said = "; ".join(explanation(finding, beside_table=beside_table))
-    details = (Text(said, style="dim"),) if said else ()
+    reason = "; ".join(explanation(finding, below_table=below_table))
+    details = (Text(reason, style="dim"),) if reason else ()
     return Row((word(word_of(finding)), *map(Text, cells)), details)

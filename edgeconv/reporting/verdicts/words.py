@@ -1,4 +1,4 @@
-"""What every format says of the checks, as harmless text."""
+"""Texts about checks that every format has, as harmless text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgeconv.reporting import units
 from edgeconv.reporting.limits import Word, closing_line, confidence, word_of
-from edgeconv.reporting.values import value_of
+from edgeconv.reporting.units import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,10 +18,9 @@ _ORDER: tuple[Word, ...] = ("FAIL", "–", "?", "WARN", "PASS")
 
 
 def worst_first(check: Check) -> list[Finding]:
-    """The findings: what fails the gate, then warnings, then what holds; the worst first of each.
+    """The findings: failures, then warnings, then what holds, each in the order of the budget.
 
-    What is broken comes before what was not measured and what cannot be told, and all else is in
-    the order of the budget.
+    Broken limits come before those that were not measured and inconclusive ones.
     """
 
     def rank(finding: Finding) -> tuple[bool, bool, int]:
@@ -31,7 +30,7 @@ def worst_first(check: Check) -> list[Finding]:
 
 
 def unheld(checked: Checked) -> Iterator[tuple[Check, Finding]]:
-    """All that does not hold, of every check: what fails first, then what is only warned of."""
+    """All findings that do not hold: failures first, then warnings."""
     for is_ok in (False, True):
         for check in checked.checks:
             for finding in check.verdict.findings:
@@ -40,17 +39,17 @@ def unheld(checked: Checked) -> Iterator[tuple[Check, Finding]]:
 
 
 def level_of(finding: Finding) -> Literal["error", "warning"]:
-    """How hosts of code call what fails the gate, and what it only warns of."""
+    """The level of a finding as GitHub and GitLab name it."""
     return "warning" if finding.ok else "error"
 
 
 def headline(check: Check) -> str:
-    """One line for a check: its name, and how many limits hold."""
+    """One line for a check: its name and the outcome of its limits."""
     return f"{units.plain(check.name)}: {closing_line(check.verdict)}"
 
 
 def closing(checked: Checked) -> str:
-    """One line for all checks: how many models, and which of them fail."""
+    """One line for all checks: the number of models, and which of them fail."""
     total = units.counted(len(checked.checks), "model")
     if not checked.checks:
         return "No model was checked."
@@ -61,10 +60,7 @@ def closing(checked: Checked) -> str:
 
 
 def file_of(checked: Checked) -> str:
-    """The configuration, from the top of the repository where a CI job says what that is.
-
-    Hosts know the files of a repository by their paths from there.
-    """
+    """The path of the configuration, relative to the repository's root in a CI job."""
     top = os.environ.get("GITHUB_WORKSPACE") or os.environ.get("CI_PROJECT_DIR")
     if not top or not checked.config:
         return checked.config
@@ -72,24 +68,24 @@ def file_of(checked: Checked) -> str:
     return checked.config if path.startswith(os.pardir) else path
 
 
-def judging_line(check: Check) -> str:
-    """How numbers that are left to chance were judged."""
+def statistics_line(check: Check) -> str:
+    """The settings of the statistical tests."""
     statistics = check.statistics
-    drawn = "" if statistics.method == "mcnemar" else f", {statistics.resamples} resamples"
-    means = "an error" if statistics.inconclusive == "error" else "a warning"
+    resamples = "" if statistics.method == "mcnemar" else f", {statistics.resamples} resamples"
+    severity = "an error" if statistics.inconclusive == "error" else "a warning"
     return (
-        f"judged at {confidence(statistics.confidence)}, method "
-        f"{statistics.method}{drawn}, seed {statistics.seed}; inconclusive is {means}"
+        f"tested at {confidence(statistics.confidence)}, method "
+        f"{statistics.method}{resamples}, seed {statistics.seed}; inconclusive is {severity}"
     )
 
 
 def remarks(check: Check) -> Iterator[str]:
-    """What else there is to say of a check, a line each, the most important first."""
+    """Further lines about a check, the most important first."""
     yield from (f"changed: {units.plain(change)}" for change in check.changes)
     yield from map(_accepted, check.accepted)
     yield from (f"note: {units.plain(note)}" for note in check.notes)
     if check.reused:
-        yield "note: nothing changed, so this is the answer of the last time"
+        yield "note: nothing changed: this is the result of the last check"
 
 
 def _accepted(drop: AcceptedDrop) -> str:

@@ -75,7 +75,9 @@ def test_what_was_built_is_said_once_and_then_nothing(project, build, monkeypatc
     code, said, errors = build()
     assert (code, said) == (0, f"built net for c in {project}/app/model: 9 files\n")
     assert errors.startswith("edgeconv.toml:1: note: net: ")
-    assert errors.endswith("net.int8.tflite was never checked, or was made anew since: " + NEXT)
+    assert errors.endswith(
+        "net.int8.tflite was never checked, or was written since its last check: " + NEXT
+    )
     assert (project / RECORD).is_file()
     no_conversion(monkeypatch)
     assert build() == (0, "", "")

@@ -13,7 +13,7 @@ from doctor_models import classifier, images, stored
 from golden_files import assert_golden
 
 from edgeconv.cli.doctor import command
-from edgeconv.reporting.diagnosis import diagnosis_lines
+from edgeconv.reporting.pages import text_of
 from edgeconv.types import Accuracy, DataIdentity, Diagnosis, Trial
 
 # (name, steps, right of 48, low, high)
@@ -73,20 +73,20 @@ EXAMPLES = (
 
 @pytest.mark.parametrize(("width", "name"), [(None, "wide"), (80, "80"), (40, "40")])
 def test_the_diagnoses_look_as_they_did(width: int | None, name: str) -> None:
-    shown = [diagnosis_lines(each, width=width) for each in EXAMPLES]
+    shown = [text_of(each, width=width) for each in EXAMPLES]
     assert_golden(f"diagnosis_{name}.txt", "\n\n\n".join(shown) + "\n")
 
 
 @pytest.mark.parametrize("width", [24, 40, 60, 80, 120])
 def test_no_line_is_wider_than_asked_and_the_text_to_use_is_there(width: int) -> None:
-    text = diagnosis_lines(EXAMPLES[0], width=width)
+    text = text_of(EXAMPLES[0], width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "--preprocess'scale=1/127.5&mean=1'" in re.sub(r"\s", "", text)
 
 
 def test_a_hostile_name_is_shown_harmlessly() -> None:
     hostile = "[bold]x[/]\x1b[31m\n"
-    text = diagnosis_lines(diagnosis(1, 3, model=hostile, notes=(hostile,)))
+    text = text_of(diagnosis(1, 3, model=hostile, notes=(hostile,)))
     assert text.count(r"[bold]x[/]\u001b[31m\n") == 2
     assert "\x1b" not in text
 
@@ -104,7 +104,7 @@ def test_a_fit_ends_with_0_and_the_text_to_use(tmp_path: Path, source: str) -> N
     done = run(classifier(tmp_path / "m.tflite", "scale=1/127.5&mean=1"), source)
     assert done.exit_code == 0, done.output
     assert "  --preprocess 'scale=1/127.5&mean=1'\n" in done.stdout
-    assert "Used now is “as stored”" in done.stdout
+    assert "In use now: “as stored”" in done.stdout
     assert "running the model with 12 preprocessings" in done.stderr
 
 

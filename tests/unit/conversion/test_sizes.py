@@ -11,7 +11,7 @@ from tiny_tflite import Graph, packed
 from edgeconv import bench, convert
 from edgeconv.conversion.sizes import size_warning
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.reporting.text import conversion_table
+from edgeconv.reporting.pages import text_of
 from edgeconv.types import Execution, Measuring, Timing
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def test_the_warning_is_in_the_manifest_and_among_the_notes_of_bench(tmp_path: P
     assert warning.startswith(
         f"the file is {dynamic.size_bytes / floating.size_bytes:.1f} times as large as float32"
     )
-    assert "times as large as float32" in conversion_table(done)
+    assert "times as large as float32" in text_of(done)
     quick = Measuring(rounds=1, timing=Timing(warmup=1, repeats=3, seconds=0.1))
     report = bench([tmp_path / "out"], measuring=quick)
     assert f"dynamic: {warning}" in report.notes

@@ -133,7 +133,7 @@ def test_too_few_samples_fail_or_warn_as_the_configuration_says(pytester, projec
     test = 'edgeconv_artifact("tiny", "int8").assert_within(max_accuracy_drop=0.01)'
     done = run(pytester, test)
     done.assert_outcomes(failed=1)
-    assert "samples would tell, there are 20" in done.stdout.str()
+    assert "samples are needed, there are 20" in done.stdout.str()
     path.write_text(f'{QUICK}\n[check]\ninconclusive = "warn"\n', encoding="utf-8")
     done = run(pytester, test)
     done.assert_outcomes(passed=1, warnings=1)

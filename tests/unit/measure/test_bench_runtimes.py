@@ -13,7 +13,7 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 from edgeconv import bench, plugins
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.reporting.html import render_html
-from edgeconv.reporting.text import report_table
+from edgeconv.reporting.pages import text_of
 from edgeconv.runtimes.choice import choice_text, parse_choice
 from edgeconv.runtimes.interface import RuntimeChoice
 from edgeconv.runtimes.kinds.fake import Fake
@@ -345,5 +345,5 @@ def test_where_nothing_needs_times_every_model_runs_once_and_is_not_timed(
         assert row.accuracy is not None
         assert row.size_bytes
     assert "latency and memory: not measured: no limit needs them" in report.notes
-    assert "p50" not in report_table(report)
+    assert "p50" not in text_of(report)
     assert "not measured: no limit needs them" in render_html(report)

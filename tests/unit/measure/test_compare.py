@@ -16,7 +16,7 @@ from edgeconv import compare
 from edgeconv.cli.compare import command
 from edgeconv.errors import InputRefused
 from edgeconv.measure.compare import compare_reports
-from edgeconv.reporting.changes import difference_text
+from edgeconv.reporting.pages import text_of
 from edgeconv.types import (
     Accuracy,
     Difference,
@@ -94,9 +94,7 @@ def test_the_change_of_a_median_time_has_the_interval_of_both() -> None:
     wider = change_of_p50(timed(100.0, 1.1), timed(120.0, 1.1))
     factor = 1.1**2**0.5
     assert wider.interval == pytest.approx((120 / factor - 100, 120 * factor - 100))
-    text = difference_text(
-        compare_reports(of_models(timed(100.0, 1.1)), of_models(timed(120.0, 1.0)))
-    )
+    text = text_of(compare_reports(of_models(timed(100.0, 1.1)), of_models(timed(120.0, 1.0))))
     assert "+20.00 % [9.09, 32.00]" in text
 
 
@@ -231,7 +229,7 @@ def test_many_equal_values_are_told_once(files: tuple[Path, Path]) -> None:
     many = msgspec.structs.replace(spec, scale=(0.5, 0.25), zero_point=(0, 0))
     change = TensorChange(place="inside", before=spec, after=many)
     model = ModelDifference(before="m", after="m", same_file=False, tensors=(change,))
-    text = difference_text(Difference(before="x", after="y", models=(model,)))
+    text = text_of(Difference(before="x", after="y", models=(model,)))
     assert "  a/Relu …: scale none → 0.25 to 0.5 in 2 channels, " in text
     assert "zero point none → 0 in 2 channels" in text
 
@@ -245,14 +243,14 @@ def test_a_changed_scale_alone_is_found(files: tuple[Path, Path], tmp_path: Path
     found = the_only(difference)
     assert [t.place for t in found.tensors] == ["output", "inside"]
     assert found.operators == ()
-    assert "output y: scale 64 → 32" in difference_text(difference)
+    assert "output y: scale 64 → 32" in text_of(difference)
 
 
 def test_a_file_beside_itself_is_the_same(files: tuple[Path, Path]) -> None:
     same = compare(files[0], files[0])
     assert the_only(same).same_file
     assert the_only(same).numbers == the_only(same).operators == the_only(same).tensors == ()
-    assert "nothing changed" in difference_text(same)
+    assert "nothing changed" in text_of(same)
 
 
 def test_what_the_manifests_say_of_closeness_is_compared(files: tuple[Path, Path]) -> None:
@@ -264,8 +262,8 @@ def test_what_the_manifests_say_of_closeness_is_compared(files: tuple[Path, Path
     difference = compare(*files)
     change = numbers(the_only(difference))["snr_db:probabilities"]
     assert (change.before, change.after) == (66.1, 27.3)
-    assert "−38.8 dB" in difference_text(difference)
-    assert "SNR at conversion of probabilities" in difference_text(difference)
+    assert "−38.8 dB" in text_of(difference)
+    assert "SNR at conversion of probabilities" in text_of(difference)
     error = numbers(the_only(difference))["max_error:probabilities"]
     assert error.before is not None
     assert error.after is not None
@@ -291,12 +289,12 @@ def test_distances_from_different_references_are_not_compared(files: tuple[Path,
 
 def test_a_change_within_noise_is_said_to_be_that() -> None:
     noisy = of_models(timed(100.0, 1.1)), of_models(timed(110.0, 1.1))
-    said = difference_text(compare_reports(*noisy))
+    said = text_of(compare_reports(*noisy))
     assert "+10.00 % [−3.87, 25.87]: within noise" in said
     sure = of_models(timed(100.0, 1.01)), of_models(timed(110.0, 1.01))
-    assert "noise" not in difference_text(compare_reports(*sure))
+    assert "noise" not in text_of(compare_reports(*sure))
     right = changed(accuracy=example.accuracy(1, 3)), changed(accuracy=example.accuracy(2, 1))
-    said = difference_text(compare_reports(*(of_models(one) for one in right)))
+    said = text_of(compare_reports(*(of_models(one) for one in right)))
     assert ": within chance" in said
 
 
@@ -344,7 +342,7 @@ def test_the_command_ends_with_0_whatever_changed(files: tuple[Path, Path]) -> N
 def test_the_text_of_two_reports_has_units_and_signs() -> None:
     before, after = example.measurement("int8"), example.measurement("int16x8")
     after = msgspec.structs.replace(after, name=before.name)
-    text = difference_text(compare_reports(of_models(before), of_models(after)))
+    text = text_of(compare_reports(of_models(before), of_models(after)))
     assert "46.87 kB  48.02 kB" in text
     assert "+2.44 %" in text
     assert re.search(r"97.22 % +94.72 % +−2.50 pp \[", text)
@@ -355,7 +353,7 @@ def test_of_many_flips_the_first_are_shown_and_all_on_demand() -> None:
     flips = tuple(FlipCount(label=None, before=i, after=i + 1, samples=(i,)) for i in range(30))
     model = ModelDifference(before="a", after="a\x1b[31m", same_file=False, flips=flips)
     difference = Difference(before="x", after="y", models=(model,))
-    few, every = difference_text(difference), difference_text(difference, everything=True)
+    few, every = text_of(difference), text_of(difference, everything=True)
     assert "and 18 more: --all shows them" in few
     assert "from class 29 to 30" not in few
     assert "1 sample from class 29 to 30: 29" in every

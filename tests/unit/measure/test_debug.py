@@ -23,7 +23,7 @@ from edgeconv.cli.debug import command
 from edgeconv.quantize.debugging import given_precisions, pattern_of, worst_first
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.rules import parse_rule
-from edgeconv.reporting.debugged import debugged_lines
+from edgeconv.reporting.pages import text_of
 from edgeconv.tflite import float_layers
 from edgeconv.types import (
     CalibrationRecord,
@@ -122,13 +122,13 @@ EXAMPLES = (
 
 @pytest.mark.parametrize(("width", "name"), [(None, "wide"), (80, "80"), (40, "40")])
 def test_what_was_debugged_looks_as_it_did(width: int | None, name: str):
-    shown = [debugged_lines(each, top=3, width=width) for each in EXAMPLES]
+    shown = [text_of(each, top=3, width=width) for each in EXAMPLES]
     assert_golden(f"debugged_{name}.txt", "\n\n\n".join(shown) + "\n")
 
 
 @pytest.mark.parametrize("width", [24, 40, 60, 80, 120])
 def test_no_line_is_wider_than_asked_and_the_rule_to_use_is_there(width: int):
-    text = debugged_lines(EXAMPLES[0], top=20, width=width)
+    text = text_of(EXAMPLES[0], top=20, width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "--layer'model/re_lu/Relu6;*=int16x8'" in re.sub(r"\s", "", text)
 
@@ -145,7 +145,7 @@ def test_a_hostile_name_is_shown_harmlessly_and_quoted_for_the_shell():
         model=hostile,
         notes=(hostile,),
     )
-    text = debugged_lines(one, top=20)
+    text = text_of(one, top=20)
     assert text.count(r"[bold]x[/]\u001b[31m' \n") == 3
     assert "\x1b" not in text
     (line,) = (line for line in text.splitlines() if "--layer" in line)
@@ -153,7 +153,7 @@ def test_a_hostile_name_is_shown_harmlessly_and_quoted_for_the_shell():
 
 
 def test_the_shares_are_of_the_error_of_all_layers():
-    text = debugged_lines(debugged(layers=(layer("a", 10.0), layer("b", 20.0))), top=1)
+    text = text_of(debugged(layers=(layer("a", 10.0), layer("b", 20.0))), top=1)
     (line,) = (line for line in text.splitlines() if line.startswith("a "))
     assert "91 %" in line
     assert "1 layer more, which cost less: --top 2" in text

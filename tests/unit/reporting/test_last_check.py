@@ -75,7 +75,7 @@ def test_what_the_gate_rejects_is_neither_embedded_nor_built(
     said = capsys.readouterr().err
     assert "net.int8.tflite failed its last check (" in said
     assert "max-size-bytes: " in said
-    assert "next: fix what broke, and run `edgeconv check` again" in said
+    assert "next: fix what is broken, and run `edgeconv check` again" in said
     assert not (project / "out").exists()
     assert run(["build", "-q"]) == 1
     said = capsys.readouterr().err
@@ -110,7 +110,7 @@ def test_a_file_made_anew_since_the_check_was_never_checked(
     capsys.readouterr()
     assert run(EMBED) == 0
     said = capsys.readouterr()
-    assert f"note: {MODEL} was never checked, or was made anew since" in said.err
+    assert f"note: {MODEL} was never checked, or was written since its last check" in said.err
     assert run([*EMBED, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
     assert run([*EMBED, "--json"]) == 0

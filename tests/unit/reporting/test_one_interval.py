@@ -9,8 +9,8 @@ import report_example as example
 from edgeconv.gate.flow import check_report
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.markdown import render_markdown
-from edgeconv.reporting.text import report_table, verdict_lines
-from edgeconv.reporting.values import drop_value, interval_value
+from edgeconv.reporting.pages import text_of
+from edgeconv.reporting.units import drop_value, interval_value
 from edgeconv.reporting.verdicts import FORMATS, render
 from edgeconv.types import Budget, Checked, GateStatistics, Limits, Report
 
@@ -27,7 +27,7 @@ def report() -> Report:
 def test_all_that_is_said_of_a_drop_has_the_interval_of_the_measurement(report: Report) -> None:
     checked = Checked(checks=(check_report(report, LIMITS, GateStatistics(confidence=0.99)),))
     pages = [
-        report_table(report) + verdict_lines(report.verdict),
+        text_of(report) + text_of(report.verdict, below_table=True),
         render_html(report),
         render_markdown(report).replace("\\", ""),
     ]

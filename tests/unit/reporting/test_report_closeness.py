@@ -15,7 +15,7 @@ from edgeconv.reporting import units
 from edgeconv.reporting.closeness import agreement_line, compared_with, error_lines, snr, worst_snr
 from edgeconv.reporting.facts import agreement_table
 from edgeconv.reporting.html import render_html
-from edgeconv.reporting.text import conversion_table
+from edgeconv.reporting.pages import text_of
 from edgeconv.statistics.outputs import output_errors
 from edgeconv.types import Agreement, Artifact, OutputError
 
@@ -89,7 +89,7 @@ def test_of_many_outputs_the_worst_are_listed_and_the_others_counted() -> None:
     )
     said = lines(many)
     assert [each.split(":")[0] for each in said[:3]] == ["o0", "o1", "o2"]
-    assert said[3:] == ["… 3 more outputs, which are closer: see --json"]
+    assert said[3:] == ["… 3 more outputs with smaller errors: see --json"]
     assert len(lines(many[:4])) == 4
 
 
@@ -115,7 +115,7 @@ def test_a_measured_output_says_the_same_in_the_same_words() -> None:
 
 
 def test_the_conversion_says_what_its_numbers_are_against() -> None:
-    assert "SNR" not in conversion_table(example.conversion()).splitlines()[0]
+    assert "SNR" not in text_of(example.conversion()).splitlines()[0]
     made = example.conversion().artifacts
     (said,) = compared_with(made)
     assert said.startswith("compared on samples held back from calibration: float32, float16")
@@ -144,7 +144,7 @@ def test_the_picture_and_the_table_of_a_page_say_the_same_of_a_file() -> None:
     picture = page[page.index("Closeness of the outputs") :]
     picture = picture[: picture.index("</figure>")]
     assert set(re.findall(r"[\d.]+ dB", picture)) == {"21.2 dB"} | {"6 dB"}
-    assert "against baseline, on 360 samples" in picture
+    assert "compared with baseline, on 360 samples" in picture
     table = agreement_table(msgspec.structs.replace(report, measurements=measured))
     assert table is not None
     assert {row.cells[6].text for row in table.lines} == {"21.2 dB"}
@@ -159,7 +159,7 @@ def test_a_page_without_measured_outputs_pictures_those_of_the_conversion() -> N
     report = example.report()
     bare = tuple(msgspec.structs.replace(row, agreement=()) for row in report.measurements)
     page = render_html(msgspec.structs.replace(report, measurements=bare))
-    assert "against the float32 .tflite, float32 against the trained model, when it was" in page
+    assert "compared with the float32 .tflite, and float32 with the trained model" in page
 
 
 def test_a_report_of_before_is_read() -> None:

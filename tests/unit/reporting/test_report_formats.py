@@ -25,8 +25,8 @@ from edgeconv.reporting.files import FORMATS, NAMES, read_report, render, write_
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.markdown import render_markdown
 from edgeconv.reporting.markup import escaped
-from edgeconv.reporting.schema import report_schema
 from edgeconv.reporting.spreadsheet import render_csv, safe
+from edgeconv.reporting.verdicts.machine import report_schema
 
 if TYPE_CHECKING:
     from edgeconv.reporting.files import Format
@@ -173,7 +173,7 @@ def test_a_report_comes_back_from_its_file_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "hint"), [(1, "measure again"), (3, "install the edgeconv that wrote it")]
+    ("version", "hint"), [(1, "measure again"), (3, "install the version of edgeconv")]
 )
 def test_a_report_of_another_version_is_refused_with_what_to_do(
     version: int, hint: str, tmp_path: Path
@@ -292,7 +292,7 @@ def test_a_budget_gives_the_verdict_and_the_marks(tmp_path: Path) -> None:
     assert done.exit_code == 0
     # What did not run holds no limit.
     assert (
-        "FAIL 2 of 7 limits broken, 1 not measured, by digits_cnn-float32, digits_cnn-float16, "
+        "FAIL 2 of 7 limits broken, 1 not measured: digits_cnn-float32, digits_cnn-float16, "
         in done.stdout
     )
 

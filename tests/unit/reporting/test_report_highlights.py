@@ -14,8 +14,9 @@ from edgeconv.reporting.html import render_html
 from edgeconv.reporting.layout import to_text
 from edgeconv.reporting.limits import sentence
 from edgeconv.reporting.markdown import render_markdown
+from edgeconv.reporting.pages import text_of
 from edgeconv.reporting.rows import model_rows
-from edgeconv.reporting.text import report_table, verdict_lines, verdict_page
+from edgeconv.reporting.text import verdict_page
 from edgeconv.types import Finding, Verdict
 
 if TYPE_CHECKING:
@@ -106,12 +107,12 @@ def test_a_speed_up_whose_interval_has_one_in_it_is_said_to_be_none() -> None:
     sure = msgspec.structs.replace(same, name="sure", latency_ratio_interval=(0.5, 0.9))
     report = of(same, sure)
     assert [row.speed_up for row in model_rows(report)] == ["≈1×", "1.40×"]
-    text = report_table(report)
+    text = text_of(report)
     assert "≈1×" in text
     assert "speed-up: ≈1× is as fast as float32, within noise" in text
     assert "≈1× [0.980, 2.00]" in render_markdown(report).replace("\\", "")
     assert "[0.980, 2.00]" in render_html(report)
-    assert "within noise" not in report_table(of(sure))
+    assert "within noise" not in text_of(of(sure))
 
 
 def test_a_report_shows_one_interval_of_a_drop_and_not_the_gates_bounds_too() -> None:
@@ -132,19 +133,19 @@ def test_a_report_shows_one_interval_of_a_drop_and_not_the_gates_bounds_too() ->
     report = msgspec.structs.replace(example.report(), verdict=Verdict(findings=(finding,)))
     assert report.verdict is not None
     shown = (
-        report_table(report) + verdict_lines(report.verdict),
+        text_of(report) + text_of(report.verdict, below_table=True),
         render_html(report),
         render_markdown(report),
     )
     for text in (each.replace("\\", "") for each in shown):
         assert "[−0.80, 2.18]" in text
         assert "1.88" not in text
-        assert "judged at 95 % by exact mcnemar, 360 samples" in text
-        assert text.count("4,000 samples would tell, there are 360") == 1
+        assert "tested at 95 % by exact mcnemar, 360 samples" in text
+        assert text.count("4,000 samples are needed, there are 360") == 1
         assert "would be enough" not in text
     # Without the table the finding has it.
     alone = to_text(verdict_page(report.verdict), width=None, color=False)
     assert "95 % interval −1.15 pp to 1.88 pp" in alone
     assert "95 % interval −1.15 pp to 1.88 pp" in sentence(finding)
     locked = msgspec.structs.replace(finding, reference="lock")
-    assert "95 % interval −1.15 pp to 1.88 pp" in sentence(locked, beside_table=True)
+    assert "95 % interval −1.15 pp to 1.88 pp" in sentence(locked, below_table=True)

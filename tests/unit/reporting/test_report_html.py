@@ -208,7 +208,7 @@ def test_a_report_of_almost_nothing_is_still_a_page() -> None:
     page = Page(render_html(report))
     assert page.open == []
     assert page.count("svg") == 0
-    assert "Not judged" in page.text
+    assert "No budget" in page.text
     assert "No budget was checked." in page.text
 
 

@@ -97,7 +97,7 @@ def test_a_limit_that_is_only_to_warn_is_no_failure_and_no_pass() -> None:
     warned = finding("max-size-bytes", 1, 2, ok=False, severity="warn")
     assert mark_of("m", Verdict(findings=(warned, finding("max-size-ratio", 1, 1)))) == "warn"
     assert closing_line(Verdict(findings=(warned,))) == (
-        "No limit is broken that has to hold. Warnings: 1 broken, by m."
+        "Every limit of severity error holds. Warnings: 1 broken: m."
     )
 
 
@@ -117,15 +117,15 @@ def test_a_finding_says_what_it_is_of_how_sure_it_is_and_what_would_do() -> None
     )
     assert name_of(found) == r"max-class-drop of cat\n (lock)"
     between = "95 % interval 3.01 pp to 7.44 pp"
-    by = "judged at 99.5 % by exact mcnemar, 1028 samples"
+    by = "tested at 99.5 % by exact mcnemar, 1028 samples"
     # In a table it has a mark, and how many samples would do is said once, above it.
     assert explanation(found) == (between, by)
     assert sentence(found).endswith(
-        f"; inconclusive; {between}; {by}; 2420 samples would be enough to tell"
+        f"; inconclusive; {between}; {by}; 2420 samples would decide it"
     )
     closing = closing_line(Verdict(findings=(found, found)))
     assert closing.endswith(
-        r" Inconclusive (?): 2,420 samples of cat\n would tell, there are 1,028."
+        r" Inconclusive (?): 2,420 samples of cat\n are needed, there are 1,028."
     )
     assert sentence(found).startswith(
         r"m: max-class-drop of cat\n (lock): 5.22 pp, allowed ≤ 5.00 pp; inconclusive; 95 %"
@@ -155,7 +155,7 @@ def test_a_model_is_over_if_one_of_its_limits_is_broken_and_unmarked_if_it_has_n
 def test_the_closing_line_counts_the_broken_limits_and_names_each_model_once() -> None:
     broken = [finding("max-size-bytes", 1, 2, ok=False, model=m) for m in ("a", "b", "a\n")]
     verdict = Verdict(findings=(finding("max-size-ratio", 1, 1), *broken, broken[0]))
-    assert closing_line(verdict) == r"4 of 5 limits broken, by a, b, a\n."
+    assert closing_line(verdict) == r"4 of 5 limits broken: a, b, a\n."
     assert closing_line(Verdict(findings=(finding("max-size-ratio", 1, 1),))) == "1 limit holds."
     unsure = finding("max-flip-rate", 0.1, 0.2, outcome="inconclusive", model="c")
     absent = finding("max-size-ratio", 1, None, outcome="missing", model="d", severity="warn")

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from edgeconv.reporting import units
 from edgeconv.reporting.curves import layer_plot, metric_plots
 from edgeconv.reporting.drawing import Plot, drawn
-from edgeconv.reporting.labels import Label, place, shortened
-from edgeconv.reporting.plots import Point, Worth, accuracy_plot
-from edgeconv.reporting.region import BudgetRegion
+from edgeconv.reporting.labels import Label, place_labels, shortened
+from edgeconv.reporting.plots import BudgetRegion, Point, Worth, accuracy_plot
 from edgeconv.reporting.strips import DOTS_A_ROW, drop_plot, latency_plot, snr_plot, start_plot
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def test_no_label_lies_on_another_or_on_a_point_or_outside(
     points: list[tuple[float, float]], data: st.DataObject
 ) -> None:
     texts = [data.draw(st.sampled_from(["int8", "weight-only-int8", "漢字"])) for _ in points]
-    labels = [label for label in place(points, texts, 386, 256) if label]
+    labels = [label for label in place_labels(points, texts, 386, 256) if label]
     assert not any(a.meets(b) for a, b in combinations(labels, 2))
     for label in labels:
         assert label.within(386, 256)
@@ -67,7 +66,7 @@ def test_no_label_lies_on_another_or_on_a_point_or_outside(
 
 
 def test_seven_models_at_one_place_all_get_their_label() -> None:
-    labels = place([(190, 126)] * 7, ["weight-only-int8"] * 7, 386, 262)
+    labels = place_labels([(190, 126)] * 7, ["weight-only-int8"] * 7, 386, 262)
     assert all(labels)
     assert labels[-1] is not None
     assert labels[-1].is_far

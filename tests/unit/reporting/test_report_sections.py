@@ -24,13 +24,19 @@ from edgeconv.reporting.facts import (
 from edgeconv.reporting.flips import class_name, flip_tables, flips_of
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.layers import layer_name, layer_tables, profile_tables, worst_first
-from edgeconv.reporting.models_table import models_table
-from edgeconv.reporting.plots import Point, Worth, accuracy_plot
-from edgeconv.reporting.region import BudgetRegion, latency_region, size_region
+from edgeconv.reporting.pages import text_of
+from edgeconv.reporting.plots import (
+    BudgetRegion,
+    Point,
+    Worth,
+    accuracy_plot,
+    latency_region,
+    size_region,
+)
 from edgeconv.reporting.rows import accuracy_heading, model_rows
 from edgeconv.reporting.strips import drop_plot, start_plot
-from edgeconv.reporting.text import report_table
-from edgeconv.reporting.values import drop_value, duration_interval, metric_value
+from edgeconv.reporting.tables import models_table
+from edgeconv.reporting.units import drop_value, duration_interval, metric_value
 from edgeconv.types import Accuracy, Finding, LayerError, Measurement, Profile, Report, Verdict
 
 NUMBER = st.floats(allow_nan=True, allow_infinity=True)
@@ -142,7 +148,7 @@ def test_a_profile_is_told_by_operator_with_its_residual_and_what_is_not_delegat
     cells = [[cell.text for cell in line.cells] for line in by_operator.lines]
     assert cells[0] == ["CONV_2D", "XNNPACK", "2", "20.6 µs", "69.0 %"]
     assert cells[-1] == ["not in any operator", "", "", "2.09 µs", "7.0 %"]
-    assert ["RESHAPE", "the runtime itself", "1", "0.298 µs", "1.0 %"] in cells
+    assert ["RESHAPE", "the runtime", "1", "0.298 µs", "1.0 %"] in cells
     assert [line.cells[3].text for line in by_layer.lines][:2] == ["3", "1"]
     assert "by timing models" in tables["digits_cnn-int16x8"][0]
 
@@ -254,7 +260,7 @@ def test_an_error_is_no_percentage_anywhere() -> None:
     made = model_rows(report)[1]
     assert (made.accuracy, made.drop, made.drop_interval) == ("1.250", "0.500", "[0.250, 0.750]")
     page = re.sub("<[^>]*>", "", render_html(report))
-    for text in (report_table(report).split("drop:")[0], page):
+    for text in (text_of(report).split("drop:")[0], page):
         assert "mae ↓" in text.lower()
         assert "125" not in text
     assert metric_value(None) == drop_value(None, mae) == "–"
@@ -294,8 +300,8 @@ def test_agreement_has_a_line_for_each_output() -> None:
         "probabilities against baseline: max error 0.0388 (outputs span 0 to 0.9999), "
         "SNR 27.3 dB, cosine 0.99907, 4 of 360 flipped"
     )
-    assert said in report_table(changed(measurements=(without,)))
-    assert said not in report_table(changed(measurements=(row(),)))
+    assert said in text_of(changed(measurements=(without,)))
+    assert said not in text_of(changed(measurements=(row(),)))
 
 
 def test_the_conditions_are_told_as_far_as_they_are_known() -> None:

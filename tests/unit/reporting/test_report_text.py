@@ -13,8 +13,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from edgeconv.reporting.layout import GridColumn, Row, table_lines
+from edgeconv.reporting.pages import text_of
 from edgeconv.reporting.rows import io_types, weights
-from edgeconv.reporting.text import conversion_table, report_table, verdict_lines
 from edgeconv.types import Conversion, Failure, Finding, Verdict
 
 HOSTILE = "[bold]x[/] \x1b[31m:smile:\n" + "n" * 200
@@ -23,15 +23,15 @@ WIDTHS = [(None, "wide"), (80, "80"), (40, "40")]
 
 @pytest.mark.parametrize(("width", "name"), WIDTHS)
 def test_the_tables_look_as_they_did(width: int | None, name: str) -> None:
-    assert_golden(f"table_{name}.txt", conversion_table(example.conversion(), width=width) + "\n")
-    report = report_table(example.report(), width=width)
-    verdict = verdict_lines(example.verdict(), width=width)
+    assert_golden(f"table_{name}.txt", text_of(example.conversion(), width=width) + "\n")
+    report = text_of(example.report(), width=width)
+    verdict = text_of(example.verdict(), below_table=True, width=width)
     assert_golden(f"report_{name}.txt", f"{report}\n\n{verdict}\n")
 
 
 @pytest.mark.parametrize("width", [16, 20, 40, 60, 80, 100, 200])
 def test_no_line_is_wider_than_asked_and_no_word_is_lost(width: int) -> None:
-    text = report_table(example.report(), width=width)
+    text = text_of(example.report(), width=width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
     found = re.sub(r"\s", "", text)
     for word in ("digits_cnn-weight-only-int8", "0.694×", "38.2MB", "FULLY_CONNECTED", "+2−13"):
@@ -40,8 +40,8 @@ def test_no_line_is_wider_than_asked_and_no_word_is_lost(width: int) -> None:
 
 
 def test_a_table_is_cut_into_cards_only_where_it_must_be() -> None:
-    assert "speed-up: " in report_table(example.report(), width=40)
-    assert "speed-up: " not in report_table(example.report(), width=80)
+    assert "speed-up: " in text_of(example.report(), width=40)
+    assert "speed-up: " not in text_of(example.report(), width=80)
 
 
 @given(st.lists(st.text("ab-1é漢", max_size=30), min_size=3, max_size=3), st.integers(12, 70))
@@ -82,9 +82,9 @@ def test_a_hostile_name_is_shown_literally_and_harmlessly() -> None:
     conversion = Conversion(directory=HOSTILE, artifacts=(made,), failures=(failure,))
     for width in (None, 80):
         for text in (
-            report_table(report, width=width),
-            verdict_lines(Verdict(findings=(finding,)), width=width),
-            conversion_table(conversion, width=width),
+            text_of(report, width=width),
+            text_of(Verdict(findings=(finding,)), below_table=True, width=width),
+            text_of(conversion, width=width),
         ):
             assert r"[bold]x[/]\u001b[31m:smile:\n" in re.sub(r"\s", "", text)
             assert "\x1b" not in text
@@ -92,25 +92,29 @@ def test_a_hostile_name_is_shown_literally_and_harmlessly() -> None:
 
 
 def test_without_color_there_is_no_escape_and_with_it_a_broken_limit_is_red() -> None:
-    assert "\x1b" not in verdict_lines(example.verdict())
-    assert "\x1b[1;31mFAIL" in verdict_lines(example.verdict(), color=True)
+    assert "\x1b" not in text_of(example.verdict(), below_table=True)
+    assert "\x1b[1;31mFAIL" in text_of(example.verdict(), below_table=True, color=True)
 
 
 def test_no_color_is_respected_even_when_color_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    assert verdict_lines(example.verdict(), color=True) == verdict_lines(example.verdict())
+    assert text_of(example.verdict(), below_table=True, color=True) == text_of(
+        example.verdict(), below_table=True
+    )
 
 
 def test_color_changes_no_letter() -> None:
-    colored = report_table(example.report(), width=80, color=True)
-    assert re.sub(r"\x1b\[[\d;]*m", "", colored) == report_table(example.report(), width=80)
+    colored = text_of(example.report(), width=80, color=True)
+    assert re.sub(r"\x1b\[[\d;]*m", "", colored) == text_of(example.report(), width=80)
 
 
 def test_an_empty_conversion_and_an_empty_verdict_are_one_line_each() -> None:
-    assert conversion_table(Conversion(directory="out", artifacts=())) == "0 files in out"
-    assert verdict_lines(Verdict(findings=())).startswith("FAIL The budget held no model")
+    assert text_of(Conversion(directory="out", artifacts=())) == "0 files in out"
+    assert text_of(Verdict(findings=()), below_table=True).startswith(
+        "FAIL The budget has no limit"
+    )
 
 
 def test_weights_and_types_are_told_in_few_words() -> None:
@@ -124,5 +128,5 @@ def test_weights_and_types_are_told_in_few_words() -> None:
 @given(st.text("a漢 -_", max_size=12), st.integers(1, 6))
 def test_even_an_absurd_width_ends_and_keeps_every_letter(text: str, width: int) -> None:
     conversion = Conversion(directory=text, artifacts=())
-    shown = conversion_table(conversion, width=width)
+    shown = text_of(conversion, width=width)
     assert sorted(re.sub(r"\s", "", shown)) == sorted(re.sub(r"\s", "", f"0 files in {text}"))

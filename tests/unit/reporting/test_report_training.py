@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from edgeconv.reporting.curves import metric_plots
-from edgeconv.reporting.differences import difference_lines
 from edgeconv.reporting.drawing import drawn
 from edgeconv.reporting.html import render_html
-from edgeconv.reporting.qat import qat_facts, qat_remarks
-from edgeconv.reporting.rows import model_rows
-from edgeconv.reporting.text import conversion_table, report_table, training_table
+from edgeconv.reporting.pages import text_of
+from edgeconv.reporting.rows import difference_lines, model_rows
 from edgeconv.reporting.training import (
     epoch_table,
     metric,
+    qat_facts,
+    qat_remarks,
     strategy_line,
     training_facts,
 )
@@ -61,14 +61,14 @@ def facts_of(record: QatRecord) -> dict[str, str]:
 
 @pytest.mark.parametrize(("width", "name"), [(None, "wide"), (80, "80"), (40, "40")])
 def test_the_training_looks_as_it_did(width: int | None, name: str) -> None:
-    assert_golden(f"training_{name}.txt", training_table(example.training(), width=width) + "\n")
+    assert_golden(f"training_{name}.txt", text_of(example.training(), width=width) + "\n")
 
 
 @pytest.mark.parametrize("width", [16, 24, 40, 80])
 def test_no_line_is_wider_than_asked(width: int) -> None:
-    text = training_table(example.training(), width=width)
+    text = text_of(example.training(), width=width)
     assert max(map(cell_len, text.splitlines())) <= width
-    letters = re.sub(r"\s", "", training_table(example.training()))
+    letters = re.sub(r"\s", "", text_of(example.training()))
     for path in ("/models/digits_cnn/1.keras", "reduction-to-one", "0.9778"):
         assert path in letters
         assert path in re.sub(r"\s", "", text)
@@ -119,7 +119,7 @@ def test_what_did_not_happen_is_not_mentioned() -> None:
 def test_the_page_speaks_of_a_dashed_line_only_where_there_is_one() -> None:
     alone = changed(validation_samples=0, best_epoch=0)
     page = render_html(msgspec.structs.replace(example.report(), training=alone, artifacts=()))
-    assert "On the training samples, while they were trained on.</p>" in page
+    assert "On the training samples, during each epoch.</p>" in page
     assert "Dashed: on" not in page
     assert "Dashed: on those kept apart, after each epoch. The large points are" in render_html(
         example.report()
@@ -174,7 +174,7 @@ def test_whatever_was_logged_can_be_drawn_and_written(
         assert all(v is None or abs(v) < 1e12 for v in values)
         assert len(values) in (len(logged), 2 * len(logged))
     assert len(epoch_table(record).rows) == len(logged)
-    assert training_table(record, width=60)
+    assert text_of(record, width=60)
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3, 7, 500])
@@ -221,12 +221,12 @@ def test_the_facts_of_quantisation_aware_training_are_those_of_its_record() -> N
         "2 of 3 epochs at learning rate 0.0001, global batch 32, seed 0"
     )
     assert facts["stopped"] == "no better validation result for 1 epoch"
-    assert facts["layers"] == "3 quantised (1 by a config of edgeconv's), 3 left float"
+    assert facts["layers"] == "3 quantized (1 by a config of edgeconv's), 3 left float"
     assert facts["before it"] == "prune: 4 epochs, 9.60 s of steps"
     assert facts["started from"].endswith("rebuilt in tf_keras, outputs at most 1.80e-07 apart")
     assert facts_of(qat(rebuilt=False))["started from"] == "the tf_keras model as it is"
     after = {n: Qat(freeze_batch_norm_after=n) for n in (None, 0, 1, 2)}
-    assert [facts_of(qat(settings=s))["batch normalisation"] for s in after.values()] == [
+    assert [facts_of(qat(settings=s))["batch normalization"] for s in after.values()] == [
         "follows its batches",
         "frozen",
         "frozen after 1 epoch",
@@ -235,7 +235,7 @@ def test_the_facts_of_quantisation_aware_training_are_those_of_its_record() -> N
 
 
 def test_the_conversion_says_what_training_on_cost_and_what_it_left_float() -> None:
-    lines = conversion_table(example.conversion()).splitlines()
+    lines = text_of(example.conversion()).splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("qat "))
     assert "in 41.2 s" in lines[at + 2]
     assert "left float: norm" in lines[at + 4]
@@ -247,16 +247,16 @@ def test_the_size_in_a_package_is_shown_only_where_weights_were_made_for_it() ->
     others = tuple(a for a in packed.artifacts if a.recipe.name != "qat")
     unpacked = msgspec.structs.replace(packed, artifacts=(*others, plain))
     untrained = msgspec.structs.replace(packed, artifacts=others)
-    assert "gzip" in report_table(packed)
+    assert "gzip" in text_of(packed)
     assert "gzip 42.2 kB" in render_html(packed)
     for report in (unpacked, untrained):
-        assert "gzip" not in report_table(report).lower()
+        assert "gzip" not in text_of(report).lower()
         assert "gzip" not in render_html(report).lower()
     assert [row.training for row in model_rows(unpacked) if row.training != "–"] == [
         ">18.4 s",
         "41.2 s",
     ]
-    assert "training" not in report_table(untrained).splitlines()[4]
+    assert "training" not in text_of(untrained).splitlines()[4]
 
 
 def test_the_cost_of_a_training_that_was_not_resumed_is_its_wall_time() -> None:
@@ -274,7 +274,7 @@ def test_the_report_says_which_drops_chance_explains() -> None:
         "digits_cnn-qat against digits_cnn-int8: +0.83 points [−0.23, 2.42], 3 fixed, 0 broken: "
         "within chance"
     )
-    text, html = report_table(example.report()), render_html(example.report())
+    text, html = text_of(example.report()), render_html(example.report())
     assert f"\n{drops}\n{compared}\n" in text
     assert f"<li>D{drops[1:]}.</li>" in html
     assert f"<li>{compared}.</li>" in html
@@ -306,7 +306,7 @@ def test_without_accuracies_nothing_is_said_of_differences() -> None:
         example.report(), measurements=(example.without_accuracy("dynamic"),), comparisons=()
     )
     assert difference_lines(report) == []
-    assert "interval" not in report_table(report)
+    assert "interval" not in text_of(report)
 
 
 def test_a_hostile_name_does_no_harm_in_a_training() -> None:
@@ -314,7 +314,7 @@ def test_a_hostile_name_does_no_harm_in_a_training() -> None:
         model=HOSTILE, strategy=HOSTILE, stopped=HOSTILE, saved_model=HOSTILE, devices=(HOSTILE,),
         epochs=(Epoch(metrics={HOSTILE: 1.0}, samples=1, seconds=1.0),), test_metrics={HOSTILE: 1},
     )  # fmt: skip
-    text = training_table(record)
+    text = text_of(record)
     assert "\x1b" not in text
     assert text.count("<b>[red]\\u001b[31m") == 6
     ((name, plot),) = metric_plots(record)

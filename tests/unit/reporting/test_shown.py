@@ -11,8 +11,7 @@ from rich.text import Text
 
 import edgeconv
 from edgeconv.reporting.layout import Grid, GridColumn, Labelled, Row, to_html
-from edgeconv.reporting.notebook import _PAGES
-from edgeconv.reporting.text import report_table
+from edgeconv.reporting.pages import PAGES, text_of
 from edgeconv.types import Conversion, Failure, Finding, Verdict
 
 
@@ -42,7 +41,7 @@ def rows_of(html: str) -> int:
 
 def test_a_report_shows_itself_as_the_table_of_the_command() -> None:
     report = example_report()
-    assert repr(report) == report_table(report)
+    assert repr(report) == text_of(report)
     html = report._repr_html_()
     assert rows_of(html) >= 1 + len(report.artifacts)
     assert "<table><thead><tr><th>model</th>" in html
@@ -81,8 +80,9 @@ def test_a_table_becomes_rows_and_their_details_one_that_is_as_wide() -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", _PAGES, ids=lambda kind: kind.__name__)
-def test_every_result_of_a_verb_shows_itself(kind: type) -> None:
+@pytest.mark.parametrize("name", PAGES)
+def test_every_result_of_a_verb_shows_itself(name: str) -> None:
+    kind = getattr(edgeconv.types, name)
     assert kind.__repr__.__qualname__ == "Result.__repr__"
     assert hasattr(kind, "_repr_html_")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgeconv.reporting.tuning import tuning_lines
+from edgeconv.reporting.pages import text_of
 from edgeconv.types import Confirmation, DataIdentity, LayerRule, Loss, Recipe, Tuning, TuningTrial
 
 
@@ -70,7 +70,7 @@ def tuning(**changes: Any) -> Tuning:
 
 
 def test_the_rows_are_by_cost_and_the_failed_one_is_last_with_its_reason():
-    text = tuning_lines(tuning())
+    text = text_of(tuning())
     names = ("int8x4  ", "int8x4, 1 in int8  ", "int8  ", "dynamic  ")
     places = [text.index(f"\n{name}") for name in names]
     assert places == sorted(places)
@@ -79,7 +79,7 @@ def test_the_rows_are_by_cost_and_the_failed_one_is_last_with_its_reason():
 
 
 def test_what_is_recommended_and_how_often_was_looked_is_said():
-    text = tuning_lines(tuning())
+    text = text_of(tuning())
     assert "Recommended is int8: 100 kB, 25.0 % of float32; confirmation 2 of at most 3." in text
     assert "int8x4, 1 in int8 on 500 fresh samples: drop +0.0080" in text
     assert "over the budget of 0.005" in text
@@ -88,8 +88,8 @@ def test_what_is_recommended_and_how_often_was_looked_is_said():
 
 def test_where_nothing_does_the_closest_and_what_it_lacks_are_said():
     failed = (Confirmation(trial="int8", loss=loss(0.008), is_met=False),)
-    text = tuning_lines(tuning(recommended="", closest="int8", confirmations=failed))
-    assert "Nothing is within the budget of 0.005." in text
+    text = text_of(tuning(recommended="", closest="int8", confirmations=failed))
+    assert "No trial is within the budget of 0.005." in text
     assert "The closest is int8: it loses +0.0080 on the 500 fresh samples, 0.0030 more" in text
     assert "Recommended" not in text
 
@@ -100,28 +100,28 @@ def test_what_is_as_fast_within_noise_and_larger_is_said_for_latency():
         return trial(name, size, 0.001, latency_us=latency_us, latency_interval_us=ends)
 
     trials = (timed("int8", 100, 10.5), timed("float32", 400, 10.0), timed("dynamic", 120, 30.0))
-    text = tuning_lines(tuning(objective="latency", trials=trials, confirmations=()))
-    assert "as fast within noise, and larger: float32\n" in text
+    text = text_of(tuning(objective="latency", trials=trials, confirmations=()))
+    assert "equally fast within noise, but larger: float32\n" in text
     assert "10.5 µs [8.75, 12.6 µs]" in text
-    assert "as fast" not in tuning_lines(tuning())
+    assert "as fast" not in text_of(tuning())
 
 
 @pytest.mark.parametrize(
     ("stopped", "said"), [("time", "--time-limit-s"), ("trials", "--trials"), ("", "")]
 )
 def test_what_ended_the_search_is_said(stopped: str, said: str):
-    text = tuning_lines(tuning(stopped=stopped))
+    text = text_of(tuning(stopped=stopped))
     assert said in text
     assert ("go on from here" in text or "goes on from here" in text) == bool(stopped)
 
 
 def test_without_labels_it_is_the_agreement_that_is_kept():
-    text = tuning_lines(tuning(on_agreement=True, metric="agreement"))
+    text = text_of(tuning(on_agreement=True, metric="agreement"))
     assert "a drop of the agreement with float32 ≤ 0.005" in text
 
 
 @pytest.mark.parametrize("width", [40, 70, 100, 200])
 def test_nothing_is_cut_at_any_width(width: int):
-    text = tuning_lines(tuning(), width=width)
+    text = text_of(tuning(), width=width)
     assert "int8x4, 1 in int8" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= width

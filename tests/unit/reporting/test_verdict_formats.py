@@ -127,12 +127,12 @@ def test_the_text_says_what_moved_what_dropped_and_how_many_samples_would_do() -
     for said in (
         "FAIL  mnist-int8  max-accuracy-drop (baseline)",
         "not measured: the test data changed since the lock",
-        "Inconclusive (?): 2,420 samples of seven would tell, there are 1,028.",
+        "Inconclusive (?): 2,420 samples of seven are needed, there are 1,028.",
         "quantized   mnist-int8     changed    worse      98.96 %  95.92 %",
         "seven  class  mnist-int8  baseline     1028  98.93 %  93.71 %   5.22 pp [3.01, 7.44]",
         "nine   class  mnist-int8  baseline     1009  98.71 %  97.12 %  1.59 pp [−0.21, 3.49]",
         "changed: the calibration data changed since the lock",
-        "judged at 95 %, method auto, 10000 resamples, seed 0",
+        "tested at 95 %, method auto, 10000 resamples, seed 0",
         "\nFAIL 1 of 2 models: mnist.\n",
     ):
         assert said in text
@@ -313,7 +313,7 @@ def test_annotations_are_of_the_limits_that_do_not_hold_and_of_what_is_said() ->
     assert found[0][1:] == (
         "mnist",
         "mnist-int8: max-accuracy-drop (baseline): 3.06 pp, allowed ≤ 1.00 pp; 95 % interval "
-        "2.41 pp to 3.71 pp; judged at 95 % by mcnemar, 10000 samples",
+        "2.41 pp to 3.71 pp; tested at 95 % by mcnemar, 10000 samples",
     )
     assert render(example.good(), "github-annotations") == ""
 
@@ -361,7 +361,7 @@ def test_the_summary_shows_what_broke_where_it_was_lost_and_which_class() -> Non
         "❌ edgeconv check: 1 of 2 models: mnist.",
         "float32 is as locked, but int8 lost 3.0 points",
         "max-accuracy-drop (baseline)",
-        "Inconclusive (?): 2,420 samples of seven would tell, there are 1,028.",
+        "Inconclusive (?): 2,420 samples of seven are needed, there are 1,028.",
         "Classes that dropped",
         "1.59 pp [−0.21, 3.49]",
         "changed: the calibration data changed since the lock",
@@ -533,7 +533,7 @@ def test_what_cannot_be_told_is_said_once_with_its_samples_and_has_a_mark_in_the
     for name in ("text", "github-summary", "github-comment"):
         text = render(unbroken(), name)
         assert len(re.findall("2,?900", text)) == 1, name
-        assert "2,900 samples would tell, there are 50" in units.plain(text).replace("\\", "")
+        assert "2,900 samples are needed, there are 50" in units.plain(text).replace("\\", "")
     lines = render(unbroken(), "text").splitlines()
     assert [line[0] for line in lines if "max-accuracy-drop" in line] == ["–", "–", "?"]
 
