@@ -13,7 +13,7 @@ is one module, named in `edgeconv.plugins.SAMPLE_SOURCES`, with three things in 
         The arrays called `wanted`, or all of them where that is None, and the labels,
         as they are stored. A kind never casts, scales or drops anything, and never
         sees the model: `load.open_samples` preprocesses and checks what it gave. It knows
-        how much it is going to need before it allocates that, and asks `edgeconv.data.room`.
+        how much it is going to need before it allocates that, and asks `edgeconv.data.memory`.
 
 One that runs a user's code also says `RUNS_CODE = True`, and has `returned(place, allowance)`,
 which runs the code in a child of its own, and whose result `read` takes as `given`.

@@ -10,7 +10,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from edgeconv.data.room import refuse_larger
+from edgeconv.data.memory import refuse_larger
 from edgeconv.errors import InputRefused
 from edgeconv.store.pointers import refuse_pointer
 

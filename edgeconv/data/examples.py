@@ -12,7 +12,7 @@ import numpy as np
 
 from edgeconv.data.arrays import Arrays, Items
 from edgeconv.data.decoding import decoded
-from edgeconv.data.room import refuse_larger
+from edgeconv.data.memory import refuse_larger
 from edgeconv.data.strings import STRING, ended_list
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 

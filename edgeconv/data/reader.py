@@ -1,22 +1,18 @@
 """Data sets read in a child process: decoders and parsers of foreign bytes never run here.
 
-`edgeconv.data.reading` is the child. What it hands over lies in files, which are mapped into
-memory and removed at once; they take room until the arrays are gone.
+`edgeconv.data.reading` is what the child runs. The arrays that it writes are mapped into memory,
+and their files removed at once; they take disk space until the arrays are gone.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
+import itertools
 import shutil
-import sys
-import tempfile
-from collections import deque
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 import numpy as np
 
 from edgeconv.data import reading
@@ -24,23 +20,26 @@ from edgeconv.data.handover import mapped, mapped_samples
 from edgeconv.data.location import kind_module, parse_location, readable_of
 from edgeconv.data.samples import Samples
 from edgeconv.data.tfds_layout import data_directory
-from edgeconv.errors import InputRefused, ToolFailed, WorkerCrashed, WorkerKilled
+from edgeconv.errors import InputRefused, WorkerCrashed, WorkerKilled
 from edgeconv.processes.sandbox import Access
-from edgeconv.processes.talk import Talk
-from edgeconv.processes.workers import Child
+from edgeconv.processes.standing import Standing
 from edgeconv.store import scratch_directory
 from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    import msgspec
 
     from edgeconv.data.samples import Array, SamplesHash
     from edgeconv.data.source import DataSet, Indices
+    from edgeconv.processes.standing import Call
     from edgeconv.types import Preprocessing, TensorSpec
 
-# Their places alone are 16 GiB.
+Answer = TypeVar("Answer")
+
+# Their indices alone are 16 GiB.
 _MOST_SAMPLES = 1 << 31
-_PART = re.compile(r"part-\d+")
 
 
 @contextlib.contextmanager
@@ -55,10 +54,10 @@ def opened_samples(
 ) -> Iterator[DataSet]:
     """What a SOURCE has for the model's inputs, read in a child that ends with the block.
 
-    The arguments are those of `load.open_samples`, and what it raises is raised here, by the
-    methods of the data set as well. Each answer of the child may take the time, and the child
-    the memory, of `allowance`; it raises `WorkerTimedOut` or `WorkerOutOfMemory` beyond, and
-    `InputRefused` where reading crashes it.
+    The arguments, and the errors, are those of `load.open_samples`; the methods of the data set
+    raise them too. Each answer of the child may take the time, and the child the memory, of
+    `allowance`. Also raises `WorkerTimedOut`, `WorkerOutOfMemory`, and `InputRefused` where
+    reading crashes the child.
     """
     location = parse_location(source)
     module = kind_module(source, location.kind, allow_code=allow_code)
@@ -68,9 +67,10 @@ def opened_samples(
         if hasattr(module, "returned"):
             returned = stack.enter_context(module.returned(location.place, allowance))
         paths = (Path(returned.directory),) if returned else readable_of(location)
-        reads = tuple(path.absolute() for path in paths)
-        reader = stack.enter_context(Reader(source, scratch, Access(reads=reads), allowance))
-        job = reading.Open(
+        access = Access(reads=tuple(path.absolute() for path in paths))
+        reader = Reader(source, scratch, access, allowance)
+        stack.callback(reader.standing.close)
+        job = reading.OpenJob(
             directory=str(Path.cwd()),
             source=source,
             inputs=inputs,
@@ -82,89 +82,49 @@ def opened_samples(
         yield _opened(reader, job)
 
 
-def _opened(reader: Reader, job: reading.Open) -> ChildDataSet:
-    answer = reader.ask(job).answer()
-    if answer.opened is None or not 0 < answer.opened.count <= _MOST_SAMPLES:
-        raise InputRefused(
-            f"{job.source} has more than {_MOST_SAMPLES:,} samples", hint="give fewer, larger ones"
-        )
-    with reader.part(answer) as part:
-        file = part / "labels.npy"
-        labels = mapped(file, answer.opened.count) if file.exists() else None
+def _opened(reader: Reader, job: reading.OpenJob) -> ChildDataSet:
+    with reader.answered(reader.standing.start(reading.open_data_set, job)) as (opened, directory):
+        if not 0 < opened.count <= _MOST_SAMPLES:
+            raise InputRefused(
+                f"{job.source} has more than {_MOST_SAMPLES:,} samples",
+                hint="give fewer, larger samples",
+            )
+        file = directory / "labels.npy"
+        labels = mapped(file, opened.count) if file.exists() else None
     return ChildDataSet(
         reader=reader,
         text=job.source,
         inputs=job.inputs,
         labels=labels,
-        is_text=answer.opened.is_text,
+        is_text=opened.is_text,
         preprocessing=job.preprocessing,
-        class_names=answer.opened.class_names,
-        at=np.arange(answer.opened.count),
+        class_names=opened.class_names,
+        at=np.arange(opened.count),
     )
 
 
-class Reader(Talk):
-    """The child. Questions are answered in their order, each when its answer is wanted."""
+class Reader:
+    """The child that reads one SOURCE."""
 
     def __init__(self, source: str, scratch: Path, access: Access, allowance: Allowance) -> None:
         self._source = source
-        self._directory = Path(tempfile.mkdtemp(prefix="reading-", dir=scratch))
-        self._waiting: deque[Waiting] = deque()
-        self._passes = 0
-        child = Child(
-            [sys.executable, "-m", "edgeconv.data.reading"],
+        self.pass_numbers = itertools.count()
+        self.standing = Standing(
             label=f"reading {source}",
-            cwd=self._directory,
+            scratch=scratch,
             access=access,
             allowance=allowance,
             environment={"TFDS_DATA_DIR": str(data_directory(None))},
-            talks=True,
         )
-        super().__init__(child, greeting=reading.GREETING)
-
-    def ask(self, question: reading.Question) -> Waiting:
-        """Send a question: the child works at it meanwhile."""
-        with self._blamed(), self.waited_for():
-            self.write(msgspec.json.encode(question) + b"\n")
-        waiting = Waiting(self)
-        self._waiting.append(waiting)
-        return waiting
-
-    def begin(self, indices: Indices, size: int, *, hashes: bool) -> int:
-        """Begin a pass; its number."""
-        self._passes += 1
-        begin = reading.Begin(
-            number=self._passes, indices=indices.tolist(), size=size, hashes=hashes
-        )
-        self.ask(begin).answer()
-        return self._passes
-
-    def receive(self) -> None:
-        """Wait for the answer to the oldest question."""
-        with self._blamed(), self.waited_for():
-            line = self.line()
-        try:
-            answer = msgspec.json.decode(line, type=reading.Answer)
-        except msgspec.DecodeError as error:
-            raise ToolFailed(f"{self.label} answered what is no answer: {error}") from error
-        self._waiting.popleft().given = answer
 
     @contextlib.contextmanager
-    def part(self, answer: reading.Answer) -> Iterator[Path]:
-        """The directory of an answer's files, which are gone after the block."""
-        if not _PART.fullmatch(answer.part):
-            raise InputRefused(f"{self._source}: reading it gave no files: {answer.part[:40]!r}")
-        path = self._directory / answer.part
-        try:
-            yield path
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
+    def answered(self, call: Call[Answer]) -> Iterator[tuple[Answer, Path]]:
+        """Wait for an answer, and the directory of its files, which are gone after the block.
 
-    @contextlib.contextmanager
-    def _blamed(self) -> Iterator[None]:
-        """What a crash of the child in the block means."""
+        Raises what the child raised, or how it ended: `InputRefused` where reading crashed it.
+        """
         try:
-            yield
+            yield call.result(), call.directory
         except WorkerKilled:
             raise
         except WorkerCrashed as error:
@@ -172,29 +132,15 @@ class Reader(Talk):
                 f"{self._source} cannot be read: {error.message}",
                 hint="copy or write it again; it may be damaged",
             ) from error
-
-
-@dataclass(eq=False)
-class Waiting:
-    """A question that was asked, and its answer once there is one."""
-
-    reader: Reader
-    given: reading.Answer | None = None
-
-    def answer(self) -> reading.Answer:
-        """Wait for it. Raises what the child said, or how it ended."""
-        while self.given is None:
-            self.reader.receive()
-        if self.given.failure is not None:
-            raise self.given.failure.error()
-        return self.given
+        finally:
+            shutil.rmtree(call.directory, ignore_errors=True)
 
 
 @dataclass(frozen=True, eq=False)
 class ChildDataSet:
     """A `LocalDataSet` that is in a child: the same methods, and the same errors.
 
-    `at` are its samples among those of the child.
+    `at` are the indices of its samples among those of the child.
     """
 
     reader: Reader
@@ -213,7 +159,8 @@ class ChildDataSet:
 
     def take(self, indices: Indices) -> Samples:
         """The samples at `indices`; see `LocalDataSet.take`."""
-        return self._samples(self._ask(reading.Take(indices=self.at[indices].tolist())))
+        with self._answered(reading.take, reading.Indices(self._in_child(indices))) as answer:
+            return self._samples(answer[1])
 
     def chunks(
         self, indices: Indices, size: int, digest: SamplesHash | None = None
@@ -222,46 +169,59 @@ class ChildDataSet:
 
         The next are read while these are used.
         """
-        number = self.reader.begin(self.at[indices], size, hashes=digest is not None)
-        question = reading.Next(number=number)
-        answer = self._ask(question)
-        while answer.part:
-            ahead = self.reader.ask(question)
-            yield self._samples(answer)
-            answer = ahead.answer()
+        start, number = self.reader.standing.start, next(self.reader.pass_numbers)
+        job = reading.PassJob(
+            number=number,
+            indices=self._in_child(indices),
+            size=size,
+            hashes=digest is not None,
+        )
+        with self._answered(reading.begin_pass, job):
+            pass
+        call = start(reading.next_chunk, reading.ChunkJob(number))
+        while True:
+            with self.reader.answered(call) as (answer, directory):
+                if not answer.has_arrays:
+                    break
+                call = start(reading.next_chunk, reading.ChunkJob(number))
+                samples = self._samples(directory)
+            yield samples
         if digest is not None:
-            digest.told(answer.sha256)
+            digest.take_over(answer.sha256)
 
     def only(self, indices: Indices) -> ChildDataSet:
-        """The samples at `indices` as a data set of their own."""
+        """The samples at `indices` as another data set."""
         labels = None if self.labels is None else self.labels[indices]
         return replace(self, at=self.at[indices], labels=labels)
 
     def stored(self, indices: Indices) -> dict[str, Array | list[Array]]:
         """The samples as they are stored; see `LocalDataSet.stored`."""
-        answer = self._ask(reading.Stored(indices=self.at[indices].tolist()))
-        found: dict[str, Array | list[Array]] = {}
-        with self.reader.part(answer) as part:
+        columns: dict[str, Array | list[Array]] = {}
+        job = reading.Indices(self._in_child(indices))
+        with self._answered(reading.write_stored, job) as (_, directory):
             for position, spec in enumerate(self.inputs):
-                whole = part / f"{position}.npy"
-                files = (part / f"{position}-{number}.npy" for number in range(len(indices)))
-                found[spec.name] = (
+                whole = directory / f"{position}.npy"
+                files = (directory / f"{position}-{number}.npy" for number in range(len(indices)))
+                columns[spec.name] = (
                     mapped(whole, len(indices)) if whole.exists() else [mapped(f) for f in files]
                 )
-        return found
+        return columns
 
     def row_hashes(self) -> Array | None:
         """The hash of each stored sample; see `LocalDataSet.row_hashes`."""
-        answer = self._ask(reading.Rows(indices=self.at.tolist()))
-        if not answer.part:
-            return None
-        with self.reader.part(answer) as part:
-            return mapped(part / "0.npy", self.count)
+        job = reading.Indices(self.at.tolist())
+        with self._answered(reading.write_row_hashes, job) as (answer, directory):
+            return mapped(directory / "0.npy", self.count) if answer.has_arrays else None
 
-    def _ask(self, question: reading.Question) -> reading.Answer:
-        return self.reader.ask(question).answer()
+    def _in_child(self, indices: Indices) -> list[int]:
+        chosen: list[int] = self.at[indices].tolist()
+        return chosen
 
-    def _samples(self, answer: reading.Answer) -> Samples:
-        with self.reader.part(answer) as part:
-            arrays, labels = mapped_samples(part, [spec.name for spec in self.inputs])
+    def _answered(
+        self, function: Callable[[Any], Answer], job: msgspec.Struct
+    ) -> contextlib.AbstractContextManager[tuple[Answer, Path]]:
+        return self.reader.answered(self.reader.standing.start(function, job))
+
+    def _samples(self, directory: Path) -> Samples:
+        arrays, labels = mapped_samples(directory, [spec.name for spec in self.inputs])
         return Samples(arrays, labels, self.text)

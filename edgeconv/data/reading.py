@@ -1,39 +1,43 @@
-"""The child that reads a data set: what it is asked, what it answers, and its loop.
+"""Reading a data set in a child process: the functions that `edgeconv.data.reader` calls there.
 
-`python -m edgeconv.data.reading` runs in its scratch directory. It is asked over its stdin and
-answers on its stdout, a line of JSON each (see `edgeconv.processes.talk`); samples are handed over
-as files in a directory of its scratch, which the parent maps into its memory and removes.
-`edgeconv.data.reader` is the other end.
+The child stays (`edgeconv.processes.standing`), and so does the data set that it has opened. Each
+function writes its arrays into the directory of its call, from which the parent maps them.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import msgspec
+import numpy as np
 
+from edgeconv.data.handover import write_samples
 from edgeconv.data.kinds.function import Returned
-from edgeconv.errors import EdgeconvError, InputRefused
-from edgeconv.processes.failures import ChildFailure, report_faults
+from edgeconv.data.load import open_samples
+from edgeconv.data.memory import limit_to
+from edgeconv.data.samples import SamplesHash
+from edgeconv.errors import InputRefused
+from edgeconv.processes.tasks import task_directory
 from edgeconv.types import Preprocessing, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from edgeconv.data.samples import Samples, SamplesHash
+    from edgeconv.data.samples import Samples
     from edgeconv.data.source import LocalDataSet
 
-GREETING = b"edgeconv reader 1\n"
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
-class Open(msgspec.Struct, frozen=True, kw_only=True, tag="open"):
-    """Open a SOURCE as `load.open_samples` does, in the parent's `directory`.
+class OpenJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What `load.open_samples` is called with, in the parent's `directory`.
 
-    `memory_bytes`: what the process may use, 0 for no limit. `returned`: what the function
-    that the SOURCE names has returned already.
+    `memory_bytes` is what the process may use, 0 for no limit.
     """
 
     directory: str
@@ -42,17 +46,25 @@ class Open(msgspec.Struct, frozen=True, kw_only=True, tag="open"):
     preprocessing: dict[str, Preprocessing]
     only_classes: bool
     memory_bytes: int
-    returned: Returned | None = None
+    returned: Returned | None
 
 
-class Take(msgspec.Struct, frozen=True, kw_only=True, tag="take"):
-    """The samples at these places, in one part."""
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the opened data set; the labels are in labels.npy."""
+
+    count: int
+    is_text: bool
+    class_names: tuple[str, ...]
+
+
+class Indices(msgspec.Struct, frozen=True):
+    """Samples by their indices."""
 
     indices: list[int]
 
 
-class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
-    """Begin a pass over the samples at these places, `size` at a time; `number` names it."""
+class PassJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Begin pass `number` over the samples at these indices, `size` at a time."""
 
     number: int
     indices: list[int]
@@ -60,190 +72,110 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
     hashes: bool
 
 
-class Next(msgspec.Struct, frozen=True, kw_only=True, tag="next"):
-    """The next part of a pass."""
+class ChunkJob(msgspec.Struct, frozen=True):
+    """The next chunk of the pass `number`."""
 
     number: int
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True, tag="stored"):
-    """The samples at these places as they are stored."""
+class Written(msgspec.Struct, frozen=True):
+    """Whether there were arrays to write; `sha256` is that of a whole pass, at its end."""
 
-    indices: list[int]
-
-
-class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows"):
-    """The hash of every stored sample at these places."""
-
-    indices: list[int]
-
-
-Question = Open | Take | Begin | Next | Stored | Rows
-
-
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a data set that was opened."""
-
-    count: int
-    is_text: bool
-    class_names: tuple[str, ...]
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of it: `part` is the directory of the samples, "" where there are no more.
-
-    At the end of a pass that hashes there is `sha256`, as `SamplesHash` has it.
-    """
-
-    part: str = ""
+    has_arrays: bool = True
     sha256: str = ""
-    opened: Opened | None = None
-    failure: ChildFailure | None = None
 
 
-class _Reading:
-    """A data set at work: its answers."""
-
-    def __init__(self, scratch: Path) -> None:
-        self._scratch = scratch
-        self._parts = 0
-        self._source: LocalDataSet
-        self._passes: dict[int, tuple[Iterator[Samples], SamplesHash | None]] = {}
-
-    def answer(self, question: Question) -> Answer:
-        match question:
-            case Open():
-                return self._open(question)
-            case Take(indices=indices):
-                return self._written(self._source.take(_array(indices)))
-            case Begin():
-                return self._begin(question)
-            case Next(number=number):
-                return self._next(number)
-            case Stored(indices=indices):
-                return self._stored(indices)
-            case Rows(indices=indices):
-                return self._rows(indices)
-
-    def _open(self, job: Open) -> Answer:
-        import numpy as np
-
-        from edgeconv.data.load import open_samples
-        from edgeconv.data.room import limit_to
-
-        limit_to(job.memory_bytes)
-        os.chdir(job.directory)
-        self._source = open_samples(
-            job.source,
-            job.inputs,
-            preprocessing=job.preprocessing,
-            # The parent has refused what is not allowed, and run what is.
-            allow_code=True,
-            only_classes=job.only_classes,
-            returned=job.returned,
-        )
-        part = self._new_part()
-        if self._source.labels is not None:
-            np.save(part / "labels.npy", self._source.labels, allow_pickle=False)
-        opened = Opened(
-            count=self._source.count,
-            is_text=self._source.is_text,
-            class_names=self._source.class_names,
-        )
-        return Answer(part=part.name, opened=opened)
-
-    def _begin(self, job: Begin) -> Answer:
-        from edgeconv.data.samples import SamplesHash
-
-        digest = SamplesHash() if job.hashes else None
-        chunks = self._source.chunks(_array(job.indices), job.size, digest)
-        self._passes[job.number] = chunks, digest
-        return Answer()
-
-    def _next(self, number: int) -> Answer:
-        chunks, digest = self._passes[number]
-        samples = next(chunks, None)
-        if samples is not None:
-            return self._written(samples)
-        del self._passes[number]
-        return Answer(sha256=digest.hexdigest() if digest else "")
-
-    def _stored(self, indices: list[int]) -> Answer:
-        import numpy as np
-
-        part = self._new_part()
-        for position, column in enumerate(self._source.stored(_array(indices)).values()):
-            if isinstance(column, np.ndarray):
-                np.save(part / f"{position}.npy", column, allow_pickle=False)
-                continue
-            for number, sample in enumerate(column):
-                np.save(part / f"{position}-{number}.npy", sample, allow_pickle=False)
-        return Answer(part=part.name)
-
-    def _rows(self, indices: list[int]) -> Answer:
-        import numpy as np
-
-        hashes = self._source.only(_array(indices)).row_hashes()
-        if hashes is None:
-            return Answer()
-        part = self._new_part()
-        np.save(part / "0.npy", hashes, allow_pickle=False)
-        return Answer(part=part.name)
-
-    def _written(self, samples: Samples) -> Answer:
-        from edgeconv.data.handover import write_samples
-
-        part = self._new_part()
-        write_samples(samples, part)
-        return Answer(part=part.name)
-
-    def _new_part(self) -> Path:
-        part = self._scratch / f"part-{self._parts}"
-        part.mkdir()
-        self._parts += 1
-        return part
+_data_sets: list[LocalDataSet] = []
+_passes: dict[int, tuple[Iterator[Samples], SamplesHash | None]] = {}
 
 
-def main() -> None:
-    """Answer until there are no more questions."""
-    # What is printed, by anyone, goes to the log, and the questions are nobody else's to read.
-    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(2, 1)
-    scratch = Path.cwd()
-    tempfile.tempdir = str(scratch)
-    report_faults()
-    answers.write(GREETING)
-    reading = _Reading(scratch)
-    decoder = msgspec.json.Decoder(Question)
-    for line in questions:
-        answers.write(msgspec.json.encode(_answered(reading, decoder.decode(line))) + b"\n")
+def _refusing(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Make a lack of memory or of disk space an `InputRefused`."""
+
+    @functools.wraps(function)
+    def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except MemoryError as error:
+            raise InputRefused(
+                f"the samples do not fit into memory: {error}", hint="give fewer or smaller samples"
+            ) from error
+        except OSError as error:
+            raise InputRefused(
+                f"the samples cannot be handed over: {error.strerror or error}",
+                hint="free some space, or choose another temporary directory with TMPDIR",
+            ) from error
+
+    return wrapped
 
 
-def _answered(reading: _Reading, question: Question) -> Answer:
-    try:
-        return reading.answer(question)
-    except EdgeconvError as error:
-        return Answer(failure=ChildFailure.of(error))
-    except MemoryError as error:
-        refused = InputRefused(
-            f"the samples do not fit into memory: {error}", hint="give fewer or smaller samples"
-        )
-        return Answer(failure=ChildFailure.of(refused))
-    except OSError as error:
-        refused = InputRefused(
-            f"the samples cannot be handed over: {error.strerror or error}",
-            hint="free some space, or choose another temporary directory with TMPDIR",
-        )
-        return Answer(failure=ChildFailure.of(refused))
+@_refusing
+def open_data_set(job: OpenJob) -> Opened:
+    """Open the SOURCE, for all calls that follow. Raises as `load.open_samples`."""
+    limit_to(job.memory_bytes)
+    # The only directory that this process may write to.
+    tempfile.tempdir = str(Path.cwd())
+    os.chdir(job.directory)
+    data_set = open_samples(
+        job.source,
+        job.inputs,
+        preprocessing=job.preprocessing,
+        # The parent has refused what is not allowed, and run what is.
+        allow_code=True,
+        only_classes=job.only_classes,
+        returned=job.returned,
+    )
+    _data_sets.append(data_set)
+    if data_set.labels is not None:
+        np.save(task_directory() / "labels.npy", data_set.labels, allow_pickle=False)
+    return Opened(count=data_set.count, is_text=data_set.is_text, class_names=data_set.class_names)
 
 
-def _array(indices: list[int]) -> Any:
-    import numpy as np
+@_refusing
+def take(job: Indices) -> Written:
+    """Write the samples at these indices, preprocessed."""
+    write_samples(_data_sets[0].take(np.array(job.indices, np.intp)), task_directory())
+    return Written()
 
-    return np.array(indices, np.intp)
+
+@_refusing
+def begin_pass(job: PassJob) -> Written:
+    """Begin a pass, whose chunks `next_chunk` writes."""
+    digest = SamplesHash() if job.hashes else None
+    chunks = _data_sets[0].chunks(np.array(job.indices, np.intp), job.size, digest)
+    _passes[job.number] = chunks, digest
+    return Written(has_arrays=False)
 
 
-if __name__ == "__main__":
-    main()
+@_refusing
+def next_chunk(job: ChunkJob) -> Written:
+    """Write the next chunk; after the last one, give the hash of the pass."""
+    chunks, digest = _passes[job.number]
+    samples = next(chunks, None)
+    if samples is None:
+        del _passes[job.number]
+        return Written(has_arrays=False, sha256=digest.hexdigest() if digest else "")
+    write_samples(samples, task_directory())
+    return Written()
+
+
+@_refusing
+def write_stored(job: Indices) -> Written:
+    """Write the samples as they are stored: I.npy for input I, or I-N.npy for its sample N."""
+    columns = _data_sets[0].stored(np.array(job.indices, np.intp))
+    for position, column in enumerate(columns.values()):
+        if isinstance(column, np.ndarray):
+            np.save(task_directory() / f"{position}.npy", column, allow_pickle=False)
+            continue
+        for number, sample in enumerate(column):
+            np.save(task_directory() / f"{position}-{number}.npy", sample, allow_pickle=False)
+    return Written()
+
+
+@_refusing
+def write_row_hashes(job: Indices) -> Written:
+    """Write the hash of each stored sample into 0.npy, where they can be had."""
+    hashes = _data_sets[0].only(np.array(job.indices, np.intp)).row_hashes()
+    if hashes is not None:
+        np.save(task_directory() / "0.npy", hashes, allow_pickle=False)
+    return Written(has_arrays=hashes is not None)

@@ -20,7 +20,7 @@ from itertools import accumulate
 from typing import IO, TYPE_CHECKING
 
 from edgeconv.data.arrays import opened
-from edgeconv.data.room import LARGEST_BYTES, refuse_bomb, refuse_larger
+from edgeconv.data.memory import LARGEST_BYTES, refuse_bomb, refuse_larger
 from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:

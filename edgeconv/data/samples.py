@@ -115,7 +115,7 @@ class SamplesHash:
         """Take the labels (n, ...) of the next samples into account."""
         self._columns.setdefault(("", True), _ColumnHash()).add(labels)
 
-    def told(self, hexdigest: str) -> None:
+    def take_over(self, hexdigest: str) -> None:
         """Take the hash of all of them from a process that has read them."""
         self._told = hexdigest
 

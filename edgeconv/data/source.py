@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from edgeconv.data.checks import alike, as_written, check_input, stacked
-from edgeconv.data.room import refuse_larger
+from edgeconv.data.memory import refuse_larger
 from edgeconv.data.samples import Array, Samples, SamplesHash, as_slice
 from edgeconv.errors import InputRefused
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.data.room import room_bytes
+from edgeconv.data.memory import room_bytes
 from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from edgeconv.data.arrays import Arrays
-from edgeconv.data.room import refuse_larger
+from edgeconv.data.memory import refuse_larger
 from edgeconv.data.strings import ended_list
 from edgeconv.errors import InputRefused
 

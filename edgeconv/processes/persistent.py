@@ -118,10 +118,12 @@ def main() -> None:
     # What is read from there is for nobody else.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
+    # A function may change the working directory.
+    here = Path.cwd()
     for line in calls:
         name, directory = line.decode().split()
-        call(name, Path(directory))
-        Path(directory, _DONE).write_bytes(b"")
+        call(name, here / directory)
+        (here / directory / _DONE).write_bytes(b"")
 
 
 if __name__ == "__main__":

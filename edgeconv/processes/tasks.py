@@ -60,6 +60,11 @@ class Task(Generic[Answer]):
     def __exit__(self, *_: object) -> None:
         self.child.kill()
 
+    @property
+    def directory(self) -> Path:
+        """Where the function finds its argument, and puts its answer and other files."""
+        return self._directory
+
     def result(self, on_progress: Callable[[str], None] = lambda _: None) -> Answer:
         """The function's answer. Raises what it raised, or how the child died."""
         self.child.wait(lambda: self.relay(on_progress))
@@ -158,6 +163,12 @@ def report_progress(line: str) -> None:
         with (_child_directory / _PROGRESS).open("ab") as file:
             whole = _BETWEEN.join([text, *map(str, numbers)]) + "\n"
             file.write(whole.encode("utf-8", "replace"))
+
+
+def task_directory() -> Path:
+    """Called in a child: the directory of the call, for files that belong to its answer."""
+    assert _child_directory is not None
+    return _child_directory
 
 
 def _peak_bytes() -> int:

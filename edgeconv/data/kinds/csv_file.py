@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from edgeconv.data.arrays import Arrays, opened, sha256_of
-from edgeconv.data.room import refuse_larger
+from edgeconv.data.memory import refuse_larger
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.store.hashes import hash_of
 

@@ -20,7 +20,7 @@ import msgspec
 from edgeconv.data.arrays import Arrays, opened, read_array
 from edgeconv.data.blame import Blamed
 from edgeconv.data.code import users_code, users_function
-from edgeconv.data.room import LARGEST_BYTES
+from edgeconv.data.memory import LARGEST_BYTES
 from edgeconv.errors import InputRefused, UsageError, WorkerCrashed, unknown_name
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task

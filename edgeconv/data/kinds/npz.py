@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from edgeconv.data.arrays import Arrays, opened, read_array, sha256_of
-from edgeconv.data.room import refuse_bomb, refuse_larger
+from edgeconv.data.memory import refuse_bomb, refuse_larger
 from edgeconv.errors import InputRefused, unknown_name
 
 if TYPE_CHECKING:

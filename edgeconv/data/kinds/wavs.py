@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.data.arrays import Arrays, opened
 from edgeconv.data.kinds import folders
-from edgeconv.data.room import refuse_larger
+from edgeconv.data.memory import refuse_larger
 from edgeconv.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:

@@ -20,11 +20,10 @@ import pytest
 from example_records import encoded, example, write_records
 from scipy.io import wavfile
 
-from edgeconv.data import SamplesHash, opened_samples, parse_preprocessing
+from edgeconv.data import SamplesHash, opened_samples, parse_preprocessing, reading
 from edgeconv.data.handover import mapped
 from edgeconv.data.load import open_samples
 from edgeconv.data.location import parse_location, readable_of
-from edgeconv.data.reading import Answer
 from edgeconv.errors import (
     EdgeconvError,
     InputRefused,
@@ -351,17 +350,23 @@ def assert_nothing_is_left(place: Path) -> None:
     assert list((place.parent / "tmp").iterdir()) == []
 
 
-@pytest.mark.parametrize("part", ["..", "", "/etc", "part-0/..", "part-x"])
-def test_a_child_that_lies_about_its_files_is_not_believed(part: str, place: Path) -> None:
-    """Its directory is removed once it is mapped: no other may ever be."""
+def test_a_link_in_place_of_the_files_of_an_answer_is_not_followed_when_they_are_removed(
+    place: Path,
+) -> None:
     keep = place / "keep"
-    keep.write_text("kept", encoding="ascii")
+    keep.mkdir()
+    (keep / "0.npy").write_bytes(b"kept")
+    (keep / "done").touch()
     with opened_samples(npz(), (X,)) as opened:
         reader = opened.reader  # type: ignore[attr-defined]
-        with pytest.raises(InputRefused, match="gave no files"), reader.part(Answer(part=part)):
+        call = reader.standing.start(reading.take, reading.Indices([0]))
+        call.result()
+        call.directory.rename(place / "moved")
+        call.directory.symlink_to(keep)
+        with pytest.raises(InputRefused), reader.answered(call):
             pass
         assert opened.take(np.arange(1)).count == 1
-    assert keep.exists()
+    assert (keep / "0.npy").read_bytes() == b"kept"
 
 
 def test_a_link_among_the_files_of_a_child_is_not_followed(place: Path) -> None:
