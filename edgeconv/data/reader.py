@@ -21,8 +21,8 @@ from edgeconv.data.location import kind_module, parse_location, readable_of
 from edgeconv.data.samples import Samples
 from edgeconv.data.tfds_layout import data_directory
 from edgeconv.errors import InputRefused, WorkerCrashed, WorkerKilled
+from edgeconv.processes.persistent import PersistentChild
 from edgeconv.processes.sandbox import Access
-from edgeconv.processes.standing import Standing
 from edgeconv.store import scratch_directory
 from edgeconv.types import Allowance
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from edgeconv.data.samples import Array, SamplesHash
     from edgeconv.data.source import DataSet, Indices
-    from edgeconv.processes.standing import Call
+    from edgeconv.processes.persistent import PendingCall
     from edgeconv.types import Preprocessing, TensorSpec
 
 Answer = TypeVar("Answer")
@@ -69,7 +69,7 @@ def opened_samples(
         paths = (Path(returned.directory),) if returned else readable_of(location)
         access = Access(reads=tuple(path.absolute() for path in paths))
         reader = Reader(source, scratch, access, allowance)
-        stack.callback(reader.standing.close)
+        stack.callback(reader.child.close)
         job = reading.OpenJob(
             directory=str(Path.cwd()),
             source=source,
@@ -83,7 +83,7 @@ def opened_samples(
 
 
 def _opened(reader: Reader, job: reading.OpenJob) -> ChildDataSet:
-    with reader.answered(reader.standing.start(reading.open_data_set, job)) as (opened, directory):
+    with reader.answered(reader.child.start(reading.open_data_set, job)) as (opened, directory):
         if not 0 < opened.count <= _MOST_SAMPLES:
             raise InputRefused(
                 f"{job.source} has more than {_MOST_SAMPLES:,} samples",
@@ -109,7 +109,7 @@ class Reader:
     def __init__(self, source: str, scratch: Path, access: Access, allowance: Allowance) -> None:
         self._source = source
         self.pass_numbers = itertools.count()
-        self.standing = Standing(
+        self.child = PersistentChild(
             label=f"reading {source}",
             scratch=scratch,
             access=access,
@@ -118,7 +118,7 @@ class Reader:
         )
 
     @contextlib.contextmanager
-    def answered(self, call: Call[Answer]) -> Iterator[tuple[Answer, Path]]:
+    def answered(self, call: PendingCall[Answer]) -> Iterator[tuple[Answer, Path]]:
         """Wait for an answer, and the directory of its files, which are gone after the block.
 
         Raises what the child raised, or how it ended: `InputRefused` where reading crashed it.
@@ -169,7 +169,7 @@ class ChildDataSet:
 
         The next are read while these are used.
         """
-        start, number = self.reader.standing.start, next(self.reader.pass_numbers)
+        start, number = self.reader.child.start, next(self.reader.pass_numbers)
         job = reading.PassJob(
             number=number,
             indices=self._in_child(indices),
@@ -220,7 +220,7 @@ class ChildDataSet:
     def _answered(
         self, function: Callable[[Any], Answer], job: msgspec.Struct
     ) -> contextlib.AbstractContextManager[tuple[Answer, Path]]:
-        return self.reader.answered(self.reader.standing.start(function, job))
+        return self.reader.answered(self.reader.child.start(function, job))
 
     def _samples(self, directory: Path) -> Samples:
         arrays, labels = mapped_samples(directory, [spec.name for spec in self.inputs])

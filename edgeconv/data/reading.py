@@ -1,6 +1,6 @@
 """Reading a data set in a child process: the functions that `edgeconv.data.reader` calls there.
 
-The child stays (`edgeconv.processes.standing`), and so does the data set that it has opened. Each
+The child stays (`edgeconv.processes.persistent`), and so does the data set that it has opened. Each
 function writes its arrays into the directory of its call, from which the parent maps them.
 """
 

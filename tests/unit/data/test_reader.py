@@ -359,7 +359,7 @@ def test_a_link_in_place_of_the_files_of_an_answer_is_not_followed_when_they_are
     (keep / "done").touch()
     with opened_samples(npz(), (X,)) as opened:
         reader = opened.reader  # type: ignore[attr-defined]
-        call = reader.standing.start(reading.take, reading.Indices([0]))
+        call = reader.child.start(reading.take, reading.Indices([0]))
         call.result()
         call.directory.rename(place / "moved")
         call.directory.symlink_to(keep)
