@@ -1,4 +1,4 @@
-"""Files to nouns and back: content hashes, atomic publishing, the stage cache, locks."""
+"""Content hashes, atomic publishing, the stage cache, locks."""
 
 from edgeconv.store.cache import Cache, cache_directory, keep_log
 from edgeconv.store.checksums import (

@@ -1,10 +1,9 @@
 """The stage cache: what a stage made, under the hash of all that went into it.
 
-An entry is a directory; it appears whole or not at all, and is never changed. So any
-number of processes may share a cache without a lock: who loses the race to make an
-entry finds the same bytes there. Beside the content stands its hash under a seal (`seals`):
-an entry that was damaged later is thrown away when it is asked for, and one that was sealed
-with another key is passed over, for anybody may have made it.
+An entry is a directory; it appears whole or not at all, and is never changed. So any number of
+processes may share a cache without a lock. The hash of its content has a seal (`seals`): a damaged
+entry is removed when it is looked up. One with another key's seal is passed over, for anybody may
+have made it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import OutputRefused
 from edgeconv.store.files import publish_all
 from edgeconv.store.hashes import sha256_file, sha256_tree
-from edgeconv.store.seals import is_sealed, seal
+from edgeconv.store.seals import is_sealed, key_fault, seal
 from edgeconv.store.unfinished import (
     remove_directory,
     sweep_unfinished,
@@ -37,7 +36,7 @@ _FOREIGN = (
     "what was sealed with another key in the cache does not count and is made again "
     "(machines that share a cache share EDGECONV_CACHE_KEY)"
 )
-_told: list[str] = []
+_warned: list[str] = []
 
 
 def cache_directory() -> Path:
@@ -51,22 +50,22 @@ def cache_directory() -> Path:
 
 
 def keep_log(log: Path, name: str) -> Path | None:
-    """Copy what a child printed to where it can be looked up; None where nothing was kept.
+    """Copy what a child printed into the cache; None where there is nothing or no room.
 
-    The copy of an earlier run under the same name is replaced; of all of them, the newest
-    are kept.
+    It replaces the copy of the same name; the newest of all are kept.
     """
-    place = cache_directory() / "logs"
+    directory = cache_directory() / "logs"
     try:
         if not log.stat().st_size:
             return None
-        place.mkdir(parents=True, exist_ok=True)
-        target = place / f"{name}.log"
+        directory.mkdir(parents=True, exist_ok=True)
+        target = directory / f"{name}.log"
         publish_all({target: log})
-        for old in sorted(place.glob("*.log"), key=lambda path: -path.stat().st_mtime)[_MOST_LOGS:]:
+        logs = sorted(directory.glob("*.log"), key=lambda path: -path.stat().st_mtime)
+        for old in logs[_MOST_LOGS:]:
             old.unlink(missing_ok=True)
     except (OSError, OutputRefused):
-        # It explains an error, which must come through in any case.
+        # The log explains an error, which must be raised in any case.
         return None
     return target
 
@@ -74,7 +73,7 @@ def keep_log(log: Path, name: str) -> Path | None:
 class Cache:
     """Entries by key in `root`. A `root` of None keeps nothing.
 
-    `on_foreign` is told once in a process that there are entries with another key's seal.
+    `on_foreign` gets one warning in a process where entries have another key's seal.
     """
 
     def __init__(
@@ -84,9 +83,9 @@ class Cache:
         self._on_foreign = on_foreign
 
     def find(self, stage: str, key: str) -> Path | None:
-        """The directory of the files of an entry that was sealed with this key, or None.
+        """The directory of an entry's files, None where no entry was sealed with this key.
 
-        Raises `OutputRefused` where the cache cannot be looked into.
+        Raises `OutputRefused` where the cache cannot be read.
         """
         if self._root is None:
             return None
@@ -96,7 +95,7 @@ class Cache:
                 return None
         tree = _sealed_tree(entry)
         if tree is None:
-            _tell_once(self._on_foreign)
+            self._warn_once()
             return None
         if _is_whole(entry, tree):
             _mark_used(entry)
@@ -105,18 +104,17 @@ class Cache:
         return None
 
     def find_promised(self, stage: str, key: str, name: str, sha256: str) -> Path | None:
-        """A file of an entry, whoever made it, that has the content of this hash; or None."""
+        """A file with this hash in an entry, whoever made it; or None."""
         if self._root is None:
             return None
         file = self._root / stage / key / _CONTENT / name
-        try:
-            is_it = not file.is_symlink() and file.is_file() and sha256_file(file) == sha256
-        except OSError:
-            return None
-        return file if is_it else None
+        with contextlib.suppress(OSError):
+            if not file.is_symlink() and file.is_file() and sha256_file(file) == sha256:
+                return file
+        return None
 
     def refuse_unwritable(self) -> None:
-        """Raise `OutputRefused` where nothing could be kept: better before the work than after."""
+        """Raise `OutputRefused` where nothing could be kept, before the work is done."""
         if self._root is not None:
             with self._refusals():
                 self._root.mkdir(parents=True, exist_ok=True)
@@ -125,7 +123,7 @@ class Cache:
                     pass
 
     def keep(self, stage: str, key: str, files: Mapping[str, Path]) -> None:
-        """Copy files and directories into a new entry, by name; one of this key is left alone.
+        """Copy files and directories into a new entry, by name, unless there is one of this key.
 
         Raises `OutputRefused` where the cache cannot be written.
         """
@@ -150,6 +148,11 @@ class Cache:
                 (temporary / _SEAL).write_text(sealed, encoding="ascii")
                 _rename_new(temporary, entry)
 
+    def _warn_once(self) -> None:
+        if not _warned:
+            _warned.append(key_fault() or _FOREIGN)
+            self._on_foreign(_warned[0])
+
     @contextlib.contextmanager
     def _refusals(self) -> Iterator[None]:
         try:
@@ -162,13 +165,13 @@ class Cache:
 
 
 def _mark_used(entry: Path) -> None:
-    """So that `prune` takes what was not used for longest; a cache may be read-only."""
+    """Note the use for `prune`; a cache may be read-only."""
     with contextlib.suppress(OSError):
         os.utime(entry / _CONTENT)
 
 
 def _sealed_tree(entry: Path) -> str | None:
-    """The hash that the content must have, where the entry was sealed with this key as itself."""
+    """The hash that the content must have; None where this key has not sealed the entry."""
     try:
         text = (entry / _SEAL).read_bytes()[: 3 * _HEX_DIGITS].decode("latin-1")
     except OSError:
@@ -184,14 +187,8 @@ def _is_whole(entry: Path, tree: str) -> bool:
         return False
 
 
-def _tell_once(tell: Callable[[str], None]) -> None:
-    if not _told:
-        _told.append(_FOREIGN)
-        tell(_FOREIGN)
-
-
 def used_at(entry: Path) -> float | None:
-    """When an entry was last used, as Unix time; None for a directory that is no whole entry."""
+    """When an entry was last used, as Unix time; None for a directory that is not an entry."""
     if entry.name.startswith("."):
         return None
     content = entry / _CONTENT
@@ -199,7 +196,7 @@ def used_at(entry: Path) -> float | None:
 
 
 def discard(entry: Path) -> None:
-    """Take an entry away; one that cannot be is left."""
+    """Remove an entry where that is possible."""
     with contextlib.suppress(OSError):
         remove_directory(entry)
 

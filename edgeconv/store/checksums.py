@@ -1,8 +1,6 @@
-"""Checksums: a hash that a document carries of itself: any byte of it that changed is found.
+"""Checksums in documents: the sha256 of the document with 64 zeros in place of the checksum.
 
-It is the sha256 of the document with 64 zeros in place of the checksum. Whoever means to change a
-document can compute it again: a checksum is against damage and mistakes, a signature against
-people.
+They detect damage and mistakes, not forgery: whoever changes a document can compute it again.
 """
 
 from __future__ import annotations
@@ -21,28 +19,28 @@ _JSON = re.compile(rb'"checksum":\s*"([0-9a-f]{64})"\s*\}\s*\Z')
 _HTML = re.compile(rb"<!-- edgeconv checksum ([0-9a-f]{64}) -->\s*\Z")
 # What is left of the checksum of a page where one byte of it changed.
 _HTML_LIKE = re.compile(rb"edgeconv checksum|[0-9a-f]{31}")
-# A checksum, and what may stand around it, is in the last bytes of a document.
+# A checksum, and what may surround it, is in the last bytes of a document.
 _END_BYTES = 200
 
 
 def json_with_checksum(noun: msgspec.Struct, *, indent: int) -> bytes:
-    """A noun with a last field `checksum`, as a document of JSON that ends with its checksum."""
+    """A noun whose last field is `checksum` as JSON, with its checksum."""
     blank = msgspec.structs.replace(noun, checksum=_BLANK)
     return _completed(msgspec.json.format(msgspec.json.encode(blank), indent=indent) + b"\n", _JSON)
 
 
 def html_with_checksum(page: str) -> bytes:
-    """A page with its checksum in a comment at its end."""
+    """A page that ends with its checksum in a comment."""
     return _completed(f"{page}<!-- edgeconv checksum {_BLANK} -->\n".encode(), _HTML)
 
 
 def without_checksum(noun: Document) -> Document:
-    """The noun as it was before it had one: equal nouns stay equal when they are read again."""
+    """The noun without it, so that it equals the noun that was written."""
     return msgspec.structs.replace(noun, checksum=msgspec.UNSET) if _has_checksum(noun) else noun
 
 
 def json_checksum(content: bytes, noun: msgspec.Struct) -> ChecksumState:
-    """Whether the document that `noun` was read from is as it was when it was written.
+    """Whether the document that `noun` was read from is as it was written.
 
     "none" for one that an edgeconv without checksums wrote.
     """
@@ -50,7 +48,7 @@ def json_checksum(content: bytes, noun: msgspec.Struct) -> ChecksumState:
 
 
 def html_checksum(content: bytes) -> ChecksumState:
-    """The same of a page."""
+    """The same for a page."""
     end = content[-_END_BYTES:]
     is_cut = b"</html>" not in end
     return _state(content, _HTML, is_marked=is_cut or _HTML_LIKE.search(end) is not None)
@@ -61,24 +59,24 @@ def _has_checksum(noun: msgspec.Struct) -> bool:
 
 
 def _state(content: bytes, pattern: re.Pattern[bytes], *, is_marked: bool) -> ChecksumState:
-    place = _place(content, pattern)
-    if place is None:
+    span = _span(content, pattern)
+    if span is None:
         return "changed" if is_marked else "none"
-    start, end = place
+    start, end = span
     return "whole" if content[start:end] == _checksum(content, start, end) else "changed"
 
 
 def _completed(content: bytes, pattern: re.Pattern[bytes]) -> bytes:
-    place = _place(content, pattern)
-    if place is None:
-        raise ValueError("the document does not end with a place for its checksum")
-    start, end = place
+    span = _span(content, pattern)
+    if span is None:
+        raise ValueError("the document does not end with space for its checksum")
+    start, end = span
     return content[:start] + _checksum(content, start, end) + content[end:]
 
 
-def _place(content: bytes, pattern: re.Pattern[bytes]) -> tuple[int, int] | None:
-    found = pattern.search(content, max(0, len(content) - _END_BYTES))
-    return found.span(1) if found else None
+def _span(content: bytes, pattern: re.Pattern[bytes]) -> tuple[int, int] | None:
+    match = pattern.search(content, max(0, len(content) - _END_BYTES))
+    return match.span(1) if match else None
 
 
 def _checksum(content: bytes, start: int, end: int) -> bytes:

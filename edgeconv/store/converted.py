@@ -1,9 +1,8 @@
 """Which models this user has converted on this machine, and with which content.
 
-A manifest names the model that it was made from, and `bench` loads that as the baseline. Whoever
-wrote the manifest chose that name, so it is believed only of a model that the user converted. The
-notes are in the user's state directory: a project, or a cache that was restored from elsewhere,
-cannot add one.
+A manifest, which anybody may have written, names the model that `bench` loads as the baseline. That
+name is trusted only for a model that the user converted. The notes are in the user's state
+directory, where neither a project nor a restored cache can add one.
 """
 
 from __future__ import annotations
@@ -20,15 +19,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# By the path of the model: what this process converted it knows also where no note can be written.
+# By the path of the model: what this process has converted, also where no note can be written.
 _hashes: dict[str, str] = {}
 
 
 def note_converted(model: str | Path, sha256: str) -> None:
-    """Note that the model at this path was converted as it is now.
-
-    Where nothing can be written that is not said: what needs the note later says how to do without.
-    """
+    """Note that the model at this path was converted as it is now, where a note can be written."""
     if was_converted(model, sha256):
         return
     note = _note(model)
@@ -39,7 +35,7 @@ def note_converted(model: str | Path, sha256: str) -> None:
 
 
 def was_converted(model: str | Path, sha256: str) -> bool:
-    """Whether the model at this path was converted here last with this content."""
+    """Whether the last conversion here of the model at this path was of this content."""
     if _hashes.get(os.path.realpath(model)) == sha256:
         return True
     try:

@@ -1,7 +1,7 @@
 """Atomic publishing: a reader sees the old file or the new one, never a part.
 
-A file is written beside its target, flushed to the disk, and renamed, so that this holds after a
-power failure too. What a killed run left beside a target is removed by the next that writes there.
+A file is written next to its target, flushed to the disk, and renamed: that holds after a power
+failure too. The next run that writes there removes what a killed run left.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Noun = TypeVar("Noun", bound=msgspec.Struct)
 
 
 def publish_bytes(data: bytes, target: Path) -> None:
-    """Write `data` to `target`, atomically and durably; into a device or pipe, as it is.
+    """Write `data` to `target`, atomically and durably; a device or pipe is written into.
 
-    Raises `OutputRefused` where it cannot be written; `target` is then as it was, or all
-    new where only its directory could not be synced.
+    Raises `OutputRefused`; `target` is then as it was, or all new where only its directory could
+    not be synced.
     """
     if not is_device(target):
         publish_all({target: data})
@@ -50,25 +50,25 @@ def publish_bytes(data: bytes, target: Path) -> None:
 
 
 def is_device(path: Path) -> bool:
-    """Whether it is there and to be written into, as /dev/stdout or a pipe: never replaced."""
+    """Whether it is written into and never replaced, as /dev/stdout or a pipe."""
     try:
         return path.exists() and not (path.is_file() or path.is_dir())
     except OSError:
-        # Whoever writes there says why not.
+        # Writing there gives the reason.
         return False
 
 
 def publish_all(contents: Mapping[Path, bytes | Path]) -> None:
-    """Put each content, bytes or a file to copy, in place under its target, in this order.
+    """Write each content, bytes or a file to copy, to its target, in this order.
 
-    All are written out beside their targets before the first takes its place, so a disk
-    that is full changes nothing. Raises `OutputRefused` as `publish_bytes` does.
+    All are written next to their targets before the first is renamed: a full disk changes
+    nothing. Raises `OutputRefused` as `publish_bytes` does.
     """
     with contextlib.ExitStack() as stack:
         for directory in dict.fromkeys(target.parent for target in contents):
             sweep_unfinished(directory)
         written = {
-            target: stack.enter_context(_written_beside(target, content))
+            target: stack.enter_context(_written_next_to(target, content))
             for target, content in contents.items()
         }
         for target, temporary in written.items():
@@ -78,47 +78,42 @@ def publish_all(contents: Mapping[Path, bytes | Path]) -> None:
 
 
 def publish_new(data: bytes, target: Path) -> None:
-    """Write `data` to `target`, which must not be there, as `publish_bytes` does.
-
-    Raises `OutputRefused`, also where another run has just made it.
-    """
+    """Write `data` to `target` as `publish_bytes` does. Raises `OutputRefused` where it exists."""
     sweep_unfinished(target.parent)
-    with _written_beside(target, data) as temporary, _refusals(target):
+    with _written_next_to(target, data) as temporary, _refusals(target):
         # Unlike a rename, it never replaces anything.
         os.link(temporary, target)
     _sync_directories([target])
 
 
 def writable_directory(directory: Path) -> Path | None:
-    """Make `directory` and prove that files can be made in it.
+    """Make `directory`, and make sure that files can be made in it.
 
-    Returns the topmost directory that had to be made, None if all were there, so that
-    a run that publishes nothing can take it away again. Raises `OutputRefused`.
+    Returns the topmost directory that had to be made, which a run that publishes nothing removes
+    again, None if all were there. Raises `OutputRefused`.
     """
     with _refusals(directory):
-        # Asking can fail too: for a name that is too long, or below a private directory.
-        made = next((p for p in (*reversed(directory.parents), directory) if not p.exists()), None)
+        # `exists` can fail too: for a name that is too long, or below a private directory.
+        above = (*reversed(directory.parents), directory)
+        topmost = next((path for path in above if not path.exists()), None)
         directory.mkdir(parents=True, exist_ok=True)
         sweep_unfinished(directory)
         with unfinished_file(directory):
             pass
-    return made
+    return topmost
 
 
 def read_noun(path: Path, kind: type[Noun], *, what: str) -> Noun:
-    """The noun in the JSON file `path`. Raises `InputRefused`, saying what is wrong in it."""
+    """The noun in the JSON file `path`. Raises `InputRefused`."""
     return read_checked(path, kind, what=what)[0]
 
 
 def read_checked(path: Path, kind: type[Noun], *, what: str) -> tuple[Noun, ChecksumState]:
-    """The noun in the JSON file `path`, and whether it is as it was written.
-
-    Raises as `read_noun`.
-    """
+    """The noun in the JSON file `path`, and whether it is as it was written; see `read_noun`."""
     try:
         if path.stat().st_size > _MOST_NOUN_BYTES:
             raise InputRefused(
-                f"{path} has more than {_MOST_NOUN_BYTES >> 20} MiB, so it is no {what}"
+                f"{path} has more than {_MOST_NOUN_BYTES >> 20} MiB, so it is not a {what}"
             )
         content = path.read_bytes()
     except FileNotFoundError:
@@ -133,14 +128,14 @@ def read_checked(path: Path, kind: type[Noun], *, what: str) -> tuple[Noun, Chec
 def decode_checked(
     content: bytes, kind: type[Noun], *, what: str, path: Path
 ) -> tuple[Noun, ChecksumState]:
-    """The same of what was read from `path` already."""
+    """The same for bytes that were read from `path`."""
     try:
         try:
             noun = msgspec.json.decode(content, type=kind)
         except msgspec.ValidationError:
             noun = msgspec.json.decode(_renamed(content), type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise InputRefused(f"{path} is no {what} of this version: {error}") from error
+        raise InputRefused(f"{path} is not a {what} of this version: {error}") from error
     return without_checksum(noun), json_checksum(content, noun)
 
 
@@ -152,14 +147,14 @@ def _renamed(content: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def _written_beside(target: Path, content: bytes | Path) -> Iterator[Path]:
-    """A file beside `target` with its content, that is on the disk; removed if still there."""
+def _written_next_to(target: Path, content: bytes | Path) -> Iterator[Path]:
+    """A file next to `target` with its content, on the disk; removed if still there."""
     with _refusals(target):
         if is_device(target):
             # Renaming would put a file in its place.
-            raise OutputRefused(f"cannot write {target}: it is no file", hint="name a file")
+            raise OutputRefused(f"cannot write {target}: it is not a file", hint="name a file")
         with unfinished_file(target.parent) as (temporary, file):
-            # It was made private; a published file is as readable as any other.
+            # It is private; a published file is as readable as any other.
             os.fchmod(file.fileno(), 0o666 & ~_umask())
             if isinstance(content, bytes):
                 file.write(content)
@@ -176,7 +171,7 @@ def _refusals(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "free some space" if error.errno == errno.ENOSPC else "choose another place"
+        hint = "free some space" if error.errno == errno.ENOSPC else "choose another path"
         raise OutputRefused(f"cannot write {target}: {error.strerror}", hint=hint) from error
 
 

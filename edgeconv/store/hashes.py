@@ -33,16 +33,12 @@ def sha256_file(path: Path) -> str:
 
 
 def sha256_once(path: Path) -> str:
-    """The sha256 of a file's bytes, which are read once in a process while the file stays as it is.
+    """The sha256 of a file's bytes, which a process reads once while the file does not change.
 
-    For models and data sets, which are asked for their hash again and again: to find what was
-    made of them, and to be sure that they did not change before that is kept or published.
-
-    A file is the same while its device, inode, size, mtime and ctime are. The system sets the
-    ctime at every write, truncation and rename, and no program can choose it, so that also a
-    change is seen after which a tool has put the mtime back. Changes within one step of the clock
-    for files look alike: what has only just changed is not remembered, but read again. What this
-    does not see are writes past the file system, or with the clock set back.
+    A file is unchanged while its device, inode, size, mtime and ctime are. No program can choose
+    the ctime, so a change is noticed after which a tool has put the mtime back. Changes within one
+    step of the clock look alike: the hash of a file that has only just changed is not remembered.
+    Writes past the file system, or with the clock set back, are not noticed.
     """
     state = _state(path)
     known = _hashes.get(state)
@@ -69,10 +65,9 @@ def sha256_tree(
 ) -> str:
     """The sha256 of a directory: of the relative names and contents of all its files.
 
-    Links are followed, so that content that lies elsewhere counts; a link back into a
-    directory above it is not. Without `follows_out`, one that leads out of the directory counts by
-    what it says, and nothing there is read. Files named in `without`, relative to `directory`, do
-    not count. `sha256_of` hashes a file.
+    Links are followed, but not back into a directory above. Without `follows_out`, a link out of
+    the directory counts by its text, and nothing there is read. Files named in `without`, relative
+    to `directory`, do not count. `sha256_of` hashes a file.
     """
     digest = hashlib.sha256()
     root = None if follows_out else directory.resolve()
@@ -122,10 +117,9 @@ def hash_of(*values: Any) -> str:
 
 @cache
 def tool_versions() -> dict[str, str]:
-    """The versions of edgeconv and of the tools whose output it publishes.
+    """The versions of edgeconv and of the installed tools whose output it publishes.
 
-    Read from the installed packages' metadata; nothing is imported. A tool that is
-    not installed is left out.
+    Read from the packages' metadata; nothing is imported.
     """
     from edgeconv import __version__
 

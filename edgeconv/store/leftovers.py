@@ -1,4 +1,4 @@
-"""What edgeconv leaves on a machine, outside of the places that were named to it."""
+"""What edgeconv keeps on a machine, outside of the directories that it is called with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEY = "[0-9a-f]" * 64
 
 
 class _FolderKind(NamedTuple):
-    """What a folder of the cache is for, and the names of what edgeconv writes there."""
+    """What a folder of the cache is for, and the patterns of what edgeconv writes there."""
 
     text: str
     names: tuple[str, ...]
@@ -32,11 +32,11 @@ def _stage(text: str) -> _FolderKind:
     return _FolderKind(text, (_KEY,))
 
 
-# By folder. Whatever else is in the cache directory is not ours: it may be anybody's.
+# By folder. Anything else in the cache directory is not ours.
 _KINDS = {
     "accepting": _FolderKind("locks", (".edgeconv.lock",)),
     "artifact": _stage("verified .tflite files"),
-    "builds": _FolderKind("what each build was made of", (f"{_KEY}.json", f"{_KEY}.lock")),
+    "builds": _FolderKind("what went into each build", (f"{_KEY}.json", f"{_KEY}.lock")),
     "check": _stage("verdicts"),
     "float": _stage("float32 graphs"),
     "logs": _FolderKind("logs of what failed", ("*.log",)),
@@ -45,13 +45,13 @@ _KINDS = {
     "report": _stage("measurements"),
     "runtimes": _FolderKind("runtimes and their environments", ("*-py3*", "litertjs-*")),
     "tracking": _FolderKind("locks", (".edgeconv.lock",)),
-    "trainings": _FolderKind("checkpoints of trainings that did not end", (_KEY,)),
+    "trainings": _FolderKind("checkpoints of unfinished trainings", (_KEY,)),
 }
 
 
 @dataclass(frozen=True)
 class CachePart:
-    """One part of what is there: `count` things of together `size_bytes`."""
+    """One part of it: `count` files or directories of together `size_bytes`."""
 
     name: str
     text: str
@@ -61,9 +61,9 @@ class CachePart:
 
 
 def parts() -> tuple[CachePart, ...]:
-    """What is there, by name; the temporary files of runs come last.
+    """All parts by name, the temporary files of runs last.
 
-    Raises `OutputRefused` where the cache cannot be looked into.
+    Raises `OutputRefused` where the cache cannot be read.
     """
     root = cache_directory()
     by_name = {name: tuple(_ours(root / name, kind)) for name, kind in _KINDS.items()}
@@ -74,7 +74,7 @@ def parts() -> tuple[CachePart, ...]:
     ]
     scratch = scratch_directories()
     if scratch:
-        sizes = sum(_size(one.path) for one in scratch)
+        sizes = sum(_size(directory.path) for directory in scratch)
         text = "temporary files of runs"
         shown.append(CachePart(TEMPORARY, text, scratch[0].path.parent, len(scratch), sizes))
     return tuple(shown)
@@ -83,8 +83,8 @@ def parts() -> tuple[CachePart, ...]:
 def clear(names: Iterable[str] = ()) -> tuple[CachePart, ...]:
     """Remove the parts of these names, all without any; returns what was there.
 
-    Raises `UsageError` for an unknown name, and `OutputRefused` while another run is at work,
-    which may be using them, and where something cannot be removed.
+    Raises `UsageError` for an unknown name, and `OutputRefused` while another run, which may use
+    them, is at work, or where something cannot be removed.
     """
     chosen = tuple(names) or (*_KINDS, TEMPORARY)
     for name in chosen:
@@ -119,7 +119,7 @@ def _ours(folder: Path, kind: _FolderKind) -> Iterator[Path]:
             yield from sorted(path for name in names for path in folder.glob(name))
     except OSError as error:
         raise OutputRefused(
-            f"cannot look into the cache {folder}: {error.strerror}",
+            f"cannot read the cache {folder}: {error.strerror}",
             hint="set EDGECONV_CACHE_DIR to the right directory",
         ) from error
 

@@ -1,4 +1,4 @@
-"""Locks between processes, so that two runs into one place take turns."""
+"""Locks between processes: two runs that write into one directory take turns."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _LOCK = ".edgeconv.lock"
 
 @contextlib.contextmanager
 def locked(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock file `path`; another process that holds it is waited for.
+    """Hold the lock file `path`, waiting for another process that holds it.
 
-    `on_wait` is called once if there is something to wait for. The system releases the
-    lock when its holder dies. Raises `OutputRefused` where the file cannot be made.
+    `on_wait` is called once before it waits. The system releases the lock when its holder dies.
+    Raises `OutputRefused` where the file cannot be made.
     """
     from filelock import FileLock, Timeout
 
     if path.is_symlink():
-        # Some versions of filelock empty what it leads to.
+        # Some versions of filelock empty the file that it leads to.
         raise OutputRefused(f"cannot lock {path}: it is a symbolic link", hint="remove it")
     lock = FileLock(path)
     try:
@@ -50,17 +50,17 @@ def owned(
 ) -> Iterator[None]:
     """Make `directory`, and hold it against other runs; see `locked`.
 
-    If it was not there and nothing came into it, it is taken away again, while the lock
-    still holds: a run that waits for it makes it anew. One that is `passing` goes so also
-    where another run had made it. Raises `OutputRefused`.
+    If it is new and still empty at the end, it is removed while the lock holds: a run that waits
+    for it makes it again. One that is `passing` is removed also where another run had made it.
+    Raises `OutputRefused`.
     """
-    made = writable_directory(directory)
+    topmost = writable_directory(directory)
     with locked(directory / _LOCK, on_wait=on_wait):
         try:
             yield
         finally:
-            if made is not None or passing:
-                _remove_unused(directory, made or directory)
+            if topmost is not None or passing:
+                _remove_unused(directory, topmost or directory)
 
 
 def _remove_unused(directory: Path, topmost: Path) -> None:
@@ -80,7 +80,7 @@ def _wait_for(lock: FileLock, path: Path) -> None:
         try:
             lock.acquire()
         except FileNotFoundError:
-            # Who held it took the directory away, having made it for nothing.
+            # The run that held it removed the directory, which it had made in vain.
             path.parent.mkdir(parents=True, exist_ok=True)
         else:
             return

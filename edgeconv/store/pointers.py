@@ -1,4 +1,4 @@
-"""Git LFS pointers: the small texts that stand for large files until `git lfs pull`."""
+"""Git LFS pointers: small texts in place of large files, until `git lfs pull`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _BEGINNING = b"version https://git-lfs.github.com/spec/v1"
 _LARGEST_BYTES = 1024
-# So many files are looked at to count the pointers; more than any message needs.
+# At most this many files are read to count the pointers.
 _MOST_COUNTED = 10_000
 
 
@@ -24,23 +24,20 @@ def is_pointer(content: bytes) -> bool:
 
 
 def refuse_pointer(path: Path) -> None:
-    """Raise `InputRefused` where the file `path` is a Git LFS pointer.
-
-    One that cannot be read is passed over: whoever opens it says why.
-    """
+    """Raise `InputRefused` where the file `path` can be read and is a Git LFS pointer."""
     if _holds_pointer(path):
         raise pointer_refusal(path)
 
 
 def refuse_pointers_in(directory: Path) -> None:
     """Raise `InputRefused` where a file in `directory`, or below it, is a Git LFS pointer."""
-    found = sorted(_pointers_below(directory))
-    if found:
-        raise _refusal(found[0], len(found) - 1, directory)
+    pointers = sorted(_pointers_below(directory))
+    if pointers:
+        raise _refusal(pointers[0], len(pointers) - 1, directory)
 
 
 def pointer_refusal(path: Path) -> InputRefused:
-    """The refusal of a file that is a pointer; it counts those around it."""
+    """The refusal of a file that is a pointer, with the number of others in its directory."""
     return _refusal(path, sum(other != path for other in _pointers_below(path.parent)), path.parent)
 
 
@@ -48,17 +45,17 @@ def _refusal(path: Path, others: int, directory: Path) -> InputRefused:
     files = "file" if others == 1 else "files"
     also = f"; so {'is' if others == 1 else 'are'} {others} other {files} in {directory}"
     return InputRefused(
-        f"{path} is a Git LFS pointer, not the file that it stands for{also if others else ''}",
+        f"{path} is a Git LFS pointer, not the file itself{also if others else ''}",
         hint="run git lfs pull; in CI, check out with LFS (actions/checkout: lfs: true)",
     )
 
 
 def _pointers_below(directory: Path) -> Iterator[Path]:
-    looked_at = 0
+    count = 0
     for folder, _, names in os.walk(directory):
         for name in names:
-            looked_at += 1
-            if looked_at > _MOST_COUNTED:
+            count += 1
+            if count > _MOST_COUNTED:
                 return
             path = directory.joinpath(folder, name)
             if _holds_pointer(path):

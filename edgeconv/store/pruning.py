@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# A run may hold what it has found in the cache for so long; that is never taken away.
+# For this long a run may use what it has found in the cache; that is never removed.
 GRACE_SECONDS = 3600.0
 
 
@@ -28,16 +28,12 @@ class CacheEntry(NamedTuple):
 
 
 def entries(root: Path) -> tuple[CacheEntry, ...]:
-    """The whole entries of all stages, the one that was used last first.
-
-    One that another process takes away meanwhile is left out. Raises `OutputRefused` where the
-    cache cannot be looked into.
-    """
+    """The entries of all stages, the last used first. Raises `OutputRefused`."""
     try:
         return tuple(sorted(_entries(root), key=lambda entry: -entry.used))
     except OSError as error:
         raise OutputRefused(
-            f"cannot look into the cache {root}: {error.strerror}",
+            f"cannot read the cache {root}: {error.strerror}",
             hint="set EDGECONV_CACHE_DIR to the right directory",
         ) from error
 
@@ -45,31 +41,31 @@ def entries(root: Path) -> tuple[CacheEntry, ...]:
 def prune(
     root: Path, most_bytes: int, *, grace_seconds: float = GRACE_SECONDS
 ) -> tuple[CacheEntry, ...]:
-    """Take entries away until those left have at most `most_bytes`; returns those taken.
+    """Remove entries until the others have at most `most_bytes`; returns the removed ones.
 
-    What was not used for longest goes first. What was used within `grace_seconds` stays, for a
-    run may be reading it, even where that is more than `most_bytes`. What killed runs left
-    unfinished goes too. Any number of processes may prune, read and write at the same time.
+    The least recently used goes first. An entry that was used within `grace_seconds` stays, for a
+    run may be reading it. What killed runs left unfinished is removed too. Any number of
+    processes may prune, read and write at the same time.
     """
-    for place in (root, *root.glob("*")):
-        sweep_unfinished(place)
-    found = entries(root)
-    left = sum(entry.size_bytes for entry in found)
+    for directory in (root, *root.glob("*")):
+        sweep_unfinished(directory)
+    all_entries = entries(root)
+    left = sum(entry.size_bytes for entry in all_entries)
     newest = time.time() - grace_seconds
-    taken = []
-    for entry in reversed(found):
+    removed = []
+    for entry in reversed(all_entries):
         if left <= most_bytes:
             break
-        # Asked once more: a run may have found it since.
+        # A run may have used it since.
         if entry.used <= newest and _used_now(entry.path) <= newest:
             discard(entry.path)
             left -= entry.size_bytes
-            taken.append(entry)
-    return tuple(taken)
+            removed.append(entry)
+    return tuple(removed)
 
 
 def size_bytes(directory: Path) -> int:
-    """The bytes of all files below; those that go meanwhile do not count."""
+    """The bytes of all files below."""
     total = 0
     for path in directory.rglob("*"):
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Temporary directories, each held by a lock, so that those of killed runs are known."""
+"""Temporary directories, each held by a lock: one that nobody holds is of a killed run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PREFIX = "edgeconv-"
-# Held as long as the process lives that the directory is of; it has the process's id.
+# Held by the process that the directory belongs to; it has the id of that process.
 _HOLD = ".held"
 
 
 class Scratch(NamedTuple):
-    """A temporary directory of a run: where it is, and the id of its process, 0 for a dead one."""
+    """A temporary directory of a run, and the id of the run's process, 0 for a dead one."""
 
     path: Path
     held_by: int
@@ -38,7 +38,7 @@ def scratch_directory() -> Iterator[Path]:
     root = Path(tempfile.gettempdir())
     with unfinished_directory(root) as unfinished, contextlib.ExitStack() as stack:
         stack.callback(os.close, _hold(unfinished))
-        # It has the name by which it is known only once it is held.
+        # It gets its final name only once it is held.
         path = root / unfinished.name.replace(PREFIX, _PREFIX)
         unfinished.rename(path)
         stack.callback(_remove, path)
@@ -46,7 +46,7 @@ def scratch_directory() -> Iterator[Path]:
 
 
 def scratch_directories() -> tuple[Scratch, ...]:
-    """Those of this user, by path. A directory that was not made here is never among them."""
+    """The temporary directories that edgeconv made for this user, by path."""
     root = Path(tempfile.gettempdir())
     return tuple(
         Scratch(path, _held_by(path)) for path in sorted(root.glob(f"{_PREFIX}*")) if _is_ours(path)
@@ -56,7 +56,7 @@ def scratch_directories() -> tuple[Scratch, ...]:
 def sweep() -> tuple[Path, ...]:
     """Remove the directories of runs that are dead, as killed ones are; returns them."""
     sweep_unfinished(Path(tempfile.gettempdir()))
-    dead = tuple(one.path for one in scratch_directories() if not one.held_by)
+    dead = tuple(scratch.path for scratch in scratch_directories() if not scratch.held_by)
     for path in dead:
         _remove(path)
     return dead
@@ -92,6 +92,6 @@ def _held_by(path: Path) -> int:
             return int((path / _HOLD).read_bytes())
         return -1
     except OSError:
-        # It went just now.
+        # It has just been removed.
         return 0
     return 0

@@ -1,8 +1,8 @@
-"""Seals: what was made here, told from what somebody else put into the cache.
+"""Seals: they tell what was made here from what somebody else put into the cache.
 
-A hash beside a file proves nothing: whoever writes the file writes the hash. A seal is an
-HMAC-SHA256 under a key that is not in the cache: of the user, made at the first use, or
-$EDGECONV_CACHE_KEY, by which machines share a cache.
+Whoever writes a file can write its hash too. A seal is an HMAC-SHA256 under a key that is not in
+the cache: the user's, made at the first use, or $EDGECONV_CACHE_KEY, by which machines share a
+cache.
 """
 
 from __future__ import annotations
@@ -53,20 +53,18 @@ def publish_sealed(data: bytes, target: Path, *what: str) -> None:
 
 
 def read_sealed(path: Path, *what: str) -> bytes | None:
-    """What `publish_sealed` wrote; None where nothing is there that was sealed as being `what`."""
+    """What `publish_sealed` wrote as being `what`; None where there is nothing with that seal."""
     try:
-        found, _, data = path.read_bytes().partition(b"\n")
+        sealed, _, data = path.read_bytes().partition(b"\n")
     except OSError:
         return None
-    text = found.decode("latin-1")
-    return data if is_sealed(text, *what, hashlib.sha256(data).hexdigest()) else None
+    is_valid = is_sealed(sealed.decode("latin-1"), *what, hashlib.sha256(data).hexdigest())
+    return data if is_valid else None
 
 
 class _SealedTree(msgspec.Struct, frozen=True, kw_only=True):
-    """What a directory with programs was when it was sealed, and what is said of it.
-
-    `states` is the hash of the sizes, times and numbers of all files, `contents` that of what is
-    in them.
+    """A directory of programs as it was sealed: the hash of the sizes, times and inodes of all
+    files, the hash of their contents, and the caller's data.
     """
 
     states: str
@@ -75,22 +73,22 @@ class _SealedTree(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def seal_directory(directory: Path, marker: Path, data: bytes) -> None:
-    """Write `data` to `marker`, with a seal of all that is in the directory now."""
+    """Write `data` to `marker`, with a seal of the directory's content."""
     tree = _SealedTree(states=_states(directory), contents=_contents(directory), data=data)
     publish_sealed(msgspec.json.encode(tree), marker, str(directory))
 
 
 def sealed_directory(directory: Path, marker: Path) -> bytes | None:
-    """The data of a directory that is as it was sealed; None of any other.
+    """The data of a directory that is as it was sealed, else None.
 
-    The files are read only where their times or numbers changed, as in a cache that a CI system
+    The files are read only where their times or inodes changed, as in a cache that a CI system
     restored.
     """
-    found = read_sealed(marker, str(directory))
-    if found is None:
+    content = read_sealed(marker, str(directory))
+    if content is None:
         return None
     with contextlib.suppress(OSError):
-        tree = msgspec.json.decode(found, type=_SealedTree)
+        tree = msgspec.json.decode(content, type=_SealedTree)
         if tree.states == _states(directory):
             return tree.data
         if tree.contents == _contents(directory):
@@ -123,7 +121,7 @@ def _contents(directory: Path) -> str:
 
 
 def _files_below(directory: str) -> Iterator[tuple[str, os.stat_result]]:
-    """All files and links with their states; what is behind a link is not looked at."""
+    """All files and links with their states; links are not followed."""
     with os.scandir(directory) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -133,26 +131,45 @@ def _files_below(directory: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _key() -> bytes:
-    given = os.environ.get(_VARIABLE, "")
-    if not given:
-        from platformdirs import user_state_path
-
-        return _user_key(user_state_path("edgeconv") / "cache-key")
-    if len(given) < _LEAST_CHARACTERS:
+    text = os.environ.get(_VARIABLE, "")
+    if not text:
+        return _user_key(_key_file())
+    if len(text) < _LEAST_CHARACTERS:
         raise UsageError(
-            f"{_VARIABLE} has {len(given)} characters, and could be guessed",
+            f"{_VARIABLE} has {len(text)} characters, and could be guessed",
             hint="make one with `openssl rand -hex 32`, and keep it as a secret of the CI system",
         )
-    return hashlib.sha256(given.encode("utf-8", "surrogateescape")).digest()
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+
+
+def _key_file() -> Path:
+    from platformdirs import user_state_path
+
+    return user_state_path("edgeconv") / "cache-key"
+
+
+def key_fault() -> str:
+    """Why the cache is not used, where the key file of the user is damaged, else ""."""
+    if os.environ.get(_VARIABLE):
+        return ""
+    with contextlib.suppress(OSError):
+        size_bytes = _key_file().stat().st_size
+        if size_bytes != _KEY_BYTES:
+            return (
+                f"the cache is not used: its key {_key_file()} has {size_bytes} bytes instead of "
+                f"{_KEY_BYTES}; remove that file, and a new key is made"
+            )
+    return ""
 
 
 @cache
 def _user_key(path: Path) -> bytes:
-    """The key in a file, made by whoever comes first.
+    """The key in a file, which is made where there is none.
 
-    Where no file can be made, a key for this process alone: nothing in the cache counts then.
+    Where no file can be made, or it is damaged, a key for this process alone: nothing in the cache
+    counts then.
     """
-    # A run that was killed over its last step left another name of the key.
+    # A run that was killed in its last step left another name of the key.
     sweep_unfinished(path.parent)
     with contextlib.suppress(OSError):
         if not path.exists():
@@ -161,7 +178,7 @@ def _user_key(path: Path) -> bytes:
         if state.st_uid != os.geteuid() or state.st_mode & 0o077:
             raise OutputRefused(
                 f"{path} can be read or was written by others, and seals your cache",
-                hint="remove it: another one is made, and what is in the cache is made again",
+                hint="remove it: a new key is made, and so is what is in the cache",
             )
         key = path.read_bytes()
         if len(key) == _KEY_BYTES:

@@ -1,6 +1,6 @@
-"""What is being made, beside the place that it will take: held by a lock while its maker lives.
+"""Unfinished files and directories, next to their targets: held by a lock while their maker lives.
 
-So a run can tell what a killed one left, which it removes, from what another one is writing.
+So a run can tell what a killed run left, which it removes, from what another one is writing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def remove_directory(path: Path) -> None:
 
 
 def sweep_unfinished(directory: Path) -> None:
-    """Remove what killed runs left unfinished in `directory`; what cannot be removed is left."""
+    """Remove what killed runs left unfinished in `directory`, where that is possible."""
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
             if _NAME.fullmatch(entry.name):
@@ -96,7 +96,7 @@ def _held_directory(directory: Path) -> tuple[Path, int]:
 
 
 def _hold(handle: int, path: Path) -> bool:
-    """Lock what was just made; False where another run removed it before it was locked."""
+    """Lock a new file or directory; False where another run removed it before that."""
     # A file system without locks: nobody can lock it then, so nobody removes it either.
     with contextlib.suppress(OSError):
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -297,7 +297,7 @@ def test_more_samples_asked_for_than_there_are(convert: Any, zoo: Path) -> None:
 def test_an_output_directory_that_cannot_be_made(place: str, convert: Any, zoo: Path) -> None:
     Path("file").touch()
     said = convert(zoo / "fixed", "--to", "float32", out=place)
-    assert_says(said, REFUSED, "cannot write", place, "next: choose another place")
+    assert_says(said, REFUSED, "cannot write", place, "next: choose another path")
 
 
 def test_a_cache_that_cannot_be_written(

@@ -39,7 +39,7 @@ def test_a_training_record_of_another_version_is_refused_and_the_hint_says_what_
     record.write_bytes(content)
     assert run(["bench", "m.tflite", "--training", str(record)]) == 3
     said = capsys.readouterr().err
-    assert said.startswith(f"error: {record} is no training record of this version: ")
+    assert said.startswith(f"error: {record} is not a training record of this version: ")
     assert "\n  next: give the N.training.json that this version's `edgeconv train` wrote" in said
 
 

@@ -106,7 +106,7 @@ def test_the_manifest_and_a_directory_with_one_model_name_it_as_well(tmp_path):
 def test_something_else_beside_it_is_no_manifest(tmp_path):
     file = int8_tiny(tmp_path)
     file.with_suffix(".json").write_text('{"format": 99}')
-    with pytest.raises(InputRefused, match="is no manifest of this version"):
+    with pytest.raises(InputRefused, match="is not a manifest of this version"):
         request(file, tmp_path)
 
 

@@ -188,7 +188,7 @@ def test_a_report_of_another_version_is_refused_with_what_to_do(
 @pytest.mark.parametrize("content", ["{}", "[]", "no JSON", '{"format": 2}', '{"format": "x"}'])
 def test_what_is_no_report_is_refused_as_such(content: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(content, encoding="utf-8")
-    with pytest.raises(InputRefused, match="is no report of this version"):
+    with pytest.raises(InputRefused, match="is not a report of this version"):
         read_report(tmp_path / "x.json")
 
 

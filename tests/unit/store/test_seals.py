@@ -38,7 +38,7 @@ SECRET = "a secret of the CI system"
 
 @pytest.fixture(autouse=True)
 def _nothing_told(monkeypatch):
-    monkeypatch.setattr(cache, "_told", [])
+    monkeypatch.setattr(cache, "_warned", [])
 
 
 @pytest.fixture
@@ -162,6 +162,20 @@ def test_a_key_that_others_can_read_is_refused(tmp_path, monkeypatch):
     file.chmod(0o644)
     with pytest.raises(OutputRefused, match="can be read"):
         seal("x")
+
+
+@pytest.mark.parametrize("size_bytes", [0, 31, 33])
+def test_a_key_file_of_the_wrong_length_is_a_warning_once(tmp_path, monkeypatch, root, size_bytes):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    file = tmp_path / "state" / "edgeconv" / "cache-key"
+    file.parent.mkdir(parents=True)
+    file.touch(0o600)
+    file.write_bytes(b"k" * size_bytes)
+    warnings = []
+    for _ in range(2):
+        assert Cache(root, warnings.append).find(STAGE, KEY) is None
+    (warning,) = warnings
+    assert f"{file} has {size_bytes} bytes instead of 32; remove that file" in warning
 
 
 def test_where_no_key_can_be_kept_nothing_in_the_cache_counts_later(tmp_path, monkeypatch):
