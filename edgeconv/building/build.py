@@ -18,7 +18,7 @@ from edgeconv.embedding.depfile import make_rule
 from edgeconv.embedding.plan import RECORD
 from edgeconv.errors import EdgeconvError, UsageError
 from edgeconv.requests.embed import EmbedRequest
-from edgeconv.requests.places import place_within
+from edgeconv.requests.paths import path_within
 from edgeconv.store import publish_bytes
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _written_place(chosen: Chosen, model: ModelTable, verb: str) -> str:
     is_own = config.key(verb, "out", model=model.name)[0] == "model"
     if not is_own or not isinstance(out, str) or "\0" in out:
         return ""
-    return os.path.realpath(place_within(out, config.folder))
+    return os.path.realpath(path_within(out, config.folder))
 
 
 def _refuse_inside(chosen: Chosen, step: BuildStep) -> None:
@@ -174,7 +174,7 @@ def _accepted(chosen: Chosen, model: ModelTable) -> frozenset[str] | None:
     """What the lock accepted of a model; None where it is not locked."""
     named = model.tables.get("check", {}).get("lock")
     folder = chosen.config.folder
-    place = Path(place_within(named, folder)) if isinstance(named, str) else folder / FILE_NAME
+    place = Path(path_within(named, folder)) if isinstance(named, str) else folder / FILE_NAME
     return accepted_hashes(chosen.within_project(place, "the lock"), model.name)
 
 
@@ -182,6 +182,6 @@ def _inputs(converting: ConvertRequest, embedding: EmbedRequest) -> Inputs:
     """The model, and the files that the requests name; the artifact is made on the way."""
     reads = [converting.inputs(), replace(embedding, artifact="").inputs()]
     return inputs(
-        [place for each in reads for place in each.places],
+        [place for each in reads for place in each.paths],
         [source for each in reads for source in each.sources],
     )

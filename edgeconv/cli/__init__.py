@@ -15,40 +15,45 @@ from edgeconv.cli.printing import echo, echo_error, echo_text, escaped_output
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from edgeconv.errors import EdgeconvError
+
 # One line each, so that --help imports no command.
 COMMANDS = {
     "init": "Write a commented edgeconv.toml by looking at a model.",
-    "demo": "Train, convert, measure and judge a small model: the whole job, in a minute.",
+    "demo": "Train, convert, measure and check a small model: the whole job, in a minute.",
     "train": "Train a baseline under a distribution strategy and export it.",
     "convert": "Convert a trained model to verified .tflite files.",
     "tune": "Find the smallest or fastest file that keeps its accuracy within a budget.",
-    "bench": "Measure size, latency, memory and accuracy beside the baseline.",
+    "bench": "Measure size, latency, memory and accuracy, compared with the baseline.",
     "report": "Render measurements as a page, a table, Markdown, JSON or CSV.",
     "compare": "Show what changed between two reports or two .tflite files.",
-    "check": "Hold every model of edgeconv.toml to its budget; exit 1 when a limit is broken.",
+    "check": "Check every model of edgeconv.toml against its budget; exit 1 if a limit is broken.",
     "embed": "Write a published model, with accessors and a self-test, into a project.",
     "build": "Convert and embed every model of edgeconv.toml where anything changed.",
-    "doctor": "Find out which preprocessing a model was trained with; exit 1 when none fits.",
-    "debug": "Show which layers lose most when a model is quantised, and which rules help.",
+    "doctor": "Find the preprocessing that a model was trained with; exit 1 if none fits.",
+    "debug": "Show which layers lose most when a model is quantized, and which rules help.",
     "cmake-dir": "Print where CMake finds edgeconv, for find_package(edgeconv).",
     "cache": "Show and remove what edgeconv leaves on this machine.",
     "inspect": "Show what is in a model file, without running it.",
-    "scan": "Show what models would touch if they were loaded; exit 1 when any is refused.",
-    "verify": "Hold published files against their manifests, verdicts and signatures.",
-    "config": "Show the resolved configuration and where each value is from, or its schema.",
+    "scan": "Show what models would touch if they were loaded; exit 1 if any is refused.",
+    "verify": "Verify published files against their manifests, verdicts and signatures.",
+    "config": "Show the resolved configuration and the source of each value, or its schema.",
     "visualize": "Open a .tflite in Model Explorer or Netron, with the error of each layer.",
 }
 INTERRUPTED = 130
-# As the shell says of a program that wrote to a pipe nobody reads. Not 0: the verdict of
-# `check` must not turn into a pass because nobody read it.
+# The exit code of a shell for SIGPIPE. Not 0: the verdict of `check` must not become a pass because
+# nobody reads it.
 READER_GONE = 141
 FAULT = 4
+# The commands of edgeconv/cli/verbs.py; each other one has a module.
+_PLAIN = {"train", "convert", "tune", "bench", "compare", "doctor", "debug", "inspect", "demo"}
 
 
 def command_named(name: str) -> click.Command:
     """One of `COMMANDS`, its module imported."""
-    module = import_module("edgeconv.cli." + name.replace("-", "_"))
-    command: click.Command = module.command
+    module = "verbs" if name in _PLAIN else name.replace("-", "_")
+    attribute = name if name in _PLAIN else "command"
+    command: click.Command = getattr(import_module(f"edgeconv.cli.{module}"), attribute)
     return command
 
 
@@ -86,16 +91,16 @@ class _Commands(click.Group):
 @click.option("--json", "as_json", is_flag=True, help="With --version: as JSON.")
 @click.pass_context
 def cli(ctx: click.Context, /, *, version: bool, as_json: bool) -> None:
-    """A trained model in, a judged set of .tflite files out.
+    """A trained model in, a verified set of .tflite files out.
 
-    Exit codes: 0 done, 1 a limit was broken, 2 usage or configuration, 3 input refused,
-    4 a tool failed or a result did not pass verification, 130 interrupted.
+    Exit codes: 0 done, 1 a limit is broken, 2 usage or configuration, 3 input refused, 4 a tool
+    failed or a result did not pass verification, 130 interrupted.
     """
     if version:
         _print_version(as_json=as_json)
         ctx.exit()
     if as_json:
-        raise click.UsageError("--json before a command goes with --version only")
+        raise click.UsageError("--json before a command is for --version only")
     if ctx.invoked_subcommand is None:
         echo_text(f"{ctx.get_help()}\n", err=True)
         ctx.exit(2)
@@ -162,8 +167,11 @@ def _run(args: Sequence[str] | None) -> int:
     except EdgeconvError as error:
         echo_error(error)
         return error.exit_code
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        return 2
+    except click.ClickException as error:
+        echo_error(_usage_error(error))
         return 2
     except UnicodeEncodeError as error:
         # Names of files are bytes; manifests, reports and requests to children are JSON.
@@ -184,6 +192,26 @@ def _run(args: Sequence[str] | None) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _usage_error(error: click.ClickException) -> EdgeconvError:
+    """An error of click's in the form of ours."""
+    from edgeconv.errors import UsageError
+
+    message = error.format_message().strip().removesuffix(".")
+    if isinstance(error, click.NoSuchOption):
+        message = f"unknown option {error.option_name}"
+    elif isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
+        name = error.param.opts[-1] if error.param else ""
+        option = name if name.startswith("-") else name.upper()
+        message = f"{option}: {error.message.rstrip('.')}" if option else message
+    else:
+        message = message[:1].lower() + message[1:]
+    close = getattr(error, "possibilities", None) or ()
+    suggestion = f"did you mean {' or '.join(close)}? " if close else ""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "edgeconv"
+    return UsageError(message, hint=f"{suggestion}`{command} --help` shows the usage")
+
+
 def _discard_output() -> None:
-    # What could not be written is tried once more at the end, and would fail once more.
+    # Python writes at the end what could not be written before, and would fail again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

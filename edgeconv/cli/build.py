@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from edgeconv.cli.command import Call, verb_command
+from edgeconv.cli.command import CommandCall, verb_command
 from edgeconv.cli.printing import echo, echo_json
 from edgeconv.cli.progress import progress
 from edgeconv.config.chosen import NoConfig
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def complaints(call: Call | None, model: str = "") -> Iterator[None]:
+def complaints(call: CommandCall | None, model: str = "") -> Iterator[None]:
     """An error ends the build with one line that IDEs understand."""
     try:
         yield
@@ -42,7 +42,7 @@ def complaints(call: Call | None, model: str = "") -> Iterator[None]:
 
 
 @verb_command("build", around=complaints)
-def command(call: Call) -> None:
+def command(call: CommandCall) -> None:
     """Convert every model of edgeconv.toml that has an [embed] table, and embed it.
 
     Quiet where nothing changed, and done at once: nothing is loaded, and only what has another
@@ -63,7 +63,7 @@ def command(call: Call) -> None:
     _show(done, call)
 
 
-def _watch(call: Call, asked: BuildRequest) -> None:
+def _watch(call: CommandCall, asked: BuildRequest) -> None:
     from edgeconv.cli.watching import watch
 
     with complaints(call):
@@ -78,7 +78,7 @@ def _watch(call: Call, asked: BuildRequest) -> None:
         watch(asked, call.config.path, call.typed)
 
 
-def _tell(call: Call, done: Built) -> None:
+def _tell(call: CommandCall, done: Built) -> None:
     if done.is_new and not call.shown.quiet:
         assert call.config is not None
         place = f"{call.config.path}:{call.config.line('model', done.name)}"
@@ -99,7 +99,7 @@ def _complain(place: str, error: EdgeconvError, model: str = "") -> None:
         echo(f"{place}: note: next: {' '.join(error.hint.split())}", err=True)
 
 
-def _show(built: Sequence[Built], call: Call) -> None:
+def _show(built: Sequence[Built], call: CommandCall) -> None:
     if call.shown.as_json:
         echo_json(built)
         return

@@ -1,46 +1,57 @@
-"""A click command out of a request: its options, what a configuration adds, and the call.
+"""The click command of a request: its options, what a configuration adds, its help, the call.
 
-Everything on the command line can stand in edgeconv.toml, in the table of its command: the keys
-are the long options. What is typed wins. The file is the one of the current directory, or that
-of `--config`. Where a command is about the model of a [model.NAME], its own tables hold.
+All options can be given in edgeconv.toml too, in the table of their command, with the long options
+as keys. What is typed wins. The file is that of `--config`, or of the current directory. A command
+that is about the model of a [model.NAME] takes the tables of that model.
 """
 
 from __future__ import annotations
 
+import re
+import shutil
 from contextlib import nullcontext
 from os.path import realpath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import click
 from click.core import ParameterSource
 
+from edgeconv.cli.printing import echo_text
 from edgeconv.cli.progress import progress
 from edgeconv.config.reach import Granted
 from edgeconv.config.tables import Table, model_of, options_of, read_config
 from edgeconv.config.user import allowed_by
-from edgeconv.requests.option import Leaf, MissingOption, leaves_of
+from edgeconv.errors import UsageError
+from edgeconv.requests.option import Group, Leaf, MissingOption, leaves_of
 from edgeconv.requests.table import VERBS
 from edgeconv.requests.texts import SANDBOX_MODE, TEXT
 from edgeconv.verbs import Verb, sandboxed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from edgeconv.config import Config
     from edgeconv.processes.sandbox import Mode
+    from edgeconv.requests.option import Option
 
-# They run commands that may be told to run code.
+# They run other verbs, which may run code.
 _RUN_OTHERS = ("check", "build")
 _NUMBERS: dict[str, Any] = {"whole": click.INT, "number": click.FLOAT, "flag": click.BOOL}
+_METAVARS = {"whole": "N", "number": "NUMBER"}
+_HELP_COLUMNS = 100
+# A note of a help text that its short form has too, such as [default: 3].
+_NOTE = re.compile(r"\[(?:default: [^\];]*|required)")
+# What the short help leaves out: the options of every command.
+_OF_EVERY_COMMAND = ("--allow", "--allow-code", "--help")
 
 
-class Call(NamedTuple):
-    """What a command was called with: its request, what to print, and the configuration.
+class CommandCall(NamedTuple):
+    """A call of a command: its request, what to print, and the configuration.
 
-    `is_named`: the file was typed, and not found. `model` names the [model.NAME] whose tables
-    hold, "" for the general ones. `typed` are the words.
+    `is_named`: the configuration was typed. `model` names the [model.NAME] whose tables apply, ""
+    for the general ones. `typed` are the words. `of_config` are the fields of a `ConfigRequest`.
     """
 
     verb: Verb[Any]
@@ -50,11 +61,10 @@ class Call(NamedTuple):
     is_named: bool
     model: str
     typed: tuple[str, ...]
-    # What `check` and `build` are asked besides.
     of_config: dict[str, Any]
 
-    def done(self, *, keep: bool = False) -> Any:
-        """What the verb gives, its progress told; all lines of it are to be kept with `keep`."""
+    def run(self, *, keep: bool = False) -> Any:
+        """The verb's result. Its progress is printed; with `keep` every line of it stays."""
         with progress(quiet=getattr(self.shown, "quiet", True), keep=keep) as on_progress:
             return self.verb(self.request, on_progress=on_progress)
 
@@ -65,20 +75,23 @@ class VerbCommand(click.Command):
     def __init__(
         self,
         name: str,
-        function: Callable[[Call], int | None],
+        function: Callable[[CommandCall], int | None],
         around: Callable[[None], AbstractContextManager[None]] = nullcontext,
         epilog: Callable[[click.HelpFormatter], None] = lambda _: None,
+        examples: Sequence[str] = (),
     ) -> None:
         self._entry = VERBS[name]
         self._function = function
         self._around = around
         self._epilog = epilog
+        self._examples = examples
         leaves = (*leaves_of(self._entry.kind), *leaves_of(self._entry.printing))
         self._leaves = {leaf.key: leaf for leaf in leaves}
-        params = [_parameter(leaf) for leaf in leaves]
+        self._has_more = any(leaf.option.is_common for leaf in leaves_of(self._entry.kind))
+        params = [*map(_parameter, leaves), *_further(name)]
         super().__init__(
             name,
-            params=[*params, *_further(name)],
+            params=[*params, _help_all()] if self._has_more else params,
             help=function.__doc__,
             context_settings={"help_option_names": ["-h", "--help"]},
         )
@@ -86,17 +99,54 @@ class VerbCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Make the request, with the values of the configuration. Raises an `EdgeconvError`."""
         words = tuple(args)
-        rest = super().parse_args(ctx, args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
         if not ctx.resilient_parsing:
             with self._around(None):
                 ctx.obj = self._called(ctx, words)
         return rest
 
-    def format_epilog(self, _: click.Context, formatter: click.HelpFormatter) -> None:
-        """What else a command has to say."""
-        self._epilog(formatter)
+    def get_help(self, ctx: click.Context) -> str:
+        """The page of --help: plain text of at most 100 columns, on a terminal or not."""
+        columns = shutil.get_terminal_size((_HELP_COLUMNS, 0)).columns
+        formatter = click.HelpFormatter(width=min(columns, _HELP_COLUMNS))
+        self.format_help(ctx, formatter)
+        return formatter.getvalue().rstrip("\n")
 
-    def _called(self, ctx: click.Context, words: tuple[str, ...]) -> Call:
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples, and the options by group: the common ones, or all with --help-all."""
+        if self._examples:
+            with formatter.section("Examples"):
+                for example in self._examples:
+                    formatter.write(f"  {example}\n")
+        is_brief = self._is_brief(ctx)
+        groups: dict[Group, list[tuple[str, str]]] = {group: [] for group in get_args(Group)}
+        by_name = {_parameter_name(leaf): leaf.option for leaf in self._leaves.values()}
+        for param in self.get_params(ctx):
+            option = by_name.get(param.name or "")
+            if isinstance(param, click.Argument) or (is_brief and _is_rare(option, param)):
+                continue
+            names, text = param.get_help_record(ctx) or ("", "")
+            group: Group = option.group if option else ""
+            groups[group].append((names, _brief(text) if is_brief else text))
+        last = groups.pop("")
+        for title, records in (*groups.items(), ("Options", last)):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What a command adds to its full help."""
+        if not self._is_brief(ctx):
+            self._epilog(formatter)
+
+    def _is_brief(self, ctx: click.Context) -> bool:
+        return self._has_more and _help_all.__name__ not in ctx.meta
+
+    def _called(self, ctx: click.Context, words: tuple[str, ...]) -> CommandCall:
         typed = {
             key: ctx.params[_parameter_name(leaf)]
             for key, leaf in self._leaves.items()
@@ -105,17 +155,17 @@ class VerbCommand(click.Command):
         named = ctx.params["config_file"]
         config = _config(named)
         # Unlike Path.resolve, it takes a link that leads to itself.
-        places = [Path(realpath(each)) for each in self._subjects(typed) if "\0" not in each]
-        model = model_of(config, places) if config else ""
+        paths = [Path(realpath(each)) for each in self._subjects(typed) if "\0" not in each]
+        model = model_of(config, paths) if config else ""
         allow, any_code = ctx.params.get("allow", ()), bool(ctx.params.get("allow_code"))
         granted = Granted(allowed=allowed_by(allow), any_code=any_code)
         table = Table(config, self.name or "", granted, model=model)
         try:
             request, shown = table.both(self._entry.kind, self._entry.printing, typed)
         except MissingOption as error:
-            param = next(p for p in self.params if p.name == _parameter_name(error.leaf))
-            raise click.MissingParameter(ctx=ctx, param=param) from error
-        return Call(
+            hint = f"`edgeconv {self.name} --help` shows what it needs"
+            raise UsageError(error.message, hint=hint) from error
+        return CommandCall(
             verb=Verb[Any](self.name or ""),
             request=request,
             shown=shown,
@@ -142,28 +192,45 @@ class VerbCommand(click.Command):
         with sandboxed(getattr(ctx.obj.request, "sandbox", None)):
             ctx.exit(self._function(ctx.obj) or 0)
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options in groups, those that concern a call as such at last."""
-        groups: dict[str, list[tuple[str, str]]] = {}
-        own = {_parameter_name(leaf): leaf.option.group for leaf in self._leaves.values()}
-        for param in self.get_params(ctx):
-            is_option = isinstance(param, click.Option)
-            if is_option and (record := param.get_help_record(ctx)) is not None:
-                groups.setdefault(own.get(param.name or "", ""), []).append(record)
-        last = groups.pop("", [])
-        for group, records in (*groups.items(), ("Options", last)):
-            with formatter.section(group):
-                formatter.write_dl(records)
-
 
 def verb_command(
     name: str, **further: Any
-) -> Callable[[Callable[[Call], int | None]], VerbCommand]:
-    """The command of a verb; its function prints what came of it, and gives the exit code.
+) -> Callable[[Callable[[CommandCall], int | None]], VerbCommand]:
+    """The command of a verb; its function prints the result, and returns the exit code.
 
-    `around` is what its errors go through, `epilog` adds to its help.
+    `around` handles its errors, `epilog` adds to its help, and `examples` are command lines.
     """
     return lambda function: VerbCommand(name, function, **further)
+
+
+def _is_rare(option: Option | None, param: click.Parameter) -> bool:
+    """Whether an option is not in the brief help."""
+    return not option.is_common if option else param.opts[-1] in _OF_EVERY_COMMAND
+
+
+def _brief(text: str) -> str:
+    """The first sentence of an option's help, and its notes in brackets."""
+    sentence, _, rest = text.partition(". ")
+    sentence, _, own = sentence.partition("  [")
+    notes = [f"{note}]" for note in _NOTE.findall(f"[{own}] {rest}")]
+    return " ".join([sentence.removesuffix("."), *notes])
+
+
+def _help_all() -> click.Option:
+    def show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        if value and not ctx.resilient_parsing:
+            ctx.meta[_help_all.__name__] = True
+            echo_text(f"{ctx.get_help()}\n")
+            ctx.exit()
+
+    return click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Show all options, and exit.",
+    )
 
 
 def _hold(ctx: click.Context, _: click.Parameter, mode: Mode | None) -> None:
@@ -172,7 +239,7 @@ def _hold(ctx: click.Context, _: click.Parameter, mode: Mode | None) -> None:
 
 
 def sandbox_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--sandbox, of a command that is no verb of a configuration."""
+    """--sandbox, for a command without a request."""
     leaf = next(leaf for leaf in leaves_of(VERBS["inspect"].kind) if leaf.key == "sandbox")
     option = click.option(
         "--sandbox",
@@ -185,14 +252,14 @@ def sandbox_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return option(function)
 
 
-class _Option(click.Option):
-    """An option that a configuration may give: that it is not typed is no error yet."""
+class _ConfigurableOption(click.Option):
+    """An option that a configuration may give: without being typed it is not yet missing."""
 
     def value_is_missing(self, value: Any) -> bool:  # noqa: ARG002
         return False
 
 
-class _Argument(click.Argument):
+class _ConfigurableArgument(click.Argument):
     def value_is_missing(self, value: Any) -> bool:  # noqa: ARG002
         return False
 
@@ -204,7 +271,7 @@ def _parameter_name(leaf: Leaf) -> str:
 def _parameter(leaf: Leaf) -> click.Parameter:
     option = leaf.option
     if option.is_argument:
-        return _Argument(
+        return _ConfigurableArgument(
             [_parameter_name(leaf)],
             required=leaf.is_required,
             metavar=option.metavar or leaf.path[-1].upper() + ("..." if leaf.several else ""),
@@ -213,16 +280,16 @@ def _parameter(leaf: Leaf) -> click.Parameter:
             shell_complete=_completer(leaf),
         )
     default = None if leaf.several else leaf.raw_default
-    is_said = default is not None and default is not False and default != ""
-    return _Option(
+    has_default = default is not None and default is not False and default != ""
+    return _ConfigurableOption(
         [*([f"-{option.short}"] if option.short else []), f"--{leaf.key}", _parameter_name(leaf)],
         type=_type(leaf),
         is_flag=leaf.takes == "flag",
         multiple=leaf.several,
         default=default,
-        show_default=option.is_shown and is_said,
+        show_default=option.is_shown and has_default,
         required=leaf.is_required,
-        metavar=option.metavar or None,
+        metavar=option.metavar or ("PATH" if leaf.is_path else _METAVARS.get(leaf.takes)),
         help=option.help or None,
         shell_complete=_completer(leaf),
     )
@@ -240,7 +307,7 @@ def _type(leaf: Leaf) -> Any:
 
 
 def _completer(leaf: Leaf) -> Callable[..., Any] | None:
-    """What completes words, several of them with commas, or the names of files."""
+    """The completion of words, also of several with commas, or of the names of files."""
     if leaf.option.words:
 
         def words(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -265,26 +332,26 @@ def _config(typed: str | None) -> Config | None:
 
 
 def _further(name: str) -> Iterator[click.Option]:
-    """The options about the configuration: what it may name, and where it is."""
+    """The options about the configuration: what it may name, and its file."""
     kinds = [leaf.text for leaf in options_of(name).values()]
     if name in _RUN_OTHERS or any(kind.may_run_code for kind in kinds):
         yield click.Option(
             ["--allow-code"],
             is_flag=True,
-            help="Run code that the configuration names; what is typed here runs anyway.",
+            help="Run code that the configuration names. Code that is typed here always runs.",
         )
     if any(kind is not TEXT for kind in kinds):
         yield click.Option(
             ["--allow"],
             multiple=True,
             metavar="KIND=VALUE",
-            help="Let the configuration name this, which is not inside its project: "
-            "directory=PATH, code=SHA256, program=PATH, runtime=NAME, tracker=KIND:PLACE or "
-            "address=URL; see docs/security.md. Repeatable.",
+            help="Let the configuration name this outside its project. KIND=VALUE: directory=PATH, "
+            "code=SHA256, program=PATH, runtime=NAME, tracker=KIND:PLACE or address=URL; see "
+            "docs/security.md. Repeatable.",
         )
     yield click.Option(
         ["--config", "config_file"],
         metavar="FILE",
-        help="Take what is not given here from this file. [default: edgeconv.toml, or "
-        "pyproject.toml with [tool.edgeconv]; see docs/config.md]",
+        help="The configuration. Options that are not typed come from it; see docs/config.md. "
+        "[default: edgeconv.toml, or pyproject.toml with tool.edgeconv]",
     )

@@ -86,7 +86,7 @@ _NEXT_WITHOUT_DATA = "next: give it labelled samples, as data of [bench], and ru
 def _say_refused(target: Path, model: Path, *sources: str | None) -> None:
     """Say what of the new configuration its project may not name, and how that is allowed."""
     from edgeconv.config.reach import NOTHING_GRANTED, refusal
-    from edgeconv.requests.places import Reach, source_reach
+    from edgeconv.requests.paths import Reach, source_reach
 
     named = [each for source in sources if source for each in source_reach(source)]
     for reach in (Reach("path", str(model)), *named):
@@ -157,7 +157,7 @@ def _from(folder: Path, path: Path) -> str:
 def _source_from(folder: Path, source: str | None) -> str:
     """A SOURCE as a file in `folder` writes it. Raises `UsageError` where it is none."""
     from edgeconv.data.location import parse_location
-    from edgeconv.requests.places import source_within
+    from edgeconv.requests.paths import source_within
 
     if not source:
         return ""

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from edgeconv.cli.command import Call, verb_command
+from edgeconv.cli.command import CommandCall, verb_command
 from edgeconv.cli.printing import COLORS, echo, echo_text, terminal
 
 
 @verb_command("report")
-def command(call: Call) -> None:
+def command(call: CommandCall) -> None:
     """Render FILES: one or several report.json of `edgeconv bench`.
 
     The models of several reports go into one table, where they were measured on the same

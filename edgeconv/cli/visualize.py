@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from edgeconv.cli.command import Call, verb_command
+from edgeconv.cli.command import CommandCall, verb_command
 from edgeconv.cli.printing import echo
 from edgeconv.processes.sandbox import environment_of
 from edgeconv.store import scratch_directory
@@ -24,13 +24,13 @@ _INSTALL = "pip install ai-edge-model-explorer (shows errors by layer), or pip i
 
 
 @verb_command("visualize")
-def command(call: Call) -> None:
+def command(call: CommandCall) -> None:
     """Open MODEL, a .tflite file, with the error of each layer on its graph.
 
     In Model Explorer, which colours the layers, or in Netron, which shows the graph alone.
     The viewer runs until it is interrupted.
     """
-    call.done()
+    call.run()
 
 
 def visualize(asked: VisualizeRequest) -> None:

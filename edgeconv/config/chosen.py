@@ -14,7 +14,7 @@ from edgeconv.config.user import allowed_by
 from edgeconv.errors import UsageError, unknown_name
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.option import MissingOption, leaves_of, value_at
-from edgeconv.requests.places import Reach
+from edgeconv.requests.paths import Reach
 from edgeconv.requests.request import put, spread
 
 if TYPE_CHECKING:

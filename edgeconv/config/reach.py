@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edgeconv.config.user import Kind
-    from edgeconv.requests.places import Reach, Sort
+    from edgeconv.requests.paths import Reach, Sort
 
 
 class Granted(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from edgeconv.config.reach import NOTHING_GRANTED, refusal
 from edgeconv.config.tables import Table, options_of
 from edgeconv.config.toml_text import toml_header, toml_value
 from edgeconv.reporting.units import plain
-from edgeconv.requests.places import Reach
+from edgeconv.requests.paths import Reach
 from edgeconv.requests.table import VERBS
 
 if TYPE_CHECKING:

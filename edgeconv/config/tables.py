@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from edgeconv.config import Config
     from edgeconv.config.reach import Granted
-    from edgeconv.requests.places import Reach
+    from edgeconv.requests.paths import Reach
 
 Asked = TypeVar("Asked", bound=Request)
 Shown = TypeVar("Shown", bound=Request)

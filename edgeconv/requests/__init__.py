@@ -1,11 +1,11 @@
-"""What each verb is asked: one frozen noun a verb, of whose fields all else is made.
+"""The requests: what each verb is called with, one frozen struct per verb.
 
-A command line, a table of edgeconv.toml, its JSON Schema, Python's keywords and the keys of
-results have no list of options of their own.
+Command lines, tables of edgeconv.toml, their JSON Schema, Python's keywords and the keys of results
+are all derived from the fields.
 
-option      what a field says of itself, and the leaves that the options are
-texts       what the texts of options are; places: paths and SOURCEs as a configuration has them
-request     what all requests do; from texts and from Python's arguments
-verbs       the verbs by name: the request and the function of each
-shared      the options that several verbs take
+option      what a field declares, and the leaves that the options are
+texts       the kinds of texts; paths: paths and SOURCEs as a configuration has them
+request     what all requests do; from raw values and from Python's arguments
+table       the verbs by name: the request and the function of each
+shared      the options that several verbs have
 """

@@ -1,4 +1,4 @@
-"""What `bench` is asked."""
+"""The request of `bench`."""
 
 from __future__ import annotations
 
@@ -8,86 +8,83 @@ from edgeconv.plugins import METRICS
 from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import Executed, Opened, Sandboxed
-from edgeconv.requests.texts import METRIC, PLACE, PROGRAM, RUNTIME, SOURCE, STEPS, TEXT, TREE
+from edgeconv.requests.texts import METRIC, PATH, PROGRAM, RUNTIME, SOURCE, STEPS, TEXT, TREE
 from edgeconv.types import Execution, Measuring, Opening, Steps
 
-_TIMING = Within(
-    warmup=Option(group="Quality", least=1),
-    repeats=Option(group="Quality", least=1),
-    seconds=Option(
-        group="Quality",
-        least=0,
-        is_above=True,
-        help="Timed seconds at most, per model and round.",
-    ),
-    warmup_seconds=Option(
-        group="Quality",
-        least=0,
-        help="Seconds of warm-up at most, until the times are stable.",
-    ),
-)
 Measured = Annotated[
     Measuring,
     Within(
         runtimes=Option(
+            "Quality",
+            "Where to measure: litert, tflite-runtime==VERSION, tensorflow==VERSION, "
+            "ssh:USER@HOST, adb:SERIAL, web. tfserving:URL serves the baseline. Repeatable. "
+            "[default: litert]",
             name="runtime",
-            group="Quality",
             text=RUNTIME,
             several=True,
             metavar="NAME",
-            help="Where to measure: litert, tflite-runtime==VERSION, tensorflow==VERSION, "
-            "ssh:USER@HOST, adb:SERIAL, web; tfserving:URL serves the baseline. Repeatable. "
-            "[default: litert]",
+            is_common=True,
         ),
-        accelerator=Option(group="Quality", help="LiteRT's interpreter, or its CompiledModel."),
+        accelerator=Option("Quality", "LiteRT's interpreter, or its CompiledModel."),
         threads=Option(
+            "Quality",
+            "Threads of the interpreter that is measured.",
             name="interpreter-threads",
-            group="Quality",
             least=1,
-            help="Threads of the interpreter that is measured.",
+            is_common=True,
         ),
         python=Option(
-            group="Quality",
+            "Quality",
+            "The Python that has the runtime, on the machine that measures. [default: the usual "
+            "one]",
             text=PROGRAM,
             metavar="FILE",
-            help="The Python that has the runtime, here or there. [default: the usual one]",
         ),
         binary=Option(
-            group="Quality",
+            "Quality",
+            "The benchmark_model that is copied to an Android device.",
             text=PROGRAM,
             metavar="FILE",
-            help="The benchmark_model that is put on an Android device.",
         ),
-        rounds=Option(group="Quality", least=1),
-        timing=_TIMING,
+        rounds=Option(
+            "Quality", "Fresh processes per model, taking turns.", least=1, is_common=True
+        ),
+        timing=Within(
+            warmup=Option("Quality", "Warm-up invokes, at least.", least=1),
+            repeats=Option("Quality", "Timed invokes per round, at most.", least=1),
+            seconds=Option(
+                "Quality", "Timed seconds at most, per model and round.", least=0, is_above=True
+            ),
+            warmup_seconds=Option(
+                "Quality", "Seconds of warm-up at most, until the times are stable.", least=0
+            ),
+        ),
         metrics=Option(
+            "Quality",
+            f"The accuracy metric, such as top1 or mae. One of {', '.join(METRICS)}, or "
+            "module:function. Repeatable. [default: top1]",
             name="metric",
-            group="Quality",
             text=METRIC,
             several=True,
             metavar="NAME",
             words=tuple(METRICS),
-            help="What accuracy is: " + ", ".join(METRICS) + ", or module:function. Repeatable. "
-            "[default: top1]",
+            is_common=True,
         ),
         output=Option(
-            text=TEXT,
-            group="Data",
-            help="The output that the labels are for, if there are several.",
+            "Data", "The output that the labels are for, if there are several.", text=TEXT
         ),
-        profile=Option(group="Quality", help="The time of each operator, too."),
-        layers=Option(group="Quality", help="The error of each layer beside float32, too."),
+        profile=Option("Quality", "Measure the time of each operator too.", is_common=True),
+        layers=Option(
+            "Quality", "Measure the error of each layer against float32 too.", is_common=True
+        ),
         serving_warmup=Option(
-            group="Output",
+            "Output",
+            "Write N of the samples into the SavedModel as warm-up requests of TensorFlow Serving.",
             least=0,
             metavar="N",
             is_shown=False,
-            help="Write N of the samples into the SavedModel as TensorFlow Serving's warm-up "
-            "requests.",
         ),
-        title=Option(
-            text=TEXT, group="Output", help="The report's title. [default: the directory's name]"
-        ),
+        title=Option("Output", "The report's title. [default: the directory's name]", text=TEXT),
     ),
 ]
 
@@ -95,80 +92,80 @@ Measured = Annotated[
 class BenchRequest(Request, frozen=True, kw_only=True):
     """What to measure: .tflite files, or directories that `convert` published in.
 
-    `data`: samples, with labels for accuracy; without it made-up ones. `preprocess`: what is
-    done to each stored sample, None what the manifests say. `samples`: how many, by a fixed seed,
-    None all. `baseline`: the trained model, None that of the manifests; `opening`: how it is
-    opened; `training`: the file of its record, None the one beside it. In `directory` go
-    report.json and report.html, None: nothing is written.
+    `data`: samples, with labels for accuracy; None: random ones. `preprocess`: the preprocessing of
+    each stored sample, None for that of the manifests. `samples`: how many, by a fixed seed, None
+    for all. `baseline`: the trained model, None for that of the manifests; `opening`: how it is
+    opened; `training`: the file of its training record, None for the one next to it. report.json
+    and report.html go into `directory`, None: nothing is written.
     """
 
     models: Annotated[
         tuple[str, ...],
-        Option(is_argument=True, is_subject=True, is_required=True, several=True, text=PLACE),
+        Option(is_argument=True, is_subject=True, is_required=True, several=True, text=PATH),
     ]
     data: Annotated[
         str | None,
         Option(
+            "Data",
+            "Samples to measure on, with labels for accuracy. Without it, random ones, and no "
+            "accuracy.",
             name="data",
-            group="Data",
             text=SOURCE,
             metavar="SOURCE",
-            help="Samples to measure on, with labels for accuracy. [default: made-up samples, no "
-            "accuracy]",
+            is_common=True,
         ),
     ] = None
     preprocess: Annotated[
         Steps | None,
         Option(
-            group="Data",
+            "Data",
+            "Preprocessing of each stored sample. [default: that of the manifests]",
             text=STEPS,
             metavar="STEPS",
-            help="What is done to each stored sample. [default: what the manifests say]",
+            is_common=True,
         ),
     ] = None
     samples: Annotated[
         int | None,
         Option(
-            group="Data",
-            help="How many samples, by a fixed seed, in equal shares of the labels. [default: all]",
+            "Data",
+            "How many samples, by a fixed seed. The labels have equal shares. [default: all]",
+            is_common=True,
         ),
     ] = None
     baseline: Annotated[
         str | None,
         Option(
-            group="Input",
+            "Input",
+            "The trained model. [default: the one the manifests name]",
             text=TREE,
-            help="The trained model. [default: the one the manifests name]",
+            is_common=True,
         ),
     ] = None
     opening: Opened = Opening()
     signature: Annotated[
-        str | None,
-        Option(
-            text=TEXT,
-            group="Input",
-            help="The signature to run, if there are several.",
-        ),
+        str | None, Option("Input", "The signature to run, if there are several.", text=TEXT)
     ] = None
     training: Annotated[
         str | None,
         Option(
-            group="Output",
-            text=PLACE,
+            "Output",
+            "The baseline's training record, to show in the report. [default: N.training.json next "
+            "to it, if there is one]",
+            text=PATH,
             metavar="FILE",
-            help="The baseline's training record, to show in the report. [default: "
-            "N.training.json beside it, if it is there]",
         ),
     ] = None
     directory: Annotated[
         str | None,
         Option(
+            "Output",
+            "Directory for report.json and report.html.",
             name="out",
             short="o",
-            group="Output",
-            text=PLACE,
-            is_written=True,
-            help="Directory for report.json and report.html.",
+            text=PATH,
+            is_output=True,
+            is_common=True,
         ),
     ] = None
     measuring: Measured = Measuring()

@@ -1,4 +1,4 @@
-"""What `check` and `build` are asked: the models of a configuration."""
+"""The requests of `check` and `build`, which are about the models of a configuration."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ from typing import Annotated
 from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import JSON, QUIET, ExecutionOverrides, RunForAll, Sandboxed
-from edgeconv.requests.texts import NAMED_PLACE, PLACE, TEXT, TRACKER
+from edgeconv.requests.texts import NAMED_PATH, PATH, TEXT, TRACKER
 from edgeconv.types import Budget, GateStatistics, Report
 
-Judged = Annotated[
+Tested = Annotated[
     GateStatistics,
     Within(
         confidence=Option(
-            group="Quality",
+            "Quality",
+            "Confidence of each bound of an accuracy drop.",
             least=0.5,
             is_above=True,
             most=1,
             is_below=True,
-            help="Of each bound that a drop is judged by.",
+            is_common=True,
         ),
-        method=Option(group="Quality", help="How the bounds of a drop are found."),
-        seed=Option(group="Quality", help="Of bootstrap."),
-        resamples=Option(group="Quality", least=100, help="Of bootstrap."),
+        method=Option("Quality", "How the bounds of a drop are computed."),
+        seed=Option("Quality", "Seed of the bootstrap."),
+        resamples=Option("Quality", "Resamples of the bootstrap.", least=100),
         inconclusive=Option(
-            group="Quality", help="What it is when there are too few test samples to tell."
+            "Quality", "What too few test samples to decide are: an error, or a warning."
         ),
     ),
 ]
 
 
 class ConfigRequest(Request, frozen=True, kw_only=True):
-    """What is asked of the models of a configuration.
+    """The base of requests about the models of a configuration.
 
-    `config`: its file, None for that of the current directory. `allow` and `any_code` are what it
-    may name beyond its project, as `--allow` and `--allow-code` say it. `by_table`: what is not
-    given is what the configuration's own table of the verb says.
+    `config`: its file, None for that of the current directory. `allow` and `any_code`: what it may
+    name outside its project, as in `--allow` and `--allow-code`. `by_table`: fields that are not
+    given come from the configuration's table of the verb.
     """
 
     config: str | None = None
@@ -46,86 +47,93 @@ class ConfigRequest(Request, frozen=True, kw_only=True):
 
 
 class CheckRequest(ConfigRequest, frozen=True, kw_only=True):
-    """The models of a configuration to convert, measure and judge; or a report to be judged.
+    """The models of a configuration to convert, measure and check; or a report to check.
 
-    `report`: one that was measured before, or its file; it is held against `budget`, None for the
-    configuration's. `names`: the models, none for all. With `update` the state is accepted into
-    `lock`, where it keeps the budget and lost nothing beside the lock but `accept_drops`, as
-    NAME[:RECIPE]. `lock` of None is edgeconv.lock beside the configuration. `execution`: what is
-    said of how to run, in place of what each model's tables say.
+    `report`: one that was measured before, or its file; it is checked against `budget`, None for
+    the configuration's. `names`: the models, none for all. With `update` the state is accepted into
+    `lock` (None: edgeconv.lock next to the configuration), where it keeps the budget and lost
+    nothing against the lock except `accept_drops`, as NAME[:RECIPE]. `execution` replaces what the
+    tables of each model say of how to run.
     """
 
     report: Annotated[
-        Report | str | None, Option(is_argument=True, text=PLACE, metavar="[REPORT]")
+        Report | str | None, Option(is_argument=True, text=PATH, metavar="[REPORT]")
     ] = None
     budget: Budget | None = None
     names: Annotated[
         tuple[str, ...],
         Option(
-            text=TEXT,
+            "Input",
+            "Check this model of the configuration only. Repeatable. [default: all]",
             name="model",
-            group="Input",
+            text=TEXT,
             several=True,
             metavar="NAME",
-            help="Check this model of the configuration only. Repeatable. [default: all]",
+            is_common=True,
         ),
     ] = ()
     update: Annotated[
         bool,
         Option(
-            group="Input",
+            "Input",
+            "Accept the models as they are: write the lock. They must keep the budget and must not "
+            "have lost anything against the lock.",
             is_typed=True,
-            help="Accept the models as they are, where they keep the budget and lost nothing "
-            "beside the lock: write the lock.",
+            is_common=True,
         ),
     ] = False
     accept_drops: Annotated[
         tuple[str, ...],
         Option(
-            text=TEXT,
+            "Input",
+            "With --update, accept what this model has lost against the lock. NAME:int8, "
+            "NAME:trained, or all of NAME. The lock records it. Repeatable.",
             name="accept-drop",
-            group="Input",
+            text=TEXT,
             several=True,
             is_typed=True,
             metavar="NAME[:RECIPE]",
-            help="With --update, accept what this model has lost beside the lock: NAME:int8, "
-            "NAME:trained, or all of NAME. The lock notes it. Repeatable.",
+            is_common=True,
         ),
     ] = ()
     lock: Annotated[
         str | None,
         Option(
-            group="Input",
-            text=PLACE,
+            "Input",
+            "The accepted state. [default: edgeconv.lock next to the configuration]",
+            text=PATH,
             metavar="FILE",
-            help="What was accepted. [default: edgeconv.lock beside the configuration]",
+            is_common=True,
         ),
     ] = None
-    statistics: Judged = GateStatistics()
+    statistics: Tested = GateStatistics()
     outputs: Annotated[
         tuple[tuple[str, str], ...],
         Option(
+            "Output",
+            "Write the verdict to a file too. FORMAT: text, json, junit, sarif, "
+            "github-annotations, github-summary, github-comment, gitlab-codequality, "
+            "gitlab-metrics. Repeatable. A job of GitHub Actions always gets its annotations and "
+            "summary.",
             name="output",
-            group="Output",
-            text=NAMED_PLACE,
+            text=NAMED_PATH,
             several=True,
-            is_written=True,
+            is_output=True,
             metavar="FORMAT=FILE",
-            help="Write the verdict there too: text, json, junit, sarif, github-annotations, "
-            "github-summary, github-comment, gitlab-codequality, gitlab-metrics. Repeatable. A "
-            "job of GitHub Actions gets its annotations and summary anyway.",
+            is_common=True,
         ),
     ] = ()
     trackers: Annotated[
         tuple[tuple[str, str], ...],
         Option(
+            "Output",
+            "Log the measurements: mlflow:URI, tensorboard:DIRECTORY, csv:FILE. Repeatable.",
             name="track",
-            group="Output",
             text=TRACKER,
             several=True,
-            is_written=True,
+            is_output=True,
             metavar="KIND:PLACE",
-            help="Log what was measured: mlflow:URI, tensorboard:DIRECTORY, csv:FILE. Repeatable.",
+            is_common=True,
         ),
     ] = ()
     execution: RunForAll = ExecutionOverrides()
@@ -135,39 +143,38 @@ class CheckRequest(ConfigRequest, frozen=True, kw_only=True):
 class BuildRequest(ConfigRequest, frozen=True, kw_only=True):
     """The models of a configuration to convert and embed where anything changed.
 
-    `names`: the models, none for all that have an [embed] table. `execution`: what is said of how
-    to run, in place of what each model's tables say.
+    `names`: the models, none for all that have an [embed] table. `execution` replaces what the
+    tables of each model say of how to run.
     """
 
     names: Annotated[
         tuple[str, ...],
         Option(
-            text=TEXT,
+            "Input",
+            "Build this model of the configuration only. Repeatable. [default: all with [embed]]",
             name="model",
-            group="Input",
+            text=TEXT,
             several=True,
             metavar="NAME",
-            help="Build this model of the configuration only. Repeatable. [default: all with "
-            "[embed]]",
         ),
     ] = ()
     depfile: Annotated[
         str | None,
         Option(
-            group="Output",
-            text=PLACE,
-            is_written=True,
+            "Output",
+            "Write the dependencies of the files, as a rule for make and ninja.",
+            text=PATH,
+            is_output=True,
             metavar="FILE",
-            help="Write what the files were made from, as a rule for make and ninja.",
         ),
     ] = None
     depfile_target: Annotated[
         str,
         Option(
+            "Output",
+            "The target of that rule. [default: the record of the first model's files]",
             text=TEXT,
-            group="Output",
             metavar="TARGET",
-            help="What the rule is for. [default: the record of the first model's files]",
         ),
     ] = ""
     execution: RunForAll = ExecutionOverrides()
@@ -175,17 +182,14 @@ class BuildRequest(ConfigRequest, frozen=True, kw_only=True):
 
 
 class BuildPrinting(Request, frozen=True, kw_only=True):
-    """How `edgeconv build` says what it does, and what came of it."""
+    """What `edgeconv build` prints."""
 
     list_outputs: Annotated[
-        bool, Option(group="Output", help="Print every file that was made, a line each.")
+        bool, Option("Output", "Print the path of every file, one per line.")
     ] = False
     watch: Annotated[
-        bool,
-        Option(group="Output", help="Build again whenever something changes, until Ctrl-C."),
+        bool, Option("Output", "Build again whenever something changes, until Ctrl-C.")
     ] = False
-    verbose: Annotated[bool, Option(group="Output", help="Say what is being done, on stderr.")] = (
-        False
-    )
+    verbose: Annotated[bool, Option("Output", "Print the progress on stderr.")] = False
     quiet: QUIET = False
     as_json: JSON = False

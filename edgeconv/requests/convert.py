@@ -1,4 +1,4 @@
-"""What `convert` is asked."""
+"""The request of `convert`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgeconv.requests.texts import (
     KEYED_SOURCE,
     LAYER_RULE,
     NAMES,
-    PLACE,
+    PATH,
     SOURCE,
     STEPS,
     TARGET_RUNTIME,
@@ -40,7 +40,7 @@ _SIDES = ("input", "output")
 
 
 def io_pair(texts: Sequence[str], _: Any = None) -> tuple[IoType, IoType]:
-    """The input and output type that the texts of `--io` ask for. Raises `UsageError`."""
+    """The input and output type of the texts of `--io`. Raises `UsageError`."""
     chosen: dict[str, Any] = {}
     for text in texts:
         side, equals, io_type = text.rpartition("=")
@@ -50,12 +50,15 @@ def io_pair(texts: Sequence[str], _: Any = None) -> tuple[IoType, IoType]:
             raise unknown_name("--io side", side, _SIDES)
         for name in [side] if equals else _SIDES:
             if chosen.get(name, io_type) != io_type:
-                raise UsageError(f"--io gives the {name} two types: {chosen[name]} and {io_type}")
+                raise UsageError(
+                    f"--io gives the {name} two types: {chosen[name]} and {io_type}",
+                    hint="give one type, or input=TYPE and output=TYPE",
+                )
             chosen[name] = io_type
     return chosen.get("input", "float32"), chosen.get("output", "float32")
 
 
-def _said_io(pair: tuple[str, str]) -> tuple[str, ...]:
+def _io_texts(pair: tuple[str, str]) -> tuple[str, ...]:
     if pair[0] == pair[1]:
         return () if pair[0] == "float32" else (pair[0],)
     return tuple(f"{side}={name}" for side, name in zip(_SIDES, pair, strict=True))
@@ -64,8 +67,8 @@ def _said_io(pair: tuple[str, str]) -> tuple[str, ...]:
 def by_signature(texts: Sequence[str], values: Mapping[tuple[str, ...], Any]) -> dict[str, str]:
     """The SOURCE of each signature, "" for all that are not named. Raises `UsageError`.
 
-    What stands before a = is a signature only where several were asked for, and it is a
-    plain name: a path may have a = in it.
+    A name before a = is a signature only where it is one of several to convert: a path may have
+    a = in it.
     """
     keys = values.get(("signature",), ())
     sources: dict[str, str] = {}
@@ -76,13 +79,14 @@ def by_signature(texts: Sequence[str], values: Mapping[tuple[str, ...], Any]) ->
         if name in sources:
             what = f"signature {name!r}" if name else "every signature"
             raise UsageError(
-                f"--calibration gives {what} two sources", hint="--calibration KEY=SOURCE for each"
+                f"--calibration gives {what} two sources",
+                hint="give --calibration KEY=SOURCE for each",
             )
         sources[name] = source if named else text
     return sources
 
 
-def _said_sources(sources: Mapping[str, str]) -> tuple[str, ...]:
+def _keyed_sources(sources: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{key}={source}" if key else source for key, source in sources.items())
 
 
@@ -95,54 +99,60 @@ def named_shapes(texts: Sequence[str], _: Any = None) -> dict[str, tuple[int, ..
         if not name or not all(part == "?" or (part.isdecimal() and int(part)) for part in parts):
             raise UsageError(
                 f"--shape {text}: not of the form INPUT=AxBxC",
-                hint="as in --shape image=1x224x224x3",
+                hint="for example --shape image=1x224x224x3",
             )
         shapes[name] = tuple(-1 if part == "?" else int(part) for part in parts)
     return shapes
 
 
-def _said_shapes(shapes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
+def _shape_texts(shapes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
     return tuple(
         f"{name}={'x'.join('?' if size < 0 else str(size) for size in shape)}"
         for name, shape in shapes.items()
     )
 
 
-def _said_recipes(recipes: Sequence[str | Recipe]) -> str:
+def _recipe_names(recipes: Sequence[str | Recipe]) -> str:
     return ",".join(each.name if isinstance(each, Recipe) else each for each in recipes)
 
 
 Ranged = Annotated[
     CalibrationRange,
     Option(
-        group="Quality",
-        help="True minima and maxima; an exponential moving average of them, which clips; without "
-        "the rarest values; of the least squared error; of the least lost information; or the one "
-        "of these that does best on held-back calibration samples. See docs/methods.md.",
+        "Quality",
+        "Ranges by minmax, ema, percentile, mse, kl or auto. minmax: true minima and maxima; ema: "
+        "a moving average of them; percentile: without the rarest values; mse: least squared "
+        "error; kl: least lost information; auto: the best on held-back calibration samples. See "
+        "docs/methods.md.",
+        metavar="RANGE",
+        is_common=True,
     ),
 ]
 Improved = Annotated[
     tuple[str, ...] | None,
     Option(
-        group="Quality",
+        "Quality",
+        "equalization, rounding, bias-correction, auto or none. Post-training methods, "
+        "comma-separated; auto: those that help on held-back calibration samples. Without it, "
+        "auto for weights of 4 bits, else none.",
         text=NAMES,
         metavar="METHODS",
-        help="Post-training methods of the quantised recipes, comma-separated: equalization, "
-        "rounding, bias-correction; or auto, those that do good on held-back calibration samples; "
-        "or none. [default: auto for weights of 4 bits, else none]",
+        is_common=True,
     ),
 ]
 Ruled = Annotated[
     tuple[LayerRule, ...],
     Option(
+        "Quality",
+        "Another precision for some layers. PRECISION: float32, float16, int16x8, int8, int4 or "
+        "int4-block32 (a scale for every 32 weights; FULLY_CONNECTED of dynamic). PATTERN is an "
+        "operator such as CONV_2D, or a layer's name with * and ?; `edgeconv debug` lists them. "
+        "Repeatable.",
         name="layer",
-        group="Quality",
         text=LAYER_RULE,
         several=True,
         metavar="PATTERN=PRECISION",
-        help="Another precision for some layers: float32, float16, int16x8, int8, int4, or "
-        "int4-block32 (a scale for every 32 weights; FULLY_CONNECTED of dynamic). PATTERN is "
-        "an operator such as CONV_2D, or a layer's name with * and ?; `edgeconv debug` lists them.",
+        is_common=True,
     ),
 ]
 
@@ -150,168 +160,174 @@ Ruled = Annotated[
 class ConvertRequest(Request, frozen=True, kw_only=True):
     """A model to convert, by which recipes, with which data, and where to.
 
-    `to`: names of recipes, which the options for recipes are about, or recipes as they are.
-    `signature`: keys, none for the only one, `("all",)` for every one; several go into one file.
-    `batch` and `shapes` fix dynamic dimensions: the first one of every input, or by input name a
-    whole shape in which -1 leaves a dimension as it is. `calibration` is a SOURCE by signature key,
-    "" for every signature not named; `samples` of it calibrate, None for all but the held-back
-    ones. `training` is the SOURCE of labelled samples that the recipe qat trains on; it calibrates
-    too where no other does. `select_ops` allows operators that only TensorFlow has.
-    `target_runtime` is one to prove the artifacts on besides the one installed here.
+    `to`: names of recipes, to which the recipe options apply, or ready recipes. `signature`: keys,
+    none for the only one, `("all",)` for every one; several go into one file. `batch` and `shapes`
+    fix dynamic dimensions: the first of every input, or by input name a whole shape, -1 for one
+    that stays dynamic. `calibration`: a SOURCE by signature key, "" for every other signature;
+    `samples` of it calibrate, None for all but the held-back ones. `training`: the SOURCE of
+    labeled samples for the recipe qat, which also calibrate where no other does. `select_ops`
+    allows operators that only TensorFlow has. The files are verified on `target_runtime` too.
     """
 
-    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PLACE)]
+    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
     directory: Annotated[
         str | None,
         Option(
+            "Output",
+            "Directory to publish in. [default: NAME.tflites]",
             name="out",
             short="o",
-            group="Output",
-            text=PLACE,
-            is_written=True,
-            help="Directory to publish in. [default: NAME.tflites]",
+            text=PATH,
+            is_output=True,
+            is_common=True,
         ),
     ] = None
     to: Annotated[
         tuple[str | Recipe, ...],
         Option(
-            group="Recipes",
+            "Recipes",
+            "float32, float16, dynamic, weight-only-int8, int8, int16x8, all or qat. "
+            "Comma-separated; all is the first six, qat is quantization-aware training to int8. "
+            "weight-only-int4 and int8x4 have weights of 4 bits.",
             text=NAMES,
-            say=_said_recipes,
+            to_raw=_recipe_names,
             words=("all", *EVERY_RECIPE),
-            help="Recipes, comma-separated: float32, float16, dynamic, weight-only-int8, int8, "
-            "int16x8; all for these; weight-only-int4, int8x4 (weights of 4 bits); and qat, "
-            "quantisation-aware training to int8.",
+            metavar="RECIPES",
+            is_common=True,
         ),
     ]
     signature: Annotated[
         tuple[str, ...],
         Option(
+            "Input",
+            "The signature to convert, if there are several. More than one, or `all`, go into one "
+            "file.",
             text=TEXT,
-            group="Input",
             several=True,
             metavar="KEY",
-            help="The signature to convert, if there are several. More than one, or `all`, go into "
-            "one file.",
         ),
     ] = ()
     calibration: Annotated[
         dict[str, str],
         Option(
-            group="Data",
+            "Data",
+            "Samples to calibrate and verify with, such as train.npz. A file, a directory or "
+            "KIND:PLACE; ?INPUT=ARRAY renames. See docs/data.md. int8 and int16x8 need them. KEY= "
+            "is for one signature of several.",
             text=KEYED_SOURCE,
             several=True,
             make=by_signature,
-            say=_said_sources,
+            to_raw=_keyed_sources,
             metavar="[KEY=]SOURCE",
-            help="Samples to calibrate and verify with: a file, a directory or KIND:PLACE, with "
-            "?INPUT=ARRAY to rename; see docs/data.md. int8 and int16x8 need them. KEY= is for one "
-            "signature of several.",
+            is_common=True,
         ),
     ] = {}
     samples: Annotated[
         int | None,
         Option(
-            group="Data",
-            help="How many samples calibrate. [default: all but up to 8, which are held back to "
-            "verify]",
+            "Data",
+            "How many samples calibrate. [default: all but up to 8, which verify]",
         ),
     ] = None
     preprocess: Annotated[
         Steps,
         Option(
-            group="Data",
+            "Data",
+            "Preprocessing of each sample, such as 'resize=96x96&scale=1/255'. Or a .toml file; "
+            "see docs/data.md. The manifest has it, and `bench` applies it too.",
             text=STEPS,
             metavar="STEPS",
             is_shown=False,
-            help="What is done to each stored sample, as in "
-            "'resize=224x224&scale=1/127.5&mean=1', or a .toml file; see docs/data.md. It goes "
-            "into the manifest, and `bench` does it too.",
+            is_common=True,
         ),
     ] = Steps()
     training: Annotated[
         str,
         Option(
-            group="Data",
+            "Data",
+            "Labeled samples that qat trains on. Without --calibration they calibrate too.",
             text=SOURCE,
             metavar="SOURCE",
-            help="Samples with labels that qat trains on; they calibrate too, without "
-            "--calibration.",
+            is_common=True,
         ),
     ] = ""
     input_type: Annotated[
         IoType,
         Option(
-            text=TEXT,
+            "Recipes",
+            "Input and output type: float32, int8, uint8 or int16. For full-integer recipes, "
+            "int16 for int16x8 only; input=TYPE or output=TYPE sets one side. [default: float32]",
             name="io",
-            group="Recipes",
+            text=TEXT,
             several=True,
             takes="text",
             make=io_pair,
-            say=_said_io,
+            to_raw=_io_texts,
             also="output_type",
             metavar="TYPE",
-            help="Input and output type of the full-integer recipes: float32, int8, uint8 or "
-            "(int16x8) int16; input=TYPE or output=TYPE sets one side. [default: float32]",
+            is_common=True,
         ),
     ] = "float32"
     output_type: IoType = "float32"
     batch: Annotated[
-        int | None, Option(group="Input", help="Fix a dynamic batch dimension to this.")
+        int | None, Option("Input", "Fix a dynamic batch dimension to this size.", is_common=True)
     ] = None
     shapes: Annotated[
         dict[str, tuple[int, ...]],
         Option(
-            text=TEXT,
+            "Input",
+            "Fix the dynamic dimensions of an input, batch included; ? leaves one dynamic.",
             name="shape",
-            group="Input",
+            text=TEXT,
             several=True,
             make=named_shapes,
-            say=_said_shapes,
+            to_raw=_shape_texts,
             metavar="INPUT=AxBxC",
-            help="Fix the dynamic dimensions of an input, the batch included; ? leaves one as it "
-            "is.",
         ),
     ] = {}
     target_runtime: Annotated[
         TargetRuntime,
         Option(
-            group="Recipes",
+            "Recipes",
+            "Verify on this runtime too, such as tflite-runtime==2.14.0. Others are litert and "
+            "litert==2.1.0. It is installed once, in a separate environment.",
             text=TARGET_RUNTIME,
             metavar="RUNTIME",
-            help="Prove the files on this runtime too: litert, litert==2.1.0, "
-            "tflite-runtime==2.14.0. It is installed in an environment of its own, once.",
+            is_shown=False,
+            is_common=True,
         ),
     ] = TargetRuntime()
     select_ops: Annotated[
         bool,
         Option(
-            name="allow-select-ops",
-            group="Recipes",
-            help="Allow operators that only TensorFlow has. They run where the Select-TF (Flex) "
+            "Recipes",
+            "Allow operators that only TensorFlow has. They run where the Select-TF (Flex) "
             "delegate is linked, and are verified in a TensorFlow that has it, installed once.",
+            name="allow-select-ops",
         ),
     ] = False
-    engine: Annotated[Engine, Option(group="Recipes")] = "auto"
+    engine: Annotated[
+        Engine,
+        Option("Recipes", "The quantizer: ai-edge-quantizer (litert) or TFLiteConverter (tflite)."),
+    ] = "auto"
     calibration_range: Ranged = "minmax"
     methods: Improved = None
     layers: Ruled = ()
     allow_float: Annotated[
         tuple[str, ...],
         Option(
-            group="Quality",
+            "Quality",
+            "Operators that a full-integer recipe may leave in float, comma-separated; * for any.",
             text=NAMES,
             metavar="OPERATORS",
-            help="Operators that a full-integer recipe may leave in float, comma-separated; * for "
-            "any.",
         ),
     ] = ()
     min_snr_db: Annotated[
         float | None,
         Option(
-            group="Quality",
-            help="Lowest signal-to-noise ratio of an output against the float model that is "
-            "published. [default: by recipe]",
+            "Quality",
+            "Lowest signal-to-noise ratio of an output, against the float model, to publish. "
+            "[default: by recipe]",
         ),
     ] = None
     qat: Trained = None
@@ -320,12 +336,12 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
     sandbox: Sandboxed = None
 
     def key(self) -> str:
-        """The hash of what decides the result, but for the content of what is read."""
+        """The hash of what decides the result, without the content of what is read."""
         return hash_of(super().key(), [each for each in self.to if isinstance(each, Recipe)])
 
     @property
     def recipes(self) -> tuple[Recipe, ...]:
-        """The recipes that `to` names, with all that is said of them. Raises `UsageError`."""
+        """The recipes that `to` names, with their options. Raises `UsageError`."""
         from edgeconv.quantize.recipes import make_recipes
 
         ready = tuple(each for each in self.to if isinstance(each, Recipe))
@@ -347,5 +363,5 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
 
     @property
     def sources(self) -> dict[str, str]:
-        """The SOURCE that calibrates by signature key: those to train on, without any other."""
+        """The calibration SOURCE by signature key; the training samples where there is none."""
         return self.calibration or ({"": self.training} if self.training else {})

@@ -1,4 +1,4 @@
-"""What `embed` is asked."""
+"""The request of `embed`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgeconv.plugins import EMBED_TARGETS
 from edgeconv.requests.option import Option
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import Allowed, Sandboxed
-from edgeconv.requests.texts import PLACE, SOURCE, TEXT
+from edgeconv.requests.texts import PATH, SOURCE, TEXT
 from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
@@ -18,159 +18,158 @@ if TYPE_CHECKING:
 
 def _named_values(texts: Sequence[str], _: Any) -> dict[str, str]:
     """The target's options. Raises `UsageError` for one without a value, or given twice."""
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--option {text}: not of the form NAME=VALUE")
-        if name in given:
+        if name in values:
             raise UsageError(f"--option {name} is given twice")
-        given[name] = value
-    return given
+        values[name] = value
+    return values
 
 
-def _said_values(values: Mapping[str, str]) -> tuple[str, ...]:
+def _value_texts(values: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{name}={value}" for name, value in values.items())
 
 
 class EmbedRequest(Request, frozen=True, kw_only=True):
-    """A published .tflite, and what is to be written of it into a directory of a project.
+    """A published .tflite, and what to write of it into a directory of a project.
 
-    `artifact` is the file, its manifest beside it, or the directory that it is in; `recipe` says
-    which of several. `symbol` begins all generated names, "" for the model's name. `signature` is
-    the one to be called, "" for the only one. `data` is a SOURCE that the golden vectors are taken
-    from, "" for made-up ones; `vectors` says how many. `labels` is a file with the name of each
-    class on a line, "" for those that `data` has. `options` are the target's own. `allow_code`:
-    `data` may name a function. `require_check`: an artifact that `edgeconv check` never judged is
-    refused too. `bom`: SYMBOL.cdx.json is written too, a bill of materials of CycloneDX; `report`
-    is a report.json for its metrics, "" for the one beside the artifact, where that measured it.
-    `remake`: the model is converted again first, for a microcontroller.
+    `artifact` is the file, with its manifest next to it, or the directory that it is in; `recipe`
+    selects one of several. All generated names begin with `symbol`, "" for the model's name.
+    `signature` is the one to call, "" for the only one. `data` is the SOURCE of the golden vectors,
+    "" for random ones, and `vectors` their number. `labels` is a file with the name of a class on
+    each line, "" for the names that `data` has. `options` are the target's. `allow_code`: `data`
+    may name a function. `require_check`: refuse what `edgeconv check` has not checked. `bom`: write
+    SYMBOL.cdx.json too, a bill of materials of CycloneDX; `report` is a report.json for its
+    metrics, "" for the one next to the artifact. `remake`: convert the model again first, for a
+    microcontroller.
     """
 
-    artifact: Annotated[str, Option(is_argument=True, is_subject=True, text=PLACE)]
+    artifact: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
     target: Annotated[
         str,
         Option(
+            "Output",
+            f"{', '.join(EMBED_TARGETS)}.",
             text=TEXT,
-            group="Output",
             metavar="TARGET",
             words=tuple(EMBED_TARGETS),
-            help=", ".join(EMBED_TARGETS) + ".",
+            is_common=True,
         ),
     ]
     directory: Annotated[
         str,
         Option(
-            name="out", short="o", group="Output", text=PLACE, is_written=True, help="Where to."
+            "Output",
+            "Directory to write in.",
+            name="out",
+            short="o",
+            text=PATH,
+            is_output=True,
+            is_common=True,
         ),
     ]
     recipe: Annotated[
         str,
         Option(
+            "Input",
+            "The file to take, where ARTIFACT is a directory with several: int8, float16, …",
             text=TEXT,
-            group="Input",
             metavar="RECIPE",
-            help="Which one, where ARTIFACT is a directory with several: int8, float16, ….",
+            is_common=True,
         ),
     ] = ""
     symbol: Annotated[
         str,
         Option(
-            text=TEXT,
-            group="Data",
-            help="How all names begin. [default: the model's name]",
+            "Output", "How all names begin. [default: the model's name]", text=TEXT, is_common=True
         ),
     ] = ""
     signature: Annotated[
-        str,
-        Option(
-            text=TEXT,
-            group="Input",
-            help="The signature to call, if there are several.",
-        ),
+        str, Option("Input", "The signature to call, if there are several.", text=TEXT)
     ] = ""
     data: Annotated[
         str,
         Option(
-            group="Data",
+            "Data",
+            "Samples for the golden vectors of the self-test; see docs/data.md. [default: random]",
             text=SOURCE,
             metavar="SOURCE",
-            help="Samples for the golden vectors of the self-test; see docs/data.md. [default: "
-            "made up]",
+            is_common=True,
         ),
     ] = ""
-    vectors: Annotated[int, Option(group="Data", least=1, help="How many of them.")] = 2
+    vectors: Annotated[int, Option("Data", "How many golden vectors.", least=1, is_common=True)] = 2
     labels: Annotated[
         str,
         Option(
-            group="Data",
-            text=PLACE,
+            "Data",
+            "The names of the classes, one per line, UTF-8.",
+            text=PATH,
             metavar="FILE",
-            help="The names of the classes, one a line, UTF-8.",
+            is_common=True,
         ),
     ] = ""
     options: Annotated[
         dict[str, str],
         Option(
-            text=TEXT,
+            "Output",
+            "An option of the target; --help-all lists them. Repeatable.",
             name="option",
-            group="Data",
+            text=TEXT,
             several=True,
             make=_named_values,
-            say=_said_values,
+            to_raw=_value_texts,
             metavar="NAME=VALUE",
-            help="An option of the target, see below. Repeatable.",
+            is_common=True,
         ),
     ] = {}
     depfile: Annotated[
         str | None,
         Option(
-            group="Output",
-            text=PLACE,
-            is_written=True,
-            help="Write what the result depends on, for make and ninja.",
+            "Output",
+            "Write the dependencies of the result, for make and ninja.",
+            text=PATH,
+            is_output=True,
         ),
     ] = None
     depfile_target: Annotated[
-        str,
-        Option(
-            text=TEXT,
-            group="Output",
-            help="What to call the result in the depfile.",
-        ),
+        str, Option("Output", "What the depfile calls the result.", text=TEXT)
     ] = ""
     require_check: Annotated[
         bool,
         Option(
-            group="Input",
-            help="Refuse what `edgeconv check` never judged. What it rejected is refused in any "
-            "case.",
+            "Input",
+            "Refuse what `edgeconv check` has not checked. What it rejected is always refused.",
+            is_common=True,
         ),
     ] = False
     bom: Annotated[
         bool,
         Option(
-            group="Data",
-            help="Write SYMBOL.cdx.json too, a bill of materials (CycloneDX) with a card of the "
-            "model.",
+            "Output",
+            "Write SYMBOL.cdx.json too, a bill of materials (CycloneDX) with a model card.",
+            is_common=True,
         ),
     ] = False
     report: Annotated[
         str,
         Option(
-            group="Data",
-            text=PLACE,
+            "Data",
+            "A report.json, for the metrics in the bill of materials. [default: the one next to "
+            "ARTIFACT, if there is one]",
+            text=PATH,
             metavar="FILE",
-            help="A report.json, for the metrics in it. [default: the one beside ARTIFACT, if it "
-            "is there]",
         ),
     ] = ""
     remake: Annotated[
         bool,
         Option(
-            group="Input",
-            help="For microcontrollers: convert the model again first, from its manifest, with a "
-            "batch of 1 and integer inputs and outputs, embed that, and say what it saves.",
+            "Input",
+            "For microcontrollers: convert the model again first. Uses its manifest, with a batch "
+            "of 1 and integer inputs and outputs, and prints what that saves.",
+            is_common=True,
         ),
     ] = False
     allowance: Allowed = Allowance(timeout_s=600.0)

@@ -1,4 +1,4 @@
-"""What the verbs are asked that look at models and reports: debug, doctor, inspect and others."""
+"""The requests of the verbs that look at models and reports: debug, doctor, inspect and others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edgeconv.requests.convert import Improved, Ranged, Ruled
 from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import JSON, QUIET, TAG, Executed, Opened, Sandboxed
-from edgeconv.requests.texts import PLACE, SOURCE, STEPS, TEXT
+from edgeconv.requests.texts import PATH, SOURCE, STEPS, TEXT
 from edgeconv.types import Budget, Execution, Opening, Recipe, Steps
 
 Format = Literal["html", "text", "markdown", "json", "csv"]
@@ -17,54 +17,48 @@ Format = Literal["html", "text", "markdown", "json", "csv"]
 class DebugRequest(Request, frozen=True, kw_only=True):
     """A model to quantize by one recipe, to see what each layer loses and which rules help.
 
-    `to`: the name of a recipe that quantizes, or a recipe as it is. `calibration`, `samples` and
+    `to`: the name of a recipe that quantizes, or a ready recipe. `calibration`, `samples` and
     `preprocess` are as in `convert`; up to 32 of the samples measure too. `signature`: the one to
     debug, if there are several.
     """
 
-    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PLACE)]
+    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
     calibration: Annotated[
         str,
         Option(
-            group="Data",
+            "Data",
+            "Samples to calibrate and measure with: a file, a directory or KIND:PLACE. See "
+            "docs/data.md.",
             text=SOURCE,
             metavar="SOURCE",
-            help="Samples to calibrate and measure with: a file, a directory or KIND:PLACE; see "
-            "docs/data.md.",
         ),
     ]
     to: Annotated[
         str | Recipe,
         Option(
-            text=TEXT,
-            group="Recipes",
-            metavar="RECIPE",
-            help="One recipe that quantises: float16, dynamic, weight-only-int8, int8, int16x8, "
+            "Recipes",
+            "A recipe that quantizes: float16, dynamic, weight-only-int8, int8, int16x8, "
             "weight-only-int4 or int8x4.",
+            text=TEXT,
+            metavar="RECIPE",
         ),
     ] = "int8"
     preprocess: Annotated[
         Steps,
         Option(
-            group="Data",
+            "Data",
+            "Preprocessing of each stored sample; see docs/data.md.",
             text=STEPS,
             metavar="STEPS",
             is_shown=False,
-            help="What is done to each stored sample; see docs/data.md.",
         ),
     ] = Steps()
     samples: Annotated[
-        int | None,
-        Option(group="Data", help="How many samples calibrate. [default: all but up to 8]"),
+        int | None, Option("Data", "How many samples calibrate. [default: all but up to 8]")
     ] = None
     signature: Annotated[
         str | None,
-        Option(
-            group="Input",
-            text=TEXT,
-            metavar="KEY",
-            help="The signature to debug, if there are several.",
-        ),
+        Option("Input", "The signature to debug, if there are several.", text=TEXT, metavar="KEY"),
     ] = None
     calibration_range: Ranged = "minmax"
     methods: Improved = None
@@ -75,60 +69,50 @@ class DebugRequest(Request, frozen=True, kw_only=True):
 
 
 class DebugPrinting(Request, frozen=True, kw_only=True):
-    """How `edgeconv debug` says what it does, and what came of it."""
+    """What `edgeconv debug` prints."""
 
     top: Annotated[
         int,
-        Option(
-            group="Output",
-            least=1,
-            help="How many layers to show, the costliest first. --json has all.",
-        ),
+        Option("Output", "How many layers to show, the costliest first. --json has all.", least=1),
     ] = 20
     quiet: QUIET = False
     as_json: JSON = False
 
 
 class DoctorRequest(Request, frozen=True, kw_only=True):
-    """A model, and labelled samples to find out with which preprocessing it was trained.
+    """A model, and labeled samples to find the preprocessing that it was trained with.
 
     `model`: of any kind that `inspect` takes, with one float input and an output of class scores.
-    `preprocess`: what is done to each stored sample now (None: what the manifest beside a .tflite
-    says, else nothing); what it does to the shape is kept, and its scale, mean, std and order of
-    colors are what is questioned. `samples`: how many, by a fixed seed; None takes 48, or all where
-    there are fewer.
+    `preprocess`: the current preprocessing (None: that of the manifest next to a .tflite, else
+    none). Its changes of shape are kept; its scale, mean, std and order of colors are tested.
+    `samples`: how many, by a fixed seed; None takes 48, or all where there are fewer.
     """
 
-    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PLACE)]
+    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
     data: Annotated[str, Option(is_argument=True, text=SOURCE, metavar="DATA")]
     preprocess: Annotated[
         Steps | None,
         Option(
-            group="Data",
+            "Data",
+            "The current preprocessing of each sample; its shapes are kept. [default: that of the "
+            "manifest, else none]",
             text=STEPS,
             metavar="STEPS",
-            help="What is done to each stored sample now; its shapes are kept. [default: what the "
-            "manifest says, else nothing]",
         ),
     ] = None
     samples: Annotated[
         int | None,
         Option(
-            group="Data",
-            help="How many samples, by a fixed seed, in equal shares of the labels. [default: 48]",
+            "Data",
+            "How many samples, by a fixed seed, with equal shares of the labels. [default: 48]",
         ),
     ] = None
     signature: Annotated[
-        str | None,
-        Option(group="Input", text=TEXT, help="The signature to run, if there are several."),
+        str | None, Option("Input", "The signature to run, if there are several.", text=TEXT)
     ] = None
     output: Annotated[
         str | None,
-        Option(
-            group="Data",
-            text=TEXT,
-            help="The output that the labels are for, if there are several.",
-        ),
+        Option("Data", "The output that the labels are for, if there are several.", text=TEXT),
     ] = None
     opening: Opened = Opening()
     execution: Executed = Execution()
@@ -138,80 +122,68 @@ class DoctorRequest(Request, frozen=True, kw_only=True):
 class InspectRequest(Request, frozen=True, kw_only=True):
     """A model to look into without running it; `opening` has the tags of a SavedModel's graph."""
 
-    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PLACE)]
+    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
     opening: Annotated[Opening, Within(tags=TAG)] = Opening()
     sandbox: Sandboxed = None
 
 
-class InspectPrinting(Request, frozen=True, kw_only=True):
-    """How `edgeconv inspect` says what it found."""
+class JsonPrinting(Request, frozen=True, kw_only=True):
+    """What a command prints that has no progress."""
 
-    as_json: Annotated[
-        bool, Option(name="json", group="Output", help="Print all of it as one JSON document.")
-    ] = False
+    as_json: JSON = False
 
 
 class CompareRequest(Request, frozen=True, kw_only=True):
     """Two reports of `bench`, or two .tflite files, to see what changed between them."""
 
-    before: Annotated[str, Option(is_argument=True, text=PLACE)]
-    after: Annotated[str, Option(is_argument=True, text=PLACE)]
+    before: Annotated[str, Option(is_argument=True, text=PATH)]
+    after: Annotated[str, Option(is_argument=True, text=PATH)]
 
 
 class ComparePrinting(Request, frozen=True, kw_only=True):
-    """How `edgeconv compare` says what changed."""
+    """What `edgeconv compare` prints."""
 
     everything: Annotated[
-        bool, Option(name="all", group="Output", help="Every tensor and flip, not the first.")
+        bool, Option("Output", "Every tensor and flip, not only the first ones.", name="all")
     ] = False
-    as_json: Annotated[
-        bool, Option(name="json", group="Output", help="Print all of it as one JSON document.")
-    ] = False
+    as_json: JSON = False
 
 
 class ReportRequest(Request, frozen=True, kw_only=True):
-    """Reports of `bench` to render together; `budget`, where there is one, judges them.
+    """Reports of `bench` to render together, with their verdict on a `budget`, if there is one.
 
-    With `side_by_side` those that do not compare are shown each for itself. In `directory` goes a
-    file of each of `formats`, html without any.
+    With `side_by_side` reports that do not compare are shown separately. `directory` gets a file in
+    each of `formats`, html without any.
     """
 
-    files: Annotated[tuple[str, ...], Option(is_argument=True, several=True, text=PLACE)] = ()
+    files: Annotated[tuple[str, ...], Option(is_argument=True, several=True, text=PATH)] = ()
     directory: Annotated[
         str | None,
         Option(
+            "Output",
+            "Directory for report.html and the other formats. [default: one format, to the "
+            "terminal]",
             name="out",
             short="o",
-            group="Output",
-            text=PLACE,
-            is_written=True,
-            help="Directory for report.html and the like. [default: one format goes to the "
-            "terminal]",
+            text=PATH,
+            is_output=True,
         ),
     ] = None
     formats: Annotated[
         tuple[Format, ...],
         Option(
+            "Output",
+            "The format; can be given several times. [default: html with -o, else text]",
             name="format",
-            group="Output",
             several=True,
-            help="What to make; may be given several times. [default: html with -o, else text]",
         ),
     ] = ()
     side_by_side: Annotated[
         bool,
-        Option(
-            group="Output",
-            help="Show reports that do not compare, such as of two machines, each for itself.",
-        ),
+        Option("Output", "Show reports that do not compare, such as of two machines, separately."),
     ] = False
     title: Annotated[
-        str,
-        Option(
-            text=TEXT,
-            group="Output",
-            help="The title. [default: those of the reports]",
-        ),
+        str, Option("Output", "The title. [default: those of the reports]", text=TEXT)
     ] = ""
     budget: Budget | None = None
 
@@ -220,24 +192,15 @@ class ReportPrinting(Request, frozen=True, kw_only=True):
     """What else `edgeconv report` prints."""
 
     schema: Annotated[
-        bool,
-        Option(group="Output", help="Print the JSON Schema of report.json, and no more."),
+        bool, Option("Output", "Print the JSON Schema of report.json, and nothing else.")
     ] = False
 
 
 class DemoRequest(Request, frozen=True, kw_only=True):
-    """Where the whole job on a small model is to leave all that it makes."""
+    """Where the whole job on a small model writes all its files."""
 
     directory: Annotated[
-        str,
-        Option(
-            name="out",
-            short="o",
-            group="Output",
-            text=PLACE,
-            is_written=True,
-            help="Where to write.",
-        ),
+        str, Option("Output", "Where to write.", name="out", short="o", text=PATH, is_output=True)
     ] = "edgeconv-demo"
     execution: Executed = Execution()
     sandbox: Sandboxed = None
@@ -246,36 +209,32 @@ class DemoRequest(Request, frozen=True, kw_only=True):
 class VisualizeRequest(Request, frozen=True, kw_only=True):
     """A .tflite to open with the error of each layer on its graph."""
 
-    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PLACE)]
+    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
     report_file: Annotated[
         str | None,
         Option(
+            "Input",
+            "The report.json with the errors or times of this model's layers.",
             name="report",
-            group="Input",
-            text=PLACE,
+            text=PATH,
             metavar="FILE",
-            help="The report.json with the errors or times of this model's layers.",
         ),
     ] = None
     shown: Annotated[
-        Literal["errors", "times"],
-        Option(name="show", group="Output", help="What colours the layers."),
+        Literal["errors", "times"], Option("Output", "What colors the layers.", name="show")
     ] = "errors"
     viewer: Annotated[
         Literal["model-explorer", "netron"] | None,
-        Option(
-            group="Output",
-            help="What to open it with. [default: the first that is installed]",
-        ),
+        Option("Output", "The viewer. [default: the first that is installed]"),
     ] = None
     target: Annotated[
         str | None,
         Option(
+            "Output",
+            "Write Model Explorer's node data to this file, and open nothing.",
             name="out",
             short="o",
-            group="Output",
-            text=PLACE,
-            is_written=True,
-            help="Write Model Explorer's node data to this file, and open nothing.",
+            text=PATH,
+            is_output=True,
         ),
     ] = None

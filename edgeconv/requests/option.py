@@ -1,8 +1,8 @@
-"""What a field of a request says of itself, and the leaves that a request's options are.
+"""The options of a request: what its fields declare, and the leaves that all else is made from.
 
-A field that is an option is `Annotated[type, Option(...)]`; one that is a noun, whose own fields
-are options, is `Annotated[noun, Within(field=Option(...), ...)]`. Command lines, the tables of
-edgeconv.toml, its JSON Schema, Python's keywords and keys are all made of the leaves.
+A field that is an option is `Annotated[type, Option(...)]`; one that is a value with options as its
+fields is `Annotated[type, Within(field=Option(...), ...)]`. Command lines, the tables of
+edgeconv.toml, its JSON Schema, Python's keywords and keys all come from the leaves.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import msgspec
 
 from edgeconv.errors import UsageError
-from edgeconv.requests.texts import NAMES, SANDBOX_MODE, TEXT, Text
+from edgeconv.requests.texts import NAMES, SANDBOX_MODE, TEXT, TextKind
+from edgeconv.types.words import quoted, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 Takes = Literal["flag", "whole", "number", "choice", "text"]
-# As options are shown in --help. What is in the last two decides no result.
+# The sections of --help, in this order.
 Group = Literal[
     "",
     "Input",
@@ -34,7 +35,6 @@ Group = Literal[
     "Output",
     "Execution",
 ]
-_INDIFFERENT: frozenset[Group] = frozenset({"Output", "Execution"})
 _TYPES: dict[Any, Takes] = {bool: "flag", int: "whole", float: "number"}
 # What an option takes in TOML, in words and as Python's types.
 FORMS: dict[Takes, tuple[str, type | tuple[type, ...]]] = {
@@ -48,49 +48,51 @@ NOTHING: Any = msgspec.UNSET
 
 
 class Refused(UsageError):
-    """A value that an option does not take: `message` goes on after the option's name."""
+    """A value that an option does not take; `message` continues after the option's name."""
 
 
 class MissingOption(UsageError):
-    """A request without what it must have."""
+    """A request without an option that it must have."""
 
     def __init__(self, leaf: Leaf) -> None:
         what = "argument" if leaf.option.is_argument else "option"
-        super().__init__(f"Missing {what} {leaf.shown!r}.")
+        super().__init__(f"missing {what} {leaf.shown}")
         self.leaf = leaf
 
 
-class Option(msgspec.Struct, frozen=True, kw_only=True):
+class Option(msgspec.Struct, frozen=True):
     """What a command line and TOML need to know of a field.
 
-    `name` is the long option, "" for the field's own, and `short` a letter. `text` says what its
-    texts are. With `is_argument` it is an argument of the command, and of a model that is converted
-    or measured `is_subject`. `is_written`: it is where something is put. `is_typed`: only a person
-    may give it, and no configuration. `several`: it can be repeated.
+    `group` is its section of --help, which shows an `is_common` one at once, with the first
+    sentence of `help`. `name` is the long option, "" for the field's own, and `short` a letter.
+    `text` is the kind of its texts, and `words` complete them. An `is_argument` is positional; an
+    `is_subject` names the model that is converted or measured; an `is_output` is where something
+    is written; an `is_typed` is never taken from a configuration. `several`: it can be repeated.
 
-    `make(raw, values)` is the field's value, of what was given (a tuple of `several`) and the
-    values of the fields before it; `say(value)` is what `make` gives this value for. `also` is a
-    second field: the value is a pair. `takes` is what is given where the field's type does not say
-    that, and `shown` the default where it is another than the value's. `least` and `most` bound
-    numbers, `is_above` and `is_below` without the bound itself. `words` complete a text.
+    `make(raw, values)` gives the field's value from what was typed (a tuple of `several`) and the
+    values of the fields before it; `to_raw(value)` is the inverse. `also` is a second field: the
+    value is a pair. `takes` is the type of what is typed, where the field's does not tell, and
+    `shown` the default, where it is not the value's. `least` and `most` bound numbers, `is_above`
+    and `is_below` exclude the bound.
     """
 
+    group: Group = ""
     help: str = ""
     name: str = ""
     short: str = ""
     metavar: str = ""
-    group: Group = ""
-    text: Text | None = None
+    text: TextKind | None = None
     words: tuple[str, ...] = ()
+    is_common: bool = False
     is_argument: bool = False
     is_subject: bool = False
-    is_written: bool = False
+    is_output: bool = False
     is_typed: bool = False
     is_required: bool = False
     is_shown: bool = True
     several: bool = False
     make: Callable[[Any, Any], Any] | None = None
-    say: Callable[[Any], Any] | None = None
+    to_raw: Callable[[Any], Any] | None = None
     also: str = ""
     takes: Takes | None = None
     shown: Any = NOTHING
@@ -101,22 +103,26 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Within:
-    """A field that is a noun: which of the noun's own fields are options."""
+    """A field whose value has options as its fields."""
 
     def __init__(self, **options: Option | Within) -> None:
         self.options = MappingProxyType(options)
 
 
 class Leaf(msgspec.Struct, frozen=True, kw_only=True):
-    """One option of a request: the way to its value, and what it takes."""
+    """One option of a request: the path to its value, and what it takes."""
 
     path: tuple[str, ...]
     option: Option
     default: Any
     takes: Takes
     choices: tuple[str, ...] = ()
-    text: Text
-    several: bool
+    text: TextKind
+
+    @property
+    def several(self) -> bool:
+        """Whether it can be repeated."""
+        return self.option.several
 
     @property
     def key(self) -> str:
@@ -133,45 +139,45 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
         return f"--{self.key}"
 
     @property
-    def is_place(self) -> bool:
-        """Whether it says where something is: what is there counts, and not where."""
-        return self.text.is_place or self.option.is_written
+    def is_path(self) -> bool:
+        """Whether it names a location, whose content counts and not its path."""
+        return self.text.is_path or self.option.is_output
 
     @property
     def decides(self) -> bool:
-        """Whether a result depends on what is said here."""
-        of_run = self.option.group in _INDIFFERENT
-        return not (of_run or self.is_place or self.option.is_typed or self.option.is_argument)
+        """Whether a result depends on it."""
+        is_execution = self.option.group == "Execution"
+        return not (is_execution or self.is_path or self.option.is_typed or self.option.is_argument)
 
     @property
     def is_required(self) -> bool:
-        """Whether nothing can be done without it."""
+        """Whether the request cannot be without it."""
         return self.default is NOTHING or self.option.is_required
 
     @property
     def raw_default(self) -> Any:
-        """What a command line shows where nothing was given."""
+        """The default that a command line shows."""
         if self.option.shown is not NOTHING:
             return self.option.shown
-        return None if self.default is NOTHING else self.said(self.default)
+        return None if self.default is NOTHING else self.raw_of(self.default)
 
-    def said(self, value: Any) -> Any:
-        """What was given for a value: a text, a number, or a tuple of `several`."""
-        if self.option.say is not None:
-            return self.option.say(value)
+    def raw_of(self, value: Any) -> Any:
+        """What is typed for a value: a text, a number, or a tuple of `several`."""
+        if self.option.to_raw is not None:
+            return self.option.to_raw(value)
         if self.several:
-            return tuple(self.text.said(each) for each in value)
+            return tuple(self.text.text_of(each) for each in value)
         is_text = value is not None and self.takes in ("text", "choice")
-        return self.text.said(value) if is_text else value
+        return self.text.text_of(value) if is_text else value
 
     def value(self, raw: Any, values: Mapping[tuple[str, ...], Any] = MappingProxyType({})) -> Any:
         """The field's value. Raises `Refused`, or for a text as its kind does."""
         if self.several:
-            each = raw if isinstance(raw, list | tuple) else (raw,)
-            found: Any = tuple(self._one(item) for item in each)
+            items = raw if isinstance(raw, list | tuple) else (raw,)
+            value: Any = tuple(map(self._item, items))
         else:
-            found = self._one(self.joined(raw))
-        return found if self.option.make is None else self.option.make(found, values)
+            value = self._item(self.joined(raw))
+        return value if self.option.make is None else self.option.make(value, values)
 
     def joined(self, raw: Any) -> Any:
         """A list of names as the text that would be typed; all else as it is."""
@@ -179,8 +185,8 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
             return raw
         return ",".join(self._in_list(item) for item in raw)
 
-    def given(self, value: Any, values: Mapping[tuple[str, ...], Any]) -> Any:
-        """The field's value, of what a caller of Python gave: what is typed, or the value."""
+    def from_python(self, value: Any, values: Mapping[tuple[str, ...], Any]) -> Any:
+        """The field's value, from a Python argument: the value itself, or what is typed for it."""
         items = value if isinstance(value, list | tuple) else (value,)
         if self.option.also or value is None:
             return value
@@ -191,7 +197,7 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
             return self.value(value, values)
         return value
 
-    def _one(self, raw: Any) -> Any:
+    def _item(self, raw: Any) -> Any:
         if isinstance(raw, os.PathLike):
             raw = os.fspath(raw)
         self.refuse(raw)
@@ -199,20 +205,19 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
 
     def refuse(self, raw: Any) -> None:
         """Raise `Refused` for a value of another type, or out of bounds."""
-        wanted, types = FORMS[self.takes]
+        form, types = FORMS[self.takes]
         # bool is an int to Python, and never a number here.
         if not isinstance(raw, types) or (isinstance(raw, bool) and types is not bool):
             is_number = isinstance(raw, int | float) and not isinstance(raw, bool)
-            quoted = f'write it in quotes: "{raw}"' if types is str and is_number else ""
-            raise Refused(f"must be {wanted}, not {_short(raw)}", hint=quoted)
+            hint = f'write it in quotes: "{raw}"' if types is str and is_number else ""
+            raise Refused(f"must be {form}, not {shortened(repr(raw), 80)}", hint=hint)
         if self.takes == "choice" and raw not in self.choices:
-            known = ", ".join(map(repr, self.choices))
-            raise Refused(f"is refused: {raw!r} is not one of {known}.")
+            raise Refused(f"is refused: {raw!r} is not one of {quoted(self.choices)}")
         if raw != raw:
             raise Refused("is not a number")
         if isinstance(raw, int | float) and not self._is_within(raw):
             number = float(raw) if self.takes == "number" else raw
-            raise Refused(f"is refused: {number} is not in the range {self.bounds}.")
+            raise Refused(f"is refused: {number} is not in the range {self.bounds}")
 
     def _is_within(self, number: float) -> bool:
         option = self.option
@@ -233,7 +238,7 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
 
     def _in_list(self, item: object) -> str:
         if not isinstance(item, str) or "," in item:
-            raise Refused(f"must have texts without a comma in it, not {_short(item)}")
+            raise Refused(f"must have texts without a comma, not {shortened(repr(item), 80)}")
         return item
 
 
@@ -243,45 +248,40 @@ def leaves_of(request: type[msgspec.Struct]) -> tuple[Leaf, ...]:
     return tuple(_leaves(request, (), None, None))
 
 
-def value_at(noun: Any, path: tuple[str, ...]) -> Any:
-    """The value of a leaf in a request; that of the noun's default where the noun is None."""
+def value_at(request: Any, path: tuple[str, ...]) -> Any:
+    """The value of a leaf in a request, None where a value on its path is None."""
     for name in path:
-        noun = None if noun is None else getattr(noun, name)
-    return noun
+        request = None if request is None else getattr(request, name)
+    return request
 
 
 def _leaves(
-    noun: type[msgspec.Struct],
+    kind: type[msgspec.Struct],
     path: tuple[str, ...],
     options: Mapping[str, Option | Within] | None,
     base: Any,
 ) -> Iterator[Leaf]:
-    fields = {field.name: field for field in msgspec.structs.fields(noun)}
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
     for name in fields if options is None else options:
-        kind, marks = _unpacked(fields[name].type)
-        mark = (
-            options[name]
-            if options
-            else next((each for each in marks if isinstance(each, Option | Within)), None)
-        )
+        own, marks = _unpacked(fields[name].type)
+        declared = next((each for each in marks if isinstance(each, Option | Within)), None)
+        mark = options[name] if options else declared
         default = getattr(base, name) if base is not None else default_of(fields[name])
         if isinstance(mark, Within):
-            own = noun_of(kind)
-            yield from _leaves(own, (*path, name), mark.options, default or _empty(own))
+            struct = struct_of(own)
+            yield from _leaves(struct, (*path, name), mark.options, default or _empty(struct))
         elif isinstance(mark, Option):
-            if mark.also and base is not None:
-                default = (default, getattr(base, mark.also))
-            elif mark.also:
-                default = (default, default_of(fields[mark.also]))
-            yield _leaf((*path, name), mark, kind, default)
+            if mark.also:
+                second = default_of(fields[mark.also]) if base is None else getattr(base, mark.also)
+                default = (default, second)
+            yield _leaf((*path, name), mark, own, default)
 
 
 def _leaf(path: tuple[str, ...], option: Option, kind: Any, default: Any) -> Leaf:
-    several = option.several
     args = [each for each in get_args(kind) if each is not NoneType]
     if get_origin(kind) in (Union, UnionType) and len(args) == 1:
         kind = args[0]
-    if several and get_origin(kind) is tuple:
+    if option.several and get_origin(kind) is tuple:
         kind = get_args(kind)[0]
     choices = get_args(kind) if get_origin(kind) is Literal else ()
     text = option.text or TEXT
@@ -290,16 +290,8 @@ def _leaf(path: tuple[str, ...], option: Option, kind: Any, default: Any) -> Lea
     if takes == "text" and option.text is None:
         # What a project may not name must not come in by an oversight.
         where = ".".join(path)
-        raise TypeError(f"{where}: say what its texts name, by a kind of edgeconv.requests.texts")
-    return Leaf(
-        path=path,
-        option=option,
-        default=default,
-        takes=takes,
-        choices=choices,
-        text=text,
-        several=several,
-    )
+        raise TypeError(f"{where}: its `text` must be a kind of edgeconv.requests.texts")
+    return Leaf(path=path, option=option, default=default, takes=takes, choices=choices, text=text)
 
 
 def _unpacked(kind: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -309,27 +301,20 @@ def _unpacked(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     return kind, ()
 
 
-def noun_of(kind: Any) -> type[msgspec.Struct]:
-    """The noun that a field's type names, which may be None instead."""
+def struct_of(kind: Any) -> type[msgspec.Struct]:
+    """The struct of a field's type, which may also allow None."""
     kind = _unpacked(kind)[0]
-    found: type[msgspec.Struct] = next(
-        (each for each in get_args(kind) if each is not NoneType), kind
-    )
-    return found
+    struct: type[msgspec.Struct] = next((k for k in get_args(kind) if k is not NoneType), kind)
+    return struct
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:
-    """The value of a field that is not given, `NOTHING` where it must be."""
+    """The default of a field, `NOTHING` where it has none."""
     if field.default_factory is not msgspec.NODEFAULT:
         return field.default_factory()
     return NOTHING if field.default is msgspec.NODEFAULT else field.default
 
 
-def _empty(noun: type[msgspec.Struct]) -> Any:
-    fields = msgspec.structs.fields(noun)
-    return None if any(default_of(field) is NOTHING for field in fields) else noun()
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
+def _empty(kind: type[msgspec.Struct]) -> Any:
+    fields = msgspec.structs.fields(kind)
+    return None if any(default_of(field) is NOTHING for field in fields) else kind()

@@ -1,4 +1,4 @@
-"""The options that several verbs take: how a model is opened, and how all is run."""
+"""The options that several verbs have: how a model is opened, and how everything runs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from edgeconv.requests.texts import CUSTOM_OBJECTS, SANDBOX_MODE, SHA256, TEXT, 
 from edgeconv.types import Allowance, Execution, Opening
 
 CUSTOM = Option(
-    group="Input",
+    "Input",
+    "The module that defines the layers and functions of a Keras file, by dotted name or as "
+    "./FILE.py; with :NAME only that one. It is imported. Repeatable.",
     text=CUSTOM_OBJECTS,
     several=True,
     metavar="MODULE[:NAME]",
-    help="The module that defines the layers and functions of a Keras file, by dotted name or as "
-    "./FILE.py; with :NAME only that one. It is imported. Repeatable.",
 )
 
 
@@ -28,24 +28,24 @@ def split_names(text: str, _: Any = None) -> tuple[str, ...]:
 
 
 TAG = Option(
-    text=TEXT,
+    "Input",
+    "The graph of a SavedModel with exactly these tags, comma-separated. [default: serve]",
     name="tag",
-    group="Input",
+    text=TEXT,
     make=split_names,
-    say=",".join,
+    to_raw=",".join,
     metavar="TAGS",
-    help="The graph of a SavedModel with exactly these tags, comma-separated. [default: serve]",
 )
 # How a trained model is opened.
 Opened = Annotated[Opening, Within(tags=TAG, custom_objects=CUSTOM)]
 Sandboxed = Annotated[
     Mode | None,
     Option(
-        group="Execution",
+        "Execution",
+        "Read models and data in a sandbox where there is one (auto), only in a sandbox (required, "
+        "else exit code 4), or without one (off); see docs/security.md. [default: auto]",
         text=SANDBOX_MODE,
         metavar="[auto|required|off]",
-        help="Whether models and data are read in a sandbox: where there is one, or else not at "
-        "all (exit code 4), or never; see docs/security.md. [default: auto]",
     ),
 ]
 
@@ -61,20 +61,20 @@ def _mebibytes(size_bytes: int) -> int:
 def _allowance(shown: str) -> Within:
     return Within(
         timeout_s=Option(
-            group="Execution",
+            "Execution",
+            f"Wall-clock limit of each child process, in seconds. [default: {shown}]",
             least=0,
             is_above=True,
             is_shown=False,
-            help=f"Wall-clock limit of each child process, in seconds. [default: {shown}]",
         ),
         memory_bytes=Option(
+            "Execution",
+            "Resident-memory limit of each child process, in MiB; 0: none.",
             name="memory-limit-mib",
-            group="Execution",
             least=0,
             make=_bytes,
-            say=_mebibytes,
+            to_raw=_mebibytes,
             is_shown=False,
-            help="Resident-memory limit of each child process, in MiB; 0: none.",
         ),
     )
 
@@ -83,38 +83,43 @@ def _negated(value: bool, _: Any = None) -> bool:
     return not value
 
 
-# What the children of a verb may use: for an hour, ten minutes, or as long as it takes.
+# What the children of a verb may use: ten minutes, or no limit of time.
 Allowed = Annotated[Allowance, _allowance("600.0")]
 Unlimited = Annotated[Allowance, _allowance("none")]
-EXECUTION = {
-    "threads": Option(group="Execution", least=1, shown=None, help="Threads; default: cores."),
-    "allowance": _allowance("3600.0"),
-    "use_cache": Option(
-        name="no-cache",
-        group="Execution",
-        make=_negated,
-        say=_negated,
-        help="Neither read nor write the stage cache.",
-    ),
-    "trusted": Option(
-        name="trust-model",
-        group="Execution",
-        text=SHA256,
-        several=True,
-        is_typed=True,
-        metavar="SHA256",
-        help="Load the model with this content although the scan refuses it; see docs/security.md. "
-        "Repeatable, and never taken from a configuration.",
-    ),
-}
+_THREADS = Option(
+    "Execution", "Threads. [default: one a core]", least=1, shown=None, is_common=True
+)
+_ALLOWANCE = _allowance("3600.0")
+_NO_CACHE = Option(
+    "Execution",
+    "Neither read nor write the cache.",
+    name="no-cache",
+    make=_negated,
+    to_raw=_negated,
+)
+_TRUSTED = Option(
+    "Execution",
+    "Load the model with this content although the scan refuses it; see docs/security.md. "
+    "Repeatable, and never taken from a configuration.",
+    name="trust-model",
+    text=SHA256,
+    several=True,
+    is_typed=True,
+    metavar="SHA256",
+)
 # How a verb runs models.
-Executed = Annotated[Execution, Within(**EXECUTION)]
-QUIET = Annotated[bool, Option(short="q", group="Output", help="No progress on stderr.")]
-JSON = Annotated[bool, Option(name="json", group="Output", help="Print the result as JSON.")]
+Executed = Annotated[
+    Execution,
+    Within(threads=_THREADS, allowance=_ALLOWANCE, use_cache=_NO_CACHE, trusted=_TRUSTED),
+]
+QUIET = Annotated[bool, Option("Output", "No progress on stderr.", short="q", is_common=True)]
+JSON = Annotated[
+    bool, Option("Output", "Print the result as one JSON document.", name="json", is_common=True)
+]
 
 
 class ExecutionOverrides(Request, frozen=True, kw_only=True):
-    """What is said once of how to run, for every model of a configuration; None: as each says.
+    """How to run every model of a configuration; None: as the tables of each model say.
 
     `trusted` are the content hashes of models that are loaded although the scan refuses them.
     """
@@ -126,7 +131,7 @@ class ExecutionOverrides(Request, frozen=True, kw_only=True):
     trusted: tuple[str, ...] = ()
 
     def typed(self) -> dict[str, Any]:
-        """What was said, by the keys of the options."""
+        """The values that are set, by the keys of the options."""
         fields = {
             "threads": self.threads,
             "timeout-s": self.timeout_s,
@@ -138,31 +143,28 @@ class ExecutionOverrides(Request, frozen=True, kw_only=True):
 
     @property
     def execution(self) -> Execution:
-        """How to run what is of no model. What is read may run the code that it names."""
+        """How to run what belongs to no model. What is read may run the code that it names."""
         plain = Execution()
         timeout_s = plain.allowance.timeout_s if self.timeout_s is None else self.timeout_s
+        memory_bytes = _bytes(self.memory_limit_mib or 0, None)
         return Execution(
             threads=self.threads or plain.threads,
-            allowance=Allowance(
-                timeout_s=timeout_s, memory_bytes=(self.memory_limit_mib or 0) * 2**20
-            ),
+            allowance=Allowance(timeout_s=timeout_s, memory_bytes=memory_bytes),
             use_cache=not self.no_cache,
             allow_code=True,
             trusted=self.trusted,
         )
 
 
-_ALLOWANCE = EXECUTION["allowance"]
-assert isinstance(_ALLOWANCE, Within)
 RunForAll = Annotated[
     ExecutionOverrides,
     Within(
-        threads=EXECUTION["threads"],
+        threads=_THREADS,
         timeout_s=structs.replace(_ALLOWANCE.options["timeout_s"], shown=3600.0),
         memory_limit_mib=structs.replace(
-            _ALLOWANCE.options["memory_bytes"], make=None, say=None, shown=0
+            _ALLOWANCE.options["memory_bytes"], make=None, to_raw=None, shown=0
         ),
-        no_cache=structs.replace(EXECUTION["use_cache"], make=None, say=None),
-        trusted=EXECUTION["trusted"],
+        no_cache=structs.replace(_NO_CACHE, make=None, to_raw=None),
+        trusted=_TRUSTED,
     ),
 ]

@@ -10,17 +10,17 @@ from edgeconv.requests.shared import JSON, QUIET
 
 
 class Printing(Request, frozen=True, kw_only=True):
-    """How a command says what it does, and what came of it."""
+    """What a command prints of its progress and its result."""
 
     quiet: QUIET = False
     as_json: JSON = False
 
 
-class Entry(NamedTuple):
+class VerbEntry(NamedTuple):
     """A verb, each of its parts as MODULE:NAME, imported when it is first used.
 
-    `shown` are the further options of the verb's command, which are about what is printed. `tells`:
-    the function says what it is doing.
+    `shown` has the options about what the verb's command prints. `tells`: the function takes
+    `on_progress`.
     """
 
     request: str
@@ -30,15 +30,15 @@ class Entry(NamedTuple):
 
     @property
     def kind(self) -> type[Request]:
-        """What the verb is asked."""
-        found: type[Request] = named(self.request)
-        return found
+        """The verb's request."""
+        kind: type[Request] = named(self.request)
+        return kind
 
     @property
     def printing(self) -> type[Request]:
-        """The further options of its command."""
-        found: type[Request] = named(self.shown)
-        return found
+        """The options about what its command prints."""
+        kind: type[Request] = named(self.shown)
+        return kind
 
 
 def named(text: str) -> Any:
@@ -50,47 +50,49 @@ def named(text: str) -> Any:
 _LOOKING = "edgeconv.requests.looking"
 # In the order of the commands; each has a table of its name in edgeconv.toml.
 VERBS = {
-    "demo": Entry(f"{_LOOKING}:DemoRequest", "edgeconv.gate.demo:demonstrate"),
-    "train": Entry("edgeconv.requests.train:TrainRequest", "edgeconv.training.baseline:train"),
-    "convert": Entry(
+    "demo": VerbEntry(f"{_LOOKING}:DemoRequest", "edgeconv.gate.demo:demonstrate"),
+    "train": VerbEntry("edgeconv.requests.train:TrainRequest", "edgeconv.training.baseline:train"),
+    "convert": VerbEntry(
         "edgeconv.requests.convert:ConvertRequest", "edgeconv.conversion.convert:convert"
     ),
-    "tune": Entry("edgeconv.requests.tune:TuneRequest", "edgeconv.tuning.flow:tune"),
-    "bench": Entry("edgeconv.requests.bench:BenchRequest", "edgeconv.measure.bench:bench"),
-    "report": Entry(
+    "tune": VerbEntry("edgeconv.requests.tune:TuneRequest", "edgeconv.tuning.flow:tune"),
+    "bench": VerbEntry("edgeconv.requests.bench:BenchRequest", "edgeconv.measure.bench:bench"),
+    "report": VerbEntry(
         f"{_LOOKING}:ReportRequest",
         "edgeconv.gate.report:report",
         f"{_LOOKING}:ReportPrinting",
         tells=False,
     ),
-    "compare": Entry(
+    "compare": VerbEntry(
         f"{_LOOKING}:CompareRequest",
         "edgeconv.measure.compare:compare",
         f"{_LOOKING}:ComparePrinting",
         tells=False,
     ),
-    "check": Entry("edgeconv.requests.check:CheckRequest", "edgeconv.gate.check:check"),
-    "embed": Entry("edgeconv.requests.embed:EmbedRequest", "edgeconv.embedding.embedding:embed"),
-    "build": Entry(
+    "check": VerbEntry("edgeconv.requests.check:CheckRequest", "edgeconv.gate.check:check"),
+    "embed": VerbEntry(
+        "edgeconv.requests.embed:EmbedRequest", "edgeconv.embedding.embedding:embed"
+    ),
+    "build": VerbEntry(
         "edgeconv.requests.check:BuildRequest",
         "edgeconv.building.build:build",
         "edgeconv.requests.check:BuildPrinting",
     ),
-    "doctor": Entry(
+    "doctor": VerbEntry(
         f"{_LOOKING}:DoctorRequest", "edgeconv.measure.preprocessing_search.doctor:doctor"
     ),
-    "debug": Entry(
+    "debug": VerbEntry(
         f"{_LOOKING}:DebugRequest",
         "edgeconv.measure.layers.debug:debug",
         f"{_LOOKING}:DebugPrinting",
     ),
-    "inspect": Entry(
+    "inspect": VerbEntry(
         f"{_LOOKING}:InspectRequest",
         "edgeconv.source.scanning.inspecting:inspect",
-        f"{_LOOKING}:InspectPrinting",
+        f"{_LOOKING}:JsonPrinting",
         tells=False,
     ),
-    "visualize": Entry(
+    "visualize": VerbEntry(
         f"{_LOOKING}:VisualizeRequest",
         "edgeconv.cli.visualize:visualize",
         "edgeconv.requests.request:Nothing",

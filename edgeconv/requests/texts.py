@@ -1,346 +1,70 @@
-"""What the texts of options are: places, SOURCEs, lists of names, programs.
+"""What the texts of options are: paths, SOURCEs, lists of names, programs.
 
-The command line takes each as it is typed. A configuration says it relative to its own folder,
-lists as arrays. What it names outside of its project, and code, only its user can allow: `reaches`
-says of a text what that is, and edgeconv/config/reach.py what is allowed. `value` is what the text
-means, and `said` the text of such a value.
+The command line takes each as typed. A configuration writes paths relative to its folder, and lists
+as arrays. What it names outside its project, and code, only the user can allow: see
+edgeconv/config/reach.py.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgeconv.requests.places import (
+from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.requests.paths import (
     Reach,
-    place_reach,
-    place_within,
+    path_reach,
+    path_within,
     source_reach,
     source_within,
     steps_within,
+    tree_reach,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 class Reads(NamedTuple):
     """What a request reads: paths (files, directories, patterns), and SOURCEs."""
 
-    places: tuple[Path, ...] = ()
+    paths: tuple[Path, ...] = ()
     sources: tuple[str, ...] = ()
 
 
-class Text:
-    """A text that names nothing outside of the model and the command: a name, a title, a shape."""
-
-    form = ""
-    # Whether a configuration may write it as an array, which is joined with commas.
-    is_list = False
-    # Whether a text of this sort may name code.
-    may_run_code = False
-    # Whether the shell is to complete it with the names of files.
-    is_file = False
-    # Whether it is where something is: what is there counts, and not where that is.
-    is_place = False
-
-    def within(self, text: str, folder: Path) -> str:  # noqa: ARG002
-        """The text of a configuration in `folder`, as the command line would have it."""
-        return text
-
-    def reaches(self, text: str) -> Iterable[Reach]:  # noqa: ARG002
-        """What the text names that a project may not choose freely. Raises `UsageError`."""
-        return ()
-
-    def value(self, text: str) -> Any:
-        """What the text means. Raises `UsageError` or `InputRefused`."""
-        return text
-
-    def said(self, value: Any) -> str:
-        """The text that `value` gives this value for."""
-        return str(value)
-
-    def reads(self, value: Any) -> Reads:  # noqa: ARG002
-        """What is read of a value."""
-        return Reads()
-
-
-class _Names(Text):
-    form = "One text with commas, or an array of texts."
-    is_list = True
-
-    def value(self, text: str) -> tuple[str, ...]:
-        return tuple(comma_list(text))
-
-    def said(self, value: Any) -> str:
-        return ",".join(map(str, value))
-
-
-class _Place(Text):
-    is_file = True
-    is_place = True
-    form = "A path, from the folder of this file."
-
-    def within(self, text: str, folder: Path) -> str:
-        return place_within(text, folder)
-
-    def reaches(self, text: str) -> Iterable[Reach]:
-        return place_reach(text)
-
-    def reads(self, value: Any) -> Reads:
-        return Reads(places=(Path(value),)) if value else Reads()
-
-
-class _Tree(_Place):
-    """A path that counts with the links in it: what is read or written there goes into folders."""
-
-    def reaches(self, text: str) -> Iterable[Reach]:
-        return place_reach(text, "tree")
-
-
-class _NamedPlace(Text):
-    form = "NAME=PATH, the path from the folder of this file."
-    is_place = True
-
-    def within(self, text: str, folder: Path) -> str:
-        name, place = self.value(text)
-        return f"{name}={place_within(place, folder)}"
-
-    def reaches(self, text: str) -> Iterable[Reach]:
-        return place_reach(self.value(text)[1])
-
-    def value(self, text: str) -> tuple[str, str]:
-        from edgeconv.errors import UsageError, unknown_name
-        from edgeconv.reporting.verdicts import FORMATS
-
-        name, equals, place = text.partition("=")
-        if not equals or not place:
-            raise UsageError(
-                f"--output {text}: not of the form FORMAT=FILE", hint="as in junit=build/junit.xml"
-            )
-        if name not in FORMATS:
-            raise unknown_name("--output format", name, FORMATS)
-        return name, place
-
-    def said(self, value: Any) -> str:
-        return "=".join(value)
-
-
-class _Tracker(Text):
-    form = "KIND:PLACE, a path from the folder of this file or a URI, which has to be allowed."
-    is_place = True
-
-    def within(self, text: str, folder: Path) -> str:
-        kind, place = self.value(text)
-        return f"{kind}:{place_within(place, folder)}"
-
-    def reaches(self, text: str) -> Iterable[Reach]:
-        from edgeconv.plugins import tracker
-
-        kind, place = self.value(text)
-        # Others than those of files talk to what the place names, or do what is stored there.
-        is_files = getattr(tracker(kind), "WRITES_FILES_ONLY", False)
-        return place_reach(place) if is_files else (Reach("tracker", text),)
-
-    def value(self, text: str) -> tuple[str, str]:
-        from edgeconv.errors import UsageError
-        from edgeconv.plugins import tracker
-
-        kind, _, place = text.partition(":")
-        tracker(kind)
-        if not place:
-            raise UsageError(
-                f"--track {text}: not of the form KIND:PLACE", hint="as in csv:accuracy.csv"
-            )
-        return kind, place
-
-    def said(self, value: Any) -> str:
-        return ":".join(value)
-
-
-class _Source(Text):
-    is_file = True
-    is_place = True
-    form = "A SOURCE, its paths from the folder of this file."
-    may_run_code = True
-
-    def within(self, text: str, folder: Path) -> str:
-        return source_within(text, folder)
-
-    def reaches(self, text: str) -> Iterable[Reach]:
-        return source_reach(text)
-
-    def reads(self, value: Any) -> Reads:
-        return Reads(sources=(value,)) if value else Reads()
-
-
-class _KeyedSource(_Source):
-    form = "[KEY=]SOURCE, its paths from the folder of this file."
-
-    def within(self, text: str, folder: Path) -> str:
-        key, source = _keyed(text, folder)
-        return key + super().within(source, folder)
-
-    def reaches(self, text: str) -> Iterable[Reach]:
-        key, equals, source = text.partition("=")
-        if not (equals and key.isidentifier()):
-            return super().reaches(text)
-        # Whether what is called so is meant is known only with the signatures.
-        whole = text.partition("?")[0]
-        is_there = os.path.lexists(whole)
-        return (*super().reaches(source), *(place_reach(whole, "tree") if is_there else ()))
-
-    def reads(self, value: Any) -> Reads:
-        return Reads(sources=tuple(value.values()))
-
-
-class _Steps(Text):
-    is_file = True
-    form = "Steps, or a .toml file from the folder of this file."
-
-    def within(self, text: str, folder: Path) -> str:
-        return steps_within(text, folder)
-
-    def reaches(self, text: str) -> Iterable[Reach]:
-        return place_reach(text) if text.endswith(".toml") else ()
-
-    def value(self, text: str) -> Any:
-        from edgeconv.data.preprocessing import parse_preprocessing
-        from edgeconv.types import Steps
-
-        return Steps(by_input=parse_preprocessing(text), file=text if _is_steps_file(text) else "")
-
-    def said(self, value: Any) -> str:
-        from edgeconv.data.preprocessing import describe
-
-        return describe(value.by_input)
-
-    def reads(self, value: Any) -> Reads:
-        return Reads(places=(Path(value.file),)) if value and value.file else Reads()
-
-
-class _Metric(Text):
-    may_run_code = True
-
-    def reaches(self, text: str) -> Iterable[Reach]:
-        return (Reach("code", text),) if ":" in text else ()
-
-
-class _CustomObjects(Text):
-    form = "MODULE or MODULE:NAME; a path to a file from the folder of this file."
-    may_run_code = True
-
-    def within(self, text: str, folder: Path) -> str:
-        from edgeconv.data.custom import is_path
-
-        return place_within(text, folder) if is_path(text) else text
-
-    def reaches(self, text: str) -> Iterable[Reach]:
-        return (Reach("code", text),) if text else ()
-
-    def reads(self, value: Any) -> Reads:
-        from edgeconv.data.custom import custom_files
-        from edgeconv.errors import InputRefused, UsageError
-
-        try:
-            return Reads(places=tuple(custom_files(value, str(Path.cwd()))))
-        except (InputRefused, UsageError):
-            # One that is not there is refused when it is converted.
-            return Reads()
-
-
-class _Program(Text):
-    is_file = True
-    form = "A program, named as on the command line."
-    may_run_code = True
-
-    def reaches(self, text: str) -> Iterable[Reach]:
-        return (Reach("program", text),) if text else ()
-
-
-class _Runtime(Text):
-    form = "One that is not this machine's own has to be allowed; see docs/security.md."
-
-    def reaches(self, text: str) -> Iterable[Reach]:
-        from edgeconv.runtimes.choice import files_named, runs_here_alone
-
-        if runs_here_alone(text):
-            return ()
-        return (Reach("runtime", text), *(Reach("file", file) for file in files_named(text)))
-
-
-class _Address(Text):
-    form = "It has to be allowed; see docs/security.md."
-
-    def reaches(self, text: str) -> Iterable[Reach]:
-        return (Reach("address", text),) if text else ()
-
-
-class _SandboxMode(Text):
-    form = 'Only "required" can stand here: a project takes no sandbox away.'
-
-    def within(self, text: str, folder: Path) -> str:  # noqa: ARG002
-        from edgeconv.errors import UsageError
-
-        if text in ("auto", "off"):
-            raise UsageError(
-                f"a configuration cannot make the sandbox {text}",
-                hint='write "required", or remove the line; --sandbox works on the command line',
-            )
-        return text
-
-
-class _Sha256(Text):
-    def value(self, text: str) -> str:
-        from edgeconv.errors import UsageError
-        from edgeconv.store.hashes import is_sha256
-
-        if not is_sha256(text):
-            raise UsageError(f"{text!r} is not a sha256: 64 digits, as `edgeconv scan` shows it")
-        return text
-
-
-class _TargetRuntime(Text):
-    def value(self, text: str) -> Any:
-        from edgeconv.runtimes.choice import parse_target_runtime
-
-        return parse_target_runtime(text)
-
-    def said(self, value: Any) -> str:
-        from edgeconv.runtimes.choice import runtime_text
-
-        return runtime_text(value)
-
-
-class _LayerRule(Text):
-    def value(self, text: str) -> Any:
-        from edgeconv.quantize.rules import parse_rule
-
-        return parse_rule(text)
-
-    def said(self, value: Any) -> str:
-        return f"{value.pattern}={value.precision}"
-
-
-TEXT = Text()
-NAMES = _Names()
-PLACE = _Place()
-TREE = _Tree()
-NAMED_PLACE = _NamedPlace()
-TRACKER = _Tracker()
-SOURCE = _Source()
-KEYED_SOURCE = _KeyedSource()
-STEPS = _Steps()
-METRIC = _Metric()
-CUSTOM_OBJECTS = _CustomObjects()
-PROGRAM = _Program()
-RUNTIME = _Runtime()
-TARGET_RUNTIME = _TargetRuntime()
-ADDRESS = _Address()
-LAYER_RULE = _LayerRule()
-SANDBOX_MODE = _SandboxMode()
-SHA256 = _Sha256()
+def _reads_nothing(_: Any) -> Reads:
+    return Reads()
+
+
+def _same(text: str, _: Any = None) -> str:
+    return text
+
+
+@dataclass(frozen=True)
+class TextKind:
+    """A kind of text. The default names nothing outside the model and the command.
+
+    `form` describes it for the JSON Schema. A configuration may write an `is_list` as an array. The
+    shell completes an `is_file`. Of an `is_path` the content counts, and not where it is.
+    """
+
+    form: str = ""
+    is_list: bool = False
+    may_run_code: bool = False
+    is_file: bool = False
+    is_path: bool = False
+    # The text of a configuration in a folder, as the command line would have it.
+    within: Callable[[str, Path], str] = _same
+    # What the text names that a project may not choose freely. Raises `UsageError`.
+    reaches: Callable[[str], Iterable[Reach]] = lambda _: ()
+    # What the text means. Raises `UsageError` or `InputRefused`.
+    value: Callable[[str], Any] = _same
+    # The text of a value.
+    text_of: Callable[[Any], str] = str
+    # What is read for a value.
+    reads: Callable[[Any], Reads] = _reads_nothing
 
 
 def comma_list(text: str) -> list[str]:
@@ -348,13 +72,227 @@ def comma_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _is_steps_file(text: str) -> bool:
-    return text.endswith(".toml")
+def _reaches_as(sort: Any) -> Callable[[str], tuple[Reach, ...]]:
+    return lambda text: (Reach(sort, text),) if text else ()
 
 
-def _keyed(text: str, folder: Path) -> tuple[str, str]:
-    """`KEY=` and the SOURCE after it; a file that is called so has no key."""
+def _path_reads(path: str) -> Reads:
+    return Reads(paths=(Path(path),)) if path else Reads()
+
+
+def _split_pair(text: str, mark: str, option: str, form: str, example: str) -> tuple[str, str]:
+    name, _, rest = text.partition(mark)
+    if not rest:
+        raise UsageError(f"{option} {text}: not of the form {form}", hint=f"for example {example}")
+    return name, rest
+
+
+def _output(text: str) -> tuple[str, str]:
+    from edgeconv.reporting.verdicts import FORMATS
+
+    name, path = _split_pair(text, "=", "--output", "FORMAT=FILE", "junit=build/junit.xml")
+    if name not in FORMATS:
+        raise unknown_name("--output format", name, FORMATS)
+    return name, path
+
+
+def _output_within(text: str, folder: Path) -> str:
+    name, path = _output(text)
+    return f"{name}={path_within(path, folder)}"
+
+
+def _tracker(text: str) -> tuple[str, str]:
+    from edgeconv.plugins import tracker
+
+    tracker(text.partition(":")[0])
+    return _split_pair(text, ":", "--track", "KIND:PLACE", "csv:accuracy.csv")
+
+
+def _tracker_within(text: str, folder: Path) -> str:
+    kind, path = _tracker(text)
+    return f"{kind}:{path_within(path, folder)}"
+
+
+def _tracker_reach(text: str) -> tuple[Reach, ...]:
+    from edgeconv.plugins import tracker
+
+    kind, path = _tracker(text)
+    # Others than those of files talk to what the path names, or run what is stored there.
+    is_files = getattr(tracker(kind), "WRITES_FILES_ONLY", False)
+    return path_reach(path) if is_files else (Reach("tracker", text),)
+
+
+def _keyed_within(text: str, folder: Path) -> str:
     key, equals, source = text.partition("=")
+    # A file of this name has no key.
     if not (equals and key.isidentifier()) or (folder / text).exists():
-        return "", text
-    return f"{key}=", source
+        return source_within(text, folder)
+    return f"{key}={source_within(source, folder)}"
+
+
+def _keyed_reach(text: str) -> tuple[Reach, ...]:
+    key, equals, source = text.partition("=")
+    if not (equals and key.isidentifier()):
+        return source_reach(text)
+    # Whether it is a key or the name of a file is known only with the signatures.
+    whole = text.partition("?")[0]
+    return (*source_reach(source), *(tree_reach(whole) if os.path.lexists(whole) else ()))
+
+
+def _steps(text: str) -> Any:
+    from edgeconv.data.preprocessing import parse_preprocessing
+    from edgeconv.types import Steps
+
+    return Steps(by_input=parse_preprocessing(text), file=text if text.endswith(".toml") else "")
+
+
+def _steps_text(steps: Any) -> str:
+    from edgeconv.data.preprocessing import describe
+
+    return describe(steps.by_input)
+
+
+def _custom_within(text: str, folder: Path) -> str:
+    from edgeconv.data.custom import is_path
+
+    return path_within(text, folder) if is_path(text) else text
+
+
+def _custom_reads(text: str) -> Reads:
+    from edgeconv.data.custom import custom_files
+
+    try:
+        return Reads(paths=tuple(custom_files(text, str(Path.cwd()))))
+    except (InputRefused, UsageError):
+        # One that is missing is refused when the model is converted.
+        return Reads()
+
+
+def _runtime_reach(text: str) -> tuple[Reach, ...]:
+    from edgeconv.runtimes.choice import files_named, runs_here_alone
+
+    if runs_here_alone(text):
+        return ()
+    return (Reach("runtime", text), *(Reach("file", file) for file in files_named(text)))
+
+
+def _sandbox_within(text: str, _: Path) -> str:
+    if text in ("auto", "off"):
+        raise UsageError(
+            f"a configuration cannot set the sandbox to {text!r}",
+            hint='write "required", or remove the line; --sandbox works on the command line',
+        )
+    return text
+
+
+def _sha256(text: str) -> str:
+    from edgeconv.store.hashes import is_sha256
+
+    if not is_sha256(text):
+        raise UsageError(f"{text!r} is not a sha256: 64 digits, as `edgeconv scan` shows it")
+    return text
+
+
+def _target_runtime(text: str) -> Any:
+    from edgeconv.runtimes.choice import parse_target_runtime
+
+    return parse_target_runtime(text)
+
+
+def _target_runtime_text(runtime: Any) -> str:
+    from edgeconv.runtimes.choice import runtime_text
+
+    return runtime_text(runtime)
+
+
+def _layer_rule(text: str) -> Any:
+    from edgeconv.quantize.rules import parse_rule
+
+    return parse_rule(text)
+
+
+TEXT = TextKind()
+NAMES = TextKind(
+    "One text with commas, or an array of texts.",
+    is_list=True,
+    value=lambda text: tuple(comma_list(text)),
+    text_of=lambda names: ",".join(map(str, names)),
+)
+PATH = TextKind(
+    "A path, from the folder of this file.",
+    is_file=True,
+    is_path=True,
+    within=path_within,
+    reaches=path_reach,
+    reads=_path_reads,
+)
+# A path that counts with the links in it: what is read or written there is in folders.
+TREE = replace(PATH, reaches=tree_reach)
+NAMED_PATH = TextKind(
+    "NAME=PATH, the path from the folder of this file.",
+    is_path=True,
+    within=_output_within,
+    reaches=lambda text: path_reach(_output(text)[1]),
+    value=_output,
+    text_of="=".join,
+)
+TRACKER = TextKind(
+    "KIND:PLACE, a path from the folder of this file or a URI, which has to be allowed.",
+    is_path=True,
+    within=_tracker_within,
+    reaches=_tracker_reach,
+    value=_tracker,
+    text_of=":".join,
+)
+SOURCE = TextKind(
+    "A SOURCE, its paths from the folder of this file.",
+    is_file=True,
+    is_path=True,
+    may_run_code=True,
+    within=source_within,
+    reaches=source_reach,
+    reads=lambda source: Reads(sources=(source,)) if source else Reads(),
+)
+KEYED_SOURCE = replace(
+    SOURCE,
+    form="[KEY=]SOURCE, its paths from the folder of this file.",
+    within=_keyed_within,
+    reaches=_keyed_reach,
+    reads=lambda by_key: Reads(sources=tuple(by_key.values())),
+)
+STEPS = TextKind(
+    "Steps, or a .toml file from the folder of this file.",
+    is_file=True,
+    within=steps_within,
+    reaches=lambda text: path_reach(text) if text.endswith(".toml") else (),
+    value=_steps,
+    text_of=_steps_text,
+    reads=lambda steps: _path_reads(steps.file) if steps else Reads(),
+)
+METRIC = TextKind(
+    may_run_code=True, reaches=lambda text: (Reach("code", text),) if ":" in text else ()
+)
+CUSTOM_OBJECTS = TextKind(
+    "MODULE or MODULE:NAME; a path to a file from the folder of this file.",
+    may_run_code=True,
+    within=_custom_within,
+    reaches=_reaches_as("code"),
+    reads=_custom_reads,
+)
+PROGRAM = TextKind(
+    "A program, named as on the command line.",
+    is_file=True,
+    may_run_code=True,
+    reaches=_reaches_as("program"),
+)
+RUNTIME = TextKind(
+    "A runtime outside this machine has to be allowed; see docs/security.md.",
+    reaches=_runtime_reach,
+)
+TARGET_RUNTIME = TextKind(value=_target_runtime, text_of=_target_runtime_text)
+ADDRESS = TextKind("It has to be allowed; see docs/security.md.", reaches=_reaches_as("address"))
+LAYER_RULE = TextKind(value=_layer_rule, text_of=lambda rule: f"{rule.pattern}={rule.precision}")
+SANDBOX_MODE = TextKind(
+    'Only "required": a project cannot weaken the sandbox.', within=_sandbox_within
+)
+SHA256 = TextKind(value=_sha256)

@@ -1,4 +1,4 @@
-"""What `train` is asked."""
+"""The request of `train`."""
 
 from __future__ import annotations
 
@@ -12,44 +12,46 @@ from edgeconv.requests.texts import TEXT, TREE
 from edgeconv.requests.training import DISTRIBUTION
 from edgeconv.types import Allowance, Training
 
-Taught = Annotated[
+Trainable = Annotated[
     Training,
     Within(
         module=Option(text=TEXT, is_argument=True),
         data=Option(
-            group="Data",
+            "Data",
+            "The file or directory that MODULE reads.",
             text=TREE,
-            metavar="PLACE",
-            help="The file or directory that MODULE reads.",
+            metavar="PATH",
+            is_common=True,
         ),
         distribution=DISTRIBUTION,
-        loop=Option(
-            group="Quality",
-            help="Keras's fit, or a custom training loop on strategy.run.",
+        loop=Option("Quality", "Keras's fit, or a custom training loop on strategy.run."),
+        epochs=Option(
+            "Quality", "Epochs to train. [default: the module's]", least=1, is_common=True
         ),
-        epochs=Option(group="Quality", least=1, help="[default: the module's]"),
         steps_per_epoch=Option(
-            group="Quality", least=1, help="[default: one pass over the samples]"
+            "Quality", "Steps of an epoch. [default: one pass over the samples]", least=1
         ),
         global_batch=Option(
-            group="Quality",
+            "Quality",
+            "Samples a step, shared among the replicas. [default: the module's]",
             least=1,
-            help="Samples a step, shared among the replicas. [default: the module's]",
+            is_common=True,
         ),
-        learning_rate=Option(group="Quality", help="[default: the module's]"),
-        seed=Option(group="Quality"),
+        learning_rate=Option(
+            "Quality", "The learning rate. [default: the module's]", is_common=True
+        ),
+        seed=Option("Quality", "Seed of weights and order of samples.", is_common=True),
         validation_fraction=Option(
-            group="Quality",
+            "Quality",
+            "Hold this share of the training samples back. The best epoch on them is kept.",
             is_shown=False,
-            help="Keep this share of the training samples apart, and the best epoch by them.",
+            is_common=True,
         ),
         patience=Option(
-            group="Quality", least=1, help="End after so many epochs without a better one."
+            "Quality", "Stop after N epochs without a better one.", least=1, metavar="N"
         ),
         checkpoint_steps=Option(
-            group="Output",
-            least=1,
-            help="Keep one every so many steps, besides the one after each epoch.",
+            "Output", "Keep a checkpoint every N steps too.", least=1, metavar="N"
         ),
         custom_objects=CUSTOM,
     ),
@@ -60,44 +62,46 @@ class TrainRequest(Request, frozen=True, kw_only=True):
     """A baseline to train, and where to.
 
     `training`: what to train and how, or the module alone. The SavedModel goes to
-    `directory`/NAME/N; None takes the current directory, or AIP_MODEL_DIR where that is set, in
-    which the model goes into the directory itself. `checkpoints`: where they are kept, else in
-    AIP_CHECKPOINT_DIR, else beside the model and only until it is there. `tensorboard`: where its
-    logs go, else to AIP_TENSORBOARD_LOG_DIR.
+    `directory`/NAME/N; None takes the current directory, or AIP_MODEL_DIR where that is set, which
+    then holds the model itself. `checkpoints`: where they are kept, else in AIP_CHECKPOINT_DIR,
+    else next to the model until it is there. `tensorboard`: where its logs go, else to
+    AIP_TENSORBOARD_LOG_DIR.
     """
 
-    training: Taught
+    training: Trainable
     directory: Annotated[
         str | None,
         Option(
+            "Output",
+            "Directory for MODULE/1, MODULE/2, … It may be remote, such as gs://bucket/models. "
+            "[default: AIP_MODEL_DIR, which Vertex AI sets, else here]",
             name="out",
             short="o",
-            group="Output",
             text=TREE,
-            is_written=True,
-            help="Where MODULE/1, MODULE/2, … go; may be remote, as gs://bucket/models. [default: "
-            "AIP_MODEL_DIR, where Vertex AI sets it, else here]",
+            is_output=True,
+            is_common=True,
         ),
     ] = None
     checkpoints: Annotated[
         str | None,
         Option(
+            "Output",
+            "Directory that keeps the checkpoints. [default: AIP_CHECKPOINT_DIR, else next to the "
+            "model until it is there]",
             name="checkpoint-dir",
-            group="Output",
             text=TREE,
-            is_written=True,
-            help="Where checkpoints are kept, also when it is done. [default: AIP_CHECKPOINT_DIR, "
-            "else beside the model until it is there]",
+            is_output=True,
+            is_common=True,
         ),
     ] = None
     tensorboard: Annotated[
         str | None,
         Option(
+            "Output",
+            "Directory of TensorBoard's logs. [default: AIP_TENSORBOARD_LOG_DIR, else none]",
             name="tensorboard-dir",
-            group="Output",
             text=TREE,
-            is_written=True,
-            help="[default: AIP_TENSORBOARD_LOG_DIR, else none]",
+            is_output=True,
         ),
     ] = None
     allowance: Unlimited = Allowance(timeout_s=math.inf)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from msgspec import structs
+
 from edgeconv.errors import UsageError
 from edgeconv.requests.option import Group, Option, Within
 from edgeconv.requests.texts import ADDRESS, NAMES, TEXT
 from edgeconv.types import Qat
 
-_RUNS_ON: Group = "Distribution"
-_TRAINS: Group = "Quantization-aware training"
-
 
 def _devices(names: tuple[str, ...], _: Any) -> tuple[tuple[str, ...], int]:
-    """The names, or how many devices a number asks for. Raises `UsageError`."""
+    """The names, or the number of devices. Raises `UsageError`."""
     if len(names) != 1 or not names[0].isdecimal():
         return names, 0
     if not int(names[0]):
@@ -22,7 +21,7 @@ def _devices(names: tuple[str, ...], _: Any) -> tuple[tuple[str, ...], int]:
     return (), int(names[0])
 
 
-def _said_devices(pair: tuple[tuple[str, ...], int]) -> str | None:
+def _device_text(pair: tuple[tuple[str, ...], int]) -> str | None:
     names, count = pair
     return str(count) if count else ",".join(names) or None
 
@@ -32,42 +31,51 @@ def _or_none(count: int) -> int | None:
 
 
 DISTRIBUTION = Within(
-    strategy=Option(group=_RUNS_ON),
+    strategy=Option(
+        "Distribution",
+        "none, mirrored, central-storage, multiworker, parameter-server or tpu. The distribution "
+        "strategy; see docs/training.md.",
+        metavar="NAME",
+        is_common=True,
+    ),
     workers=Option(
-        group=_RUNS_ON,
+        "Distribution",
+        "Start N local processes, with TF_CONFIG set. For multiworker and parameter-server; "
+        "without it, TF_CONFIG describes the cluster.",
         least=1,
-        say=_or_none,
-        help="Start so many local processes, with TF_CONFIG set: for multiworker and "
-        "parameter-server. Without it, TF_CONFIG says what the cluster is.",
+        to_raw=_or_none,
+        metavar="N",
     ),
     servers=Option(
-        group=_RUNS_ON,
+        "Distribution",
+        "With --workers and parameter-server: how many parameter servers. [default: 1]",
         least=1,
-        say=_or_none,
-        help="With --workers and parameter-server: how many parameter servers. [default: 1]",
+        to_raw=_or_none,
+        metavar="N",
     ),
     devices=Option(
-        group=_RUNS_ON,
+        "Distribution",
+        "How many GPUs or logical CPU devices, or which: GPU:0,GPU:2. Without it, all GPUs, or 2 "
+        "CPU devices.",
         text=NAMES,
         make=_devices,
-        say=_said_devices,
+        to_raw=_device_text,
         also="device_count",
         metavar="N|NAMES",
-        help="How many GPUs or, without a GPU, logical CPU devices; or which, as GPU:0,GPU:2. "
-        "[default: all GPUs, or 2 CPU devices]",
+        is_common=True,
     ),
-    cross_device_ops=Option(group=_RUNS_ON, help="How mirrored sums gradients."),
-    communication=Option(group=_RUNS_ON, help="How multiworker does."),
-    tpu=Option(group=_RUNS_ON, text=ADDRESS, metavar="NAME", help="The TPU's name or address."),
-    gpu_memory_growth=Option(group=_RUNS_ON, help="Take a GPU's memory as it is needed."),
+    cross_device_ops=Option("Distribution", "How mirrored adds up gradients."),
+    communication=Option("Distribution", "How multiworker adds up gradients."),
+    tpu=Option("Distribution", "The TPU's name or address.", text=ADDRESS, metavar="NAME"),
+    gpu_memory_growth=Option("Distribution", "Take a GPU's memory as it is needed."),
     gpu_memory_limit_mib=Option(
-        group=_RUNS_ON, least=1, say=_or_none, help="Take no more than this of a GPU's."
+        "Distribution", "Take no more than this of a GPU's memory.", least=1, to_raw=_or_none
     ),
     connect_timeout_s=Option(
-        group=_RUNS_ON,
+        "Distribution",
+        "How long to wait for the other members of a cluster, in seconds.",
         least=0,
         is_above=True,
-        help="How long to wait for the other members of a cluster.",
     ),
 )
 
@@ -76,79 +84,80 @@ def _freeze(text: str, _: Any) -> int | None:
     if text == "never":
         return None
     if not text.isdecimal():
-        raise UsageError(f"--qat-freeze-batch-norm {text}: a number of epochs, or never")
+        raise UsageError(f"--qat-freeze-batch-norm {text}: must be a number of epochs, or never")
     return int(text)
 
 
-def _said_freeze(epochs: int | None) -> str:
+def _freeze_text(epochs: int | None) -> str:
     return "never" if epochs is None else str(epochs)
 
 
-# None where nothing of it was given.
+def _uncommon(option: Option | Within) -> Option:
+    assert isinstance(option, Option)
+    return structs.replace(option, is_common=False)
+
+
+_QAT: Group = "Quantization-aware training"
+# None where none of its options is given.
 Trained = Annotated[
     Qat | None,
     Within(
         target=Option(
+            _QAT,
+            "Train to the samples' labels, or to the float model's outputs.",
             name="qat-target",
-            group=_TRAINS,
-            help="Train to the samples' labels, or to what the float model answers.",
         ),
-        epochs=Option(name="qat-epochs", group=_TRAINS, least=1),
-        learning_rate=Option(name="qat-learning-rate", group=_TRAINS),
+        epochs=Option(_QAT, "Epochs of training.", name="qat-epochs", least=1, is_common=True),
+        learning_rate=Option(_QAT, "The learning rate.", name="qat-learning-rate", is_common=True),
         global_batch=Option(
-            name="qat-batch",
-            group=_TRAINS,
-            least=1,
-            help="Samples a step, shared among the replicas.",
+            _QAT, "Samples a step, shared among the replicas.", name="qat-batch", least=1
         ),
-        seed=Option(name="qat-seed", group=_TRAINS),
+        seed=Option(_QAT, "Seed of the order of samples.", name="qat-seed"),
         layers=Option(
+            _QAT,
+            "Layers to quantize, comma-separated names or patterns, such as conv*. [default: all]",
             name="qat-layers",
-            group=_TRAINS,
             text=NAMES,
             metavar="NAMES",
-            help="Layers to quantise, comma-separated names or patterns, as conv*. [default: all]",
         ),
         warmup_steps=Option(
+            _QAT,
+            "Steps that find the ranges before the weights change.",
             name="qat-warmup-steps",
-            group=_TRAINS,
             least=0,
-            help="Steps that find the ranges before the weights change.",
         ),
         freeze_batch_norm_after=Option(
-            text=TEXT,
+            _QAT,
+            "The epochs after which batch normalization no longer follows its batches.",
             name="qat-freeze-batch-norm",
-            group=_TRAINS,
+            text=TEXT,
             takes="text",
             make=_freeze,
-            say=_said_freeze,
+            to_raw=_freeze_text,
             metavar="EPOCHS|never",
-            help="After so many epochs batch normalisation follows its batches no more.",
         ),
         validation_fraction=Option(
+            _QAT,
+            "Hold this share of the training samples back; the best epoch on them is kept.",
             name="qat-validation-fraction",
-            group=_TRAINS,
-            help="Keep this share of the training samples apart, and the best epoch by them.",
         ),
         patience=Option(
+            _QAT,
+            "Stop after N epochs without a better one.",
             name="qat-patience",
-            group=_TRAINS,
             least=1,
-            help="End after so many epochs without a better one.",
-        ),
-        prune=Option(group=_TRAINS, metavar="SHARE", help="Train to this share of zeros first."),
-        cluster=Option(
-            group=_TRAINS,
-            least=2,
             metavar="N",
-            help="Train to so many different weights a layer first.",
         ),
+        prune=Option(_QAT, "Train to this share of zeros first.", metavar="SHARE"),
+        cluster=Option(_QAT, "Train to N different weights a layer first.", least=2, metavar="N"),
         fine_tune_epochs=Option(
+            _QAT,
+            "Epochs of the training for --prune, and for --cluster.",
             name="qat-fine-tune-epochs",
-            group=_TRAINS,
             least=1,
-            help="Epochs of the training for --prune, and for --cluster.",
         ),
-        distribution=DISTRIBUTION,
+        distribution=Within(
+            **{name: _uncommon(each) for name, each in DISTRIBUTION.options.items()}
+        ),
     ),
 ]

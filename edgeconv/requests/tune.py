@@ -1,4 +1,4 @@
-"""What `tune` is asked."""
+"""The request of `tune`."""
 
 from __future__ import annotations
 
@@ -8,154 +8,154 @@ from edgeconv.plugins import METRICS
 from edgeconv.requests.option import Option
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import Executed, Opened, Sandboxed
-from edgeconv.requests.texts import METRIC, NAMES, PLACE, RUNTIME, SOURCE, STEPS, TEXT
+from edgeconv.requests.texts import METRIC, NAMES, PATH, RUNTIME, SOURCE, STEPS, TEXT
 from edgeconv.types import Execution, Objective, Opening, Steps
 
 
 class TuneRequest(Request, frozen=True, kw_only=True):
     """A model, samples and a budget, to find the cheapest artifact for.
 
-    One half of `data` searches; the other, which nothing of the search sees, confirms.
-    Without labels the budget is of the agreement with the float32 model. The artifact is published
-    in `directory` (None: NAME.tuned in the current one) with its recipe as a file for `edgeconv
+    One half of `data` searches; the other, which the search never sees, confirms. Without labels
+    the budget applies to the agreement with the float32 model. The artifact is published in
+    `directory` (None: NAME.tuned in the current one) with its recipe as a file for `edgeconv
     convert --config` and all the trials. `recipes` are those to choose from, none for all;
     `samples` of the data are used, None for all. `metric` is a name or module:function, "" for
     top1, or for the agreement where there are no labels. `allow_float` names the operators that may
-    stay in float. The search ends after `trials`, or `time_limit_s`.
+    stay in float. The search stops after `trials`, or `time_limit_s`.
     """
 
-    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PLACE)]
+    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
     data: Annotated[
         str,
         Option(
+            "Data",
+            "Samples, with labels for accuracy. One half searches. The other, which the search "
+            "never sees, confirms the result.",
             name="data",
-            group="Data",
             text=SOURCE,
             metavar="SOURCE",
-            help="Samples, with labels for accuracy. One half searches; the other confirms the "
-            "result, and nothing of the search sees it.",
+            is_common=True,
         ),
     ]
     max_drop: Annotated[
         float,
         Option(
-            group="Quality",
+            "Quality",
+            "Largest loss against float32, in the metric's unit. 0.005 is half a "
+            "point of accuracy.",
             metavar="DROP",
-            help="What may be lost to the float32 model, in the unit of the metric: 0.005 is half "
-            "a point of accuracy.",
+            is_common=True,
         ),
     ]
     directory: Annotated[
         str | None,
         Option(
+            "Output",
+            "Directory to publish in. [default: NAME.tuned]",
             name="out",
             short="o",
-            group="Output",
-            text=PLACE,
-            is_written=True,
-            help="Directory to publish in. [default: NAME.tuned]",
+            text=PATH,
+            is_output=True,
+            is_common=True,
         ),
     ] = None
     calibration: Annotated[
         str,
         Option(
-            group="Data",
+            "Data",
+            "Samples to calibrate with. Without it, up to 500 of the half of --data that searches, "
+            "without their labels.",
             text=SOURCE,
             metavar="SOURCE",
-            help="Samples to calibrate with, others than those of --data. [default: up to 500 of "
-            "the half that searches, their labels unused]",
+            is_common=True,
         ),
     ] = ""
     preprocess: Annotated[
         Steps,
         Option(
-            group="Data",
+            "Data",
+            "Preprocessing of each stored sample; see docs/data.md.",
             text=STEPS,
             metavar="STEPS",
             is_shown=False,
-            help="What is done to each stored sample; see docs/data.md.",
+            is_common=True,
         ),
     ] = Steps()
     objective: Annotated[
         Objective,
         Option(
-            group="Quality",
-            help="What is to be as small as possible: the file, or the time of an invoke.",
+            "Quality",
+            "Minimize the file's size, or the time of an invoke.",
+            is_common=True,
         ),
     ] = "size"
     recipes: Annotated[
         tuple[str, ...],
         Option(
+            "Recipes",
+            "The recipes to choose from, comma-separated. [default: all; float32 for latency only]",
             name="to",
-            group="Recipes",
             text=NAMES,
             metavar="RECIPES",
-            help="The recipes to choose from, comma-separated. [default: all; float32 for latency "
-            "only]",
+            is_common=True,
         ),
     ] = ()
     metric: Annotated[
         str,
         Option(
-            group="Quality",
+            "Quality",
+            f"The metric to keep, such as top1 or mae. One of {', '.join(METRICS)}, or "
+            "module:function. Without it, top1, or without labels the agreement with the float32 "
+            "model.",
             text=METRIC,
             metavar="NAME",
-            help=f"What is to be kept: {', '.join(METRICS)}, or module:function. [default: top1, "
-            "without labels the agreement with the float32 model]",
+            is_common=True,
         ),
     ] = ""
     output: Annotated[
-        str,
-        Option(
-            text=TEXT,
-            group="Data",
-            help="The output that the labels are for, if there are several.",
-        ),
+        str, Option("Data", "The output that the labels are for, if there are several.", text=TEXT)
     ] = ""
     runtime: Annotated[
         str,
         Option(
-            group="Recipes",
+            "Recipes",
+            "Where the files run, as in `edgeconv bench --runtime`.",
             text=RUNTIME,
             metavar="RUNTIME",
-            help="Where the files run; as for `bench`.",
+            is_common=True,
         ),
     ] = "litert"
     signature: Annotated[
-        str,
-        Option(
-            text=TEXT,
-            group="Input",
-            help="The signature to tune, if there are several.",
-        ),
+        str, Option("Input", "The signature to tune, if there are several.", text=TEXT)
     ] = ""
     batch: Annotated[
-        int | None, Option(group="Input", help="Fix a dynamic batch dimension to this.")
+        int | None, Option("Input", "Fix a dynamic batch dimension to this size.", is_common=True)
     ] = None
     samples: Annotated[
         int | None,
         Option(
-            group="Data",
-            help="How many samples of --data, by a fixed seed, in equal shares of the labels. "
-            "[default: all]",
+            "Data",
+            "How many samples of --data, by a fixed seed. The labels have equal shares. [default: "
+            "all]",
+            is_common=True,
         ),
     ] = None
     allow_float: Annotated[
         tuple[str, ...],
         Option(
-            group="Recipes",
+            "Recipes",
+            "Operators that a full-integer recipe may leave in float, comma-separated; * for any.",
             text=NAMES,
             metavar="OPERATORS",
-            help="Operators that a full-integer recipe may leave in float, comma-separated; * for "
-            "any.",
         ),
     ] = ("*",)
-    trials: Annotated[int, Option(group="Quality", help="How many recipes are tried at most.")] = 40
+    trials: Annotated[int, Option("Quality", "Recipes to try, at most.", is_common=True)] = 40
     time_limit_s: Annotated[
         float,
         Option(
-            group="Quality",
-            help="How long the search may take, in seconds; to confirm and publish comes on top.",
+            "Quality",
+            "Seconds that the search may take. To confirm and publish takes longer.",
+            is_common=True,
         ),
     ] = 480.0
     opening: Opened = Opening()

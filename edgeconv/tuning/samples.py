@@ -18,7 +18,7 @@ from edgeconv.data.checks import as_written
 from edgeconv.data.preprocessing import describe
 from edgeconv.errors import InputRefused
 from edgeconv.measure.model_files import float_inputs
-from edgeconv.requests.places import source_within
+from edgeconv.requests.paths import source_within
 from edgeconv.store import publish_all
 from edgeconv.tuning.chances import LEAST_SAMPLES, enough_samples
 from edgeconv.types import DataIdentity

@@ -453,7 +453,7 @@ def _config_seeds() -> list[bytes]:
 
 def _config(directory: Path) -> Target:
     from edgeconv.config.tables import read_config
-    from edgeconv.requests.places import source_within, steps_within
+    from edgeconv.requests.paths import source_within, steps_within
 
     paths = (directory / "edgeconv.toml", directory / "pyproject.toml")
 
@@ -491,7 +491,7 @@ def _text_seeds() -> list[bytes]:
 def _text(directory: Path) -> Target:
     from edgeconv.data.location import identity, parse_location, runs_code
     from edgeconv.data.preprocessing import parse_preprocessing
-    from edgeconv.requests.places import source_within
+    from edgeconv.requests.paths import source_within
 
     def run(data: bytes) -> None:
         text = data.decode("utf-8", "surrogateescape")

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from doctor_models import classifier, images, stored
 from golden_files import assert_golden
 
-from edgeconv.cli.doctor import command
+from edgeconv.cli.verbs import doctor as command
 from edgeconv.reporting.pages import text_of
 from edgeconv.types import Accuracy, DataIdentity, Diagnosis, Trial
 
@@ -131,7 +131,7 @@ def test_json_is_the_diagnosis_and_agrees_with_the_exit_code(tmp_path: Path, sou
     [
         (["gone", "x.npz"], 3, "gone does not exist"),
         (["{model}", "gone.npz?labels=y"], 3, "gone.npz does not exist"),
-        (["{model}"], 2, "Missing argument 'DATA'"),
+        (["{model}"], 2, "missing argument DATA"),
         (["{model}", "{source}", "--samples", "3"], 2, "at least 8"),
         (["{model}", "{source}", "--preprocess", "scal=1/255"], 2, "did you mean 'scale'"),
         (["--help"], 0, "DATA"),

@@ -11,7 +11,7 @@ import pytest
 
 from edgeconv import plugins
 from edgeconv.cli import COMMANDS, command_named, run
-from edgeconv.cli.command import Call, VerbCommand
+from edgeconv.cli.command import CommandCall, VerbCommand
 from edgeconv.config.chosen import Chosen
 from edgeconv.config.tables import OptionNames, options_of
 from edgeconv.data import runs_code
@@ -19,10 +19,10 @@ from edgeconv.errors import UsageError
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.check import CheckRequest
 from edgeconv.requests.option import leaves_of
-from edgeconv.requests.places import (
+from edgeconv.requests.paths import (
     NAMED_KINDS,
     PATH_OPTIONS,
-    place_within,
+    path_within,
     source_within,
     steps_within,
 )
@@ -60,8 +60,8 @@ def write(text: str, name: str = "edgeconv.toml") -> Path:
     return path
 
 
-def called(command: str, *arguments: str) -> Call:
-    found: Call = command_named(command).make_context(command, list(arguments)).obj
+def called(command: str, *arguments: str) -> CommandCall:
+    found: CommandCall = command_named(command).make_context(command, list(arguments)).obj
     return found
 
 
@@ -93,7 +93,8 @@ def test_every_long_option_is_a_key_but_those_that_only_a_person_may_give() -> N
         command = command_named(name)
         longs = {n[2:] for option in command.params for n in option.opts if n.startswith("--")}
         found |= longs - set(options_of(name))
-    assert found == {"config", "allow", "allow-code", "trust-model", "update", "accept-drop"}
+    users = {"config", "allow", "allow-code", "trust-model", "update", "accept-drop"}
+    assert found == users | {"help-all"}
 
 
 def test_what_is_not_typed_is_taken_from_the_file_and_what_is_typed_wins() -> None:
@@ -218,7 +219,7 @@ def test_a_request_for_a_model_is_made_with_its_values() -> None:
         ("bench", 'accelerator = "gpu"', "is refused: 'gpu' is not one of"),
         ("bench", 'data = "npx:a"', "is not understood: unknown data kind 'npx'"),
         ("bench", 'data = "a\\u0000b"', "has a character that no text may have"),
-        ("convert", "to = [1]", "must have texts without a comma in it, not 1"),
+        ("convert", "to = [1]", "must have texts without a comma, not 1"),
         ("doctor", "samples = 1979-05-27", "must be a whole number, not datetime.date(1979"),
         ("check", "confidence = 1", "is refused: 1.0 is not in the range 0.5<x<1"),
         ("check", 'output = "junit"', "is not understood: --output junit: not of the form"),
@@ -388,8 +389,8 @@ def test_every_kind_of_data_was_thought_of() -> None:
 
 
 def test_a_remote_place_and_steps_in_a_line_stay_as_they_are() -> None:
-    assert place_within("gs://bucket/x", Path("f")) == "gs://bucket/x"
-    assert place_within("", Path("f")) == ""
+    assert path_within("gs://bucket/x", Path("f")) == "gs://bucket/x"
+    assert path_within("", Path("f")) == ""
     assert steps_within("scale=1/255", Path("f")) == "scale=1/255"
 
 

@@ -12,7 +12,7 @@ import pytest
 from tiny_saved_model import write_plain
 
 from edgeconv.building.inputs import inputs
-from edgeconv.cli.convert import command as convert
+from edgeconv.cli.verbs import convert
 from edgeconv.conversion.plan import make_plan
 from edgeconv.conversion.run import Run
 from edgeconv.data.custom import custom_hash, find_custom

@@ -261,8 +261,8 @@ def test_each_property_of_a_task_is_declared_to_gradle(tmp_path):
 
 
 def test_the_options_that_the_plugin_gives_are_those_of_the_command_line(tmp_path):
-    from edgeconv.cli.convert import command as convert
     from edgeconv.cli.embed import command as embed_command
+    from edgeconv.cli.verbs import convert
 
     code = android.files(embedding(int8_tiny(tmp_path / "model"), options=PLUGIN))[TASKS].decode()
     given = set(re.findall(r'"(--?[a-z-]+)"', code))

@@ -13,7 +13,7 @@ import tiny_tflite
 from click.testing import CliRunner
 
 from edgeconv import compare
-from edgeconv.cli.compare import command
+from edgeconv.cli.verbs import compare as command
 from edgeconv.errors import InputRefused
 from edgeconv.measure.compare import compare_reports
 from edgeconv.reporting.pages import text_of

@@ -19,7 +19,7 @@ from golden_files import assert_golden
 from tiny_tflite import Graph, int8_model, packed
 
 from edgeconv import debug
-from edgeconv.cli.debug import command
+from edgeconv.cli.verbs import debug as command
 from edgeconv.quantize.debugging import given_precisions, pattern_of, worst_first
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.rules import parse_rule
