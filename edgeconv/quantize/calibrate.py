@@ -1,10 +1,9 @@
-"""A float graph and what its calibration samples show, each part found once, when it is needed.
+"""A float graph and what its calibration samples show, each part computed once, when it is needed.
 
-The ranges are true minima and maxima unless an exponential moving average is asked
-for: the quantizer's own default is the average, which clips (Jacob et al. 2018,
-"Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
-Inference", section 3.1, propose it for training, where ranges drift; after training
-they do not).
+Ranges are true minima and maxima unless a recipe names an exponential moving average. The
+quantizer's default is the average, which clips: Jacob et al. 2018, "Quantization and Training of
+Neural Networks for Efficient Integer-Arithmetic-Only Inference", section 3.1, propose it for
+training, where ranges drift.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from edgeconv.quantize.quantize import engine_errors
 from edgeconv.quantize.ranges.clipping import clip_ranges
 from edgeconv.quantize.ranges.histograms import histograms
 from edgeconv.quantize.ranges.softmax import cut_at_floors, softmax_floors
-from edgeconv.tflite import activation_bounds, with_input_shapes
+from edgeconv.tflite import activation_bounds, float_layers, with_input_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,17 +29,18 @@ if TYPE_CHECKING:
 
     from edgeconv.quantize.ranges.histograms import Histogram
     from edgeconv.quantize.ranges.softmax import Floor
+    from edgeconv.tflite import FloatLayer
     from edgeconv.types import CalibrationRange
 
-# No activation of a working model is this large; a scale made from it says nothing.
+# No activation of a working model is this large, and no scale made from it makes sense.
 MAX_MAGNITUDE = 1e15
 _INT32_MAX = 2**31 - 1
 
 
 class Feed:
-    """Samples as the calibrator wants them: re-iterable, of known length, one batch each.
+    """Samples as the calibrator takes them: re-iterable, of known length, one batch each.
 
-    `arrays` are by input name, (n, *sample) each.
+    `arrays` are by input name, [samples, ...] each, in the dtypes of the inputs.
     """
 
     def __init__(self, arrays: dict[str, NDArray[np.generic]], batch: int) -> None:
@@ -53,11 +53,8 @@ class Feed:
         """How many samples there are, in whole batches."""
         return self._count * self._batch
 
-    def parted(self, held_back: int) -> tuple[Feed, Feed]:
-        """All but the last `held_back` samples, and those, in whole batches.
-
-        Each has one batch at least.
-        """
+    def split(self, held_back: int) -> tuple[Feed, Feed]:
+        """All but the last `held_back` samples, and those, in whole batches, at least one each."""
         batches = min(max(1, held_back // self._batch), self._count - 1)
         end = (self._count - batches) * self._batch
         return (
@@ -89,11 +86,11 @@ def activation_ranges(
     calibration_range: Literal["minmax", "ema"],
     threads: int,
 ) -> dict[str, Any]:
-    """The range of every activation tensor by name: {"min": array, "max": array}.
+    """The range of every activation tensor by name: {"min": array, "max": array}, float32 [1, ...].
 
-    `feeds` has the samples by signature. The runtime's own profiler
-    collects the ranges in C++. Raises `InputRefused` for a range that is not finite
-    or implausibly large, and `ToolFailed` where the calibrator does not run.
+    `feeds` has the samples by signature. The runtime's profiler collects the ranges in C++. Raises
+    `InputRefused` for a range that is not finite or implausibly large, and `ToolFailed` where the
+    calibrator does not run.
     """
     from ai_edge_quantizer import calibrator, recipe, recipe_manager
     from ai_edge_quantizer.utils import qsv_utils
@@ -129,12 +126,11 @@ def _refuse_senseless(ranges: dict[str, Any]) -> None:
 def widen_ranges(
     ranges: dict[str, Any], bounds: dict[str, float], *, bits: int
 ) -> tuple[dict[str, Any], list[str]]:
-    """`ranges` with those made wide enough that the runtime can express the tensor's bound.
+    """`ranges` made wide enough to express each tensor's bound, and the names of those widened.
 
-    A kernel with a fused RELU6 computes 6 / scale as an int32, and refuses a model in which
-    that overflows: a layer that hardly ever fires, as in an untrained network. `bounds`
-    (of `edgeconv.tflite.activation_bounds`) has the bound by tensor name. Returns the
-    ranges, and the names of those that were widened.
+    A kernel with a fused RELU6 computes 6 / scale as an int32, and refuses a model in which that
+    overflows, as for a layer of an untrained network that hardly ever fires. `bounds` (of
+    `edgeconv.tflite.activation_bounds`) has the bound by tensor name.
     """
     levels = 2 ** (bits - 1) - 1 if bits == 16 else 2**bits - 1
     wide, names = dict(ranges), []
@@ -149,7 +145,7 @@ def widen_ranges(
 
 
 class FittedRanges(NamedTuple):
-    """The ranges as a recipe needs them, and notes on what was changed in them."""
+    """The ranges as a recipe needs them, and notes on what was changed."""
 
     ranges: dict[str, Any]
     notes: tuple[str, ...]
@@ -167,11 +163,31 @@ class CalibratedGraph:
         self.model = with_input_shapes(model, shapes)
         self.feeds = dict(feeds)
         self.threads = threads
+        self._parts: tuple[CalibratedGraph, ...] = ()
+
+    def split(self, held_back: Mapping[str, int]) -> tuple[CalibratedGraph, CalibratedGraph]:
+        """The graph on all but the last samples, `held_back` by signature, and on those.
+
+        Minima and maxima of all samples are from then on those of the two parts.
+        """
+        feeds = {key: feed.split(held_back[key]) for key, feed in self.feeds.items()}
+        first, second = (
+            CalibratedGraph(
+                self.model, {key: parts[i] for key, parts in feeds.items()}, threads=self.threads
+            )
+            for i in range(2)
+        )
+        self._parts = (first, second)
+        return first, second
+
+    @cached_property
+    def layers(self) -> tuple[FloatLayer, ...]:
+        """The layers of the graph, in its order."""
+        return float_layers(self.model)
 
     def fitted(self, method: CalibrationRange, *, bits: int) -> FittedRanges:
-        """The ranges by `method` for activations of so many bits."""
-        ranges = self._ranges(method, bits)
-        ranges, wide = widen_ranges(ranges, activation_bounds(self.model), bits=bits)
+        """The ranges by `method` for activations of `bits` bits."""
+        ranges, wide = widen_ranges(self._ranges(method, bits), self._bounds, bits=bits)
         ranges, cut = cut_at_floors(ranges, self._floors, bits=bits)
         notes = []
         if wide:
@@ -180,32 +196,32 @@ class CalibratedGraph:
             )
         if cut:
             notes.append(
-                f"the ranges of {len(cut)} softmax inputs end where a softmax sees nothing"
+                f"the ranges of {len(cut)} softmax inputs end where values stop making a difference"
             )
         return FittedRanges(ranges, tuple(notes))
 
     @cached_property
     def equalized(self) -> tuple[CalibratedGraph, tuple[str, ...]]:
         """The same graph with its layers equalized, and notes; itself where nothing applies."""
-        done = equalize(self.model, self.feeds, threads=self.threads)
-        if done.model == self.model:
-            return self, done.notes
+        result = equalize(self.model, self.feeds, threads=self.threads)
+        if result.model == self.model:
+            return self, result.notes
         notes = (
-            f"{len(done.pairs)} pairs of layers were equalized, and biases of "
-            f"{len(done.absorbed)} moved on",
-            *done.notes,
+            f"{len(result.pairs)} pairs of layers were equalized, and biases of "
+            f"{len(result.absorbed)} moved to the next layer",
+            *result.notes,
         )
-        return CalibratedGraph(done.model, self.feeds, threads=self.threads), notes
+        return CalibratedGraph(result.model, self.feeds, threads=self.threads), notes
 
     def _ranges(self, method: CalibrationRange, bits: int) -> dict[str, Any]:
         if method == "ema":
-            return self._collected("ema")
+            return self._collect("ema")
         # With 16 bits there is room for every value, and nothing to gain by clipping.
         if method == "minmax" or method == "auto" or bits == 16:
             return self._minmax
         return clip_ranges(method, self._histograms, self._minmax, bits=bits)
 
-    def _collected(self, method: Literal["minmax", "ema"]) -> dict[str, Any]:
+    def _collect(self, method: Literal["minmax", "ema"]) -> dict[str, Any]:
         report_progress("calibrating")
         return activation_ranges(
             self.model, self.feeds, calibration_range=method, threads=self.threads
@@ -213,7 +229,21 @@ class CalibratedGraph:
 
     @cached_property
     def _minmax(self) -> dict[str, Any]:
-        return self._collected("minmax")
+        if not self._parts:
+            return self._collect("minmax")
+        first, second = (part._minmax for part in self._parts)
+        # A tensor within a branch may have values in one part only.
+        merged = first | second
+        for name in first.keys() & second.keys():
+            merged[name] = {
+                "min": np.minimum(first[name]["min"], second[name]["min"]),
+                "max": np.maximum(first[name]["max"], second[name]["max"]),
+            }
+        return merged
+
+    @cached_property
+    def _bounds(self) -> dict[str, float]:
+        return activation_bounds(self.model)
 
     @cached_property
     def _histograms(self) -> dict[str, Histogram]:

@@ -1,4 +1,4 @@
-"""A quantized file taken apart: what each layer costs, and rules for the worst that were tried."""
+"""What each layer of a quantized file costs, and rules that were tried for the worst."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import msgspec
 
 from edgeconv.errors import ToolFailed
 from edgeconv.processes.tasks import report_progress
-from edgeconv.quantize.choose import answers, lowest_snr_db
-from edgeconv.quantize.quantize import MethodSettings, make_file
+from edgeconv.quantize.quantize import MethodSettings
 from edgeconv.quantize.rules import BLOCKS, ruled_layers, weight_bits
 from edgeconv.quantize.sensitivity import comparison_feeds, sensitivities_of
-from edgeconv.quantize.worker import GraphFile, calibrated, chooser, settle_process
+from edgeconv.quantize.trials import QuantizeTrials
+from edgeconv.quantize.worker import GraphFile, calibrated, method_search, settle_process
 from edgeconv.statistics.outputs import output_errors
-from edgeconv.tflite import float_layers, output_steps
+from edgeconv.tflite import output_steps
 from edgeconv.types import (
     MAX_SNR_DB,
     DebuggedLayer,
@@ -43,7 +43,7 @@ _BITS: dict[Precision, float] = {
     # With a scale of 16 bits for every 32.
     "int4-block32": 4.5,
 }
-# So many of the worst layers are tried in another precision.
+# How many of the worst layers are tried in another precision.
 _WORST = 6
 
 
@@ -56,7 +56,7 @@ class DebugJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DebugAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found; as in `Debugged`, the layers in the order of the graph."""
+    """The answer to a `DebugJob`; as in `Debugged`, with the layers in the order of the graph."""
 
     outputs: tuple[OutputError, ...]
     snr_db: float
@@ -75,64 +75,70 @@ def debug_file(job: DebugJob) -> DebugAnswer:
     """
     settle_process()
     report_progress(f"quantizing to {job.recipe.name}")
-    made, record = chooser(job.graph).file(job.recipe)
+    made, record = method_search(job.graph).file(job.recipe)
     Path(job.file).write_bytes(made.model)
-    trials = _Trials(calibrated(job.graph), job.recipe, record)
-    outputs = trials.outputs(made.model)
+    graph = calibrated(job.graph)
+    trials = QuantizeTrials(graph, comparison_feeds(graph.feeds))
+    outputs = _output_errors(trials, made.model)
     snr_db = min((error.snr_db for error in outputs), default=MAX_SNR_DB)
-    layers = debugged_layers(trials.graph, job.recipe)
+    layers = debugged_layers(graph, job.recipe)
     return DebugAnswer(
         outputs=outputs,
         snr_db=snr_db,
-        samples=sum(feed.samples for feed in trials.judging.values()),
+        samples=trials.samples,
         layers=layers,
-        fixes=tuple(trials.of(layers, snr_db)),
+        fixes=tuple(_try_fixes(trials, job.recipe, record, layers, snr_db)),
         post_training=record,
         notes=made.notes,
     )
 
 
+def _output_errors(trials: QuantizeTrials, model: bytes) -> tuple[OutputError, ...]:
+    """How far each output of the file is from the float model's. Raises `ToolFailed`."""
+    actual = trials.outputs(model)
+    errors: list[OutputError] = []
+    for key in trials.feeds:
+        wanted, given = (
+            {name: array for (signature, name), array in arrays.items() if signature == key}
+            for arrays in (trials.expected, actual)
+        )
+        errors += output_errors(wanted, given, output_steps(model, key))
+    return tuple(errors)
+
+
 def debugged_layers(graph: CalibratedGraph, recipe: Recipe) -> tuple[DebuggedLayer, ...]:
     """Every layer of the graph in its order, with what it costs when it alone is quantized."""
-    layers = {layer.name: layer for layer in float_layers(graph.model)}
-    given = given_precisions(graph.model, recipe)
-    asked = [
+    layers = {layer.name: layer for layer in graph.layers}
+    precisions = layer_precisions(graph.layers, recipe)
+    pairs = [
         (layer, precision)
         for name, layer in layers.items()
-        for precision in _parts_of(given[name], recipe)
+        for precision in _parts_of(precisions[name], recipe)
     ]
     cost: dict[str, float] = {}
-    for one in sensitivities_of(graph, asked, weights_only=not recipe.full_integer):
-        cost[one.layer] = min(one.snr_db, cost.get(one.layer, one.snr_db))
+    for measured in sensitivities_of(graph, pairs, weights_only=not recipe.full_integer):
+        name = measured.layer
+        cost[name] = min(measured.snr_db, cost.get(name, measured.snr_db))
     return tuple(
         DebuggedLayer(
             layer=name,
             operator=layer.operator,
             place=place,
             weights=layer.weights,
-            weight_bytes=math.ceil(layer.weights * _BITS[given[name]] / 8),
-            precision=given[name] if name in cost else "float32",
+            weight_bytes=math.ceil(layer.weights * _BITS[precisions[name]] / 8),
+            precision=precisions[name] if name in cost else "float32",
             alone_snr_db=cost.get(name),
         )
         for place, (name, layer) in enumerate(layers.items(), start=1)
     )
 
 
-def given_precisions(model: bytes, recipe: Recipe) -> dict[str, Precision]:
-    """The precision that a recipe and its rules ask for, by layer.
-
-    Whether the quantizer can follow is another matter.
-    """
-    ruled = ruled_layers(model, recipe)
-    four = weight_bits(model, recipe, ruled)
-    return {
-        layer.name: ruled[layer.name].precision
-        if layer.name in ruled
-        else "int4"
-        if layer.name in four
-        else _usual(layer, recipe)
-        for layer in float_layers(model)
-    }
+def layer_precisions(layers: Sequence[FloatLayer], recipe: Recipe) -> dict[str, Precision]:
+    """The precision that a recipe and its rules give each layer, if the quantizer can follow."""
+    ruled = ruled_layers(layers, recipe)
+    precisions: dict[str, Precision] = {layer.name: _usual(layer, recipe) for layer in layers}
+    precisions |= dict.fromkeys(weight_bits(layers, recipe, ruled), "int4")
+    return precisions | {name: layer.precision for name, layer in ruled.items()}
 
 
 def _usual(layer: FloatLayer, recipe: Recipe) -> Precision:
@@ -144,14 +150,14 @@ def _usual(layer: FloatLayer, recipe: Recipe) -> Precision:
 
 
 def _parts_of(precision: Precision, recipe: Recipe) -> tuple[Precision, ...]:
-    """What to measure alone: of a layer in float nothing, with int4 the activations too."""
+    """The precisions to measure alone: none for a layer in float, with int4 the activations too."""
     if precision == "float32":
         return ()
     return ("int4", "int8") if precision == "int4" and recipe.full_integer else (precision,)
 
 
 def _lifts(recipe: Recipe) -> tuple[Mapping[Precision, Precision], ...]:
-    """The next better precision of a layer by that it has: a mild way, and one to float."""
+    """The next better precision by the one that a layer has: a mild change, and one to float."""
     if not recipe.full_integer:
         return ({"int4": "int8", BLOCKS: "int8", "int8": "float16", "float16": "float32"},)
     return (
@@ -160,71 +166,44 @@ def _lifts(recipe: Recipe) -> tuple[Mapping[Precision, Precision], ...]:
     )
 
 
-class _Trials:
-    """The same recipe with rules for its worst layers, made and measured."""
+def _try_fixes(
+    trials: QuantizeTrials,
+    recipe: Recipe,
+    record: PostTraining | None,
+    layers: Sequence[DebuggedLayer],
+    snr_db: float,
+) -> Iterator[LayerFix]:
+    """The fixes tried; `snr_db` is that of the file without any.
 
-    def __init__(self, graph: CalibratedGraph, recipe: Recipe, record: PostTraining | None) -> None:
-        self.graph = graph
-        self.judging = comparison_feeds(graph.feeds)
-        self._recipe = recipe
-        self._expected = answers(graph.model, self.judging, threads=graph.threads)
-        self._setting = (
-            MethodSettings(record.calibration_range, record.methods)
-            if record
-            else MethodSettings(recipe.calibration_range, ())
-        )
-
-    def outputs(self, made: bytes) -> tuple[OutputError, ...]:
-        """How far each output of the file is from the float model's. Raises `ToolFailed`."""
-        actual = answers(made, self.judging, threads=self.graph.threads)
-        found: list[OutputError] = []
-        for key in self.judging:
-            want, have = (
-                {name: array for (of, name), array in every.items() if of == key}
-                for every in (self._expected, actual)
-            )
-            found += output_errors(want, have, output_steps(made, key))
-        return tuple(found)
-
-    def snr_db(self, made: bytes) -> float:
-        """The lowest of all outputs. Raises `ToolFailed`."""
-        return lowest_snr_db(
-            self._expected, answers(made, self.judging, threads=self.graph.threads)
-        )
-
-    def of(self, layers: Sequence[DebuggedLayer], snr_db: float) -> Iterator[LayerFix]:
-        """The fixes tried; `snr_db` is that of the file without any.
-
-        One layer after the other, the worst first, gets a rule, which stays if the outputs are
-        better with it: errors of several layers may also cancel each other.
-        """
-        named = ruled_layers(self.graph.model, self._recipe)
-        every = float_layers(self.graph.model)
-        costly = [each for each in worst_first(layers) if each.alone_snr_db is not None]
-        worst = [layer for layer in costly if layer.layer not in named][:_WORST]
-        for lift in _lifts(self._recipe):
-            rules, best_db = tuple[LayerRule, ...](), snr_db
-            for layer in worst:
-                # With a rule for each layer it would be another recipe.
-                if layer.precision not in lift or len(rules) + 1 == len(costly):
-                    continue
-                rule = LayerRule(pattern=pattern_of(layer, every), precision=lift[layer.precision])
-                report_progress(f"trying {rule.precision} for {layer.layer}")
-                fix = self._tried((*rules, rule))
-                if fix is None:
-                    continue
-                yield fix
-                if fix.snr_db > best_db:
-                    rules, best_db = fix.rules, fix.snr_db
-
-    def _tried(self, rules: tuple[LayerRule, ...]) -> LayerFix | None:
-        recipe = msgspec.structs.replace(self._recipe, layers=(*self._recipe.layers, *rules))
-        try:
-            made = make_file(self.graph, recipe, self._setting)
-            snr_db = self.snr_db(made.model)
-        except ToolFailed:
-            return None
-        return LayerFix(rules=rules, snr_db=snr_db, size_bytes=len(made.model))
+    One layer after another, the worst first, gets a rule, which is kept if the outputs are
+    better with it: errors of several layers may also cancel each other.
+    """
+    if record:
+        settings = MethodSettings(record.calibration_range, record.methods)
+    else:
+        settings = MethodSettings(recipe.calibration_range, ())
+    ruled = ruled_layers(trials.graph.layers, recipe)
+    costly = [layer for layer in worst_first(layers) if layer.alone_snr_db is not None]
+    worst = [layer for layer in costly if layer.layer not in ruled][:_WORST]
+    for lift in _lifts(recipe):
+        rules, best_db = tuple[LayerRule, ...](), snr_db
+        for layer in worst:
+            # With a rule for each layer it would be another recipe.
+            if layer.precision not in lift or len(rules) + 1 == len(costly):
+                continue
+            pattern = pattern_of(layer, trials.graph.layers)
+            rule = LayerRule(pattern=pattern, precision=lift[layer.precision])
+            report_progress(f"trying {rule.precision} for {layer.layer}")
+            with_rule = (*rules, rule)
+            try:
+                trial = trials.run(
+                    msgspec.structs.replace(recipe, layers=(*recipe.layers, *with_rule)), settings
+                )
+            except ToolFailed:
+                continue
+            yield LayerFix(rules=with_rule, snr_db=trial.snr_db, size_bytes=len(trial.file.model))
+            if trial.snr_db > best_db:
+                rules, best_db = with_rule, trial.snr_db
 
 
 def worst_first(layers: Sequence[DebuggedLayer]) -> list[DebuggedLayer]:
@@ -246,5 +225,5 @@ def pattern_of(layer: DebuggedLayer, layers: Sequence[FloatLayer]) -> str:
     short = f"{first};*"
     if not joined or any(character in first for character in "*?["):
         return layer.layer
-    alone = sum(one.name.startswith(f"{first};") for one in layers) == 1
-    return short if alone else layer.layer
+    is_unique = sum(other.name.startswith(f"{first};") for other in layers) == 1
+    return short if is_unique else layer.layer

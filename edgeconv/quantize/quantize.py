@@ -76,8 +76,8 @@ def make_file(
     notes: tuple[str, ...] = ()
     if "equalization" in setting.methods:
         graph, notes = graph.equalized
-    ruled = ruled_layers(graph.model, recipe)
-    notes += rule_notes(graph.model, recipe)
+    ruled = ruled_layers(graph.layers, recipe)
+    notes += rule_notes(graph.layers, recipe)
     ranges = None
     if recipe.has_ranges:
         bits = 16 if recipe.name == "int16x8" else 8
@@ -87,7 +87,7 @@ def make_file(
         graph.model, recipe, ranges, ruled.values(), dense_per_tensor=dense_per_tensor
     )
     layerwise = frozenset(method for method in setting.methods if method != "equalization")
-    bits_by_layer = weight_bits(graph.model, recipe, ruled)
+    bits_by_layer = weight_bits(graph.layers, recipe, ruled)
     four_bit = tuple(name for name, one in ruled.items() if one.precision == BLOCKS)
     if layerwise or bits_by_layer:
         done = refine_layers(

@@ -6,7 +6,6 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from edgeconv.errors import UsageError, closest, unknown_name
-from edgeconv.tflite import float_layers
 from edgeconv.types import FULL_INTEGER, LayerRule, Precision
 
 if TYPE_CHECKING:
@@ -46,14 +45,13 @@ def parse_rule(text: str) -> LayerRule:
     return LayerRule(pattern=pattern, precision=precision)  # type: ignore[arg-type]
 
 
-def ruled_layers(float_model: bytes, recipe: Recipe) -> dict[str, RuledLayer]:
-    """The layers of `float_model` for which the recipe has a rule, by name.
+def ruled_layers(layers: Sequence[FloatLayer], recipe: Recipe) -> dict[str, RuledLayer]:
+    """Those of a float graph's layers for which the recipe has a rule, by name.
 
     Raises `UsageError` for a rule that no layer fits, for two that contradict each other, and
     for a precision that the layer or the recipe cannot have.
     """
-    layers = float_layers(float_model)
-    found: dict[str, RuledLayer] = {}
+    ruled: dict[str, RuledLayer] = {}
     by: dict[str, LayerRule] = {}
     for rule in recipe.layers:
         for layer in _fitting(rule, layers, recipe):
@@ -64,17 +62,16 @@ def ruled_layers(float_model: bytes, recipe: Recipe) -> dict[str, RuledLayer]:
                     f"{_text(before)} and {_text(rule)}",
                     hint="make one of the patterns narrower",
                 )
-            found[layer.name] = RuledLayer(layer, rule.precision)
-    return found
+            ruled[layer.name] = RuledLayer(layer, rule.precision)
+    return ruled
 
 
-def rule_notes(float_model: bytes, recipe: Recipe) -> tuple[str, ...]:
+def rule_notes(layers: Sequence[FloatLayer], recipe: Recipe) -> tuple[str, ...]:
     """Which layers with weights a rule for blocks fits that cannot have them."""
-    layers = float_layers(float_model)
+    unable = [layer for layer in layers if layer.weights and not layer.can_have_blocks]
     notes = []
     for rule in recipe.layers:
-        unable = [one for one in layers if one.weights and not one.can_have_blocks]
-        left = [one.name for one in unable if _fits(rule, one)]
+        left = [layer.name for layer in unable if _fits(rule, layer)]
         if rule.precision == BLOCKS and left:
             notes.append(
                 f"{_text(rule)} leaves {', '.join(left)} as they are: blocks of 32 weights are "
@@ -84,10 +81,10 @@ def rule_notes(float_model: bytes, recipe: Recipe) -> tuple[str, ...]:
 
 
 def weight_bits(
-    float_model: bytes, recipe: Recipe, ruled: Mapping[str, RuledLayer]
+    layers: Sequence[FloatLayer], recipe: Recipe, ruled: Mapping[str, RuledLayer]
 ) -> dict[str, int]:
-    """The bits of the weights, by name, of every layer that shall have others than 8."""
-    four = {layer.name for layer in float_layers(float_model) if layer.can_have_four_bits}
+    """The bits of the weights, by name, of every layer that is not to have 8."""
+    four = {layer.name for layer in layers if layer.can_have_four_bits}
     if not recipe.has_four_bits:
         four &= ruled.keys()
     return {name: 4 for name in four if name not in ruled or ruled[name].precision == "int4"}
@@ -97,25 +94,25 @@ def _fitting(
     rule: LayerRule, layers: Sequence[FloatLayer], recipe: Recipe
 ) -> tuple[FloatLayer, ...]:
     _refuse_precision(rule, recipe)
-    found = tuple(layer for layer in layers if _fits(rule, layer))
-    if not found:
+    fitting = tuple(layer for layer in layers if _fits(rule, layer))
+    if not fitting:
         names = {layer.name for layer in layers} | {layer.operator for layer in layers}
         near = closest(rule.pattern, names)
         raise UsageError(
             f"no layer fits the pattern {rule.pattern!r} of {_text(rule)}",
             hint=f"did you mean {near!r}?" if near else "`edgeconv debug` lists the layers",
         )
-    able = tuple(layer for layer in found if _takes(layer, rule.precision))
+    able = tuple(layer for layer in fitting if _takes(layer, rule.precision))
     if able:
         return able
     if rule.precision == BLOCKS:
         raise UsageError(
-            f"{_text(rule)}: none of its {len(found)} layers can have a scale for every 32 weights",
+            f"{_text(rule)}: none of its {len(fitting)} layers can have blocks of 32 weights",
             hint="FULLY_CONNECTED can, where its inputs divide by 32; int4 has one for a channel",
         )
     raise UsageError(
-        f"{_text(rule)}: none of its {len(found)} layers has weights that could have 4 bits",
-        hint="CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED have",
+        f"{_text(rule)}: none of its {len(fitting)} layers can have weights of 4 bits",
+        hint="CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED can",
     )
 
 

@@ -15,13 +15,13 @@ import numpy as np
 from edgeconv.errors import ToolFailed
 from edgeconv.processes.progress import CountedLine
 from edgeconv.processes.tasks import report_progress
-from edgeconv.quantize.choose import answers, lowest_snr_db
 from edgeconv.quantize.quantize import quantize_bytes
 from edgeconv.quantize.refine.layers import from_rows, to_rows
 from edgeconv.quantize.refine.rounding import absmax_scales, round_nearest
 from edgeconv.quantize.rules import BLOCKS, RuledLayer
+from edgeconv.quantize.trials import QuantizeTrials
 from edgeconv.quantize.worker import GraphFile, calibrated, settle_process
-from edgeconv.tflite import float_layers, is_quantized, summarize
+from edgeconv.tflite import is_quantized, summarize
 from edgeconv.tflite.blocks import BLOCK
 from edgeconv.tflite.constants import OwnConstants
 from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, serialize, text
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from edgeconv.quantize.calibrate import CalibratedGraph, Feed
     from edgeconv.tflite import FloatLayer
 
-# So many samples of each signature judge: the order of the layers hardly changes with more.
+# Samples of each signature to compare on: the order of the layers hardly changes with more.
 COMPARISON_SAMPLES = 32
 _WHERE = "the float32 model"
 _WEIGHTS = 1
@@ -74,34 +74,33 @@ def sensitivities(
 
     "int8" and "int16x8" are the layer's weights and activations as ai-edge-quantizer makes them,
     with the minima and maxima of all samples as ranges; with `weights_only`, "int8" is the
-    weights alone. So are "int4", "int4-block32" and "float16", rounded to the nearest, those of 4
-    bits with one scale a channel or a block. A layer that runs in float whatever is asked, or
-    that the quantizer or the runtime refuses, has no entry. `comparison_feeds` has the samples;
-    the time is linear in the layers.
+    weights alone. So are "int4", "int4-block32" and "float16", rounded to the nearest; those of 4
+    bits have one scale for each channel or block. A layer that cannot have the precision has no
+    entry. `comparison_feeds` has the samples; the time is linear in the layers.
 
     Raises `ToolFailed` where the float graph does not run, and `InputRefused` for samples that
     give senseless ranges. It runs models: call it in a child.
     """
-    # A name stands for every layer that has it, as it does in a rule.
-    layers = {layer.name: layer for layer in float_layers(graph.model)}.values()
-    asked = [(layer, precision) for layer in layers for precision in precisions]
-    return sensitivities_of(graph, asked, weights_only=weights_only)
+    # A name means every layer that has it, as it does in a rule.
+    layers = {layer.name: layer for layer in graph.layers}.values()
+    pairs = [(layer, precision) for layer in layers for precision in precisions]
+    return sensitivities_of(graph, pairs, weights_only=weights_only)
 
 
 def sensitivities_of(
     graph: CalibratedGraph,
-    asked: Sequence[tuple[FloatLayer, Precision]],
+    pairs: Sequence[tuple[FloatLayer, Precision]],
     *,
     weights_only: bool = False,
 ) -> tuple[Sensitivity, ...]:
     """As `sensitivities`, for these layers of a graph in these precisions."""
     alone = _Alone(graph, weights_only=weights_only)
-    found = []
-    for number, (layer, precision) in enumerate(asked):
-        report_progress(CountedLine("sensitivity of the layers", number, len(asked)))
+    measured = []
+    for number, (layer, precision) in enumerate(pairs):
+        report_progress(CountedLine("sensitivity of the layers", number, len(pairs)))
         snr_db = alone.snr_db(layer, precision)
         if snr_db is not None:
-            found.append(
+            measured.append(
                 Sensitivity(
                     layer=layer.name,
                     operator=layer.operator,
@@ -110,13 +109,13 @@ def sensitivities_of(
                     snr_db=snr_db,
                 )
             )
-    return tuple(found)
+    return tuple(measured)
 
 
 def comparison_feeds(feeds: Mapping[str, Feed]) -> dict[str, Feed]:
     """The last 32 samples of each signature, or all where there are fewer, in whole batches."""
     return {
-        key: feed.parted(COMPARISON_SAMPLES)[1]
+        key: feed.split(COMPARISON_SAMPLES)[1]
         if feed.samples > COMPARISON_SAMPLES and len(feed) > 1
         else feed
         for key, feed in feeds.items()
@@ -128,10 +127,8 @@ class _Alone:
 
     def __init__(self, graph: CalibratedGraph, *, weights_only: bool) -> None:
         self._graph = graph
-        self._judging = comparison_feeds(graph.feeds)
-        self._expected = answers(graph.model, self._judging, threads=graph.threads)
+        self._trials = QuantizeTrials(graph, comparison_feeds(graph.feeds))
         self._weights_only = weights_only
-        self._layers = float_layers(graph.model)
         self._ranges: dict[int, dict[str, Any]] = {}
 
     def snr_db(self, layer: FloatLayer, precision: Precision) -> float | None:
@@ -140,22 +137,21 @@ class _Alone:
             return MAX_SNR_DB
         by_quantizer = precision in _INTEGER
         try:
-            made = (self._with_integers if by_quantizer else self._with_weights)(layer, precision)
-            if made is None:
+            model = (self._with_integers if by_quantizer else self._with_weights)(layer, precision)
+            if model is None:
                 return None
-            actual = answers(made, self._judging, threads=self._graph.threads)
+            snr_db = self._trials.snr_db(model)
         except ToolFailed:
             return None
-        snr_db = lowest_snr_db(self._expected, actual)
-        # Only equal outputs leave it open whether there is anything in the file to be off.
+        # Equal outputs may mean that nothing in the file was quantized.
         in_doubt = by_quantizer and snr_db == MAX_SNR_DB
-        return None if in_doubt and not is_quantized(summarize(made, where=_WHERE)) else snr_db
+        return None if in_doubt and not is_quantized(summarize(model, where=_WHERE)) else snr_db
 
     def _with_integers(self, layer: FloatLayer, precision: Precision) -> bytes | None:
         recipe, bits = _INTEGER[precision]
         ruled = [
-            RuledLayer(one, precision if one.name == layer.name else "float32")
-            for one in self._layers
+            RuledLayer(other, precision if other.name == layer.name else "float32")
+            for other in self._graph.layers
         ]
         if self._weights_only:
             if precision != "int8":
@@ -195,9 +191,9 @@ def _rounded(
     """Weights in the operator's layout, rounded and back in float32."""
     if precision == "float16":
         return values.astype(np.float16).astype(np.float32)
-    # Each channel of a depthwise layer is a group of its own, whatever it multiplies.
+    # Each channel of a depthwise layer is one group, whatever its multiplier.
     groups = values.shape[-1] if operator == "DEPTHWISE_CONV_2D" else 1
     rows = to_rows(values.astype(np.float64), operator, groups)
     block = BLOCK if precision == BLOCKS else None
-    done = round_nearest(rows, absmax_scales(rows, _FOUR, block=block), _FOUR).values
-    return from_rows(done, operator, values.shape).astype(np.float32)
+    rounded = round_nearest(rows, absmax_scales(rows, _FOUR, block=block), _FOUR).values
+    return from_rows(rounded, operator, values.shape).astype(np.float32)

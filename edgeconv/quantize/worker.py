@@ -1,8 +1,7 @@
 """The first engine at work on one float graph, in a child that stays (`processes.persistent`).
 
-The graph is calibrated once, when that is first needed, and every recipe is made of it; so are the
-sensitivities of its layers measured (`quantize.sensitivity`) and files taken apart
-(`quantize.debugging`).
+The graph is calibrated once, when that is first needed. Of it every recipe is made, sensitivities
+are measured (`quantize.sensitivity`) and files debugged (`quantize.debugging`).
 """
 
 from __future__ import annotations
@@ -61,10 +60,7 @@ class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuantizeAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a file that was made.
-
-    `float_operators` are those that a rule of the recipe leaves in float.
-    """
+    """What a user should know of the file; a rule leaves `float_operators` in float."""
 
     notes: tuple[str, ...] = ()
     post_training: PostTraining | None = None
@@ -78,7 +74,8 @@ def quantize(job: QuantizeJob) -> QuantizeAnswer:
     give senseless ranges, and `UsageError` for options that do not fit the graph or its samples.
     """
     settle_process()
-    made, record = _chooser(job.graph, job.dense_per_tensor).file(job.recipe)
+    search = method_search(job.graph, dense_per_tensor=job.dense_per_tensor)
+    made, record = search.file(job.recipe)
     Path(job.file).write_bytes(made.model)
     return QuantizeAnswer(
         notes=made.notes, post_training=record, float_operators=made.float_operators
@@ -87,7 +84,7 @@ def quantize(job: QuantizeJob) -> QuantizeAnswer:
 
 @functools.cache
 def calibrated(graph: GraphFile) -> CalibratedGraph:
-    """The graph, and what calibration finds of it, which stay in the memory of this process."""
+    """The graph with its calibration, which stays in the memory of this process."""
     from edgeconv.data import read_samples
     from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 
@@ -99,22 +96,18 @@ def calibrated(graph: GraphFile) -> CalibratedGraph:
     return CalibratedGraph(Path(graph.float_model).read_bytes(), feeds, threads=graph.threads)
 
 
-def chooser(graph: GraphFile) -> MethodSearch:
-    """What makes files of the graph."""
-    return _chooser(graph, dense_per_tensor=False)
-
-
 @functools.cache
-def _chooser(graph: GraphFile, dense_per_tensor: bool) -> MethodSearch:
+def method_search(graph: GraphFile, *, dense_per_tensor: bool = False) -> MethodSearch:
+    """What makes files of the graph, kept like `calibrated`."""
     from edgeconv.quantize.choose import MethodSearch
 
     return MethodSearch(calibrated(graph), dense_per_tensor=dense_per_tensor)
 
 
 def settle_process() -> None:
-    """To be called in a child before numpy is imported: quiet, and the same bytes every time.
+    """Make a child quiet and its linear algebra reproducible, before numpy is imported.
 
-    The quantizer logs every step, and warns of the interpreter mode that it itself asks for.
+    The quantizer logs every step, and warns of the interpreter mode that it sets.
     """
     os.environ.update(ENVIRONMENT)
     logging.disable(logging.WARNING)

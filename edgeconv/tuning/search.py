@@ -59,6 +59,8 @@ ORDERS: dict[Objective, tuple[RecipeName, ...]] = {
         *("weight-only-int8", "dynamic", "weight-only-int4", "int16x8"),
     ),
 }
+# The files of these have what those of another recipe have, and biases of twice the size.
+_NO_SMALLER_THAN: dict[RecipeName, RecipeName] = {"int16x8": "int8"}
 # Lowering one more layer is worth a trial if it saves this fraction, and at most this often.
 _WORTHWHILE = 0.01
 _LOWERED = 6
@@ -165,13 +167,15 @@ def pareto(trials: Iterable[TuningTrial], objective: Objective) -> tuple[TuningT
 
 
 def _is_too_large(
-    name: RecipeName, space: Space, trials: Iterable[TuningTrial], enough: float
+    name: RecipeName, space: Space, trials: Sequence[TuningTrial], enough: float
 ) -> bool:
-    """Whether the weights alone are larger than a whole file that has a chance of `enough`."""
+    """Whether a file must be larger than one that has a chance of `enough`."""
     good = cheapest(trials, space.objective, enough)
     if good is None or space.objective != "size":
         return False
-    return space.weights * _BYTES[_WEIGHTS[name]] >= good.size_bytes
+    smaller = _NO_SMALLER_THAN.get(name)
+    sizes = [trial.size_bytes for trial in trials if trial.name == smaller and not trial.error]
+    return max(space.weights * _BYTES[_WEIGHTS[name]], *sizes, 0) >= good.size_bytes
 
 
 def _is_near(base: TuningTrial, good: TuningTrial | None, space: Space) -> bool:

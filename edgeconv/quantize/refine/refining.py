@@ -1,4 +1,4 @@
-"""The layer-wise pass over a quantized model: each layer made to answer as the float one does.
+"""The layer-wise pass over a quantized model: each layer is fitted to the float one.
 
 Layer by layer, in the order of the graph and on the activations that the layers before it now
 give: weights are rounded for the least error of the layer's output toward that of the float
@@ -11,7 +11,7 @@ appendix D; measured on samples). Runs in a child, since it runs the models.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, serialize, text
 from edgeconv.tflite.segments import state_outside
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ai_edge_litert.schema_py_generated import ModelT
     from numpy.typing import NDArray
@@ -69,48 +69,62 @@ def refine_layers(
     that do not belong together or too few samples, and `ToolFailed` where a model does not run.
     """
     bits = weight_bits or {}
-    inside = parse(ensure_signature(quantized), where="the quantized model")
-    outside = parse(ensure_signature(floating), where="the float model")
-    reason = _does_not_apply(inside, outside, feeds)
+    inside, outside = _signed(quantized, "the quantized model"), _signed_float(floating)
+    reason = _does_not_apply(inside.model, outside.model, feeds)
     if reason or not (methods or bits):
         return RefinedModel(quantized, (), (reason,) if reason else ())
-    layers = match_layers(inside, outside)
+    layers = match_layers(inside.model, outside.model)
     _refuse_unknown(bits, layers)
-    pass_ = _Pass(inside, outside, methods, bits)
-    runs = _runs(pass_, layers, feeds, threads) if methods and layers else None
-    done = tuple(pass_.refine(layer, runs) for layer in layers)
-    if not any(layer.changed for layer in done):
-        return RefinedModel(quantized, done, _notes(inside, done))
-    return RefinedModel(serialize(inside), done, _notes(inside, done))
-
-
-@dataclass(frozen=True)
-class _Pass:
-    inside: ModelT
-    outside: ModelT
-    methods: frozenset[Method]
-    bits: Mapping[str, int]
-
-    def refine(
-        self, layer: RefinableLayer, runs: tuple[SampleRun, SampleRun] | None
-    ) -> RefinedLayer:
-        """Bring both graphs to the layer, and the layer into the file."""
-        if runs is not None:
-            runs[0].advance(layer.quantized.number)
-            runs[1].advance(layer.floating.number)
-        wish = RefineOptions(
-            rounding="rounding" in self.methods,
-            bias="bias-correction" in self.methods,
-            bits=self.bits.get(layer.name),
+    runs = _runs(inside, outside, methods, layers, feeds, threads) if methods and layers else None
+    refined = []
+    for layer in layers:
+        options = RefineOptions(
+            rounding="rounding" in methods,
+            bias="bias-correction" in methods,
+            bits=bits.get(layer.name),
         )
-        correction = LayerCorrection(self.inside, self.outside, layer, wish)
-        if runs is None or layer.left_alone:
-            return correction.without_samples()
-        seen = runs[0].quantity(layer.quantized.source)
-        own = runs[1].quantity(layer.floating.source)
-        if seen is None or own is None:
-            return correction.without_samples()
-        return correction.with_samples(seen, own)
+        refined.append(_refine(LayerCorrection(inside.model, outside.model, layer, options), runs))
+    is_changed = any(layer.changed for layer in refined)
+    return RefinedModel(
+        serialize(inside.model) if is_changed else quantized,
+        tuple(refined),
+        _notes(inside.model, refined),
+    )
+
+
+def _refine(correction: LayerCorrection, runs: tuple[SampleRun, SampleRun] | None) -> RefinedLayer:
+    """Bring both graphs to the layer, and put the corrected layer into the file."""
+    layer = correction.layer
+    if runs is None:
+        return correction.without_samples()
+    runs[0].advance(layer.quantized.number)
+    runs[1].advance(layer.floating.number)
+    x = runs[0].quantity(layer.quantized.source)
+    float_x = runs[1].quantity(layer.floating.source)
+    if layer.left_alone or x is None or float_x is None:
+        return correction.without_samples()
+    return correction.with_samples(x, float_x)
+
+
+class _SignedModel(NamedTuple):
+    """A .tflite with a signature, as bytes and as objects."""
+
+    data: bytes
+    model: ModelT
+
+
+def _signed(data: bytes, where: str) -> _SignedModel:
+    model = parse(data, where=where)
+    if model.signatureDefs:
+        return _SignedModel(data, model)
+    data = ensure_signature(data)
+    return _SignedModel(data, parse(data, where=where))
+
+
+@functools.lru_cache(maxsize=2)
+def _signed_float(data: bytes) -> _SignedModel:
+    """The float model, which is only read: many files are made of the same one."""
+    return _signed(data, "the float model")
 
 
 def _does_not_apply(inside: ModelT, outside: ModelT, feeds: Mapping[str, Feed]) -> str:
@@ -125,7 +139,7 @@ def _does_not_apply(inside: ModelT, outside: ModelT, feeds: Mapping[str, Feed]) 
     return ""
 
 
-def _refuse_unknown(bits: Mapping[str, int], layers: list[RefinableLayer]) -> None:
+def _refuse_unknown(bits: Mapping[str, int], layers: Sequence[RefinableLayer]) -> None:
     names = {layer.name for layer in layers}
     for name, count in bits.items():
         if name not in names:
@@ -140,46 +154,51 @@ def _refuse_unknown(bits: Mapping[str, int], layers: list[RefinableLayer]) -> No
 
 
 def _runs(
-    pass_: _Pass, layers: list[RefinableLayer], feeds: Mapping[str, Feed], threads: int
+    inside: _SignedModel,
+    outside: _SignedModel,
+    methods: frozenset[Method],
+    layers: Sequence[RefinableLayer],
+    feeds: Mapping[str, Feed],
+    threads: int,
 ) -> tuple[SampleRun, SampleRun]:
-    feed = feeds.get(text(pass_.inside.signatureDefs[0].signatureKey))
-    batch = 0 if feed is None else next(iter(feed.shapes.values()))[0]
-    given = 0 if feed is None else len(feed) * batch
-    for method in sorted(pass_.methods):
-        if given < MIN_SAMPLES[method]:
+    feed = feeds.get(text(inside.model.signatureDefs[0].signatureKey))
+    count = 0 if feed is None else feed.samples
+    for method in sorted(methods):
+        if count < MIN_SAMPLES[method]:
             raise InputRefused(
-                f"{method} needs {MIN_SAMPLES[method]} calibration samples, and there are {given}",
-                hint="give more samples, or leave the method away",
+                f"{method} needs {MIN_SAMPLES[method]} calibration samples, and there are {count}",
+                hint="give more samples, or leave the method out",
             )
     assert feed is not None
+    batch = count // len(feed)
     numbers = (
         [layer.quantized.number for layer in layers],
         [layer.floating.number for layer in layers],
     )
     each = sum(
-        peak_bytes(model, ends, tensor_bytes(serialize(model), feed.shapes))
-        for model, ends in zip((pass_.inside, pass_.outside), numbers, strict=True)
+        peak_bytes(signed.model, ends, tensor_bytes(signed.data, feed.shapes))
+        for signed, ends in zip((inside, outside), numbers, strict=True)
     )
-    least = -(-max(MIN_SAMPLES[method] for method in pass_.methods) // batch)
+    least = -(-max(MIN_SAMPLES[method] for method in methods) // batch)
     most = max(least, min(_MOST_SAMPLES // batch, _MOST_BYTES // max(1, each)))
     inputs = _sampled(feed, most)
     return (
-        SampleRun(pass_.inside, numbers[0][-1], inputs, threads=threads),
-        SampleRun(pass_.outside, numbers[1][-1], inputs, threads=threads),
+        SampleRun(inside.model, numbers[0][-1], inputs, threads=threads),
+        SampleRun(outside.model, numbers[1][-1], inputs, threads=threads),
     )
 
 
 def _sampled(feed: Feed, most: int) -> dict[str, NDArray[np.generic]]:
-    """At most so many batches, evenly spread over all: (batches, *shape) by input."""
+    """At most `most` batches, evenly spread over all, by input: [batches, *shape of one batch]."""
     chosen = set(np.linspace(0, len(feed) - 1, min(most, len(feed))).astype(int).tolist())
     batches = [batch for number, batch in enumerate(feed) if number in chosen]
     return {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def _notes(model: ModelT, layers: tuple[RefinedLayer, ...]) -> tuple[str, ...]:
+def _notes(model: ModelT, layers: Sequence[RefinedLayer]) -> tuple[str, ...]:
     notes = []
-    if unrefined_operators(model):
-        notes.append(f"the pass over layers leaves {', '.join(unrefined_operators(model))} alone")
+    if others := unrefined_operators(model):
+        notes.append(f"the pass over layers leaves {', '.join(others)} alone")
     reasons: dict[str, list[str]] = {}
     for layer in layers:
         if layer.left_alone:

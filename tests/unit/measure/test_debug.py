@@ -20,7 +20,7 @@ from tiny_tflite import Graph, int8_model, packed
 
 from edgeconv import debug
 from edgeconv.cli.verbs import debug as command
-from edgeconv.quantize.debugging import given_precisions, pattern_of, worst_first
+from edgeconv.quantize.debugging import layer_precisions, pattern_of, worst_first
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.rules import parse_rule
 from edgeconv.reporting.pages import text_of
@@ -201,7 +201,7 @@ def test_the_pattern_of_a_rule_fits_its_layer_alone(names: list[str], pattern: s
     model = three_names(*names)
     assert pattern_of(layer(names[0], 1.0), float_layers(model)) == pattern
     (recipe,) = make_recipes(["int8"], layers=[LayerRule(pattern=pattern, precision="float32")])
-    given = given_precisions(model, recipe)
+    given = layer_precisions(float_layers(model), recipe)
     assert given == {names[0]: "float32", **dict.fromkeys(names[1:], "int8")}
 
 
@@ -222,7 +222,7 @@ def test_the_precision_of_a_layer_is_that_of_its_rule_or_the_recipes(
     name: str, rules: list[str], given: tuple[str, ...]
 ):
     (recipe,) = make_recipes([name], methods=None, layers=[parse_rule(rule) for rule in rules])
-    found = given_precisions(two_dense(absolute=True), recipe)
+    found = layer_precisions(float_layers(two_dense(absolute=True)), recipe)
     assert tuple(found.values()) == given
     assert tuple(found) == (FIRST, "net/abs", SECOND)
 

@@ -11,9 +11,11 @@ from places import SHARED
 from two_dense import two_dense
 
 from edgeconv.errors import UsageError
+from edgeconv.quantize import calibrate
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-from edgeconv.quantize.choose import MIN_SAMPLES_TO_CHOOSE, MethodSearch, answers, lowest_snr_db
+from edgeconv.quantize.choose import MIN_SAMPLES_TO_CHOOSE, MethodSearch
 from edgeconv.quantize.recipes import make_recipes
+from edgeconv.quantize.trials import lowest_snr_db, outputs_of
 from edgeconv.tflite import ensure_signature, summarize
 
 # The quantiser asks for this mode itself.
@@ -71,11 +73,11 @@ def test_auto_ranges_are_chosen_from_all_there_are():
 
 def test_what_auto_takes_is_as_good_on_samples_that_nothing_has_seen():
     fresh = {KEY: feed(300, seed=9)}
-    expected = answers(two_dense(), fresh, threads=1)
+    expected = outputs_of(two_dense(), fresh, threads=1)
 
     def snr_db(methods: list[str]) -> float:
         made = chooser().file(recipe("int8x4", methods=methods)).made
-        return lowest_snr_db(expected, answers(made.model, fresh, threads=1))
+        return lowest_snr_db(expected, outputs_of(made.model, fresh, threads=1))
 
     assert snr_db(["auto"]) > snr_db(["none"]) + 1
 
@@ -102,7 +104,7 @@ def test_ranges_of_16_bits_are_not_clipped():
 
 @pytest.mark.parametrize(("samples", "batch", "held_back"), [(10, 1, 3), (10, 4, 4), (2, 1, 9)])
 def test_samples_are_parted_in_whole_batches(samples, batch, held_back):
-    fitting, judging = feed(samples, batch=batch).parted(held_back)
+    fitting, judging = feed(samples, batch=batch).split(held_back)
     assert fitting.samples + judging.samples == samples // batch * batch
     assert min(fitting.samples, judging.samples) >= batch
     parts = [value["x"] for one in (fitting, judging) for value in one]
@@ -113,8 +115,8 @@ def test_samples_are_parted_in_whole_batches(samples, batch, held_back):
 def test_answers_of_integer_inputs_and_outputs_are_real_numbers():
     whole = {KEY: feed(50)}
     made = chooser().file(recipe("int8", input_type="int8", output_type="uint8")).made
-    found = answers(made.model, whole, threads=1)
-    assert lowest_snr_db(answers(two_dense(), whole, threads=1), found) > 20
+    found = outputs_of(made.model, whole, threads=1)
+    assert lowest_snr_db(outputs_of(two_dense(), whole, threads=1), found) > 20
 
 
 def test_the_worker_settles_linear_algebra_before_numpy_is_loaded():
@@ -138,9 +140,45 @@ def test_each_sample_of_a_model_with_state_begins_afresh():
     (signature,) = summarize(signed := ensure_signature(data), where="it").signatures
     (spec,) = signature.inputs
     image = np.random.default_rng(0).uniform(size=(1, *spec.shape[1:])).astype(np.float32)
-    found = answers(
+    found = outputs_of(
         signed, {signature.key: Feed({spec.name: np.repeat(image, 3, axis=0)}, 1)}, threads=1
     )
     (values,) = found.values()
     assert np.array_equal(values[0], values[1])
     assert np.array_equal(values[0], values[2])
+
+
+def test_minima_and_maxima_of_two_parts_are_those_of_all_samples():
+    x = np.random.default_rng(1).gamma(1.0, size=(50, 8)).astype(np.float32)
+    x[-10:] *= 2
+    whole = CalibratedGraph(two_dense(), {KEY: Feed({"x": x}, 1)}, threads=1).fitted(
+        "minmax", bits=8
+    )
+    parted = CalibratedGraph(two_dense(), {KEY: Feed({"x": x}, 1)}, threads=1)
+    first, _ = parted.split({KEY: 10})
+    merged = parted.fitted("minmax", bits=8)
+    assert merged.ranges.keys() == whole.ranges.keys()
+    for name, limits in whole.ranges.items():
+        np.testing.assert_array_equal(merged.ranges[name]["min"], limits["min"])
+        np.testing.assert_array_equal(merged.ranges[name]["max"], limits["max"])
+    narrower = first.fitted("minmax", bits=8).ranges
+    assert any((narrower[n]["max"] < limits["max"]).any() for n, limits in whole.ranges.items())
+
+
+def test_samples_that_auto_has_calibrated_with_are_not_calibrated_with_again(monkeypatch):
+    samples: list[int] = []
+    run = calibrate.activation_ranges
+
+    def counting(model, feeds, **options):
+        samples.append(feeds[KEY].samples)
+        return run(model, feeds, **options)
+
+    monkeypatch.setattr(calibrate, "activation_ranges", counting)
+    search = chooser(200)
+    search.file(recipe("int8", methods=["auto"]))
+    assert (
+        search.file(recipe("int16x8")).made.model == chooser(200).file(recipe("int16x8")).made.model
+    )
+    # Those that are left when some are held back, perhaps twice since one graph is equalized;
+    # the others; and all, where nothing had calibrated before.
+    assert samples in ([160, 40, 200], [160, 160, 40, 200])

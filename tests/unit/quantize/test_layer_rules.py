@@ -23,6 +23,8 @@ from edgeconv.types import LayerRule
 # The quantiser asks for this mode itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
 
+LAYERS = float_layers(two_dense())
+
 
 def feeds(samples: int = 64) -> dict[str, Feed]:
     rng = np.random.default_rng(1)
@@ -69,52 +71,51 @@ def test_a_text_that_is_no_rule_is_refused(text, message):
 
 @pytest.mark.parametrize("pattern", [SECOND, "*dense_1*", "net/dense_1?0?/MatMul"])
 def test_a_layer_is_found_by_its_exact_name_or_by_wildcards(pattern):
-    found = ruled_layers(two_dense(), recipe("int8", f"{pattern}=float32"))
+    found = ruled_layers(LAYERS, recipe("int8", f"{pattern}=float32"))
     assert list(found) == [SECOND]
     assert found[SECOND].is_float
 
 
 def test_layers_are_found_by_their_operator():
-    found = ruled_layers(two_dense(), recipe("int8", "FULLY_CONNECTED=int16x8"))
+    found = ruled_layers(LAYERS, recipe("int8", "FULLY_CONNECTED=int16x8"))
     assert list(found) == [FIRST, SECOND]
 
 
 def test_two_rules_that_contradict_each_other_are_both_named():
     asked = recipe("int8", "FULLY_CONNECTED=int4", "*dense_1*=float32")
     with pytest.raises(UsageError) as caught:
-        ruled_layers(two_dense(), asked)
+        ruled_layers(LAYERS, asked)
     for part in (SECOND, "'FULLY_CONNECTED=int4'", "'*dense_1*=float32'"):
         assert part in caught.value.message
 
 
 def test_two_rules_that_agree_are_one():
     asked = recipe("int8", "FULLY_CONNECTED=int4", "*dense_1*=int4")
-    assert list(ruled_layers(two_dense(), asked)) == [FIRST, SECOND]
+    assert list(ruled_layers(LAYERS, asked)) == [FIRST, SECOND]
 
 
 def test_a_pattern_that_no_layer_fits_is_refused_with_the_nearest():
     with pytest.raises(UsageError, match="no layer fits the pattern 'FULL_CONNECTED'") as caught:
-        ruled_layers(two_dense(), recipe("int8", "FULL_CONNECTED=int4"))
+        ruled_layers(LAYERS, recipe("int8", "FULL_CONNECTED=int4"))
     assert "FULLY_CONNECTED" in caught.value.hint
 
 
 def test_four_bits_for_layers_without_such_weights_are_refused():
-    with pytest.raises(UsageError, match="none of its 1 layers has weights that could have 4"):
-        ruled_layers(two_dense(), recipe("int8", "ADD=int4"))
+    with pytest.raises(UsageError, match="none of its 1 layers can have weights of 4"):
+        ruled_layers(LAYERS, recipe("int8", "ADD=int4"))
 
 
 def test_integer_activations_in_a_recipe_of_float_ones_are_refused():
     with pytest.raises(UsageError, match="the recipe dynamic has float activations"):
-        ruled_layers(two_dense(), recipe("dynamic", "ADD=int16x8"))
+        ruled_layers(LAYERS, recipe("dynamic", "ADD=int16x8"))
 
 
 def test_the_bits_of_weights_follow_the_recipe_and_its_rules():
-    model = two_dense()
     four = recipe("int8x4", "*dense_1*=int8")
-    assert weight_bits(model, four, ruled_layers(model, four)) == {FIRST: 4}
+    assert weight_bits(LAYERS, four, ruled_layers(LAYERS, four)) == {FIRST: 4}
     eight = recipe("int8", "*dense_1*=int4")
-    assert weight_bits(model, eight, ruled_layers(model, eight)) == {SECOND: 4}
-    assert weight_bits(model, recipe("int8"), {}) == {}
+    assert weight_bits(LAYERS, eight, ruled_layers(LAYERS, eight)) == {SECOND: 4}
+    assert weight_bits(LAYERS, recipe("int8"), {}) == {}
 
 
 def types_of_weights(model: bytes) -> dict[str, str]:

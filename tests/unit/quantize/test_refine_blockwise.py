@@ -225,20 +225,20 @@ def test_layers_whose_inputs_do_not_divide_are_left_and_named():
 
 @pytest.mark.parametrize("rule", [RULE, "d*=int4-block32"])
 def test_a_rule_that_no_layer_can_follow_is_refused(rule):
-    with pytest.raises(UsageError, match="none of its 2 layers can have a scale for every 32"):
-        ruled_layers(dense(constants((40, 40, 32))), recipe(rule))
+    with pytest.raises(UsageError, match="none of its 2 layers can have blocks of 32"):
+        ruled_layers(float_layers(dense(constants((40, 40, 32)))), recipe(rule))
 
 
 @pytest.mark.parametrize("name", ["int8", "weight-only-int8", "weight-only-int4", "float16"])
 def test_another_recipe_is_refused(name):
     with pytest.raises(UsageError, match=f"with the recipe {name} no kernel takes") as caught:
-        ruled_layers(dense(constants()), recipe(RULE, name=name))
+        ruled_layers(float_layers(dense(constants())), recipe(RULE, name=name))
     assert "dynamic" in caught.value.hint
 
 
 def test_a_rule_of_blocks_and_one_of_channels_contradict_each_other():
     with pytest.raises(UsageError, match="contradict"):
-        ruled_layers(dense(constants()), recipe(RULE, "d1=int4"))
+        ruled_layers(float_layers(dense(constants())), recipe(RULE, "d1=int4"))
 
 
 def test_blocks_and_channels_go_together_in_one_file():

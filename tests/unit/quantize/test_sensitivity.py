@@ -94,8 +94,8 @@ def test_the_layer_with_outliers_is_the_worst_and_more_bits_cost_less():
 
 def test_the_errors_of_the_layers_alone_add_up_to_that_of_all_of_them():
     from edgeconv.quantize.calibrate import CalibratedGraph
-    from edgeconv.quantize.choose import answers, lowest_snr_db
     from edgeconv.quantize.quantize import quantize_bytes
+    from edgeconv.quantize.trials import lowest_snr_db, outputs_of
     from edgeconv.types import Recipe
 
     graph = CalibratedGraph(two_dense(), feeds(), threads=1)
@@ -103,7 +103,7 @@ def test_the_errors_of_the_layers_alone_add_up_to_that_of_all_of_them():
     made = quantize_bytes(graph.model, Recipe(name="int8"), ranges)
     judging = comparison_feeds(graph.feeds)
     whole = lowest_snr_db(
-        answers(graph.model, judging, threads=1), answers(made, judging, threads=1)
+        outputs_of(graph.model, judging, threads=1), outputs_of(made, judging, threads=1)
     )
     found = sensitivities(CalibratedGraph(two_dense(), feeds(), threads=1), ["int8"])
     assert len(found) == 2

@@ -1,0 +1,122 @@
+"""Files made of one float graph, each compared with the graph on the same samples."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
+from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
+from edgeconv.statistics.signal import snr_db
+from edgeconv.types import MAX_SNR_DB
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from edgeconv.quantize.calibrate import CalibratedGraph, Feed
+    from edgeconv.types import Recipe
+
+    # By signature and output, float64 [samples, ...].
+    OutputArrays = dict[tuple[str, str], NDArray[np.float64]]
+
+
+class QuantizeTrial(NamedTuple):
+    """A file, the settings that it was made with, and how close its outputs are.
+
+    `snr_db` is that of the output with the lowest, and `agreement` the fraction of rows with the
+    same largest value; None where no output has rows of several values.
+    """
+
+    settings: MethodSettings
+    file: QuantizedModel
+    snr_db: float
+    agreement: float | None
+
+
+class QuantizeTrials:
+    """Makes files of `graph`, and compares them with it on the samples `feeds`, by signature.
+
+    Methods raise `ToolFailed` where a file cannot be made or does not run.
+    """
+
+    def __init__(
+        self, graph: CalibratedGraph, feeds: Mapping[str, Feed], *, dense_per_tensor: bool = False
+    ) -> None:
+        self.graph = graph
+        self.feeds = feeds
+        self._dense_per_tensor = dense_per_tensor
+
+    def run(self, recipe: Recipe, settings: MethodSettings) -> QuantizeTrial:
+        """Make the file of a recipe with these settings, and compare it."""
+        file = make_file(self.graph, recipe, settings, dense_per_tensor=self._dense_per_tensor)
+        actual = self.outputs(file.model)
+        return QuantizeTrial(
+            settings,
+            file,
+            lowest_snr_db(self.expected, actual),
+            lowest_agreement(self.expected, actual),
+        )
+
+    def snr_db(self, model: bytes) -> float:
+        """The lowest signal-to-noise ratio of all outputs of a .tflite, in decibels."""
+        return lowest_snr_db(self.expected, self.outputs(model))
+
+    def outputs(self, model: bytes) -> OutputArrays:
+        """What a .tflite gives for all samples."""
+        return outputs_of(model, self.feeds, threads=self.graph.threads)
+
+    @cached_property
+    def expected(self) -> OutputArrays:
+        """What the float graph gives."""
+        return self.outputs(self.graph.model)
+
+    @property
+    def samples(self) -> int:
+        """How many samples the files are compared on."""
+        return sum(feed.samples for feed in self.feeds.values())
+
+
+def outputs_of(model: bytes, feeds: Mapping[str, Feed], *, threads: int) -> OutputArrays:
+    """What the model gives for all samples, integers as the real numbers that they stand for.
+
+    Outputs of strings are left out. Raises `ToolFailed` where the model does not run.
+    """
+    outputs: OutputArrays = {}
+    interpreter = open_interpreter(model, threads=threads)
+    for key, feed in feeds.items():
+        signature = InProcessModel(interpreter, key)
+        parts = [signature.run(batch) for batch in feed]
+        for name in signature.outputs:
+            values = np.concatenate([part[name] for part in parts])
+            if values.dtype.kind != "S":
+                outputs[key, name] = values.astype(np.float64)
+    return outputs
+
+
+def lowest_snr_db(expected: OutputArrays, actual: OutputArrays) -> float:
+    """The signal-to-noise ratio of the output that has the lowest, in decibels."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return min(
+            (
+                snr_db(float(np.var(values)), float(np.mean((actual[output] - values) ** 2)))
+                for output, values in expected.items()
+            ),
+            default=MAX_SNR_DB,
+        )
+
+
+def lowest_agreement(expected: OutputArrays, actual: OutputArrays) -> float | None:
+    """The fraction of rows with the same largest value, of the output that has the lowest.
+
+    None where no output has rows of several values.
+    """
+    shares = [
+        float(np.mean(values.argmax(axis=-1) == actual[output].argmax(axis=-1)))
+        for output, values in expected.items()
+        if values.ndim > 1 and values.shape[-1] > 1
+    ]
+    return min(shares, default=None)
