@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import compileall
 import contextlib
+import datetime
 import json
 import os
 import select
@@ -123,10 +124,11 @@ def recorded(name: str) -> dict[str, Any]:
 
 
 def write_result(name: str, content: Mapping[str, object]) -> Path:
-    """Record a result with the machine and the versions it belongs to."""
+    """Record a result with its date, machine and versions."""
     made_by = environment()
     record = {
         "benchmark": name,
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "cpu": made_by.cpu,
         "cores": made_by.cores,
         "python": made_by.python,

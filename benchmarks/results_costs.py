@@ -1,0 +1,213 @@
+"""The sections of docs/results.md on time and memory, and on how often the gate is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.results_tables import percent, table, targets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+def convert(result: Mapping[str, Any]) -> Iterator[str]:
+    yield (
+        f"{result['model']}; {result['calibration_samples']} calibration samples; whole processes, "
+        f"interleaved; medians of {result['repeats']} rounds. The script calls TFLiteConverter as "
+        "its guide shows; it verifies nothing, and has no weight-only int8.\n"
+    )
+    yield from table(
+        ("", "wall", "peak RSS, all processes", "peak PSS"),
+        [
+            (
+                name,
+                f"{row['median_wall_s']:.2f} s",
+                f"{row['median_peak_rss_mib']:.0f} MiB",
+                f"{row['median_peak_pss_mib']:.0f} MiB",
+            )
+            for name, row in result["contenders"].items()
+        ],
+    )
+    ms = result["calibration_ms_per_sample"]
+    speed, both = (
+        result["calibration_times_faster_per_sample"],
+        result["calibration_of_both_passes_times_faster_per_sample"],
+    )
+    five = result["times_faster_than_the_script_of_five"]
+    wall = result["wall_beside_the_float32_script"]
+    memory = result["peak_rss_of_all_processes_beside_the_float32_script"]
+    again, start = result["unchanged_convert_s"], result["help_over_bare_python_s"]
+    yield from targets(
+        [
+            ("six formats ≥ 4 × faster than the script of five", f"{five:.2f} ×", five >= 4),
+            ("six formats ≤ 1.15 × the script of float32 alone", f"{wall:.3f} ×", wall <= 1.15),
+            (
+                "calibration ≥ 8 × faster per sample than TFLiteConverter's",
+                f"{speed:.2f} × ({ms['edgeconv']:.1f} ms, {ms['tflite']:.1f} ms)",
+                speed >= 8,
+            ),
+            (
+                "with histograms, in two passes, ≥ 2 × faster than its one",
+                f"{both:.2f} × ({ms['edgeconv_histograms']:.1f} ms)",
+                both >= 2,
+            ),
+            ("peak memory ≤ 1.1 × the float32 script's", f"{memory:.3f} ×", memory <= 1.1),
+            ("an unchanged second `convert` ≤ 0.4 s", f"{again:.2f} s", again <= 0.4),
+            ("`edgeconv --help` ≤ 0.15 s over bare Python", f"{start:.2f} s", start <= 0.15),
+        ]
+    )
+
+
+def latency(result: Mapping[str, Any]) -> Iterator[str]:
+    yield (
+        f"p50 next to LiteRT's own `litert-benchmark`, interleaved, {result['rounds']} rounds, "
+        f"{result['threads']} thread.\n"
+    )
+    yield from table(
+        ("model", "litert-benchmark", "interpreter", "compiled"),
+        [
+            (name, *(f"{us / 1000:.2f} ms" for us in each["median_us"].values()))
+            for name, each in result["medians"].items()
+        ],
+    )
+    worst = result["largest_difference"]
+    yield from targets(
+        [
+            (f"`{name}` within 5 %", f"within {percent(value)}", value <= 0.05)
+            for name, value in worst.items()
+        ]
+    )
+
+
+def evaluate(result: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{result['model']}, {result['samples']:,} images, {result['usable_cores']} cores."
+    names = {
+        "all_formats": "four formats at once",
+        "float32_alone": "float32 alone",
+        "float32_alone_of_float32_samples": "float32 alone, samples stored as float32",
+    }
+    rows = []
+    for key, name in names.items():
+        rate = result[key]["rate_beside_cores_times_the_invoke_rate"]["median"]
+        loop = result[key]["times_faster_than_a_loop"]["median"]
+        rows += [
+            (f"{name}: ≥ 0.9 × cores × the invoke rate", f"{rate:.2f} ×", rate >= 0.9),
+            (f"{name}: ≥ 1.8 × a plain Python loop", f"{loop:.2f} ×", loop >= 1.8),
+        ]
+    yield from targets(rows)
+    memory = result["memory"]
+    yield (
+        f"\n{memory['images']:,} images, {memory['image_bytes_as_the_model_takes_them'] / 1e9:.1f} "
+        f"GB as floats: {memory['peak_rss_mib_of_this_process']:.0f} MiB in `bench`, "
+        f"{memory['peak_pss_mib_of_all_processes']:.0f} MiB with all its runners."
+    )
+
+
+def gate(result: Mapping[str, Any]) -> Iterator[str]:
+    worst = result["worst"]
+    yield f"{result['checks']:,} simulated checks for each setting; the worst setting is shown."
+    most, least = 0.05, 0.95
+    error = 0.01  # What 2,000 checks leave open.
+    yield from targets(
+        [
+            (text, percent(worst[key]), good(worst[key]))
+            for text, key, good in (
+                ("no drop: fails in ≤ 5 %", "failed_without_a_drop", lambda v: v <= most),
+                (
+                    "a budget of 16 findings, no drop: fails in ≤ 5 %",
+                    "whole_budget_failed_without_a_drop",
+                    lambda v: v <= most,
+                ),
+                (
+                    "a drop of exactly the limit: fails in ≤ 5 %, simulated (±1 point)",
+                    "failed_at_the_limit",
+                    lambda v: v <= most + error,
+                ),
+                (
+                    "a drop of exactly the limit: fails in ≤ 5 %, computed",
+                    "failed_at_the_limit_exact",
+                    lambda v: v <= most,
+                ),
+                (
+                    "the bootstrap at the limit: fails in ≤ 5 %",
+                    "bootstrap_failed_at_the_limit",
+                    lambda v: v <= most,
+                ),
+                (
+                    "twice the limit, enough samples: fails in ≥ 95 %",
+                    "caught_with_enough",
+                    lambda v: v >= least,
+                ),
+                (
+                    "no drop, enough samples: passes in ≥ 95 %",
+                    "passed_with_enough",
+                    lambda v: v >= least,
+                ),
+                (
+                    "twice the limit, the number of samples named after 50: fails in ≥ 95 %",
+                    "caught_after_50",
+                    lambda v: v >= least,
+                ),
+                (
+                    "no drop, the number of samples named after 50: passes in ≥ 95 %",
+                    "passed_after_50",
+                    lambda v: v >= least,
+                ),
+            )
+        ]
+    )
+
+
+def build(result: Mapping[str, Any]) -> Iterator[str]:
+    yield (
+        f"{result['model']} to int8, {result['calibration_samples']} samples, whole processes, "
+        f"interleaved, medians of {result['repeats']} rounds.\n"
+    )
+    yield from table(
+        ("", "wall"),
+        [(name, f"{row['median_wall_s']:.2f} s") for name, row in result["contenders"].items()],
+    )
+    again, ratio = result["unchanged_build_s"], result["times_faster_than_the_script"]
+    yield from targets(
+        [
+            ("an unchanged build ≤ 0.3 s", f"{again:.2f} s", again <= 0.3),
+            ("≥ 100 × faster than the script", f"{ratio:.0f} ×", ratio >= 100),
+        ]
+    )
+
+
+def scan(result: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{result['model']}; medians of {result['repeats']} runs.\n"
+    yield from table(
+        ("weights stored as", "model", "whole command", "beyond start"),
+        [
+            (
+                name,
+                f"{result['size_bytes'][name] / 1e6:.0f} MB",
+                f"{seconds:.2f} s",
+                f"{result['beyond_start_s'][name]:.2f} s",
+            )
+            for name, seconds in result["scan_s"].items()
+        ],
+    )
+
+
+def sandbox(result: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{result['wall']}; medians of {result['repeats']} runs.\n"
+    names = {
+        "child": "starting a child process",
+        "convert_unchanged": "an unchanged `convert`",
+        "bench": "`bench`",
+    }
+    yield from table(
+        ("", "sandbox", "wall", "cost"),
+        [
+            (title, how, f"{each['wall_ms']['median']:.0f} ms", _cost(each["wall_ms"]))
+            for key, title in names.items()
+            for how, each in result[key].items()
+        ],
+    )
+
+
+def _cost(times: Mapping[str, float]) -> str:
+    return f"{times['median_cost']:+.1f} ms"

@@ -1,0 +1,154 @@
+"""Write docs/results.md, and the table of the README, from benchmarks/results/*.json.
+
+    python -m benchmarks.results_page
+
+Every number of the two is computed here. Run it after a benchmark; a test holds that both are
+current.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import results_accuracy as accuracy
+from benchmarks import results_costs as costs
+from benchmarks.results_tables import percent, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(__file__).parent / "results"
+PAGE = ROOT / "docs" / "results.md"
+README = ROOT / "README.md"
+START, END = "<!-- results -->", "<!-- /results -->"
+
+_HEAD = """# Results
+
+Every figure on this page is read from `benchmarks/results/*.json` by
+`python -m benchmarks.results_page`. The JSON files have each single measurement, and the
+confidence intervals. Seconds are of shared machines with other work on them: compare the ratios.
+"""
+# A function is called like the benchmark that it describes.
+_SECTIONS = (
+    ("Conversion", (), costs.convert),
+    ("Accuracy after quantization", ("DATA",), accuracy.quality),
+    ("Quantization-aware training", ("DATA",), accuracy.qat),
+    ("Tuning", ("DATA",), accuracy.tune),
+    ("What the methods cost", (), accuracy.methods),
+    ("Latency", (), costs.latency),
+    ("Evaluation", (), costs.evaluate),
+    ("The gate", (), costs.gate),
+    ("Incremental builds", (), costs.build),
+    ("Distributed training", ("mnist.npz",), accuracy.train),
+    ("The scan", (), costs.scan),
+    ("The sandbox", (), costs.sandbox),
+)
+
+
+def main() -> None:
+    PAGE.write_text(results_page(), encoding="utf-8")
+    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def results_page() -> str:
+    """The text of docs/results.md."""
+    parts = [_HEAD]
+    for title, arguments, section in _SECTIONS:
+        result = recorded(section.__name__)
+        command = " ".join((f"python -m benchmarks.{section.__name__}", *arguments))
+        parts.append(f"## {title}\n\n{_origin(command, result)}\n")
+        parts.append("\n".join(section(result)) + "\n")
+    return "\n".join(parts)
+
+
+def with_table(readme: str) -> str:
+    """The README with its comparison table written anew."""
+    before, _, rest = readme.partition(START)
+    after = rest.partition(END)[2]
+    table = "\n".join(comparison())
+    return f"{before}{START}\n{table}\n{END}{after}"
+
+
+def recorded(name: str) -> Any:
+    """The result of a benchmark."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def comparison() -> Iterator[str]:
+    """The comparison with peers, at most eight rows; where edgeconv is not better, it says so."""
+    convert, quality, build = recorded("convert"), recorded("quality"), recorded("build")
+    all_formats = convert["contenders"]["edgeconv convert --to all (six formats, verified)"]
+    five = convert["contenders"]["TFLiteConverter script, five formats"]
+    ms = convert["calibration_ms_per_sample"]
+    int8 = quality["summary"]["int8"]
+    losses, classes = int8["mean_losses"], int8["mean_share_of_other_classes"]
+    lower = [each["difference"] for each in int8["beside_better_peer"].values() if each["is_lower"]]
+    four_bit = quality["summary"]["int4"]["weight-only-int4"]
+    evaluate = recorded("evaluate")
+    script = build["contenders"]["TFLiteConverter script, int8"]["median_wall_s"]
+    alone = evaluate["float32_alone"]["times_faster_than_a_loop"]["median"]
+    yield from table(
+        ("", "edgeconv", "peer"),
+        [
+            (
+                "MobileNetV2 to all formats",
+                f"{all_formats['median_wall_s']:.1f} s for six, each verified",
+                f"TFLiteConverter: {five['median_wall_s']:.1f} s for five",
+            ),
+            (
+                "Calibration, per sample",
+                f"{ms['edgeconv']:.1f} ms",
+                f"TFLiteConverter: {ms['tflite']:.1f} ms",
+            ),
+            (
+                f"Mean accuracy lost to int8, {int8['models_with_all']} models",
+                f"{100 * losses['int8, auto']:+.2f} points",
+                f"TFLiteConverter {100 * losses['int8 of TFLiteConverter']:+.2f}, "
+                f"ai-edge-quantizer {100 * losses['int8 of ai-edge-quantizer']:+.2f}",
+            ),
+            (
+                "int8 on single models",
+                f"{len(lower)} of {int8['models_with_all']} lower than the better peer, by at most "
+                f"{100 * -min(lower, default=0):.1f} points",
+                "the better of the two",
+            ),
+            (
+                "Samples whose class int8 changes",
+                percent(classes["int8, auto"]),
+                f"TFLiteConverter {percent(classes['int8 of TFLiteConverter'])}, "
+                f"ai-edge-quantizer {percent(classes['int8 of ai-edge-quantizer'])}",
+            ),
+            (
+                "4-bit weights, where plain rounding loses accuracy",
+                f"{100 * four_bit['mean_recovered']:.0f} % of the loss recovered on "
+                f"{four_bit['models_that_lose']} models",
+                "rounding to nearest: 0 %",
+            ),
+            (
+                "A build in which nothing changed",
+                f"{build['unchanged_build_s']:.2f} s",
+                f"a TFLiteConverter script: {script:.1f} s",
+            ),
+            (
+                "Evaluating one float32 model on 2 cores",
+                f"{alone:.2f} × as fast; our target of 1.8 × is not met",
+                "a plain Python loop",
+            ),
+        ],
+    )
+
+
+def _origin(command: str, result: Mapping[str, Any]) -> str:
+    tools = {name: version for name, version in result["tools"].items() if name != "edgeconv"}
+    versions = ", ".join(f"{name} {version}" for name, version in tools.items())
+    return (
+        f"`{command}`, {result['date']}, {result['cpu']}, {result['cores']} cores, "
+        f"Python {result['python']}, edgeconv {result['tools']['edgeconv']}, {versions}."
+    )
+
+
+if __name__ == "__main__":
+    main()
