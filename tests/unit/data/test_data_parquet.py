@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
-from edgeconv.data import identity, opened_samples, room
+from edgeconv.data import identity, memory, opened_samples
 from edgeconv.data.kinds import parquet
 from edgeconv.data.load import load_samples
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
@@ -211,7 +211,7 @@ def test_many_equal_rows_in_a_small_file_are_refused(
 ) -> None:
     place = table({"x": np.zeros(100_000)})
     assert Path(place).stat().st_size < 10_000
-    monkeypatch.setattr(room, "_limit_bytes", 100_000)
+    monkeypatch.setattr(memory, "_limit_bytes", 100_000)
     with pytest.raises(InputRefused, match=r"would take \d,\d{3},\d{3} bytes of memory"):
         read(place)
 

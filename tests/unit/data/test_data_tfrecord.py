@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import ROOT
 
-from edgeconv.data import examples, identity, room, split_calibration
+from edgeconv.data import examples, identity, memory, split_calibration
 from edgeconv.data.kinds import tfrecord
 from edgeconv.data.load import load_samples, open_samples
 from edgeconv.data.records import open_records
@@ -382,7 +382,7 @@ def test_damaged_empty_and_dense_gzip_are_refused(
     path.write_bytes(gzip.compress(b""))
     with pytest.raises(InputRefused, match="holds no records"):
         read(str(path), text)
-    monkeypatch.setattr(room, "_RATIO_MATTERS_BYTES", 1 << 20)
+    monkeypatch.setattr(memory, "_RATIO_MATTERS_BYTES", 1 << 20)
     path.write_bytes(gzip.compress(framed(bytes(4 << 20))))
     with pytest.raises(InputRefused, match="would unpack to"):
         read(str(path), text)

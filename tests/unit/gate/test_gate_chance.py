@@ -16,7 +16,7 @@ from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.budget import check, losses
 from edgeconv.gate.groups import class_drops
 from edgeconv.gate.stages import stage_states
-from edgeconv.measure.baseline_comparison import beside as compare
+from edgeconv.measure.baseline_comparison import with_baseline as compare
 from edgeconv.reporting.units import percent
 from edgeconv.statistics.drop import MatchedDrop
 from edgeconv.types import (
