@@ -84,11 +84,11 @@ def test_an_installed_wheel_demonstrates_converts_checks_and_embeds(
     )
     _edgeconv(installed, tmp_path, "convert", "edgeconv-demo/digits_cnn/1.keras", "--out", "files")
     files = {path.name for path in (tmp_path / "files").glob("*.tflite")}
-    assert files == {"1.float32.tflite", "1.int8.tflite"}
+    assert files == {"digits_cnn.float32.tflite", "digits_cnn.int8.tflite"}
     assert "PASS" in _edgeconv(installed, tmp_path, "check", "--update")
     for target in ("c", "python", "android"):
         out = ("--target", target, "--out", f"app-{target}")
-        _edgeconv(installed, tmp_path, "embed", "files/1.int8.tflite", *out)
+        _edgeconv(installed, tmp_path, "embed", "files/digits_cnn.int8.tflite", *out)
         assert any((tmp_path / f"app-{target}").rglob("*.tflite" if target != "c" else "*.c"))
 
 
