@@ -30,10 +30,9 @@ import psutil
 
 from benchmarks.measuring import write_result
 from edgeconv import bench, data
-from edgeconv.measure.bench_run import BenchRun
+from edgeconv.measure.bench_run import BenchRun, EvaluationSet
 from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.evaluation_set import EvaluationSet
-from edgeconv.measure.machine_load import LoadMonitor
+from edgeconv.measure.machine import LoadMonitor
 from edgeconv.measure.model_files import find_model_files
 from edgeconv.measure.models import MeasuredModel
 from edgeconv.runtimes.choice import open_runtime, parse_choice

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from benchmarks.measuring import write_result
-from edgeconv.measure.machine_load import LoadMonitor
+from edgeconv.measure.machine import LoadMonitor
 from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
 from edgeconv.runtimes.kinds.python import open_runtime
 from edgeconv.runtimes.tensors import signature_of

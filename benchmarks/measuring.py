@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 import edgeconv
-from edgeconv.measure.environment import environment
+from edgeconv.measure.machine import environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -17,60 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from edgeconv.data.arrays import Items
+    from edgeconv.data.reader import ChildDataSet
     from edgeconv.types import Preprocessing, TensorSpec
 
     Column: TypeAlias = Array | Items
+    DataSet: TypeAlias = "LocalDataSet | ChildDataSet"
 
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
-
-
-class DataSet(Protocol):
-    """What `LocalDataSet` is, wherever the reading is done: here, or in a child."""
-
-    @property
-    def text(self) -> str:
-        """The SOURCE, as it was given."""
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """The model's inputs."""
-
-    @property
-    def labels(self) -> Array | None:
-        """The labels of all the samples."""
-
-    @property
-    def is_text(self) -> bool:
-        """Whether the numbers are written as text."""
-
-    @property
-    def preprocessing(self) -> Mapping[str, Preprocessing]:
-        """By input name, "" for those not named."""
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The names of the labels 0, 1, …, where they are known."""
-
-    @property
-    def count(self) -> int:
-        """How many samples there are."""
-
-    def take(self, indices: Indices) -> Samples:
-        """See `LocalDataSet`."""
-
-    def chunks(
-        self, indices: Indices, size: int, digest: SamplesHash | None = None
-    ) -> Iterator[Samples]:
-        """See `LocalDataSet`."""
-
-    def only(self, indices: Indices) -> DataSet:
-        """See `LocalDataSet`."""
-
-    def stored(self, indices: Indices) -> dict[str, Array | list[Array]]:
-        """See `LocalDataSet`."""
-
-    def row_hashes(self) -> Array | None:
-        """See `LocalDataSet`."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ import msgspec
 
 from edgeconv.errors import InputRefused
 from edgeconv.gate.jobs import MeasurementScope, ModelJob, job_inputs, job_slices, refuse_job
-from edgeconv.measure.environment import environment
+from edgeconv.measure.machine import environment
 from edgeconv.plugins import METRICS
 from edgeconv.store import (
     Cache,

@@ -9,7 +9,7 @@ import msgspec
 
 from edgeconv.errors import UsageError
 from edgeconv.gate.budget import check
-from edgeconv.measure.combine import combine_reports, differences_of, measured
+from edgeconv.measure.comparable import combine_reports, differences_of, measured
 from edgeconv.reporting.files import read_report, write_formats
 from edgeconv.store import writable_directory
 

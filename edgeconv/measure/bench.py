@@ -11,10 +11,9 @@ import numpy as np
 from edgeconv import data
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.baseline_comparison import compared, with_baseline
-from edgeconv.measure.bench_run import BenchRun
+from edgeconv.measure.bench_run import BenchRun, EvaluationSet
 from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.evaluation_set import EvaluationSet
-from edgeconv.measure.machine_load import LoadMonitor, load_warnings
+from edgeconv.measure.machine import LoadMonitor, load_warnings
 from edgeconv.measure.metrics.accuracy import chosen_name
 from edgeconv.measure.metrics.scoring import Scorer, named_metrics, wants_labels
 from edgeconv.measure.model_files import (
@@ -26,8 +25,8 @@ from edgeconv.measure.model_files import (
 )
 from edgeconv.measure.names import CommonNames
 from edgeconv.measure.opened_runtimes import open_runtimes
-from edgeconv.measure.rounds import time_batched, time_in_rounds
 from edgeconv.measure.rows import Rows
+from edgeconv.measure.timing import time_batched, time_in_rounds
 from edgeconv.measure.trained import measure_trained
 from edgeconv.measure.warnings import measurement_warnings
 from edgeconv.runtimes.warmup import write_warmup_requests

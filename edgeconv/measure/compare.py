@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeconv.errors import InputRefused
-from edgeconv.measure.combine import measured
-from edgeconv.measure.comparable import accuracy_differences, latency_differences
+from edgeconv.measure.comparable import accuracy_differences, latency_differences, measured
 from edgeconv.measure.compare_files import changed_ends, changed_operators, compare_files
 from edgeconv.statistics.paired import paired_difference
 from edgeconv.statistics.rounds import median_interval, unpaired_ratio_bounds

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.measure.evaluation_set import EvaluationSet
+    from edgeconv.measure.bench_run import EvaluationSet
     from edgeconv.types import Artifact, Measurement, TrainingRecord
 
 # Below this many times what guessing the commonest class gives, a model is next to useless.

@@ -12,16 +12,14 @@ import msgspec
 import numpy as np
 
 from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.measure.bench_run import BenchRun
+from edgeconv.measure.bench_run import BenchRun, EvaluationSet
 from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.evaluation_set import EvaluationSet
 from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
 from edgeconv.measure.metrics.scores import Scored, SimilarityMetric, blocks
 from edgeconv.measure.metrics.scoring import Scorer, named_metrics, wants_labels
 from edgeconv.measure.models import MeasuredModel
 from edgeconv.measure.opened_runtimes import open_runtimes
-from edgeconv.measure.rounds import time_in_rounds
-from edgeconv.measure.timing import latency_of
+from edgeconv.measure.timing import latency_of, time_in_rounds
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.store import scratch_directory

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from report_example import report
 
-from edgeconv.measure.combine import differences_of
 from edgeconv.measure.comparable import (
     accuracy_differences,
+    differences_of,
     latency_differences,
 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeconv.measure.machine_load import LoadMonitor, load_warnings
+from edgeconv.measure.machine import LoadMonitor, load_warnings
 from edgeconv.types import Conditions
 
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -12,10 +12,8 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.data import Samples
 from edgeconv.errors import ToolFailed
-from edgeconv.measure.batching import widened
-from edgeconv.measure.bench_run import BenchRun
-from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.evaluation_set import EvaluationSet
+from edgeconv.measure.bench_run import BenchRun, EvaluationSet
+from edgeconv.measure.evaluate import evaluate, widened
 from edgeconv.measure.models import MeasuredModel
 from edgeconv.runtimes.choice import open_runtime, parse_choice
 from edgeconv.runtimes.interface import Model, RuntimeSettings

@@ -20,7 +20,7 @@ from places import ROOT
 
 from edgeconv.cli.report import command
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.measure.combine import combine_reports, differences_of
+from edgeconv.measure.comparable import combine_reports, differences_of
 from edgeconv.reporting.files import FORMATS, NAMES, read_report, render, write_formats
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.markdown import render_markdown

@@ -87,7 +87,7 @@ def test_every_part_is_shown_with_its_size(filled: Path) -> None:
     assert shown["runtimes"].size_bytes == 200
     assert 700 < shown["temporary"].size_bytes < 750
     assert text.startswith(str(filled))
-    assert "trainings: 1, 100 B: checkpoints of trainings that did not end" in text
+    assert "trainings: 1, 100 B: checkpoints of unfinished trainings" in text
 
 
 def test_clear_removes_all_of_it_and_nothing_of_anybody_else(filled: Path) -> None:

@@ -23,7 +23,7 @@ from edgeconv.store.pointers import refuse_pointer
 from edgeconv.types import TensorSpec
 
 IMAGE = TensorSpec(name="image", shape=(-1, 8, 8, 3), dtype="float32")
-SAYS = "is a Git LFS pointer, not the file that it stands for"
+SAYS = "is a Git LFS pointer, not the file itself"
 
 
 def assert_pointer(error: EdgeconvError, file: Path) -> None:

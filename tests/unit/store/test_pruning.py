@@ -93,7 +93,7 @@ def test_a_cache_that_is_a_file_of_somebody_is_looked_into_in_vain(tmp_path):
 def test_a_cache_that_cannot_be_read_is_refused(root):
     (root / "float").chmod(0)
     try:
-        with pytest.raises(OutputRefused, match="cannot look into the cache"):
+        with pytest.raises(OutputRefused, match="cannot read the cache"):
             entries(root)
     finally:
         (root / "float").chmod(0o700)

@@ -216,7 +216,7 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
 def test_a_directory_that_cannot_be_written_is_refused(publish, read_only):
     with pytest.raises(OutputRefused) as caught:
         publish(NEW, read_only / "model.tflite")
-    assert "choose another place" in caught.value.hint
+    assert "choose another path" in caught.value.hint
     assert_only(read_only / "model.tflite", OLD)
     with pytest.raises(OutputRefused, match=f"cannot write {read_only}"):
         writable_directory(read_only)
@@ -600,6 +600,6 @@ def test_a_pipe_is_written_into_and_never_replaced(tmp_path):
         assert os.read(reader, 9) == b"x"
     finally:
         os.close(reader)
-    with pytest.raises(OutputRefused, match="it is no file"):
+    with pytest.raises(OutputRefused, match="it is not a file"):
         publish_all({pipe: b"x"})
     assert pipe.is_fifo()
