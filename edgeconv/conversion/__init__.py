@@ -2,7 +2,7 @@
 
     plan ─► prepare ─► quantize ─► verify ─► target ─► publish
 
-`ladder` has the ways to try a model that does not convert, and `climb` goes up it; `prepare` has
-the float32 .tflite, the samples and the trained model's own outputs; of these a `session` makes and
-verifies as many recipes as it is asked for.
+`ladder` has the ways to try a model that does not convert, and `climb` goes up it. `prepare` has
+the float32 .tflite, the samples and the trained model's outputs, from which a `session` makes and
+verifies recipes.
 """

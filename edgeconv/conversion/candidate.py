@@ -1,9 +1,9 @@
-"""A made file on its way to being published: what it is, and how its outputs compare."""
+"""A file before it is published: what it is, and how its outputs compare."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that a recipe gave, which nobody has looked at yet.
+    """A file that a recipe gave, not yet verified.
 
     `ladder` are the attempts that failed before it; `qat` is the training it came from.
     `float_operators` are those that a rule of the recipe leaves in float.
@@ -37,18 +37,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     qat: QatRecord | None = None
     notes: tuple[str, ...] = ()
     ladder: tuple[LadderStep, ...] = ()
-
-
-class ComparedOutputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a signature `key` of a candidate answered to the held-back samples.
-
-    `expected` of None says that there is no independent reference: the float32 model of
-    a .tflite source is that source.
-    """
-
-    key: str
-    actual: dict[str, Any]
-    expected: dict[str, Any] | None
 
 
 class VerifiedCandidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +61,7 @@ class VerifiedCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CandidateGraph(NamedTuple):
-    """What is in a candidate's file, the signatures asked for, and warnings about it."""
+    """What is in a candidate's file, the chosen signatures, and warnings about it."""
 
     summary: GraphSummary
     signatures: tuple[Signature, ...]

@@ -45,7 +45,7 @@ _TFLITE_HAS = frozenset({"dynamic", "float16"})
 
 @dataclass(frozen=True)
 class SessionResult:
-    """An examined artifact, and the session in which it was made."""
+    """A verified file, and the session in which it was made."""
 
     session: Session
     examined: VerifiedCandidate
@@ -74,10 +74,9 @@ class _Climb:
         """Add what an attempt at a recipe ended in."""
         self.failures.setdefault(recipe, []).append((attempt, error))
 
-    def error(self, recipe: Recipe) -> EdgeconvError | None:
-        """Why a recipe is not good, of all its attempts; None where none was made."""
-        failures = self.failures.get(recipe)
-        return combined_error(failures) if failures else None
+    def error(self, recipe: Recipe) -> EdgeconvError:
+        """Why a recipe has no good file, from all its attempts."""
+        return combined_error(self.failures[recipe])
 
     def goes_on(self, recipe: Recipe) -> bool:
         """Whether another rung may make a recipe that has failed."""
@@ -100,7 +99,7 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
     climb = _Climb()
     rung: Rung | None = first_rung(run.plan)
     last: _Attempt | None = None
-    asked: _Attempt | None = None
+    converted: _Attempt | None = None
     while rung is not None:
         remaining = [recipe for recipe in recipes if recipe not in climb.good]
         curable = [r for r in remaining if rung.is_first or climb.goes_on(r)]
@@ -108,28 +107,28 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
             break
         if not rung.is_first:
             run.on_progress(f"trying again: {rung.text}")
-        attempt = _tried(run, rung, curable, climb)
+        attempt = _try_rung(run, rung, curable, climb)
         last = attempt or last
         # A fused layer is quantized as one where that can be: it is smaller than unrolled.
         if attempt and has_fused_layers(attempt.session.prepared):
-            _ask_second_engine(attempt.session, recipes, climb)
-            asked = attempt
+            _try_converter(attempt.session, recipes, climb)
+            converted = attempt
         rung = next_rung(run.plan, rung, _known(run, attempt, climb.failures.get(curable[0])))
     if last is None:
         raise combined_error(climb.failures[recipes[0]])
-    if last is not asked:
-        _ask_second_engine(last.session, recipes, climb)
-    _ask_for_more(climb)
+    if last is not converted:
+        _try_converter(last.session, recipes, climb)
+    _replace_mostly_float(climb)
     if has_target(run):
-        _prove_all(climb)
+        _verify_on_targets(climb)
     _warn_of_sizes(climb)
-    return {recipe: _outcome(climb, recipe) for recipe in recipes}
+    return {recipe: climb.good.get(recipe) or climb.error(recipe) for recipe in recipes}
 
 
 def make_in_session(floating: SessionResult, recipe: Recipe) -> SessionResult:
     """A recipe made in the session of a good float32 model, as `make_all` would make it alone.
 
-    It is asked of the first engine only. Raises the `EdgeconvError` that it ended in.
+    Only ai-edge-quantizer is tried. Raises the `EdgeconvError` that it ended in.
     """
     session = floating.session
     examined = session.make(recipe).with_ladder(floating.examined.candidate.ladder)
@@ -137,12 +136,6 @@ def make_in_session(floating: SessionResult, recipe: Recipe) -> SessionResult:
     climb = _Climb(good={recipe: SessionResult(session, examined)}, float_bytes=float_bytes)
     _warn_of_sizes(climb)
     return climb.good[recipe]
-
-
-def _outcome(climb: _Climb, recipe: Recipe) -> SessionResult | EdgeconvError:
-    outcome = climb.good.get(recipe) or climb.error(recipe)
-    assert outcome is not None, "each recipe was tried"
-    return outcome
 
 
 def _known(
@@ -154,7 +147,7 @@ def _known(
     return facts_of_failure(run, failures[-1][1].cause)
 
 
-def _tried(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) -> _Attempt | None:
+def _try_rung(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) -> _Attempt | None:
     """One rung; None where it gave no float32 graph that is right. Both go into `climb`."""
     try:
         attempt = _attempt(run, rung, recipes)
@@ -179,20 +172,20 @@ def _attempt(run: Run, rung: Rung, recipes: Sequence[Recipe]) -> _Attempt:
     floating = next((recipe for recipe in recipes if recipe.name == "float32"), None)
     first = [r for r in recipes if r.name != "float32" and r.engine != "tflite"]
     with contextlib.ExitStack() as children:
-        # Three things side by side: the trained model answers in TensorFlow, the first
-        # engine quantizes, and the float32 model runs.
+        # Three things in parallel: the trained model runs in TensorFlow, ai-edge-quantizer
+        # quantizes, and the float32 model runs.
         session = children.enter_context(Session(run, prepare(run, rung, children)))
-        made = start_quantizing(session, first)
-        # Nothing can be made of a float32 model that is not the trained one.
+        candidates = start_quantizing(session, first)
+        # A float32 model that differs from the trained one is of no use.
         float_model = verify_float(session, floating)
-        settled = verify_candidates(session, made())
+        settled = verify_candidates(session, candidates())
     if floating is not None:
         settled[floating] = float_model
     return _Attempt(session, settled)
 
 
-def _ask_second_engine(session: Session, recipes: Sequence[Recipe], climb: _Climb) -> None:
-    """Ask TFLiteConverter for what has no good file yet, from the SavedModel of the session."""
+def _try_converter(session: Session, recipes: Sequence[Recipe], climb: _Climb) -> None:
+    """Make recipes without a good file with TFLiteConverter, from the session's SavedModel."""
     for recipe in recipes:
         failures = climb.failures.get(recipe, ())
         if recipe in climb.good or recipe.name == "float32":
@@ -208,10 +201,10 @@ def _ask_second_engine(session: Session, recipes: Sequence[Recipe], climb: _Clim
             climb.good[recipe] = SessionResult(session, outcome.with_ladder(climb.steps(recipe)))
 
 
-def _ask_for_more(climb: _Climb) -> None:
-    """Ask TFLiteConverter for what ai-edge-quantizer left mostly as it was.
+def _replace_mostly_float(climb: _Climb) -> None:
+    """Replace files that ai-edge-quantizer left mostly in float, if TFLiteConverter does better.
 
-    It passes over the weights of fused recurrent layers and of GATHER, and does not say so.
+    The quantizer silently skips the weights of fused recurrent layers and of GATHER.
     """
     for recipe, good in tuple(climb.good.items()):
         summary, prepared = good.examined.summary, good.session.prepared
@@ -229,19 +222,19 @@ def _ask_for_more(climb: _Climb) -> None:
             climb.good[recipe] = SessionResult(good.session, other.with_ladder(steps))
 
 
-def _prove_all(climb: _Climb) -> None:
-    """Hold what is good against the runtime that it is for."""
+def _verify_on_targets(climb: _Climb) -> None:
+    """Verify the good files on their target runtime."""
     for recipe, good in tuple(climb.good.items()):
         proven = verify_on_target(good.session, good.examined, good.session.expected.outputs)
         if isinstance(proven, EdgeconvError):
             del climb.good[recipe]
-            climb.fail(recipe, "proven on the target runtime", proven)
+            climb.fail(recipe, "verified on the target runtime", proven)
         else:
             climb.good[recipe] = SessionResult(good.session, proven)
 
 
 def _warn_of_sizes(climb: _Climb) -> None:
-    """Say of files that are larger than need be which recipe gave a smaller one."""
+    """Add a warning to files that are larger than need be, with the recipe of a smaller one."""
     files = {recipe: good.examined.candidate.file for recipe, good in climb.good.items()}
     sizes = {recipe.name: file.stat().st_size for recipe, file in files.items()}
     for recipe, good in tuple(climb.good.items()):

@@ -28,41 +28,44 @@ if TYPE_CHECKING:
 
 
 def convert(
-    asked: ConvertRequest, *, on_progress: Callable[[str], None] = lambda _: None
+    request: ConvertRequest, *, on_progress: Callable[[str], None] = lambda _: None
 ) -> Conversion:
-    """Convert a model by the recipes that are asked for and publish what passes verification.
+    """Convert a model by the recipes of the request, and publish what passes verification.
 
-    What is published already and unchanged is left alone, without starting TensorFlow.
-    A recipe whose result fails verification is in `Conversion.failures`, and nothing of
-    it is published. Raises an `EdgeconvError` where nothing could be done at all; then
-    nothing was written.
+    Artifacts that are published already and unchanged are left alone, without starting TensorFlow.
+    A recipe whose result fails verification is in `Conversion.failures`, and is not published.
+    Raises an `EdgeconvError` where nothing could be done at all; then nothing was written.
     """
-    plan, execution = make_plan(asked), asked.execution
-    if len(found := _up_to_date(plan)) == len(plan.recipes):
-        return _conversion(plan, found, found, ())
+    plan, execution = make_plan(request), request.execution
+    if len(published := _up_to_date(plan)) == len(plan.recipes):
+        return _conversion(plan, published, published, ())
     waiting = f"waiting for another run into {plan.directory}"
-    own = owned(plan.directory, on_wait=lambda: on_progress(waiting))
-    with own, _scratch() as scratch:
+    lock = owned(plan.directory, on_wait=lambda: on_progress(waiting))
+    with lock, _scratch() as scratch:
         cache = Cache(cache_directory() if execution.use_cache else None, on_progress)
         return _convert_missing(Run(plan, cache, execution, scratch, on_progress))
 
 
 def _convert_missing(run: Run) -> Conversion:
     plan = run.plan
-    found = _up_to_date(plan)
-    cached = {recipe: find_cached(run, recipe) for recipe in plan.recipes if recipe not in found}
-    done: dict[Recipe, FinishedArtifact] = {r: one for r, one in cached.items() if one is not None}
-    missing = [recipe for recipe, one in cached.items() if one is None]
+    published = _up_to_date(plan)
+    cached = {
+        recipe: find_cached(run, recipe) for recipe in plan.recipes if recipe not in published
+    }
+    finished: dict[Recipe, FinishedArtifact] = {
+        r: artifact for r, artifact in cached.items() if artifact is not None
+    }
+    missing = [recipe for recipe, artifact in cached.items() if artifact is None]
     failures = []
     for recipe, outcome in _make(run, missing) if missing else ():
         if isinstance(outcome, EdgeconvError):
             failures.append(_failure(recipe, outcome))
         else:
-            done[recipe] = outcome
-    # Last and together: a run that ends early, however, has changed nothing.
-    publish(plan, done.values())
-    made = found | {recipe: one.artifact for recipe, one in done.items()}
-    return _conversion(plan, made, found, failures)
+            finished[recipe] = outcome
+    # Last and together, so that a run that ends early has changed nothing.
+    publish(plan, finished.values())
+    artifacts = published | {recipe: artifact.artifact for recipe, artifact in finished.items()}
+    return _conversion(plan, artifacts, published, failures)
 
 
 def _make(
@@ -80,9 +83,9 @@ def _make(
         if isinstance(outcome, EdgeconvError):
             yield recipe, outcome
         else:
-            done = finish_artifact(run.plan, outcome)
-            cache_artifact(run, done)
-            yield recipe, done
+            artifact = finish_artifact(run.plan, outcome)
+            cache_artifact(run, artifact)
+            yield recipe, artifact
 
 
 def _up_to_date(plan: Plan) -> dict[Recipe, Artifact]:
@@ -92,17 +95,17 @@ def _up_to_date(plan: Plan) -> dict[Recipe, Artifact]:
 
 def _conversion(
     plan: Plan,
-    made: dict[Recipe, Artifact],
-    found: dict[Recipe, Artifact],
+    artifacts: dict[Recipe, Artifact],
+    published: dict[Recipe, Artifact],
     failures: Sequence[Failure],
 ) -> Conversion:
     # Its manifests may name it from now on.
     note_converted(plan.model.path, plan.model.sha256)
     return Conversion(
         directory=str(plan.directory),
-        artifacts=tuple(made[recipe] for recipe in plan.recipes if recipe in made),
+        artifacts=tuple(artifacts[recipe] for recipe in plan.recipes if recipe in artifacts),
         failures=tuple(failures),
-        reused=tuple(recipe.name for recipe in plan.recipes if recipe in found),
+        reused=tuple(recipe.name for recipe in plan.recipes if recipe in published),
     )
 
 
@@ -114,12 +117,12 @@ def _failure(recipe: Recipe, error: EdgeconvError) -> Failure:
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """A temporary directory for what is made on the way; it goes when the run ends."""
+    """A temporary directory for intermediate files; it is deleted when the run ends."""
     try:
         with scratch_directory() as path:
             yield path
     except OSError as error:
         raise OutputRefused(
-            f"cannot write the files on the way: {error}",
-            hint="free some space, or choose another place for temporary files with TMPDIR",
+            f"cannot write intermediate files: {error}",
+            hint="free some space, or choose another directory for temporary files with TMPDIR",
         ) from error

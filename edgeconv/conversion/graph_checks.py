@@ -1,4 +1,4 @@
-"""Is it what was asked for? What can be read from a made file, before it is run."""
+"""What can be verified of a file before it is run: operators, types, scales, weights."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from edgeconv.conversion.candidate import CandidateGraph
 from edgeconv.errors import InputRefused, VerificationFailed
 from edgeconv.tflite import float_layers, largest_scales, summarize
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,14 +52,17 @@ def verify_graph(candidate: Candidate, keys: Sequence[str]) -> CandidateGraph:
     try:
         summary = summarize(content, where=candidate.recipe.name)
     except InputRefused as error:
-        # Nobody brought this file: the quantizer wrote it.
-        raise VerificationFailed(f"the quantizer made no sound file: {error.message}") from error
+        raise VerificationFailed(
+            f"the quantizer wrote a malformed file: {error.message}"
+        ) from error
     refuse_senseless_scales(candidate.recipe, largest_scales(content))
     by_key = {signature.key: signature for signature in summary.signatures}
     warnings: dict[str, None] = {}
     for key in keys:
         if key not in by_key:
-            raise VerificationFailed(f"{candidate.recipe.name}: the signature {key!r} got lost")
+            raise VerificationFailed(
+                f"{candidate.recipe.name}: the signature {key!r} is missing in the file"
+            )
         warnings |= dict.fromkeys(
             verify_signature(candidate.recipe, summary, by_key[key], candidate.float_operators)
         )
@@ -75,20 +79,24 @@ def _refuse_untouched(candidate: Candidate, content: bytes) -> tuple[str, ...]:
     recipe = candidate.recipe
     # The weights that a rule keeps, and those of products of matrices in float16, are to stay.
     kept = {*candidate.float_operators, *(("BATCH_MATMUL",) if recipe.name == "float16" else ())}
-    able = [one for one in float_layers(content) if one.compressible and one.operator not in kept]
-    able.sort(key=lambda one: -one.compressible)
+    able = [
+        layer
+        for layer in float_layers(content)
+        if layer.compressible and layer.operator not in kept
+    ]
     if not able:
         return ()
-    most = [f"{one.operator} {one.name!r} ({one.compressible:,} weights)" for one in able]
-    more = f" and {len(able) - _NAMED_LAYERS} more" if len(able) > _NAMED_LAYERS else ""
-    layers = f"{', '.join(most[:_NAMED_LAYERS])}{more}"
+    able.sort(key=lambda layer: -layer.compressible)
+    layers = listed(
+        (f"{layer.operator} {layer.name!r} ({layer.compressible:,} weights)" for layer in able),
+        _NAMED_LAYERS,
+    )
     if candidate.engine == "tflite" and able[0].compressible < _TFLITE_LEAST:
         few = f"fewer than {_TFLITE_LEAST:,} weights"
         return (f"TFLiteConverter quantizes no layer of {few}, and all are such: {layers}",)
     raise VerificationFailed(
-        f"{recipe.name} was asked for, and nothing was quantized, though the recipe has kernels "
-        f"for {layers}",
-        hint="convert the float32 model that the file was made from, or leave the recipe out",
+        f"{recipe.name}: nothing was quantized, though the recipe has kernels for {layers}",
+        hint="convert the float32 model that the file was made from, or remove the recipe",
     )
 
 
@@ -98,13 +106,12 @@ def verify_signature(
     signature: Signature,
     float_operators: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Hold the made graph against the recipe; returns warnings.
+    """Verify the graph by the recipe; returns warnings.
 
     `float_operators` are those that a rule leaves in float.
 
-    Raises `VerificationFailed` for other I/O types than asked, for operators left in
-    float in a full-integer model that the recipe does not allow, and for scales that
-    make no sense.
+    Raises `VerificationFailed` for I/O types other than the recipe's, for float operators in a
+    full-integer model that the recipe does not allow, and for scales that make no sense.
     """
     _check_io(recipe, signature)
     _check_scales((*signature.inputs, *signature.outputs))
@@ -118,16 +125,16 @@ def verify_signature(
 
 
 def _check_io(recipe: Recipe, signature: Signature) -> None:
-    for tensors, asked in (
+    for tensors, wanted_type in (
         (signature.inputs, recipe.input_type),
         (signature.outputs, recipe.output_type),
     ):
         for tensor in tensors:
-            # Token ids and the like stay integers in every recipe: there is no float to keep.
+            # Token ids, for one, stay integers in every recipe: there is no float to keep.
             is_value = tensor.dtype == "float32" or bool(tensor.scale)
-            if is_value and tensor.dtype != asked:
+            if is_value and tensor.dtype != wanted_type:
                 raise VerificationFailed(
-                    f"{recipe.name}: tensor {tensor.name!r} is {tensor.dtype}, asked was {asked}",
+                    f"{recipe.name}: tensor {tensor.name!r} is {tensor.dtype}, not {wanted_type}",
                     hint="convert without --io, or try --engine tflite",
                 )
 
@@ -157,7 +164,7 @@ def _check_integer(recipe: Recipe, summary: GraphSummary, float_operators: Seque
     left = [name for name in summary.float_operators if name not in allowed]
     if left and "*" not in recipe.allow_float:
         raise VerificationFailed(
-            f"{recipe.name} was asked for, and these operators compute in float: {', '.join(left)}",
+            f"{recipe.name}: these operators compute in float: {', '.join(left)}",
             hint=f"allow them with --allow-float {','.join(left)}, or convert to dynamic instead",
         )
 
@@ -185,12 +192,12 @@ def _nothing_quantized(recipe: Recipe, summary: GraphSummary) -> tuple[str, ...]
         share = converted_share(recipe, summary)
         kind = "float16" if recipe.name == "float16" else _STORED.get(recipe.name, "int8")
         return (f"only {share:.1%} of the weights became {kind}; the others stay float32",)
-    # Constants of elementwise operators become int16 in an int16x8 model, which is no share.
+    # Constants of elementwise operators become int16 in an int16x8 model, which do not count.
     left_float = summary.weight_bytes and summary.float_operators
     if recipe.full_integer and left_float and not summary.quantized_weight_share:
         raise VerificationFailed(
-            f"{recipe.name} was asked for, and no weight was quantized",
-            hint="the model's operators are none that can be; convert to float32 or float16",
+            f"{recipe.name}: no weight was quantized",
+            hint="none of the model's operators can be; convert to float32 or float16",
         )
     return ()
 
@@ -207,13 +214,13 @@ def _keeps_state(summary: GraphSummary) -> tuple[str, ...]:
 
 
 def _kept_strings(recipe: Recipe, signature: Signature) -> tuple[str, ...]:
-    """What is to be said of strings where integer inputs or outputs are asked for."""
+    """Notes on strings where the recipe has integer inputs or outputs."""
     return tuple(
-        f"{side} {tensor.name!r} holds strings, which --io {asked} leaves as they are"
-        for side, tensors, asked in (
+        f"{side} {tensor.name!r} holds strings, which --io {io_type} leaves as they are"
+        for side, tensors, io_type in (
             ("input", signature.inputs, recipe.input_type),
             ("output", signature.outputs, recipe.output_type),
         )
         for tensor in tensors
-        if tensor.dtype == "string" and asked != "float32"
+        if tensor.dtype == "string" and io_type != "float32"
     )

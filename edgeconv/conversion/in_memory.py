@@ -34,13 +34,13 @@ def qat(
     float model. The other arguments are fields of `ConvertRequest`. Raises as `convert`.
     """
     path = model if isinstance(model, str | Path) else _saved(model, Path(directory), name)
-    given = {"model": path, "directory": directory, "to": [*also, QAT], "training": training}
-    request = called(ConvertRequest, (), {**fields, **given, "qat": settings})
+    own = {"model": path, "directory": directory, "to": [*also, QAT], "training": training}
+    request = called(ConvertRequest, (), {**fields, **own, "qat": settings})
     return convert(request, on_progress=on_progress)
 
 
 def _saved(model: Any, directory: Path, name: str) -> Path:
-    """A model in memory as a Keras file, written by the Keras that it is of."""
+    """A model in memory as a Keras file, written by its own Keras."""
     if not hasattr(model, "save"):
         raise InputRefused(
             f"{type(model).__name__} is not a Keras model",

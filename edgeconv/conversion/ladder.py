@@ -3,7 +3,7 @@
     as it is ─► by the other Keras ─► shapes fixed ─► loops unrolled
 
 A rung is tried only where it changes something: a Keras file that both Keras versions read,
-dimensions that are open, a loop. The model as it was trained judges what comes of it.
+dimensions that are open, a loop. Each result is verified against the trained model.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _LOOPS = frozenset({"CALL", "CALL_ONCE", "IF", "STABLEHLO_WHILE", "WHILE"})
 # What a loop is in TensorFlow's graph.
 _TF_LOOPS = frozenset({"If", "StatelessIf", "StatelessWhile", "While"})
 _FILLS_TABLE = "HASHTABLE_IMPORT"
-# What the user's own limits stopped, or somebody killed, would end so again; and no change of
-# form makes numbers out of what is none.
+# What the user's limits stopped, or somebody killed, would end so again; and no other form of a
+# model makes its NaN finite.
 _FINAL = (UsageError, WorkerTimedOut, WorkerOutOfMemory, WorkerKilled, NotFinite)
 _OTHER_KERAS = {"hdf5": ("keras", "tf_keras"), "keras": ("tf_keras", "keras")}
 
 
 class Rung(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to convert: `text` says it to people. `step` is its place in the order."""
+    """One way to convert: `text` describes it, and `step` is its position in the order."""
 
     text: str
     fixed: FixedShapes
@@ -60,12 +60,12 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the model as the user asked for it."""
+        """Whether it is the model with the user's options alone."""
         return self.step == 0
 
 
 class ModelFacts(NamedTuple):
-    """What an attempt told of the model: what there is to change in it.
+    """What an attempt showed about the model: what there is to change in it.
 
     `loader`: the Keras that loaded the file, where the other may read it as well. `is_open`:
     fixing dimensions may help. `shapes`: those of the samples, by input, where dimensions within
@@ -80,11 +80,11 @@ class ModelFacts(NamedTuple):
 
 
 def first_rung(plan: Plan) -> Rung:
-    """The model as the user asked for it."""
-    asked = plan.asked
-    fixed = FixedShapes(batch=asked.batch, by_input=asked.shapes)
-    words = [f"batch fixed to {asked.batch}"] if asked.batch else []
-    words += [f"{name} fixed to {list(shape)}" for name, shape in asked.shapes.items()]
+    """The model with the user's options alone."""
+    request = plan.request
+    fixed = FixedShapes(batch=request.batch, by_input=request.shapes)
+    words = [f"batch fixed to {request.batch}"] if request.batch else []
+    words += [f"{name} fixed to {list(shape)}" for name, shape in request.shapes.items()]
     return Rung(text=", ".join(words) or "as it is", fixed=fixed)
 
 
@@ -101,7 +101,7 @@ def next_rung(plan: Plan, rung: Rung, known: ModelFacts) -> Rung | None:
     other_keras = rung.other_keras and known.converts
     if rung.step < 2 and known.is_open:
         fixed = _fixed_rung(plan, known, other_keras=other_keras)
-        # The user may have asked for no less already.
+        # The user's options may fix the same already.
         if msgspec.structs.replace(first_rung(plan).fixed, only_open=True) != fixed.fixed:
             return fixed
     if rung.step < 3 and known.has_loops:
@@ -114,11 +114,11 @@ def next_rung(plan: Plan, rung: Rung, known: ModelFacts) -> Rung | None:
 
 
 def _fixed_rung(plan: Plan, known: ModelFacts, *, other_keras: bool) -> Rung:
-    asked = plan.asked
-    shapes = dict(asked.shapes) or dict(known.shapes)
-    fixed = FixedShapes(batch=asked.batch or 1, by_input=shapes, only_open=True)
+    request = plan.request
+    shapes = dict(request.shapes) or dict(known.shapes)
+    fixed = FixedShapes(batch=request.batch or 1, by_input=shapes, only_open=True)
     words = f"batch fixed to {fixed.batch}"
-    if shapes and not asked.shapes:
+    if shapes and not request.shapes:
         each = "; ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
         words = f"shapes fixed to those of the samples: {each}"
     if other_keras:
@@ -144,18 +144,24 @@ def facts_of_failure(run: Run, cause: Cause) -> ModelFacts:
     from edgeconv.source.saved_model import read_saved_model
 
     content = read_saved_model(Path(cause.graph))
-    keys = run.plan.asked.signature
-    chosen = [one for one in content.signatures if not keys or one.key in keys]
-    within = [one for one in chosen if any(-1 in spec.shape[1:] for spec in one.inputs)]
+    keys = run.plan.request.signature
+    signatures = [
+        signature for signature in content.signatures if not keys or signature.key in keys
+    ]
+    with_open = [
+        signature
+        for signature in signatures
+        if any(-1 in spec.shape[1:] for spec in signature.inputs)
+    ]
     parts = []
-    if within and run.plan.asked.sources:
+    if with_open and run.plan.request.sources:
         from edgeconv.conversion.prepare import Part
 
-        parts = [Part(signature=one, split=run.split(one)) for one in within]
+        parts = [Part(signature=signature, split=run.split(signature)) for signature in with_open]
     return ModelFacts(
         converts=False,
         loader=cause.loader,
-        is_open=any(-1 in spec.shape for one in chosen for spec in one.inputs),
+        is_open=any(-1 in spec.shape for signature in signatures for spec in signature.inputs),
         has_loops=any(operator.name in _TF_LOOPS for operator in content.operators),
         shapes=_shapes_of_samples(parts),
     )
@@ -167,19 +173,19 @@ def is_final(error: EdgeconvError) -> bool:
 
 
 def is_curable(error: EdgeconvError) -> bool:
-    """Whether another rung may convert what ended in this error as it was asked for.
+    """Whether another rung may convert what ended in this error.
 
-    A model or data that are refused for what they are stay so.
+    A model or data that were refused are refused on each rung.
     """
     kinds = (ConversionRefused, UnsupportedOperators, ToolFailed, InternalError)
     return isinstance(error, kinds) and not is_final(error)
 
 
 def combined_error(failures: Sequence[tuple[str, EdgeconvError]]) -> EdgeconvError:
-    """What attempts that all failed say together: the likeliest cause, and what was tried.
+    """One error for attempts that all failed: the likeliest cause, and what was tried.
 
-    `failures` are attempts and their errors, in order. Likeliest are the operators that the
-    converter refused each time that it named any, else what the model as it is ended in.
+    `failures` are attempts and their errors, in order. The likeliest cause are the operators that
+    the converter refused each time that it named any, else the first error.
     """
     errors = [error for _, error in failures]
     if len(errors) == 1:
@@ -189,13 +195,13 @@ def combined_error(failures: Sequence[tuple[str, EdgeconvError]]) -> EdgeconvErr
     likeliest = errors[0]
     if always:
         likeliest = min(named, key=lambda error: len(error.cause.operators))
-    said = dict[str, list[str]]()
+    attempts = dict[str, list[str]]()
     for attempt, error in failures:
-        said.setdefault(error.headline, []).append(attempt)
+        attempts.setdefault(error.headline, []).append(attempt)
     same = likeliest.headline
     tried = [
         f"\n  tried {', and '.join(texts)}: {'the same' if line == same else line}"
-        for line, texts in said.items()
+        for line, texts in attempts.items()
     ]
     return likeliest.with_message(likeliest.message + "".join(tried))
 
@@ -203,7 +209,7 @@ def combined_error(failures: Sequence[tuple[str, EdgeconvError]]) -> EdgeconvErr
 def has_loops(prepared: PreparedModel) -> bool:
     """Whether the float32 graph has loops and branches, which no quantizer looks through."""
     loops = prepared.operators & _LOOPS
-    # Tables are filled in a graph of their own, which has nothing to quantize.
+    # Tables are filled in a separate graph, which has nothing to quantize.
     return bool(loops - {"CALL_ONCE"} if _FILLS_TABLE in prepared.operators else loops)
 
 
@@ -238,7 +244,7 @@ def _shapes_of_samples(parts: Sequence[Part]) -> dict[str, tuple[int, ...]]:
 
 
 def dynamic_notes(signatures: tuple[Signature, ...]) -> tuple[str, ...]:
-    """What is to be said of dimensions that stay dynamic within a sample."""
+    """Notes on dimensions that stay dynamic within a sample."""
     return tuple(
         f"input {spec.name!r} keeps its dynamic shape {spec.shape_text}: the runtime allocates "
         "anew when the size changes"

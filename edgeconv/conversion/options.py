@@ -1,4 +1,4 @@
-"""What of the options of a conversion does not go together."""
+"""Options of a conversion that do not go together."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
     from edgeconv.types import Recipe
 
 
-def refuse_options(recipes: Sequence[Recipe], asked: ConvertRequest) -> None:
+def refuse_options(recipes: Sequence[Recipe], request: ConvertRequest) -> None:
     """Raise `UsageError` for options that do not go together."""
     _refuse_recipes(recipes)
     integer = [recipe.name for recipe in recipes if recipe.calibrates]
-    if integer and not asked.sources:
+    if integer and not request.sources:
         raise UsageError(
             f"{' and '.join(integer)} need calibration samples",
             hint="--calibration samples.npz, with one array per input of the model"
             + _without_methods(recipes),
         )
-    _refuse_training(recipes, asked)
+    _refuse_training(recipes, request)
     for option, value in (
-        ("--samples", asked.samples),
-        ("--preprocess", asked.preprocess.by_input),
+        ("--samples", request.samples),
+        ("--preprocess", request.preprocess.by_input),
     ):
-        if value and not asked.sources:
+        if value and not request.sources:
             raise UsageError(f"{option} without --calibration", hint="give --calibration SOURCE")
-    if asked.samples is not None and asked.samples < 1:
-        raise UsageError(f"--samples {asked.samples}: at least one sample is needed")
-    if asked.batch is not None and asked.batch < 1:
-        raise UsageError(f"--batch {asked.batch}: at least 1")
-    for name, shape in asked.shapes.items():
-        if asked.batch is not None and shape[:1] not in ((asked.batch,), (-1,)):
+    if request.samples is not None and request.samples < 1:
+        raise UsageError(f"--samples {request.samples}: at least one sample is needed")
+    if request.batch is not None and request.batch < 1:
+        raise UsageError(f"--batch {request.batch}: at least 1")
+    for name, shape in request.shapes.items():
+        if request.batch is not None and shape[:1] not in ((request.batch,), (-1,)):
             raise UsageError(
-                f"--batch {asked.batch}: --shape gives {name!r} the batch {shape[0]}",
-                hint="leave --batch away, or give ? as the first dimension of --shape",
+                f"--batch {request.batch}: --shape gives {name!r} the batch {shape[0]}",
+                hint="remove --batch, or give ? as the first dimension of --shape",
             )
 
 
@@ -48,17 +48,17 @@ def _without_methods(recipes: Sequence[Recipe]) -> str:
     return "; or --methods none" if only_for_methods else ""
 
 
-def _refuse_training(recipes: Sequence[Recipe], asked: ConvertRequest) -> None:
+def _refuse_training(recipes: Sequence[Recipe], request: ConvertRequest) -> None:
     trains = any(recipe.qat for recipe in recipes)
-    if trains and not asked.training:
+    if trains and not request.training:
         raise UsageError(
             "qat needs labelled samples to train on", hint="--training train.npz, with labels"
         )
-    if asked.training and not trains:
+    if request.training and not trains:
         raise UsageError("--training is for the recipe qat", hint="add qat to --to")
-    if trains and asked.shapes:
+    if trains and request.shapes:
         raise UsageError("--shape with qat: it fixes the batch only", hint="--batch 1")
-    if trains and len(asked.signature) > 1:
+    if trains and len(request.signature) > 1:
         raise UsageError("qat trains a Keras model, which has one signature")
 
 

@@ -1,4 +1,4 @@
-"""Does it compute what it should? A made file's outputs against those that are expected."""
+"""A candidate's outputs, verified against those of its reference."""
 
 from __future__ import annotations
 
@@ -20,40 +20,42 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.conversion.candidate import Candidate, ComparedOutputs
+    from edgeconv.conversion.candidate import Candidate
+    from edgeconv.conversion.session import Outputs
     from edgeconv.types import OutputError, Recipe
 
-# An error this small beside the output's own magnitude is rounding, however little the
-# output varies over the samples: 16 bits for a float model, 10 for a quantized one.
+# An error below this fraction of the output's magnitude is rounding, however little the output
+# varies over the samples: 16 bits for a float model, 10 for a quantized one.
 _ROUNDING = {True: ROUNDING, False: 2.0**-10}
-# Below this share of equal answers, or where not even a third of them is sure, it is worth a word:
-# no fewer than 4 samples can show that much.
+# Below this fraction of equal answers there is a warning, and where not even a third of them is
+# certain, which takes at least 4 samples.
 _LEAST_AGREEMENT = 0.95
 _LEAST_SURE = 1 / 3
 _FEW_SAMPLES = 20
-# An error of a thousandth turns hardly any answer, however few samples show it.
+# An error of a thousandth changes hardly any answer, even where only few samples show it.
 _CLOSE_DB = 60.0
 
 
 def compare(
-    candidate: Candidate, compared: Sequence[ComparedOutputs]
+    candidate: Candidate, actual: Outputs, expected: Outputs | None
 ) -> tuple[tuple[OutputError, ...], tuple[str, ...]]:
-    """How far the outputs are from what is expected, and doubts about them.
+    """How far the outputs are from the expected ones, and warnings.
 
-    Outputs are called KEY/OUTPUT where there are several signatures. Raises
-    `VerificationFailed` where they are too far.
+    `expected` of None says that there is no independent reference: the float32 model of a .tflite
+    source is that source. Outputs are called KEY/OUTPUT where there are several signatures.
+    Raises `VerificationFailed` where they are too far.
     """
     errors: list[OutputError] = []
-    doubts: list[str] = []
-    for one in compared:
-        refuse_not_finite(candidate.recipe, one.actual)
-        if one.expected is None:
+    warnings: list[str] = []
+    for key, outputs in actual.items():
+        refuse_not_finite(candidate.recipe, outputs)
+        if expected is None:
             continue
-        steps = output_steps(candidate.file.read_bytes(), one.key)
-        own = output_errors(one.expected, one.actual, steps)
-        doubts += verify_errors(candidate.recipe, own)
-        errors += own if len(compared) == 1 else [_renamed(one.key, error) for error in own]
-    return tuple(errors), tuple(doubts)
+        steps = output_steps(candidate.file.read_bytes(), key)
+        of_key = output_errors(expected[key], outputs, steps)
+        warnings += verify_errors(candidate.recipe, of_key)
+        errors += of_key if len(actual) == 1 else [_renamed(key, error) for error in of_key]
+    return tuple(errors), tuple(warnings)
 
 
 def _renamed(key: str, error: OutputError) -> OutputError:
@@ -74,11 +76,11 @@ def refuse_not_finite(recipe: Recipe, outputs: Mapping[str, NDArray[np.generic]]
 
 
 def verify_errors(recipe: Recipe, errors: Sequence[OutputError]) -> tuple[str, ...]:
-    """Hold the outputs' errors against the recipe's limit; returns warnings.
+    """Verify the outputs' errors by the recipe's limit; returns warnings.
 
-    An output passes if its signal-to-noise ratio reaches `recipe.min_snr_db`, if its
-    error is rounding beside its own magnitude, or if it is within one quantization step
-    of the output, which nothing can better. Raises `VerificationFailed`.
+    An output passes if its signal-to-noise ratio reaches `recipe.min_snr_db`, if its error is
+    rounding of its magnitude, or if it is within one quantization step of the output, which is
+    the best possible. Raises `VerificationFailed`.
     """
     warnings: list[str] = []
     for error in errors:
@@ -91,7 +93,7 @@ def verify_errors(recipe: Recipe, errors: Sequence[OutputError]) -> tuple[str, .
         if is_faint and error.rms_error > max(rounding, error.step):
             raise _too_far(recipe, error)
         is_exact = error.rms_error <= ROUNDING * error.rms_reference
-        warnings += _output_doubts(error, is_faint=is_faint and not is_exact)
+        warnings += _output_warnings(error, is_faint=is_faint and not is_exact)
     return tuple(warnings)
 
 
@@ -101,21 +103,20 @@ def _too_far(recipe: Recipe, error: OutputError) -> VerificationFailed:
     if recipe.name == "float32":
         hint = f"look for random or stateful operators in the model, or {other}"
     if error.is_flat and error.span is not None:
-        found = f"is off by up to {error.max_abs_error:.3g}, and is {error.span[0]:g} throughout"
+        what = f" is off by up to {error.max_abs_error:.3g}, and is {error.span[0]:g} throughout"
     else:
-        found = (
-            f"is {error.snr_db:.1f} dB above its error "
-            f"(root mean square {error.rms_error:.3g} beside {error.rms_reference:.3g}); "
-            f"{recipe.min_snr_db:g} dB are asked for"
+        what = (
+            f": SNR {error.snr_db:.1f} dB, below the required {recipe.min_snr_db:g} dB "
+            f"(root mean square {error.rms_reference:.3g}, error {error.rms_error:.3g})"
         )
-    return VerificationFailed(f"{recipe.name}: output {error.output!r} {found}", hint=hint)
+    return VerificationFailed(f"{recipe.name}: output {error.output!r}{what}", hint=hint)
 
 
-def _output_doubts(error: OutputError, *, is_faint: bool) -> Iterator[str]:
+def _output_warnings(error: OutputError, *, is_faint: bool) -> Iterator[str]:
     """Warnings, a sentence each.
 
-    `is_faint` says that the output varies too little beside its error for the recipe's limit, and
-    passed for another reason.
+    `is_faint` says that the output varies too little for the recipe's limit, and passed for
+    another reason.
     """
     if is_faint and not error.is_flat and not _has_fixed_range(error):
         spans = (
@@ -127,20 +128,20 @@ def _output_doubts(error: OutputError, *, is_faint: bool) -> Iterator[str]:
             f"on these samples{step}"
         )
     if error.argmax_agreement is not None and error.samples and not error.is_flat:
-        yield from _answer_doubts(error, error.argmax_agreement)
+        yield from _answer_warnings(error, error.argmax_agreement)
 
 
 def _has_fixed_range(error: OutputError) -> bool:
     """Whether the error is within a step that is a power of two.
 
-    Such a scale belongs to an operator, not to the samples: softmax and the sigmoid give 0 to 1
-    in steps of 1/256, whatever they are given, and tanh -1 to 1 in steps of 1/128.
+    Such a scale belongs to an operator, not to the samples: softmax and the sigmoid always give 0
+    to 1 in steps of 1/256, and tanh -1 to 1 in steps of 1/128.
     """
     return error.is_within_step and math.frexp(error.step)[0] == 1 / 2
 
 
-def _answer_doubts(error: OutputError, agreement: float) -> Iterator[str]:
-    """What to doubt in the answers of a classifier: where the largest of its values is."""
+def _answer_warnings(error: OutputError, agreement: float) -> Iterator[str]:
+    """Warnings about the answers of a classifier: where its largest value is."""
     count = error.samples
     same = round(agreement * count)
     low, high = proportion_bounds(same, count, LEVEL / 2, LEVEL / 2)

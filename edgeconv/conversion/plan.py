@@ -1,4 +1,4 @@
-"""What a conversion would make, under which keys, and what of it is there already.
+"""What a conversion would make, under which keys, and what exists already.
 
 A key is the hash of everything that decides the bytes and the checks: the source's
 content, the signatures, the recipe, the data, and the versions of the tools. Nothing
@@ -38,22 +38,22 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     model: SourceModel
     directory: Path
     recipes: tuple[Recipe, ...]
-    asked: ConvertRequest
+    request: ConvertRequest
     calibration_identity: dict[str, str]
     training_identity: str = ""
 
     @property
     def float_key(self) -> str:
         """The key of the float32 graph, before anything that the ladder does to it."""
-        asked = self.asked
+        request = self.request
         return hash_of(
             "float",
             REVISION,
             self.model.sha256,
-            asked.signature,
-            asked.batch,
-            asked.shapes,
-            asked.select_ops,
+            request.signature,
+            request.batch,
+            request.shapes,
+            request.select_ops,
             source.opening_key(self.model),
             tool_versions(),
         )
@@ -61,8 +61,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def data_key(self) -> str:
         """The key of the samples that calibrate, and of those that are held back."""
-        asked = self.asked
-        return hash_of(self.calibration_identity, asked.samples, asked.preprocess.by_input)
+        request = self.request
+        return hash_of(self.calibration_identity, request.samples, request.preprocess.by_input)
 
     @property
     def calibration_range(self) -> CalibrationRange:
@@ -72,14 +72,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def key(self, recipe: Recipe) -> str:
         """The key of one artifact."""
         trained_on = (self.training_identity,) if recipe.qat else ()
-        return hash_of(self.float_key, recipe, self.data_key, self.asked.target_runtime, trained_on)
+        return hash_of(
+            self.float_key, recipe, self.data_key, self.request.target_runtime, trained_on
+        )
 
     def target(self, recipe: RecipeName) -> Path:
-        """Where the .tflite of a recipe goes; its manifest is beside it, as .json."""
+        """Where the .tflite of a recipe goes; its manifest has the same name with .json."""
         return self.directory / f"{self.model.name}.{recipe}.tflite"
 
 
-def make_plan(asked: ConvertRequest) -> Plan:
+def make_plan(request: ConvertRequest) -> Plan:
     """The plan, once the model and the data are known to be there.
 
     A function that the data names runs within the allowance.
@@ -87,10 +89,10 @@ def make_plan(asked: ConvertRequest) -> Plan:
     Raises `InputRefused` for a model or data that cannot be taken, `UsageError` for
     options that do not go together.
     """
-    recipes, execution = asked.recipes, asked.execution
-    identified = source.identify(asked.model, asked.opening, allow_code=execution.allow_code)
-    refuse_options(recipes, asked)
-    target = Path(asked.directory or f"{identified.name}.tflites").absolute()
+    recipes, execution = request.recipes, request.execution
+    identified = source.identify(request.model, request.opening, allow_code=execution.allow_code)
+    refuse_options(recipes, request)
+    target = Path(request.directory or f"{identified.name}.tflites").absolute()
     refuse_inside(target, Path(identified.path))
     identity = functools.partial(
         data.identity, allow_code=execution.allow_code, allowance=execution.allowance
@@ -99,7 +101,7 @@ def make_plan(asked: ConvertRequest) -> Plan:
         model=identified,
         directory=target,
         recipes=recipes,
-        asked=asked,
-        calibration_identity={key: identity(text) for key, text in asked.sources.items()},
-        training_identity=identity(asked.training) if asked.training else "",
+        request=request,
+        calibration_identity={key: identity(text) for key, text in request.sources.items()},
+        training_identity=identity(request.training) if request.training else "",
     )

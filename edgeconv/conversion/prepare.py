@@ -1,4 +1,4 @@
-"""The first stage: the float32 graph, the samples, and what the trained model says to them."""
+"""The first stage: the float32 graph, the samples, and the trained model's outputs for them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepare
     signed = ensure_signature(current)
     file = run.scratch / "float.tflite"
     file.write_bytes(signed)
-    signatures = _signatures(signed, [one.key or SERVING_DEFAULT for one in chosen])
+    signatures = _signatures(signed, [signature.key or SERVING_DEFAULT for signature in chosen])
     words = vocabularies(signed, where="the model")
     select_ops = _select_ops(run, signed)
     return PreparedModel(
@@ -128,7 +128,7 @@ def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepare
 def _select_ops(run: Run, model: bytes) -> tuple[str, ...]:
     custom = summarize(model, where="the model").custom_operators
     select = tuple(name for name in custom if name.startswith(SELECT_TF))
-    if select and not run.plan.asked.select_ops:
+    if select and not run.plan.request.select_ops:
         raise UnsupportedOperators(
             f"the model needs operators that TFLite does not have: {', '.join(select)}",
             hint="replace them in the model it was converted from, or convert with "
@@ -186,8 +186,8 @@ def _fixed_notes(rung: Rung) -> tuple[str, ...]:
 def _read_early(run: Run, known: tuple[Signature, ...], rung: Rung) -> None:
     """Read the samples of signatures that are known before the model is converted.
 
-    What does not fit is said at once. Made-up strings are words of the graph's tables, and code
-    is not run where the signature may yet turn out to be another.
+    Samples that do not fit are refused at once. Made-up strings come from the graph's tables, and
+    code is not run where the signature may yet turn out to be another.
     """
     for signature in known:
         source = source_of(run.plan, signature.key)
@@ -209,7 +209,9 @@ def _fixed(signature: Signature, rung: Rung) -> Signature:
 def _parts(
     run: Run, signatures: tuple[Signature, ...], words: Sequence[Sequence[bytes]] = ()
 ) -> tuple[Part, ...]:
-    return tuple(Part(signature=one, split=run.split(one, words)) for one in signatures)
+    return tuple(
+        Part(signature=signature, split=run.split(signature, words)) for signature in signatures
+    )
 
 
 def _signatures(model: bytes, keys: list[str] | tuple[str, ...]) -> tuple[Signature, ...]:

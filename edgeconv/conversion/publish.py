@@ -63,14 +63,14 @@ def finish_artifact(plan: Plan, good: SessionResult) -> FinishedArtifact:
     return FinishedArtifact(artifact=artifact, file=good.examined.candidate.file)
 
 
-def cache_artifact(run: Run, done: FinishedArtifact) -> None:
+def cache_artifact(run: Run, finished: FinishedArtifact) -> None:
     """Keep an artifact in the cache.
 
     Raises `InputRefused` where the model or the samples changed meanwhile.
     """
-    manifest = run.scratch / f"{done.artifact.recipe.name}.manifest.json"
-    manifest.write_bytes(_text(done.artifact))
-    run.keep(_STAGE, done.artifact.key, {_MODEL: done.file, _MANIFEST: manifest})
+    manifest = run.scratch / f"{finished.artifact.recipe.name}.manifest.json"
+    manifest.write_bytes(_text(finished.artifact))
+    run.keep(_STAGE, finished.artifact.key, {_MODEL: finished.file, _MANIFEST: manifest})
 
 
 def find_cached(run: Run, recipe: Recipe) -> FinishedArtifact | None:
@@ -104,17 +104,17 @@ def _promised(run: Run, recipe: Recipe, key: str) -> FinishedArtifact | None:
 
 def _here(run: Run, recipe: Recipe, artifact: Artifact) -> Artifact:
     """The same content may have stood elsewhere, under another name, when it was converted."""
-    asked = run.plan.asked
+    request = run.plan.request
     records = tuple(
         msgspec.structs.replace(
-            record, source=asked.sources.get(record.signature, asked.sources.get("", ""))
+            record, source=request.sources.get(record.signature, request.sources.get("", ""))
         )
         for record in artifact.calibration
     )
     return msgspec.structs.replace(
         artifact,
         calibration=records,
-        qat=artifact.qat and msgspec.structs.replace(artifact.qat, source=asked.training),
+        qat=artifact.qat and msgspec.structs.replace(artifact.qat, source=request.training),
         name=run.plan.model.name,
         file=run.plan.target(recipe.name).name,
         source_path=run.plan.model.path,
@@ -130,9 +130,9 @@ def publish(plan: Plan, artifacts: Iterable[FinishedArtifact]) -> None:
     here, and used without what the manifest says of it.
     """
     contents: dict[Path, bytes | Path] = {}
-    for one in artifacts:
-        target = plan.target(one.artifact.recipe.name)
-        contents |= {target.with_suffix(".json"): _text(one.artifact), target: one.file}
+    for finished in artifacts:
+        target = plan.target(finished.artifact.recipe.name)
+        contents |= {target.with_suffix(".json"): _text(finished.artifact), target: finished.file}
     publish_all(contents)
 
 
@@ -164,7 +164,7 @@ def _manifest(plan: Plan, prepared: PreparedModel, examined: VerifiedCandidate) 
         float_operators=summary.float_operators,
         verification=examined.verification,
         calibration=tuple(records) if recipe.calibrates else (),
-        preprocessing=dict(plan.asked.preprocess.by_input),
+        preprocessing=dict(plan.request.preprocess.by_input),
         oldest_runtime=oldest_runtime(candidate.file.read_bytes(), recipe.name),
         target=examined.target,
         post_training=candidate.post_training,
@@ -185,14 +185,14 @@ def _ladder(prepared: PreparedModel, candidate: Candidate) -> tuple[LadderStep, 
     steps = (*prepared.ladder[:-1], *candidate.ladder)
     if not any(step.failed for step in steps):
         return ()
-    done = prepared.rung.text
+    text = prepared.rung.text
     if prepared.ladder:
         loaded = prepared.ladder[-1].attempt
-        done = loaded if prepared.rung.is_first else f"{loaded}, {done}"
+        text = loaded if prepared.rung.is_first else f"{loaded}, {text}"
     if candidate.recipe.name != "float32":
         engines = {"litert": "ai-edge-quantizer", "tflite": "TFLiteConverter"}
-        done += f", quantized with {engines[candidate.engine]}"
-    return (*steps, LadderStep(attempt=done))
+        text += f", quantized with {engines[candidate.engine]}"
+    return (*steps, LadderStep(attempt=text))
 
 
 def _text(artifact: Artifact) -> bytes:

@@ -1,5 +1,5 @@
-"""Quantization-aware training as a stage: from the Keras model and labelled samples to a
-candidate, judged against the model that was trained and against the float one.
+"""Quantization-aware training as a stage: from a Keras model and labelled samples to a candidate,
+verified against the model that was trained and against the float one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgeconv.conversion.ladder import first_rung
 from edgeconv.conversion.prepare import prepare
 from edgeconv.conversion.session import Session
 from edgeconv.conversion.target import has_target, verify_on_target
-from edgeconv.conversion.verify import pair_outputs, verify_float, verify_outputs
+from edgeconv.conversion.verify import verify_float, verify_outputs
 from edgeconv.data.handover import mapped_arrays
 from edgeconv.errors import EdgeconvError, InputRefused, VerificationFailed
 from edgeconv.processes.sandbox import Access
@@ -51,7 +51,7 @@ _MARKER = "made-here"
 _FILE, _OUTPUTS = "qat.tflite", "qat-outputs"
 
 
-class _Samples(NamedTuple):
+class _QatSamples(NamedTuple):
     """Directories of stored samples: to train on, and to validate with."""
 
     train: Path
@@ -59,14 +59,14 @@ class _Samples(NamedTuple):
 
 
 def make_qat(run: Run, recipe: Recipe) -> SessionResult | EdgeconvError:
-    """Train, convert and judge the recipe `qat`; the error where that gave nothing good."""
+    """Train, convert and verify the recipe `qat`; the error that it ended in."""
     try:
-        return _made(run, recipe)
+        return _make(run, recipe)
     except EdgeconvError as error:
         return error
 
 
-def _made(run: Run, recipe: Recipe) -> SessionResult:
+def _make(run: Run, recipe: Recipe) -> SessionResult:
     refuse_without_layers(run.plan.model.path, run.plan.model.kind)
     with contextlib.ExitStack() as children:
         session = Session(run, prepare(run, first_rung(run.plan), children))
@@ -74,11 +74,11 @@ def _made(run: Run, recipe: Recipe) -> SessionResult:
     prepared = session.prepared
     (part,) = prepared.parts
     samples = _stored(run, part.signature, _settings(recipe))
-    candidate, done = _trained(run, prepared, recipe, samples)
-    expected = _expected(run, prepared, done)
+    candidate, trained = _trained(run, prepared, recipe, samples)
+    expected = _expected(run, prepared, trained)
     examined = _examined(session, candidate, expected)
     record = msgspec.structs.replace(
-        _record(done), validated=_validated(run, prepared, examined, samples)
+        _record(trained), validated=_validated(run, prepared, examined, samples)
     )
     candidate = msgspec.structs.replace(examined.candidate, qat=record)
     examined = msgspec.structs.replace(examined, candidate=candidate)
@@ -95,27 +95,27 @@ def _settings(recipe: Recipe) -> Qat:
     return recipe.qat
 
 
-def _record(done: QatResult) -> QatRecord:
-    assert done.record is not None, "the chief has one"
-    return done.record
+def _record(trained: QatResult) -> QatRecord:
+    assert trained.record is not None, "the chief has one"
+    return trained.record
 
 
-def _stored(run: Run, signature: Signature, settings: Qat) -> _Samples:
+def _stored(run: Run, signature: Signature, settings: Qat) -> _QatSamples:
     """The labelled samples, preprocessed, checked and stored, some kept apart to validate with.
 
     Both have every label in the same share.
     """
-    asked = run.plan.asked
+    request = run.plan.request
     with data.opened_samples(
-        asked.training,
+        request.training,
         signature.inputs,
-        preprocessing=asked.preprocess.by_input,
+        preprocessing=request.preprocess.by_input,
         allow_code=run.execution.allow_code,
         allowance=run.execution.allowance,
     ) as source:
         if source.labels is None and settings.target == "labels":
             raise InputRefused(
-                f"{asked.training} has no labels",
+                f"{request.training} has no labels",
                 hint="bring samples with labels, or train to the float model's own answers with "
                 "--qat-target model",
             )
@@ -127,7 +127,7 @@ def _stored(run: Run, signature: Signature, settings: Qat) -> _Samples:
             kept = _write(run, validation, "validation")
         else:
             train, kept = source.take(np.arange(source.count)), None
-    return _Samples(train=_write(run, train, "training"), validation=kept)
+    return _QatSamples(train=_write(run, train, "training"), validation=kept)
 
 
 def _write(run: Run, samples: data.Samples, name: str) -> Path:
@@ -137,13 +137,13 @@ def _write(run: Run, samples: data.Samples, name: str) -> Path:
 
 
 def _trained(
-    run: Run, prepared: PreparedModel, recipe: Recipe, samples: _Samples
+    run: Run, prepared: PreparedModel, recipe: Recipe, samples: _QatSamples
 ) -> tuple[Candidate, QatResult]:
     """The .tflite, whose training goes on where one that was killed had come to."""
     distribution = _settings(recipe).distribution
     clusters = clusters_of(distribution)
     with _checkpoints(run, recipe) as checkpoints:
-        done = launch(
+        trained = launch(
             clusters,
             train_qat,
             functools.partial(_job, run, prepared, recipe, samples, checkpoints, clusters),
@@ -156,14 +156,14 @@ def _trained(
             on_progress=run.on_progress,
             resumes=run.execution.use_cache,
         )
-        assert done is not None, "the chief is among the processes started here"
+        assert trained is not None, "the chief is among the processes started here"
         remove_directory(checkpoints)
     file = run.scratch / _OUTPUTS / _FILE
-    return Candidate(recipe=recipe, file=file, engine="tflite", notes=_notes(done)), done
+    return Candidate(recipe=recipe, file=file, engine="tflite", notes=_notes(trained)), trained
 
 
-def _notes(done: QatResult) -> tuple[str, ...]:
-    left = [layer for layer in _record(done).layers if layer.treatment == "float"]
+def _notes(trained: QatResult) -> tuple[str, ...]:
+    left = [layer for layer in _record(trained).layers if layer.treatment == "float"]
     if not left:
         return ()
     names = "; ".join(f"{layer.name} ({layer.reason})" for layer in left)
@@ -176,10 +176,10 @@ def _checkpoints(run: Run, recipe: Recipe) -> Iterator[Path]:
     if not run.execution.use_cache:
         yield run.scratch / "checkpoints"
         return
-    place = cache_directory() / "trainings" / run.plan.key(recipe)
+    directory = cache_directory() / "trainings" / run.plan.key(recipe)
     waiting = "waiting for another run that trains the same"
-    with owned(place, on_wait=lambda: run.on_progress(waiting)):
-        checkpoints = _made_here(place / "checkpoints")
+    with owned(directory, on_wait=lambda: run.on_progress(waiting)):
+        checkpoints = _made_here(directory / "checkpoints")
         try:
             yield checkpoints
         finally:
@@ -209,7 +209,7 @@ def _number_of(directory: Path) -> bytes:
     return f"{state.st_dev} {state.st_ino}".encode("ascii")
 
 
-def _access(run: Run, prepared: PreparedModel, samples: _Samples, checkpoints: Path) -> Access:
+def _access(run: Run, prepared: PreparedModel, samples: _QatSamples, checkpoints: Path) -> Access:
     model, (part,) = run.plan.model, prepared.parts
     stored = (samples.train, samples.validation, part.split.held_back)
     return Access(
@@ -217,7 +217,7 @@ def _access(run: Run, prepared: PreparedModel, samples: _Samples, checkpoints: P
         reads=(
             Path(model.path),
             *code_directories(model.opening),
-            *(place for place in stored if place is not None),
+            *(path for path in stored if path is not None),
         ),
         writes=(checkpoints, run.scratch / _OUTPUTS),
     )
@@ -227,7 +227,7 @@ def _job(
     run: Run,
     prepared: PreparedModel,
     recipe: Recipe,
-    samples: _Samples,
+    samples: _QatSamples,
     checkpoints: Path,
     clusters: tuple[Cluster, ...],
     chief: bool,
@@ -242,11 +242,11 @@ def _job(
         opening=plan.model.opening,
         recipe=recipe,
         settings=_settings(recipe),
-        source=plan.asked.training,
+        source=plan.request.training,
         train=str(samples.train),
         validation=str(samples.validation) if samples.validation else None,
         held_back=str(part.split.held_back),
-        batch=plan.asked.batch,
+        batch=plan.request.batch,
         checkpoints=str(checkpoints),
         target=str(outputs / _FILE),
         outputs=str(outputs),
@@ -255,10 +255,10 @@ def _job(
     )
 
 
-def _expected(run: Run, prepared: PreparedModel, done: QatResult) -> Outputs:
+def _expected(run: Run, prepared: PreparedModel, trained: QatResult) -> Outputs:
     """What the trained model answers in TensorFlow to the held-back samples."""
     (part,) = prepared.parts
-    return {part.signature.key: mapped_arrays(run.scratch / _OUTPUTS, done.outputs)}
+    return {part.signature.key: mapped_arrays(run.scratch / _OUTPUTS, trained.outputs)}
 
 
 def _examined(session: Session, candidate: Candidate, expected: Outputs) -> VerifiedCandidate:
@@ -267,17 +267,17 @@ def _examined(session: Session, candidate: Candidate, expected: Outputs) -> Veri
     graph = verify_graph(candidate, session.prepared.keys)
     answers = session.answers(candidate.file, session.where)
     return verify_outputs(
+        session,
         candidate,
         graph,
-        pair_outputs(answers, expected),
+        answers,
+        expected,
         reference="model trained with quantization, in TensorFlow",
-        synthetic=session.prepared.synthetic,
-        runtime=answers.runtime,
     )
 
 
 def _validated(
-    run: Run, prepared: PreparedModel, examined: VerifiedCandidate, samples: _Samples
+    run: Run, prepared: PreparedModel, examined: VerifiedCandidate, samples: _QatSamples
 ) -> Validated | None:
     """How many of the samples that were kept apart the two models have right.
 
@@ -292,7 +292,7 @@ def _validated(
     scores = [_scores(run, file, part, samples.validation) for file in files]
     # One output is of two classes, in probabilities or logits.
     threshold = 0.5 if scores[0].min() >= 0 and scores[0].max() <= 1 else 0.0
-    before, after = (_right(one, threshold, labels) for one in scores)
+    before, after = (_right(of_file, threshold, labels) for of_file in scores)
     drop, low, high = paired_difference(before, after)
     if low > _MOST_LOST:
         raise VerificationFailed(

@@ -37,7 +37,7 @@ _STOPPED = (WorkerTimedOut, WorkerOutOfMemory, WorkerKilled)
 
 @dataclass(frozen=True)
 class _PendingFile:
-    """A recipe that the session's child is asked for, and where it puts the file."""
+    """A recipe that the session's child makes, and where it puts the file."""
 
     recipe: Recipe
     file: Path
@@ -56,43 +56,43 @@ def start_quantizing(
     started = [_start(session, recipe, dense_per_tensor) for recipe in recipes]
 
     def finish() -> Candidates:
-        made: Candidates = {}
+        candidates: Candidates = {}
         lost = False
-        for number, making in enumerate(started):
-            recipe = making.recipe
+        for number, pending in enumerate(started):
+            recipe = pending.recipe
             line = f"quantizing to {recipe.name}"
             session.run.on_progress(CountedLine(line, number, len(recipes)))
-            again = _start(session, recipe, dense_per_tensor) if lost else making
+            again = _start(session, recipe, dense_per_tensor) if lost else pending
             try:
-                made[recipe] = _candidate(session, again)
+                candidates[recipe] = _candidate(session, again)
             except _STOPPED as error:
-                return made | dict.fromkeys(recipes[number:], error)
+                return candidates | dict.fromkeys(recipes[number:], error)
             except (InputRefused, ToolFailed) as error:
-                made[recipe] = error
+                candidates[recipe] = error
                 lost = lost or not again.call.is_done
-        return made
+        return candidates
 
     return finish
 
 
 def _start(session: Session, recipe: Recipe, dense_per_tensor: bool) -> _PendingFile:
     child = session.child()
-    place = Path(tempfile.mkdtemp(prefix="made-", dir=child.directory))
-    file = place / f"{recipe.name}.tflite"
+    directory = Path(tempfile.mkdtemp(prefix="made-", dir=child.directory))
+    file = directory / f"{recipe.name}.tflite"
     job = QuantizeJob(
         graph=session.graph, recipe=recipe, file=str(file), dense_per_tensor=dense_per_tensor
     )
     return _PendingFile(recipe, file, child.start(quantize, job))
 
 
-def _candidate(session: Session, making: _PendingFile) -> Candidate:
-    attempt = session.run.result(making.call)
+def _candidate(session: Session, pending: _PendingFile) -> Candidate:
+    attempt = session.run.result(pending.call)
     # The child goes on, and what it may write to is not what is verified and published.
-    file = Path(tempfile.mkdtemp(prefix="made-", dir=session.run.scratch), making.file.name)
-    shutil.copyfile(making.file, file)
-    shutil.rmtree(making.file.parent)
+    file = Path(tempfile.mkdtemp(prefix="made-", dir=session.run.scratch), pending.file.name)
+    shutil.copyfile(pending.file, file)
+    shutil.rmtree(pending.file.parent)
     return Candidate(
-        recipe=making.recipe,
+        recipe=pending.recipe,
         file=file,
         engine="litert",
         notes=attempt.notes,
@@ -120,7 +120,7 @@ def quantize_with_converter(session: Session, recipe: Recipe) -> Candidate:
             for part in prepared.parts
         ),
         recipe=recipe,
-        select_ops=run.plan.asked.select_ops,
+        select_ops=run.plan.request.select_ops,
         target=str(target),
     )
     access = Access(reads=(Path(prepared.saved_model), *prepared.calibration), writes=(directory,))

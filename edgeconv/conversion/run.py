@@ -89,9 +89,8 @@ class Run:
     def keep(self, stage: str, key: str, files: Mapping[str, Path]) -> None:
         """Keep what was made in the cache, by name, under a key of the plan.
 
-        Raises `InputRefused` where the model or the samples are not any more what the plan was
-        made for: all that is kept or published comes by here, so that nothing is taken for what
-        came of other content.
+        Raises `InputRefused` where the model or the samples have changed since the plan was made.
+        Everything that is kept or published passes through here.
         """
         self._refuse_changed()
         self.cache.keep(stage, key, files)
@@ -101,17 +100,17 @@ class Run:
         now = source.identify(model.path, model.opening, allow_code=True)
         if (now.sha256, now.opening) != (model.sha256, model.opening):
             raise _changed(model.path)
-        identities = {plan.asked.sources[k]: v for k, v in plan.calibration_identity.items()}
-        if plan.asked.training:
-            identities[plan.asked.training] = plan.training_identity
+        identities = {plan.request.sources[k]: v for k, v in plan.calibration_identity.items()}
+        if plan.request.training:
+            identities[plan.request.training] = plan.training_identity
         for text, identity in identities.items():
-            # Code may answer otherwise each time: what it says now tells nothing of then.
+            # Code may give other samples each time, so its identity now proves nothing.
             if not data.runs_code(text) and data.identity(text) != identity:
                 raise _changed(text)
 
 
 def _changed(what: str) -> InputRefused:
     return InputRefused(
-        f"{what} changed while it was read, so nobody knows what came of it",
+        f"{what} changed while it was read, so the result cannot be trusted",
         hint="run it again, once nothing writes to it",
     )

@@ -49,11 +49,11 @@ def split_samples(run: Run, signature: Signature, words: Sequence[Sequence[bytes
 
     `words` are the vocabularies that made-up strings are taken from.
     """
-    asked = run.plan.asked
+    request = run.plan.request
     source = source_of(run.plan, signature.key)
     if source is None:
         _refuse_without_samples(run.plan, signature)
-        batch = asked.batch or data.batch_size(signature.inputs)
+        batch = request.batch or data.batch_size(signature.inputs)
         count = _SYNTHETIC_SAMPLES * batch
         made_up = data.synthetic_samples(signature.inputs, count, _SYNTHETIC_SEED, words)
         return Split(
@@ -66,7 +66,7 @@ def split_samples(run: Run, signature: Signature, words: Sequence[Sequence[bytes
     with data.opened_samples(
         source,
         signature.inputs,
-        preprocessing=asked.preprocess.by_input,
+        preprocessing=request.preprocess.by_input,
         allow_code=run.execution.allow_code,
         allowance=run.execution.allowance,
     ) as opened:
@@ -75,8 +75,8 @@ def split_samples(run: Run, signature: Signature, words: Sequence[Sequence[bytes
 
 def split_opened(run: Run, signature: Signature, opened: DataSet) -> Split:
     """Check, split and store the samples of a data set for a signature's inputs."""
-    batch = run.plan.asked.batch or data.batch_size(signature.inputs)
-    calibration, held_back = data.split_calibration(opened, run.plan.asked.samples, batch=batch)
+    batch = run.plan.request.batch or data.batch_size(signature.inputs)
+    calibration, held_back = data.split_calibration(opened, run.plan.request.samples, batch=batch)
     overlap = calibration.count + held_back.count > opened.count
     note = "verified on calibration samples: the source has no others to hold back"
     return Split(
@@ -107,7 +107,7 @@ def inputs_key(signature: Signature) -> str:
 
 def source_of(plan: Plan, key: str) -> str | None:
     """The SOURCE that the plan names for a signature; None where there is none."""
-    sources = plan.asked.sources
+    sources = plan.request.sources
     return sources.get(key, sources.get(""))
 
 

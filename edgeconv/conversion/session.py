@@ -150,9 +150,9 @@ class Session:
         for part in self.prepared.parts:
             each = next(running)
             try:
-                done = each.result()
-                outputs[part.signature.key] = done.outputs
-                runtime = f"{done.runtime} {done.version}"
+                run = each.result()
+                outputs[part.signature.key] = run.outputs
+                runtime = f"{run.runtime} {run.version}"
             except EdgeconvError as error:
                 failed = failed or error
         if failed is not None:

@@ -30,21 +30,21 @@ def resolve(plan: Plan, trusted: Collection[str] = ()) -> tuple[Signature, ...]:
     refuse_findings(plan.model, trusted=trusted, reads_layers=trains)
     # What is to be run was allowed when the plan was made.
     model = source.load_to_run(plan.model.path, plan.model.opening, allow_code=True)
-    asked = plan.asked
+    request = plan.request
     if model.kind == "tflite":
         source.refuse_quantized(model)
         _refuse_tflite_options(plan)
     if model.kind in ("saved_model", "tflite"):
-        return _chosen(model, asked)
-    if set(asked.signature) - {SERVING_DEFAULT, ALL_SIGNATURES}:
+        return _chosen(model, request)
+    if set(request.signature) - {SERVING_DEFAULT, ALL_SIGNATURES}:
         raise UsageError(
-            f"--signature {' '.join(asked.signature)}: "
+            f"--signature {' '.join(request.signature)}: "
             f"a Keras file has one signature, {SERVING_DEFAULT}",
             hint="remove --signature",
         )
-    _refuse_unknown_keys(asked.sources, [SERVING_DEFAULT])
-    if asked.shapes and (known := declared_signatures(plan)):
-        _refuse_unknown_inputs(asked.shapes, known)
+    _refuse_unknown_keys(request.sources, [SERVING_DEFAULT])
+    if request.shapes and (known := declared_signatures(plan)):
+        _refuse_unknown_inputs(request.shapes, known)
     return ()
 
 
@@ -57,13 +57,16 @@ def declared_signatures(plan: Plan) -> tuple[Signature, ...]:
     return (signature,) if signature else ()
 
 
-def _chosen(model: SourceModel, asked: ConvertRequest) -> tuple[Signature, ...]:
-    keys: Sequence[str | None] = asked.signature or (None,)
+def _chosen(model: SourceModel, request: ConvertRequest) -> tuple[Signature, ...]:
+    keys: Sequence[str | None] = request.signature or (None,)
     if ALL_SIGNATURES in keys and not any(s.key == ALL_SIGNATURES for s in model.signatures):
         keys = [signature.key for signature in source.distinct_signatures(model)]
-    chosen = {one.key: one for one in (source.chosen_signature(model, key) for key in keys)}
-    _refuse_unknown_keys(asked.sources, list(chosen))
-    _refuse_unknown_inputs(asked.shapes, chosen.values())
+    chosen = {
+        signature.key: signature
+        for signature in (source.chosen_signature(model, key) for key in keys)
+    }
+    _refuse_unknown_keys(request.sources, list(chosen))
+    _refuse_unknown_inputs(request.shapes, chosen.values())
     return tuple(chosen.values())
 
 
@@ -81,9 +84,9 @@ def _refuse_unknown_inputs(shapes: Mapping[str, object], signatures: Iterable[Si
 
 
 def _refuse_tflite_options(plan: Plan) -> None:
-    asked = plan.asked
-    if asked.batch is not None or asked.shapes:
-        option = "--shape" if asked.batch is None else "--batch"
+    request = plan.request
+    if request.batch is not None or request.shapes:
+        option = "--shape" if request.batch is None else "--batch"
         raise UsageError(
             f"{option}: a .tflite cannot be given other shapes without the model it came from",
             hint="convert the SavedModel or the Keras file",
@@ -91,5 +94,5 @@ def _refuse_tflite_options(plan: Plan) -> None:
     if any(recipe.engine == "tflite" for recipe in plan.recipes):
         raise UsageError(
             "--engine tflite: TFLiteConverter does not take a .tflite",
-            hint="leave --engine away, or convert the SavedModel or the Keras file",
+            hint="remove --engine, or convert the SavedModel or the Keras file",
         )

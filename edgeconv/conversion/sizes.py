@@ -1,4 +1,4 @@
-"""Quantized files that are no smaller than what they were made from, and what is."""
+"""Warnings about quantized files that are larger than need be."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # Scales and names take this much in any file: too little to speak of.
 _LITTLE_BYTES = 1024
-# Two recipes whose weights have as many bits differ by less.
+# Two recipes with weights of equal bits differ by less.
 _FAR = 1.5
 
 
@@ -24,7 +24,7 @@ def size_warning(
     *,
     unrolled: bool,
 ) -> str:
-    """What to say of a file that is larger than need be, "" where it is not.
+    """The warning about a file that is larger than need be, "" where it is not.
 
     `sizes` are the bytes of all that were made together, `float_bytes` those of the float32 model
     before any loops were unrolled, which `unrolled` says of this one.
@@ -37,7 +37,7 @@ def size_warning(
     beyond_other = least and size > max(_FAR * others[least], others[least] + _LITTLE_BYTES)
     if recipe.name == "float32" or not (beyond_float or beyond_other):
         return ""
-    why = ", because its loops were unrolled: every step is an operator of its own" * unrolled
+    why = ", because its loops were unrolled: each step became an operator" * unrolled
     if least and not beyond_float:
         return f"{_times(least, size, others[least])}{why}"
     return (

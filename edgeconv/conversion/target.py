@@ -1,7 +1,7 @@
-"""Proving an artifact on the runtime that it is for, and what to do where it does not run there.
+"""Verifies an artifact on its target runtime, and replaces it where it does not run there.
 
-Loading proves nothing: an older runtime can take a model whose operators it does not fully
-know, and answer nonsense without an error. So the outputs are compared there as well.
+Loading is not enough: an older runtime can take a model with operators that it knows only partly,
+and answer nonsense without an error. So the outputs are compared there as well.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from edgeconv.conversion.output_checks import compare
 from edgeconv.conversion.quantize import start_quantizing
-from edgeconv.conversion.verify import convert_with_tflite, pair_outputs, verify_candidates
+from edgeconv.conversion.verify import convert_with_tflite, verify_candidates
 from edgeconv.errors import EdgeconvError, VerificationFailed
 from edgeconv.reporting.closeness import worst_snr
 from edgeconv.reporting.units import decibels
@@ -42,23 +42,23 @@ def verifying_runtime(run: Run, select_ops: tuple[str, ...]) -> RuntimePython:
 
 
 def has_target(run: Run) -> bool:
-    """Whether artifacts are to be proven on another runtime than the one that verifies."""
-    return run.plan.asked.target_runtime != TargetRuntime()
+    """Whether artifacts are for another runtime than the one that verifies."""
+    return run.plan.request.target_runtime != TargetRuntime()
 
 
 def verify_on_target(
     session: Session, examined: VerifiedCandidate, expected: Outputs
 ) -> VerifiedCandidate | EdgeconvError:
-    """`examined` with its run on the target, or what runs there in its place.
+    """`examined` with its run on the target runtime, or another file that runs there.
 
-    `expected` is what it is to answer there. An error says why nothing does.
+    `expected` are the outputs that it must give there. An error says why no file does.
     """
     run = session.run
-    runtime = runtime_text(run.plan.asked.target_runtime)
-    target = isolated_target(run.plan.asked.target_runtime, run.on_progress)
+    runtime = runtime_text(run.plan.request.target_runtime)
+    target = isolated_target(run.plan.request.target_runtime, run.on_progress)
     recipe = examined.candidate.recipe
     run.on_progress(f"running {recipe.name} on {runtime}")
-    first = _proven(session, examined, expected, target, cost="")
+    first = _run_on_target(session, examined, expected, target, cost="")
     if not isinstance(first, EdgeconvError):
         return first
     steps: tuple[LadderStep, ...] = (LadderStep(attempt=f"on {runtime}", failed=first.headline),)
@@ -67,7 +67,7 @@ def verify_on_target(
             steps = (*steps, LadderStep(attempt=cost, failed=other.headline))
             continue
         spent = f"{cost}; {_difference(examined, other)}"
-        second = _proven(session, other, expected, target, cost=spent)
+        second = _run_on_target(session, other, expected, target, cost=spent)
         if not isinstance(second, EdgeconvError):
             return second.with_ladder((*examined.candidate.ladder, *steps))
         steps = (*steps, LadderStep(attempt=cost, failed=second.headline))
@@ -79,7 +79,7 @@ def verify_on_target(
     )
 
 
-def _proven(
+def _run_on_target(
     session: Session,
     examined: VerifiedCandidate,
     expected: Outputs,
@@ -90,7 +90,7 @@ def _proven(
     candidate = examined.candidate
     try:
         answers = session.answers(candidate.file, target)
-        errors, doubts = compare(candidate, pair_outputs(answers, expected))
+        errors, warnings = compare(candidate, answers.outputs, expected)
     except EdgeconvError as error:
         return error
     environment = installed(target)
@@ -98,7 +98,7 @@ def _proven(
         runtime=answers.runtime,
         python=environment.python if environment else "",
         outputs=errors,
-        cost="; ".join(filter(None, (cost, *doubts))),
+        cost="; ".join(filter(None, (cost, *warnings))),
     )
     return msgspec.structs.replace(examined, target=check)
 
@@ -106,11 +106,14 @@ def _proven(
 def _others(
     session: Session, examined: VerifiedCandidate
 ) -> Iterator[tuple[str, VerifiedCandidate | EdgeconvError]]:
-    """What may run where `examined` does not, and in words what it gives up."""
+    """Other files that may run where `examined` does not, each after a text of what it gives up."""
     recipe = examined.candidate.recipe
     if examined.candidate.engine == "litert" and recipe.name in _HAS_DENSE_WEIGHTS:
-        made = start_quantizing(session, [recipe], dense_per_tensor=True)()
-        yield "dense layers have one weight scale each", verify_candidates(session, made)[recipe]
+        candidates = start_quantizing(session, [recipe], dense_per_tensor=True)()
+        yield (
+            "dense layers have one weight scale each",
+            verify_candidates(session, candidates)[recipe],
+        )
     if examined.candidate.engine != "tflite" and recipe.engine == "auto":
         yield "quantized with TFLiteConverter", convert_with_tflite(session, recipe)
 

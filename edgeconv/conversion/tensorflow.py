@@ -1,7 +1,7 @@
 """The two things that TensorFlow does in a conversion, each in a child, each kept in the cache.
 
-Both are started by a function that returns what waits for them, so that they run side by
-side; what is in the cache is not started at all.
+Each is started by a function that returns a function to wait for it, so that both run in parallel.
+What is in the cache is not started.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
         """The outputs of the signature `key` by name."""
         from edgeconv.data.handover import mapped_arrays
 
-        place = self.directory / str(list(self.outputs).index(key))
-        return dict(mapped_arrays(place, self.outputs[key]))
+        directory = self.directory / str(list(self.outputs).index(key))
+        return dict(mapped_arrays(directory, self.outputs[key]))
 
 
 class _FloatIndex(msgspec.Struct, frozen=True, kw_only=True):
-    """What the cache keeps beside the float32 graph, and the SavedModels that were made."""
+    """What the cache keeps with the float32 graph."""
 
     signatures: tuple[str, ...]
     loading: tuple[LadderStep, ...]
@@ -87,54 +87,54 @@ def start_float_graph(
     entry = run.cache.find(_FLOAT, key)
     if entry is not None:
         return lambda: _graph(run, entry)
-    place = Path(tempfile.mkdtemp(prefix="float-", dir=run.scratch))
+    directory = Path(tempfile.mkdtemp(prefix="float-", dir=run.scratch))
     run.on_progress("converting to float32 with TensorFlow")
     job = FloatJob(
-        path=serving_path(plan.model, place / _EXPORTED),
+        path=serving_path(plan.model, directory / _EXPORTED),
         kind=plan.model.kind,
         opening=plan.model.opening,
         other_keras=rung.other_keras,
         signatures=tuple(signature.key for signature in chosen),
         fixed=rung.fixed,
         unroll=rung.unroll,
-        select_ops=plan.asked.select_ops,
-        target=str(place / _MODEL),
-        exported=str(place / _EXPORTED),
-        rewritten=str(place / _REWRITTEN),
+        select_ops=plan.request.select_ops,
+        target=str(directory / _MODEL),
+        exported=str(directory / _EXPORTED),
+        rewritten=str(directory / _REWRITTEN),
     )
     access = Access(
-        reads=(Path(plan.model.path), *code_directories(plan.model.opening)), writes=(place,)
+        reads=(Path(plan.model.path), *code_directories(plan.model.opening)), writes=(directory,)
     )
     task = children.enter_context(run.start(to_float, job, "TensorFlow's converter", access=access))
 
     def finish() -> FloatGraph:
         try:
-            made = run.result(task)
+            answer = run.result(task)
         except EdgeconvError as error:
-            graph = _trained(run, place)
+            graph = _trained(run, directory)
             if not Path(graph, "saved_model.pb").is_file():
                 # The Keras file was not even exported.
                 graph = ""
             raise error.with_message(error.message, error.cause._replace(graph=graph)) from error
         index = _FloatIndex(
-            signatures=made.signatures,
-            loading=made.loading,
-            narrow=made.narrow,
-            notes=made.notes,
+            signatures=answer.signatures,
+            loading=answer.loading,
+            narrow=answer.narrow,
+            notes=answer.notes,
         )
-        (place / _INDEX).write_bytes(msgspec.json.encode(index))
+        (directory / _INDEX).write_bytes(msgspec.json.encode(index))
         names = (_MODEL, _INDEX, _EXPORTED, _REWRITTEN)
-        run.keep(_FLOAT, key, {n: place / n for n in names if (place / n).exists()})
-        return _graph(run, place)
+        run.keep(_FLOAT, key, {n: directory / n for n in names if (directory / n).exists()})
+        return _graph(run, directory)
 
     return finish
 
 
-def _graph(run: Run, place: Path) -> FloatGraph:
-    index = msgspec.json.decode((place / _INDEX).read_bytes(), type=_FloatIndex)
-    rewritten, trained = place / _REWRITTEN, _trained(run, place)
+def _graph(run: Run, directory: Path) -> FloatGraph:
+    index = msgspec.json.decode((directory / _INDEX).read_bytes(), type=_FloatIndex)
+    rewritten, trained = directory / _REWRITTEN, _trained(run, directory)
     return FloatGraph(
-        file=place / _MODEL,
+        file=directory / _MODEL,
         trained=trained,
         read=str(rewritten) if rewritten.is_dir() else trained,
         signatures=index.signatures,
@@ -144,9 +144,9 @@ def _graph(run: Run, place: Path) -> FloatGraph:
     )
 
 
-def _trained(run: Run, place: Path) -> str:
+def _trained(run: Run, directory: Path) -> str:
     """The SavedModel of the model as it was trained."""
-    exported = place / _EXPORTED
+    exported = directory / _EXPORTED
     return str(exported) if exported.is_dir() else run.plan.model.path
 
 
@@ -157,14 +157,14 @@ def start_reference(
 
     That raises `InputRefused` where the model does not run in TensorFlow.
     """
-    samples = [(one.signature.key, one.split.batch, one.split.sha256) for one in parts]
+    samples = [(part.signature.key, part.split.batch, part.split.sha256) for part in parts]
     key = hash_of(run.plan.float_key, rung, samples)
     entry = run.cache.find(_REFERENCE, key)
     if entry is not None:
         return lambda: _reference(entry)
-    place = Path(tempfile.mkdtemp(prefix="reference-", dir=run.scratch))
+    directory = Path(tempfile.mkdtemp(prefix="reference-", dir=run.scratch))
     for index in range(len(parts)):
-        (place / _OUTPUTS / str(index)).mkdir(parents=True)
+        (directory / _OUTPUTS / str(index)).mkdir(parents=True)
     job = ReferenceJob(
         saved_model=trained,
         parts=tuple(
@@ -172,13 +172,13 @@ def start_reference(
                 signature=part.signature.key,
                 samples=str(part.split.held_back),
                 batch=part.split.batch,
-                directory=str(place / _OUTPUTS / str(index)),
+                directory=str(directory / _OUTPUTS / str(index)),
             )
             for index, part in enumerate(parts)
         ),
     )
     access = Access(
-        reads=(Path(trained), *(Path(part.samples) for part in job.parts)), writes=(place,)
+        reads=(Path(trained), *(Path(part.samples) for part in job.parts)), writes=(directory,)
     )
     task = children.enter_context(
         run.start(run_reference, job, "the trained model in TensorFlow", access=access)
@@ -186,13 +186,13 @@ def start_reference(
 
     def finish() -> Reference:
         outputs = run.result(task).outputs
-        (place / _INDEX).write_bytes(msgspec.json.encode(outputs))
-        run.keep(_REFERENCE, key, {n: place / n for n in (_OUTPUTS, _INDEX)})
-        return _reference(place)
+        (directory / _INDEX).write_bytes(msgspec.json.encode(outputs))
+        run.keep(_REFERENCE, key, {n: directory / n for n in (_OUTPUTS, _INDEX)})
+        return _reference(directory)
 
     return finish
 
 
-def _reference(place: Path) -> Reference:
-    names = msgspec.json.decode((place / _INDEX).read_bytes(), type=dict[str, tuple[str, ...]])
-    return Reference(directory=place / _OUTPUTS, outputs=names)
+def _reference(directory: Path) -> Reference:
+    names = msgspec.json.decode((directory / _INDEX).read_bytes(), type=dict[str, tuple[str, ...]])
+    return Reference(directory=directory / _OUTPUTS, outputs=names)

@@ -1,4 +1,4 @@
-"""The stage that verifies: look into what was made, run it, compare it with what it came from."""
+"""The stage that verifies: read a file, run it, compare it with its reference."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.conversion.candidate import Candidate, ComparedOutputs, VerifiedCandidate
+from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
 from edgeconv.conversion.graph_checks import verify_graph
 from edgeconv.conversion.output_checks import compare
 from edgeconv.conversion.quantize import quantize_with_converter
@@ -17,8 +17,6 @@ from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes
 from edgeconv.types import Verification
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from edgeconv.conversion.candidate import CandidateGraph
     from edgeconv.conversion.prepare import PreparedModel
     from edgeconv.conversion.quantize import Candidates
@@ -29,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def verify_float(session: Session, recipe: Recipe | None = None) -> VerifiedCandidate:
-    """The float32 model held against the trained one.
+    """The float32 model, verified against the trained one.
 
-    `recipe` is the float32 recipe if it was asked for; the check is made in any case,
-    since every other recipe is held against this model. Raises `VerificationFailed`.
+    `recipe` is the user's float32 recipe, if there is one. Every other recipe is verified against
+    this model. Raises `VerificationFailed`.
     """
     session.run.on_progress("verifying float32 against the trained model")
     prepared = session.prepared
@@ -43,25 +41,20 @@ def verify_float(session: Session, recipe: Recipe | None = None) -> VerifiedCand
     except ToolFailed as error:
         raise _without_its_operators(error) or error from error
     reference = session.reference
-    held = _held_to(candidate, prepared)
-    examined = verify_outputs(
-        held,
-        verify_graph(held, prepared.keys),
-        [
-            ComparedOutputs(
-                key=key, actual=actual, expected=reference.arrays(key) if reference else None
-            )
-            for key, actual in answers.outputs.items()
-        ],
+    limited = _with_possible_limit(candidate, prepared)
+    verified = verify_outputs(
+        session,
+        limited,
+        verify_graph(limited, prepared.keys),
+        answers,
+        {key: reference.arrays(key) for key in answers.outputs} if reference else None,
         reference="trained model in TensorFlow" if reference else "none: it is the source",
-        synthetic=prepared.synthetic,
-        runtime=answers.runtime,
     )
-    return msgspec.structs.replace(examined, candidate=candidate)
+    return msgspec.structs.replace(verified, candidate=candidate)
 
 
 def _without_its_operators(error: ToolFailed) -> UnsupportedOperators | None:
-    """What it means that the runtime has not some custom operator; None for another failure."""
+    """The error for a custom operator that the runtime does not have; None for another failure."""
     if not error.cause.operators:
         return None
     return UnsupportedOperators(
@@ -71,10 +64,10 @@ def _without_its_operators(error: ToolFailed) -> UnsupportedOperators | None:
     )
 
 
-def _held_to(candidate: Candidate, prepared: PreparedModel) -> Candidate:
-    """The candidate with the limit that can be asked of it.
+def _with_possible_limit(candidate: Candidate, prepared: PreparedModel) -> Candidate:
+    """The candidate with the limit that it can keep.
 
-    A model that was trained in coarser floats differs by its own rounding.
+    A model that was trained in coarser floats differs by its rounding.
     """
     if not prepared.narrow:
         return candidate
@@ -83,39 +76,46 @@ def _held_to(candidate: Candidate, prepared: PreparedModel) -> Candidate:
     return msgspec.structs.replace(candidate, recipe=recipe)
 
 
-def verify_candidates(session: Session, made: Candidates) -> Outcomes:
-    """Hold each candidate against the float32 model, two running at a time.
+def verify_candidates(session: Session, candidates: Candidates) -> Outcomes:
+    """Verify each candidate against the float32 model, two running at a time.
 
-    What did not become a candidate stays the error it is.
+    A recipe without a candidate keeps its error.
     """
-    settled: Outcomes = {r: m for r, m in made.items() if isinstance(m, EdgeconvError)}
+    outcomes: Outcomes = {}
     sound: list[tuple[Candidate, CandidateGraph]] = []
-    for recipe, candidate in made.items():
+    for recipe, candidate in candidates.items():
         if isinstance(candidate, EdgeconvError):
+            outcomes[recipe] = candidate
             continue
-        # What can be read from the file is checked before the file is run.
+        # What can be read from the file is verified before the file is run.
         try:
             sound.append((candidate, verify_graph(candidate, session.prepared.keys)))
         except EdgeconvError as error:
-            settled[recipe] = error
+            outcomes[recipe] = error
     # The runtime has only reference kernels for int16x8; the slowest goes first.
     sound.sort(key=lambda pair: pair[0].recipe.name != "int16x8")
     starts = [start for c, _ in sound for start in session.starts(c.file, session.where)]
     running = start_ahead(starts)
     for number, (candidate, graph) in enumerate(sound):
-        session.run.on_progress(
-            CountedLine(f"verifying {candidate.recipe.name}", number, len(sound))
-        )
+        name = candidate.recipe.name
+        session.run.on_progress(CountedLine(f"verifying {name}", number, len(sound)))
         try:
             answers = session.collect(running)
-            settled[candidate.recipe] = _examined(session, candidate, graph, answers)
+            outcomes[candidate.recipe] = verify_outputs(
+                session,
+                candidate,
+                graph,
+                answers,
+                session.expected.outputs,
+                reference="float32 .tflite",
+            )
         except EdgeconvError as error:
-            settled[candidate.recipe] = error
-    return settled
+            outcomes[candidate.recipe] = error
+    return outcomes
 
 
 def convert_with_tflite(session: Session, recipe: Recipe) -> VerifiedCandidate | EdgeconvError:
-    """What TFLiteConverter makes of a recipe, judged like any other."""
+    """The verified file that TFLiteConverter makes of a recipe, or its error."""
     try:
         candidate = quantize_with_converter(session, recipe)
     except EdgeconvError as error:
@@ -123,51 +123,30 @@ def convert_with_tflite(session: Session, recipe: Recipe) -> VerifiedCandidate |
     return verify_candidates(session, {recipe: candidate})[recipe]
 
 
-def _examined(
-    session: Session, candidate: Candidate, graph: CandidateGraph, answers: Answers
-) -> VerifiedCandidate:
-    return verify_outputs(
-        candidate,
-        graph,
-        pair_outputs(answers, session.expected.outputs),
-        reference="float32 .tflite",
-        synthetic=session.prepared.synthetic,
-        runtime=answers.runtime,
-    )
-
-
-def pair_outputs(answers: Answers, expected: Outputs) -> list[ComparedOutputs]:
-    """A file's answers, each with what is expected."""
-    return [
-        ComparedOutputs(key=key, actual=actual, expected=expected[key])
-        for key, actual in answers.outputs.items()
-    ]
-
-
 def verify_outputs(
+    session: Session,
     candidate: Candidate,
     graph: CandidateGraph,
-    compared: Sequence[ComparedOutputs],
+    answers: Answers,
+    expected: Outputs | None,
     *,
     reference: str,
-    synthetic: bool,
-    runtime: str,
 ) -> VerifiedCandidate:
-    """Hold a candidate and its outputs on the held-back samples against the reference.
+    """Verify a candidate's outputs on the held-back samples against those of its reference.
 
     Raises `VerificationFailed`.
     """
-    errors, doubts = compare(candidate, compared)
+    errors, warnings = compare(candidate, answers.outputs, expected)
     return VerifiedCandidate(
         candidate=candidate,
         summary=graph.summary,
         signatures=graph.signatures,
         verification=Verification(
             reference=reference,
-            samples=sum(len(next(iter(one.actual.values()))) for one in compared),
-            synthetic=synthetic,
-            runtime=runtime,
+            samples=sum(len(next(iter(arrays.values()))) for arrays in answers.outputs.values()),
+            synthetic=session.prepared.synthetic,
+            runtime=answers.runtime,
             outputs=errors,
-            warnings=(*graph.warnings, *doubts),
+            warnings=(*graph.warnings, *warnings),
         ),
     )

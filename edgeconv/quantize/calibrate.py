@@ -164,6 +164,7 @@ class CalibratedGraph:
         self.feeds = dict(feeds)
         self.threads = threads
         self._parts: tuple[CalibratedGraph, ...] = ()
+        self._fitted: dict[tuple[CalibrationRange, int], FittedRanges] = {}
 
     def split(self, held_back: Mapping[str, int]) -> tuple[CalibratedGraph, CalibratedGraph]:
         """The graph on all but the last samples, `held_back` by signature, and on those.
@@ -186,8 +187,15 @@ class CalibratedGraph:
         return float_layers(self.model)
 
     def fitted(self, method: CalibrationRange, *, bits: int) -> FittedRanges:
-        """The ranges by `method` for activations of `bits` bits."""
-        ranges, wide = widen_ranges(self._ranges(method, bits), self._bounds, bits=bits)
+        """The ranges by `method` for activations of `bits` bits; computed once."""
+        if (method, bits) not in self._fitted:
+            self._fitted[method, bits] = self._fit(method, bits)
+        return self._fitted[method, bits]
+
+    def _fit(self, method: CalibrationRange, bits: int) -> FittedRanges:
+        ranges, wide = widen_ranges(
+            self._ranges(method, bits), activation_bounds(self.model), bits=bits
+        )
         ranges, cut = cut_at_floors(ranges, self._floors, bits=bits)
         notes = []
         if wide:
@@ -196,7 +204,7 @@ class CalibratedGraph:
             )
         if cut:
             notes.append(
-                f"the ranges of {len(cut)} softmax inputs end where values stop making a difference"
+                f"the ranges of {len(cut)} softmax inputs end where a softmax sees nothing"
             )
         return FittedRanges(ranges, tuple(notes))
 
@@ -240,10 +248,6 @@ class CalibratedGraph:
                 "max": np.maximum(first[name]["max"], second[name]["max"]),
             }
         return merged
-
-    @cached_property
-    def _bounds(self) -> dict[str, float]:
-        return activation_bounds(self.model)
 
     @cached_property
     def _histograms(self) -> dict[str, Histogram]:

@@ -39,7 +39,7 @@ _METHODS: tuple[PostTrainingMethod, ...] = ("equalization", "bias-correction", "
 class ChosenFile(NamedTuple):
     """A file, and the methods that made it; None where nothing was chosen or done."""
 
-    made: QuantizedModel
+    file: QuantizedModel
     record: PostTraining | None
 
 
@@ -61,8 +61,8 @@ class MethodSearch:
         """
         if recipe.methods != ("auto",) and len(_ranges_of(recipe)) == 1:
             settings = MethodSettings(recipe.calibration_range, _named(recipe))
-            made = make_file(self.graph, recipe, settings, dense_per_tensor=self._dense_per_tensor)
-            return ChosenFile(made, _record(settings, made) if settings.methods else None)
+            file = make_file(self.graph, recipe, settings, dense_per_tensor=self._dense_per_tensor)
+            return ChosenFile(file, _record(settings, file) if settings.methods else None)
         self._refuse_few(recipe)
         trials = list(self._run_trials(recipe))
         best = _best(trials)
@@ -177,7 +177,7 @@ def _is_better(trial: QuantizeTrial, best: QuantizeTrial) -> bool:
 
 def _record(
     settings: MethodSettings,
-    made: QuantizedModel,
+    file: QuantizedModel,
     trials: tuple[MethodTrial, ...] = (),
     held_back: int = 0,
 ) -> PostTraining:
@@ -186,5 +186,5 @@ def _record(
         methods=settings.methods,
         trials=trials,
         held_back=held_back,
-        four_bit=made.four_bit,
+        four_bit=file.four_bit,
     )

@@ -75,11 +75,11 @@ def debug_file(job: DebugJob) -> DebugAnswer:
     """
     settle_process()
     report_progress(f"quantizing to {job.recipe.name}")
-    made, record = method_search(job.graph).file(job.recipe)
-    Path(job.file).write_bytes(made.model)
+    file, record = method_search(job.graph).file(job.recipe)
+    Path(job.file).write_bytes(file.model)
     graph = calibrated(job.graph)
     trials = QuantizeTrials(graph, comparison_feeds(graph.feeds))
-    outputs = _output_errors(trials, made.model)
+    outputs = _output_errors(trials, file.model)
     snr_db = min((error.snr_db for error in outputs), default=MAX_SNR_DB)
     layers = debugged_layers(graph, job.recipe)
     return DebugAnswer(
@@ -89,7 +89,7 @@ def debug_file(job: DebugJob) -> DebugAnswer:
         layers=layers,
         fixes=tuple(_try_fixes(trials, job.recipe, record, layers, snr_db)),
         post_training=record,
-        notes=made.notes,
+        notes=file.notes,
     )
 
 
@@ -98,11 +98,11 @@ def _output_errors(trials: QuantizeTrials, model: bytes) -> tuple[OutputError, .
     actual = trials.outputs(model)
     errors: list[OutputError] = []
     for key in trials.feeds:
-        wanted, given = (
+        wanted_outputs, outputs = (
             {name: array for (signature, name), array in arrays.items() if signature == key}
             for arrays in (trials.expected, actual)
         )
-        errors += output_errors(wanted, given, output_steps(model, key))
+        errors += output_errors(wanted_outputs, outputs, output_steps(model, key))
     return tuple(errors)
 
 
@@ -123,13 +123,13 @@ def debugged_layers(graph: CalibratedGraph, recipe: Recipe) -> tuple[DebuggedLay
         DebuggedLayer(
             layer=name,
             operator=layer.operator,
-            place=place,
+            place=position,
             weights=layer.weights,
             weight_bytes=math.ceil(layer.weights * _BITS[precisions[name]] / 8),
             precision=precisions[name] if name in cost else "float32",
             alone_snr_db=cost.get(name),
         )
-        for place, (name, layer) in enumerate(layers.items(), start=1)
+        for position, (name, layer) in enumerate(layers.items(), start=1)
     )
 
 

@@ -1,6 +1,6 @@
 """One quantized file from a float graph: methods on the graph, the quantizer, methods on layers.
 
-The quantizer is ai-edge-quantizer; what it is told follows from a `Recipe` and its rules.
+The quantizer is ai-edge-quantizer; its configuration follows from a `Recipe` and its rules.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.refine.refining import MIN_SAMPLES, refine_layers
 from edgeconv.quantize.rules import BLOCKS, rule_notes, ruled_layers, weight_bits
 from edgeconv.tflite import with_sound_blocks, with_uint8_io, without_shape_bridges
+from edgeconv.types.words import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
     from edgeconv.tflite import FloatLayer
     from edgeconv.types import CalibrationRange, PostTrainingMethod, Precision, Recipe
 
-# All that the quantizer and the runtime that it calibrates with were seen to raise.
+# All exceptions observed from the quantizer and from the runtime that it calibrates with.
 _ENGINE_ERRORS = (ValueError, RuntimeError, TypeError, KeyError, IndexError, AttributeError)
 _EVERYTHING = ".*"
-# The same written otherwise: what the quantizer finds under a text that it has already is not
-# moved behind what came since, and the last that fits wins.
+# The same, spelled differently: an entry under an expression that the quantizer already has keeps
+# its old position, and the last entry that matches wins.
 _ENDS = "^.*"
 _FLOAT16_OPERATORS = (
     "FULLY_CONNECTED",
@@ -48,7 +49,7 @@ class MethodSettings(NamedTuple):
 
 
 class QuantizedModel(NamedTuple):
-    """A quantized file, what a user ought to know of it, and what is in float by a rule.
+    """A quantized file, what a user should know of it, and what a rule leaves in float.
 
     `four_bit` names the layers whose weights have 4 bits, `float_operators` the operators of
     the layers that a rule leaves in float.
@@ -88,9 +89,9 @@ def make_file(
     )
     layerwise = frozenset(method for method in setting.methods if method != "equalization")
     bits_by_layer = weight_bits(graph.layers, recipe, ruled)
-    four_bit = tuple(name for name, one in ruled.items() if one.precision == BLOCKS)
+    four_bit = tuple(name for name, layer in ruled.items() if layer.precision == BLOCKS)
     if layerwise or bits_by_layer:
-        done = refine_layers(
+        refined = refine_layers(
             model,
             graph.model,
             graph.feeds,
@@ -98,10 +99,10 @@ def make_file(
             weight_bits=bits_by_layer,
             threads=graph.threads,
         )
-        model, notes = done.model, notes + done.notes
-        if done.layers:
-            four_bit = tuple(layer.name for layer in done.layers if layer.bits == 4)
-        _refuse_nothing_done(recipe, layerwise, bits_by_layer, done)
+        model, notes = refined.model, notes + refined.notes
+        if refined.layers:
+            four_bit = tuple(layer.name for layer in refined.layers if layer.bits == 4)
+        _refuse_nothing_done(recipe, layerwise, bits_by_layer, refined)
     return QuantizedModel(
         model=_with_io(model, recipe),
         notes=notes,
@@ -111,15 +112,15 @@ def make_file(
 
 
 def _refuse_nothing_done(
-    recipe: Recipe, methods: Iterable[str], bits: Mapping[str, int], done: RefinedModel
+    recipe: Recipe, methods: Iterable[str], bits: Mapping[str, int], refined: RefinedModel
 ) -> None:
-    """A file that is not what was asked for is none, however good it may be."""
-    why = "; ".join(done.notes)
-    if bits and not any(layer.bits == 4 for layer in done.layers):
+    """Raise `ToolFailed` where the recipe's bits or methods could not be applied at all."""
+    why = "; ".join(refined.notes)
+    if bits and not any(layer.bits == 4 for layer in refined.layers):
         raise ToolFailed(
             f"{recipe.name}: no weights of 4 bits could be made: {why or 'no layer took them'}"
         )
-    if not done.layers and why:
+    if not refined.layers and why:
         raise ToolFailed(
             f"{recipe.name} with {', '.join(sorted(methods))}: {why}",
             hint="leave these methods out",
@@ -132,18 +133,18 @@ def _with_io(model: bytes, recipe: Recipe) -> bytes:
 
 
 def _refuse_few_samples(graph: CalibratedGraph, recipe: Recipe, setting: MethodSettings) -> None:
-    wanted: dict[str, int] = {
+    needed: dict[str, int] = {
         method: MIN_SAMPLES[method] for method in setting.methods if method != "equalization"
     }
     if recipe.has_ranges:
-        wanted |= {m: n for m, n in RANGE_SAMPLES.items() if m == setting.calibration_range}
-    for name, count in wanted.items():
+        needed |= {m: n for m, n in RANGE_SAMPLES.items() if m == setting.calibration_range}
+    for name, count in needed.items():
         for key, feed in graph.feeds.items():
             if feed.samples < count:
                 raise UsageError(
                     f"{name} needs at least {count} calibration samples, and there are "
                     f"{feed.samples} for signature {key!r}",
-                    hint="give more with --calibration and --samples, or leave it out",
+                    hint="give more with --calibration and --samples, or remove it",
                 )
 
 
@@ -168,14 +169,14 @@ def quantize_bytes(
     with engine_errors("ai-edge-quantizer"), np.errstate(divide="ignore", invalid="ignore"):
         engine = quantizer.Quantizer(float_model)
         engine.load_quantization_recipe(configuration)
-        made = engine.quantize(
+        model = engine.quantize(
             ranges if engine.need_calibration else None,
             enable_progress_bar=False,
             enable_progress_report=False,
         ).quantized_model
     if any(each.precision == BLOCKS for each in ruled):
-        return with_sound_blocks(bytes(made))
-    return without_shape_bridges(bytes(made)) if recipe.full_integer else bytes(made)
+        return with_sound_blocks(bytes(model))
+    return without_shape_bridges(bytes(model)) if recipe.full_integer else bytes(model)
 
 
 @contextlib.contextmanager
@@ -186,8 +187,7 @@ def engine_errors(what: str) -> Iterator[None]:
     except _ENGINE_ERRORS as error:
         if is_called_back(error):
             raise
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        raise ToolFailed(f"{what}: {said[0][:400]}") from error
+        raise ToolFailed(f"{what}: {first_line(error, 400)}") from error
 
 
 def quantizer_recipe(
@@ -198,12 +198,11 @@ def quantizer_recipe(
 ) -> list[dict[str, Any]]:
     """The configuration that makes ai-edge-quantizer follow `recipe`, 8 bits instead of 4.
 
-    `ruled` are the layers of another precision. A full-integer recipe keeps the boundary
-    integer where an integer type is asked for; uint8 is made from int8 afterwards, since the
-    quantizer does not know it, and so are weights of 4 bits, since it knows them for some
-    operators only; those in blocks it makes itself. `dense_per_tensor` gives the weights of
-    FULLY_CONNECTED one scale instead of one a channel, which older runtimes do not have; a
-    float16 recipe has no scales.
+    `ruled` are the layers of another precision. A full-integer recipe keeps inputs and outputs
+    integer where it names an integer type. uint8 is made from int8 afterwards, since the quantizer
+    does not know it; so are weights of 4 bits, which it knows for some operators only.
+    `dense_per_tensor` gives the weights of FULLY_CONNECTED one scale instead of one a channel,
+    which older runtimes do not have; a float16 recipe has no scales.
     """
     from ai_edge_quantizer import qtyping, recipe_manager
 
@@ -229,8 +228,8 @@ def quantizer_recipe(
 
 def _add_rules(manager: Any, recipe: Recipe, ruled: Iterable[RuledLayer]) -> None:
     by: dict[Precision, list[str]] = {}
-    for one in ruled:
-        by.setdefault(one.precision, []).append(_scope(one.layer))
+    for layer in ruled:
+        by.setdefault(layer.precision, []).append(_scope(layer.layer))
     for precision, scopes in sorted(by.items()):
         scope = "|".join(scopes)
         if precision in ("float32", "float16"):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # The lowest signal-to-noise ratio of an output, in decibels, that is published. Below
-# about 6 dB the error is half as large as what the output says; a float16 weight
-# carries 11 bits, so anything under 30 dB there is a fault and not rounding.
+# about 6 dB the error is half as large as the output. A float16 weight carries 11 bits, so anything
+# under 30 dB there is a fault and not rounding.
 MIN_SNR_DB: dict[RecipeName, float] = {
     "float32": 60.0,
     "float16": 30.0,
@@ -54,19 +54,19 @@ _LEAST_CLUSTERS = 2
 
 
 def recipe_names(names: Sequence[str]) -> tuple[RecipeName, ...]:
-    """The recipes asked for, each once, in the order of `EVERY_RECIPE`.
+    """The named recipes, each once, in the order of `EVERY_RECIPE`.
 
-    `all` stands for `RECIPE_NAMES`. Raises `UsageError` for an unknown name, or none.
+    `all` means `RECIPE_NAMES`. Raises `UsageError` for an unknown name, or none.
     """
-    asked = {name.strip() for name in names if name.strip()}
-    for name in sorted(asked):
+    unique = {name.strip() for name in names if name.strip()}
+    for name in sorted(unique):
         if name not in (*EVERY_RECIPE, "all"):
             raise unknown_name("recipe", name, (*EVERY_RECIPE, "all"))
-    if not asked:
+    if not unique:
         raise UsageError("no recipe given", hint=f"--to {','.join(EVERY_RECIPE)} or all")
-    if "all" in asked:
-        asked |= set(RECIPE_NAMES)
-    return tuple(name for name in EVERY_RECIPE if name in asked)
+    if "all" in unique:
+        unique |= set(RECIPE_NAMES)
+    return tuple(name for name in EVERY_RECIPE if name in unique)
 
 
 def make_recipes(
@@ -82,7 +82,7 @@ def make_recipes(
     layers: Sequence[LayerRule] = (),
     qat: Qat | None = None,
 ) -> tuple[Recipe, ...]:
-    """The recipes for what was asked. Raises `UsageError` where an option cannot be met.
+    """The recipes for these options. Raises `UsageError` where an option cannot be met.
 
     `input_type`, `output_type` and `allow_float` are for the full-integer recipes; the
     others have float inputs and outputs. `min_snr_db` of None takes `MIN_SNR_DB`. `methods` are
@@ -114,21 +114,21 @@ def make_recipes(
 
 
 def method_names(names: Sequence[str]) -> Methods:
-    """The methods asked for, each once, in the order in which they act.
+    """The named methods, each once, in the order in which they act.
 
-    `none` and `auto` stand alone. Raises `UsageError`.
+    `none` and `auto` are given alone. Raises `UsageError`.
     """
     every: tuple[PostTrainingMethod, ...] = get_args(PostTrainingMethod)
-    asked = {name.strip() for name in names if name.strip()}
-    for name in sorted(asked):
+    unique = {name.strip() for name in names if name.strip()}
+    for name in sorted(unique):
         if name not in (*every, "auto", "none"):
             raise unknown_name("method", name, (*every, "auto", "none"))
     for alone in ("none", "auto"):
-        if alone in asked and len(asked) > 1:
-            raise UsageError(f"--methods {','.join(sorted(asked))}: {alone} stands alone")
-    if not asked:
+        if alone in unique and len(unique) > 1:
+            raise UsageError(f"--methods {','.join(sorted(unique))}: {alone} stands alone")
+    if not unique:
         raise UsageError("no method given", hint=f"--methods auto, none, or {', '.join(every)}")
-    return ("auto",) if "auto" in asked else tuple(name for name in every if name in asked)
+    return ("auto",) if "auto" in unique else tuple(name for name in every if name in unique)
 
 
 def _methods_of(name: RecipeName, named: Methods | None) -> Methods:
@@ -145,14 +145,14 @@ def _refuse_methods(
     layers: Sequence[LayerRule],
     calibration_range: CalibrationRange,
 ) -> None:
-    told = ", ".join(names)
+    recipes = ", ".join(names)
     if methods and not _QUANTIZED.intersection(names):
-        raise UsageError(f"--methods is for recipes that quantize, and {told} do not")
+        raise UsageError(f"--methods is for recipes that quantize, and {recipes} do not")
     if layers and not _RULED.intersection(names):
-        raise UsageError(f"--layer is for post-training recipes, and only {told} are asked for")
+        raise UsageError(f"--layer is for post-training recipes, and --to names only {recipes}")
     if calibration_range != "minmax" and not CALIBRATED.intersection(names):
         raise UsageError(
-            f"--calibration-range {calibration_range}: {told} have no ranges of activations",
+            f"--calibration-range {calibration_range}: {recipes} have no ranges of activations",
             hint=f"it is for {', '.join(sorted(CALIBRATED))}",
         )
 
@@ -161,8 +161,8 @@ def refuse_qat(qat: Qat, names: Sequence[RecipeName]) -> None:
     """Raise `UsageError` for settings that cannot be, or that nothing asks for."""
     if QAT not in names:
         raise UsageError(
-            f"options of quantization-aware training, and only {', '.join(names)} are asked for",
-            hint="add qat to --to, or leave them away",
+            f"options of quantization-aware training, and --to names only {', '.join(names)}",
+            hint="add qat to --to, or remove them",
         )
     counts = {
         "--qat-epochs": qat.epochs,
@@ -196,12 +196,12 @@ def refuse_qat(qat: Qat, names: Sequence[RecipeName]) -> None:
 
 def _refuse_io(names: Sequence[RecipeName], input_type: IoType, output_type: IoType) -> None:
     integer = [name for name in names if name in FULL_INTEGER]
-    asked = {input_type, output_type} - {"float32"}
-    if asked and not integer:
+    types = {input_type, output_type} - {"float32"}
+    if types and not integer:
         raise UsageError(
-            f"--io {'/'.join(sorted(asked))} needs a full-integer recipe: {', '.join(names)} "
+            f"--io {'/'.join(sorted(types))} needs a full-integer recipe: {', '.join(names)} "
             "have float inputs and outputs",
-            hint="add int8 to --to, or leave --io away",
+            hint="add int8 to --to, or remove --io",
         )
     for name in integer:
         for io_type in (input_type, output_type):

@@ -7,7 +7,7 @@ Inference: Principles and Empirical Evaluation" (section 5.1, partial quantizati
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -129,7 +129,6 @@ class _Alone:
         self._graph = graph
         self._trials = QuantizeTrials(graph, comparison_feeds(graph.feeds))
         self._weights_only = weights_only
-        self._ranges: dict[int, dict[str, Any]] = {}
 
     def snr_db(self, layer: FloatLayer, precision: Precision) -> float | None:
         """The lowest of all outputs; None where the layer cannot have the precision."""
@@ -157,9 +156,8 @@ class _Alone:
             if precision != "int8":
                 return None
             return quantize_bytes(self._graph.model, _WEIGHT_ONLY, None, ruled)
-        if bits not in self._ranges:
-            self._ranges[bits] = self._graph.fitted("minmax", bits=bits).ranges
-        return quantize_bytes(self._graph.model, recipe, self._ranges[bits], ruled)
+        ranges = self._graph.fitted("minmax", bits=bits).ranges
+        return quantize_bytes(self._graph.model, recipe, ranges, ruled)
 
     def _with_weights(self, layer: FloatLayer, precision: Precision) -> bytes | None:
         """The float graph with the layer's weights as they are after rounding."""
@@ -191,7 +189,7 @@ def _rounded(
     """Weights in the operator's layout, rounded and back in float32."""
     if precision == "float16":
         return values.astype(np.float16).astype(np.float32)
-    # Each channel of a depthwise layer is one group, whatever its multiplier.
+    # Each channel of a depthwise layer is one group, for any multiplier.
     groups = values.shape[-1] if operator == "DEPTHWISE_CONV_2D" else 1
     rows = to_rows(values.astype(np.float64), operator, groups)
     block = BLOCK if precision == BLOCKS else None

@@ -75,10 +75,10 @@ def quantize(job: QuantizeJob) -> QuantizeAnswer:
     """
     settle_process()
     search = method_search(job.graph, dense_per_tensor=job.dense_per_tensor)
-    made, record = search.file(job.recipe)
-    Path(job.file).write_bytes(made.model)
+    file, record = search.file(job.recipe)
+    Path(job.file).write_bytes(file.model)
     return QuantizeAnswer(
-        notes=made.notes, post_training=record, float_operators=made.float_operators
+        notes=file.notes, post_training=record, float_operators=file.float_operators
     )
 
 

@@ -197,12 +197,12 @@ def _plan(request: TuneRequest, floating: SessionResult, samples: SearchSamples)
     """What `convert` would plan with the calibration samples, but for the recipe."""
     plan = floating.session.run.plan
     converted = msgspec.structs.replace(
-        plan.asked,
+        plan.request,
         calibration={"": samples.calibration_source},
         preprocess=request.preprocess,
     )
     identity = {"": samples.calibration_identity.sha256}
-    return msgspec.structs.replace(plan, asked=converted, calibration_identity=identity)
+    return msgspec.structs.replace(plan, request=converted, calibration_identity=identity)
 
 
 def _publish_result(

@@ -28,7 +28,7 @@ from edgeconv.types import (
     Verification,
 )
 
-NAMED = "int8 was asked for, and these operators compute in float: NEG, SQUARED_DIFFERENCE"
+NAMED = "int8: these operators compute in float: NEG, SQUARED_DIFFERENCE"
 
 
 def error_of(output: str, snr_db: float) -> OutputError:
@@ -130,7 +130,7 @@ def test_the_operators_that_a_refusal_names_first_are_those_to_allow() -> None:
     both = f"{NAMED}\n  with TFLiteConverter instead: int8 …: these operators compute in float: ELU"
     refused = Cell(recipe="int8", outcome="refused", error="VerificationFailed", message=both)
     assert left_in_float(refused) == ("NEG", "SQUARED_DIFFERENCE")
-    too_far = msgspec.structs.replace(refused, message="output 'y' is 1.0 dB above its error")
+    too_far = msgspec.structs.replace(refused, message="output 'y': SNR 1.0 dB, below 6 dB")
     assert left_in_float(too_far) == ()
     assert left_in_float(Cell(recipe="int8", outcome="converted", message=NAMED)) == ()
 

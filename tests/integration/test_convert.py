@@ -288,8 +288,7 @@ def test_what_the_first_engine_leaves_in_float_the_second_makes_and_that_is_said
     assert [(step.attempt, step.failed) for step in artifact.ladder] == [
         (
             "batch fixed to 1",
-            "int8 was asked for, and these operators compute in float: "
-            "UNIDIRECTIONAL_SEQUENCE_LSTM",
+            "int8: these operators compute in float: UNIDIRECTIONAL_SEQUENCE_LSTM",
         ),
         ("batch fixed to 1, quantized with TFLiteConverter", ""),
     ]

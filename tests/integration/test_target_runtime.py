@@ -87,7 +87,7 @@ def test_dynamic_has_one_scale_a_layer_there_and_says_what_that_costs(
     assert " bytes instead of " in artifact.target.cost
     (failed,) = [step for step in artifact.ladder if step.attempt == f"on {OLD}"]
     # It loads, and answers nonsense without an error.
-    assert "dB above its error" in failed.failed
+    assert "dB, below the required" in failed.failed
     here = Made(convert(brought / "dense", tmp_path / "here", ["dynamic"]))
     assert dense_scales(here.file("dynamic")) == [64, 64]
     assert here["dynamic"].target is None

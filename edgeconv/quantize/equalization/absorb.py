@@ -1,12 +1,11 @@
 """Bias absorption: what a channel never falls below goes into the bias of the next layer.
 
-Equalization can leave a channel with large values that are never zero, and its offset then
-takes up range, and every error of the next layer's weights is multiplied by it. Nagel et al.
-2019, "Data-Free Quantization Through Weight Equalization and Bias Correction" (ICCV), section
-4.1.3, takes the offset off before the RELU and adds what the next layer would make of it to
-that layer's bias. The paper guesses the offset from batch normalization, and clips what is
-lower; here it is less than the smallest value that the calibration samples show, so that for
-them nothing changes.
+Equalization can leave a channel with large values that are never zero. Its offset then takes up
+range, and multiplies every error of the next layer's weights. Nagel et al. 2019, "Data-Free
+Quantization Through Weight Equalization and Bias Correction" (ICCV), section 4.1.3, subtracts the
+offset before the RELU and adds the next layer's response to it to that layer's bias. The paper
+estimates the offset from batch normalization, and clips lower values; here it is below the
+smallest value of the calibration samples, so nothing changes for them.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.quantize.calibrate import Feed
-    from edgeconv.quantize.equalization.pairs import LayerPair, WeightLayer
+    from edgeconv.quantize.equalization.pairs import ChannelPair, WeightLayer
 
-# Other samples go a little lower: this fraction of a channel's own spread is left to it.
+# Other samples go a little lower: this fraction of a channel's spread is left.
 _MARGIN = 0.1
 # An offset below one step of 8 bits of the tensor's range is not worth a change.
 _WORTH = 1 / 256
@@ -43,16 +42,16 @@ class _ChannelBounds(NamedTuple):
 
 
 def absorb_biases(
-    floating: bytes, pairs: Sequence[LayerPair], feeds: Mapping[str, Feed], *, threads: int
+    floating: bytes, pairs: Sequence[ChannelPair], feeds: Mapping[str, Feed], *, threads: int
 ) -> tuple[bytes, tuple[str, ...]]:
-    """The model with offsets absorbed, and the names of the layers that they were taken off.
+    """The model with offsets absorbed, and the names of the layers that they were subtracted from.
 
-    `floating` itself where there are none. Only pairs with a RELU between them, and nothing
-    that knows zeros from other values, such as a padding. `feeds` has the samples by signature.
+    `floating` itself where there are none. Only pairs with a RELU between them are able, and
+    nothing to which zeros matter, such as a padding. `feeds` has the samples by signature.
     """
     able = [pair for pair in pairs if _is_able(pair)]
-    seen = _channel_bounds(floating, able, feeds, threads=threads) if able else {}
-    offsets = {pair: _offsets(limits) for pair, limits in seen.items()}
+    bounds = _channel_bounds(floating, able, feeds, threads=threads) if able else {}
+    offsets = {pair: _offsets(limits) for pair, limits in bounds.items()}
     worth = [pair for pair, values in offsets.items() if values.any()]
     if not worth:
         return floating, ()
@@ -64,29 +63,29 @@ def absorb_biases(
     return serialize(model), tuple(pair.first.name for pair in worth)
 
 
-def _is_able(pair: LayerPair) -> bool:
+def _is_able(pair: ChannelPair) -> bool:
     return pair.rectified != -1 and pair.shifts and not pair.second.padded
 
 
-def _offsets(seen: _ChannelBounds) -> NDArray[np.float32]:
-    """What to take off each channel, zero where it is not worth it.
+def _offsets(bounds: _ChannelBounds) -> NDArray[np.float32]:
+    """What to subtract from each channel, float32 [channels], zero where it is not worth it.
 
-    What is worth it is measured by the range that is left, so that nothing is left to take off.
+    The worth depends on the range that is left, so this repeats until nothing changes.
     """
-    able = seen.low - _MARGIN * (seen.high - seen.low)
-    taken, before = np.zeros_like(able), None
-    while before is None or not np.array_equal(taken, before):
-        before = taken
-        taken = np.where(able > _WORTH * (seen.high - before).max(), able, 0)
-    return taken.astype(np.float32)
+    able = bounds.low - _MARGIN * (bounds.high - bounds.low)
+    offsets, before = np.zeros_like(able), None
+    while before is None or not np.array_equal(offsets, before):
+        before = offsets
+        offsets = np.where(able > _WORTH * (bounds.high - before).max(), able, 0)
+    return offsets.astype(np.float32)
 
 
 def _made_of(
-    model: ModelT, constants: OwnConstants, pair: LayerPair, offsets: NDArray[np.float32]
+    model: ModelT, constants: OwnConstants, pair: ChannelPair, offsets: NDArray[np.float32]
 ) -> NDArray[np.float64]:
-    """What the second layer makes of the offsets, for each of its outputs."""
+    """The second layer's response to the offsets, float64 [outputs]."""
     layer = pair.second
-    graph, operator = layer.place(model)
+    graph, operator = layer.find(model)
     weights = constants.read(graph, operator.inputs[1]).astype(np.float64)
     by_channel = layer.by_channel(weights, len(offsets))
     by_channel *= offsets[:, None]
@@ -96,7 +95,7 @@ def _made_of(
 def _add_to_bias(
     model: ModelT, constants: OwnConstants, layer: WeightLayer, values: NDArray[np.floating]
 ) -> None:
-    graph, operator = layer.place(model)
+    graph, operator = layer.find(model)
     bias = np.zeros(layer.outputs)
     if len(operator.inputs) > 2 and operator.inputs[2] != -1:
         bias = bias + constants.read(graph, operator.inputs[2])
@@ -104,52 +103,56 @@ def _add_to_bias(
 
 
 def _channel_bounds(
-    floating: bytes, pairs: Sequence[LayerPair], feeds: Mapping[str, Feed], *, threads: int
-) -> dict[LayerPair, _ChannelBounds]:
-    """What the samples show of each pair's channels after the RELU, in one pass over them.
+    floating: bytes, pairs: Sequence[ChannelPair], feeds: Mapping[str, Feed], *, threads: int
+) -> dict[ChannelPair, _ChannelBounds]:
+    """The bounds of each pair's channels after the RELU, in one pass over the samples.
 
-    Pairs of a graph that has a signature without samples are left out, as are those with a
-    value that is not finite.
+    Pairs with a value that is not finite are left out, as are those of a graph that has a
+    signature without samples.
     """
     exposed, keys = _exposed(floating, pairs)
-    shown = {pair: keys[pair] for pair in pairs if _are_fed(keys[pair], feeds)}
-    seen: dict[LayerPair, _ChannelBounds] = {}
-    if not shown:
-        return seen
+    read = {pair: keys[pair] for pair in pairs if _are_fed(keys[pair], feeds)}
+    bounds: dict[ChannelPair, _ChannelBounds] = {}
+    if not read:
+        return bounds
     interpreter = open_interpreter(exposed, threads=threads)
-    for key in sorted({key for needed in shown.values() for key in needed}):
+    for key in sorted({key for needed in read.values() for key in needed}):
         signature = InProcessModel(interpreter, key)
         for batch in feeds[key]:
             answers = signature.invoke(batch)
-            for pair in (pair for pair in shown if key in shown[pair]):
+            for pair in (pair for pair in read if key in read[pair]):
                 rows = answers[_output(pair)].reshape(-1, pair.first.outputs)
-                seen[pair] = _wider(seen.get(pair), rows)
-    return {pair: one for pair, one in seen.items() if np.isfinite((one.low, one.high)).all()}
+                bounds[pair] = _wider(bounds.get(pair), rows)
+    return {
+        pair: limits
+        for pair, limits in bounds.items()
+        if np.isfinite((limits.low, limits.high)).all()
+    }
 
 
 def _are_fed(keys: Sequence[str], feeds: Mapping[str, Feed]) -> bool:
     return bool(keys) and all(key in feeds and len(feeds[key]) for key in keys)
 
 
-def _wider(seen: _ChannelBounds | None, rows: NDArray[np.float32]) -> _ChannelBounds:
+def _wider(bounds: _ChannelBounds | None, rows: NDArray[np.float32]) -> _ChannelBounds:
     low, high = rows.min(axis=0), rows.max(axis=0)
-    if seen is None:
+    if bounds is None:
         return _ChannelBounds(low, high)
-    return _ChannelBounds(np.minimum(seen.low, low), np.maximum(seen.high, high))
+    return _ChannelBounds(np.minimum(bounds.low, low), np.maximum(bounds.high, high))
 
 
-def _output(pair: LayerPair) -> str:
+def _output(pair: ChannelPair) -> str:
     return f"rectified_{pair.rectified}"
 
 
 def _exposed(
-    floating: bytes, pairs: Sequence[LayerPair]
-) -> tuple[bytes, dict[LayerPair, tuple[str, ...]]]:
+    floating: bytes, pairs: Sequence[ChannelPair]
+) -> tuple[bytes, dict[ChannelPair, tuple[str, ...]]]:
     """The model with what the RELUs give as outputs too, and the signatures that give it."""
     from ai_edge_litert.schema_py_generated import TensorMapT
 
     model = parse(floating, where=_WHERE)
-    keys: dict[LayerPair, tuple[str, ...]] = {}
+    keys: dict[ChannelPair, tuple[str, ...]] = {}
     for pair in pairs:
         graph = model.subgraphs[pair.first.subgraph]
         graph.outputs = [*graph.outputs, pair.rectified]

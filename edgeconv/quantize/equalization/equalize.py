@@ -1,7 +1,7 @@
 """Cross-layer equalization: a float graph with the ranges of its weights made alike.
 
-A channel whose weights are small beside its neighbors' is lost when all are rounded to the
-steps of the largest. Between two layers it can be made larger in one and smaller in the other,
+A channel with much smaller weights than its neighbors is lost when all are rounded to the steps of
+the largest. Between two layers it can be made larger in one and smaller in the other,
 for the same outputs: Nagel, van Baalen, Blankevoort, Welling 2019, "Data-Free Quantization
 Through Weight Equalization and Bias Correction" (ICCV), sections 4.1.1 and 4.1.2.
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.quantize.calibrate import Feed
-    from edgeconv.quantize.equalization.pairs import LayerPair, WeightLayer
+    from edgeconv.quantize.equalization.pairs import ChannelPair, WeightLayer
 
-# A channel is made at most so much larger or smaller. One that needs more gives nothing that
-# counts, and stays as it is.
+# A channel is made at most this many times larger or smaller. One that would need more contributes
+# nothing, and stays as it is.
 MAX_FACTOR = 1e3
 # Where no factor is further from 1, a pair is alike already; and where turns end.
 _ALIKE = 0.01
@@ -50,9 +50,9 @@ _WHERE = "the model"
 class EqualizedModel(NamedTuple):
     """A float model after equalization, the same bytes object where nothing applied.
 
-    `pairs` has "first layer -> second layer" for each pair that exchanged factors, `absorbed`
-    the layers whose bias partly went into the next, by the names of their output tensors;
-    `notes` say why, where nothing was done.
+    `pairs` has "first layer -> second layer" for each pair that exchanged factors, `absorbed` the
+    layers whose bias partly went into the next, by the names of their output tensors; `notes` say
+    why nothing was done.
     """
 
     model: bytes
@@ -67,16 +67,16 @@ def equalize(floating: bytes, feeds: Mapping[str, Feed], *, threads: int) -> Equ
     `feeds` has the samples by signature: biases are absorbed by what they show, and the
     outputs for the first batch of each must stay what they were, or nothing is changed. A
     second application changes nothing, unless a factor was at its limit, `MAX_FACTOR`.
-    Raises `InputRefused` for bytes that are no model, and what the runtime raises where it
-    cannot run it.
+    Raises `InputRefused` for bytes that are not a model, and `ToolFailed` where the
+    runtime cannot run it.
     """
-    found = find_pairs(parse(floating, where=_WHERE))
-    if not found.pairs:
-        return EqualizedModel(floating, (), (), (_why_not(found.reasons),))
-    scaled, names = _scaled(floating, found.pairs)
+    search = find_pairs(parse(floating, where=_WHERE))
+    if not search.pairs:
+        return EqualizedModel(floating, (), (), (_why_not(search.reasons),))
+    scaled, names = _scaled(floating, search.pairs)
     if names and not same_outputs(floating, scaled, feeds, threads=threads):
         return EqualizedModel(floating, (), (), ("equalization would change the outputs",))
-    shifted, layers = absorb_biases(scaled, found.pairs, feeds, threads=threads)
+    shifted, layers = absorb_biases(scaled, search.pairs, feeds, threads=threads)
     if layers and not same_outputs(floating, shifted, feeds, threads=threads):
         shifted, layers = scaled, ()
     if names or layers:
@@ -93,7 +93,7 @@ def _why_not(reasons: Sequence[str]) -> str:
     return f"equalization does not apply to any of {len(reasons)} layers: {', '.join(counted)}"
 
 
-def _scaled(floating: bytes, pairs: Sequence[LayerPair]) -> tuple[bytes, tuple[str, ...]]:
+def _scaled(floating: bytes, pairs: Sequence[ChannelPair]) -> tuple[bytes, tuple[str, ...]]:
     """The model with its pairs equalized, and the names of those that changed."""
     model = parse(floating, where=_WHERE)
     constants = OwnConstants(model)
@@ -107,8 +107,8 @@ def _scaled(floating: bytes, pairs: Sequence[LayerPair]) -> tuple[bytes, tuple[s
 
 
 def balancing_factors(
-    model: ModelT, pairs: Sequence[LayerPair]
-) -> dict[LayerPair, NDArray[np.float32]]:
+    model: ModelT, pairs: Sequence[ChannelPair]
+) -> dict[ChannelPair, NDArray[np.float32]]:
     """The factor of each pair and channel, (channels,): sqrt(r1 / r2) of its two ranges.
 
     The first layer is to be divided by it, and the second multiplied. A layer may be in two
@@ -140,8 +140,8 @@ class _Balance:
 
     def turn(self) -> float:
         """Balance the pair for what it is now; the largest change to a factor's logarithm."""
-        wanted = self.total + self._imbalance()
-        step = np.clip(wanted, -_MAX_LOGARITHM, _MAX_LOGARITHM) - self.total
+        target = self.total + self._imbalance()
+        step = np.clip(target, -_MAX_LOGARITHM, _MAX_LOGARITHM) - self.total
         self._first -= step[:, None]
         self._second += step
         self.total += step
@@ -154,7 +154,7 @@ class _Balance:
 
 
 def _logarithms(
-    model: ModelT, pairs: Sequence[LayerPair]
+    model: ModelT, pairs: Sequence[ChannelPair]
 ) -> dict[WeightLayer, NDArray[np.float64]]:
     """The logarithms of the magnitudes of each layer's weights, -inf for zero.
 
@@ -163,16 +163,16 @@ def _logarithms(
     channels = {pair.first: 1 for pair in pairs}
     channels |= {pair.second: pair.first.outputs for pair in pairs}
     constants = OwnConstants(model)
-    found = {}
+    logarithms = {}
     with np.errstate(divide="ignore"):
         for layer, count in channels.items():
             matrix = layer.as_matrix(_weights(model, constants, layer), count)
-            found[layer] = np.log(matrix.astype(np.float64))
-    return found
+            logarithms[layer] = np.log(matrix.astype(np.float64))
+    return logarithms
 
 
 def _weights(model: ModelT, constants: OwnConstants, layer: WeightLayer) -> NDArray[np.float32]:
-    graph, operator = layer.place(model)
+    graph, operator = layer.find(model)
     return constants.read(graph, operator.inputs[1])
 
 
@@ -180,7 +180,7 @@ def _divide(
     model: ModelT, constants: OwnConstants, layer: WeightLayer, factors: NDArray[np.float32]
 ) -> None:
     """Make the layer give each channel divided by its factor."""
-    graph, operator = layer.place(model)
+    graph, operator = layer.find(model)
     weights = _weights(model, constants, layer).copy()
     rows = layer.by_output(weights)
     rows /= factors[:, None]
@@ -194,7 +194,7 @@ def _multiply(
     model: ModelT, constants: OwnConstants, layer: WeightLayer, factors: NDArray[np.float32]
 ) -> None:
     """Make the layer multiply each channel of its input by its factor."""
-    graph, operator = layer.place(model)
+    graph, operator = layer.find(model)
     weights = _weights(model, constants, layer).copy()
     channels = layer.by_channel(weights, len(factors))
     channels *= factors[:, None]
@@ -211,7 +211,9 @@ def same_outputs(before: bytes, after: bytes, feeds: Mapping[str, Feed], *, thre
     for key, feed in feeds.items():
         batch = next(iter(feed), None)
         if batch is not None:
-            old, new = (InProcessModel(one, key).invoke(batch) for one in interpreters)
+            old, new = (
+                InProcessModel(interpreter, key).invoke(batch) for interpreter in interpreters
+            )
             if not all(_are_close(old[name], new[name]) for name in old):
                 return False
     return True

@@ -51,7 +51,7 @@ class WeightLayer(NamedTuple):
     multiplier: int
     padded: bool
 
-    def place(self, model: ModelT) -> tuple[SubGraphT, OperatorT]:
+    def find(self, model: ModelT) -> tuple[SubGraphT, OperatorT]:
         """The layer's graph and operator."""
         graph = model.subgraphs[self.subgraph]
         return graph, graph.operators[self.operator]
@@ -65,7 +65,7 @@ class WeightLayer(NamedTuple):
     def by_channel(self, weights: NDArray[Any], channels: int) -> NDArray[Any]:
         """The layer's weights as (-1, channels, -1), the middle for the channels of its input.
 
-        Where an image was flattened into the input, they come round once for each place.
+        Where an image was flattened into the input, they repeat for each pixel.
         """
         return weights.reshape(-1, channels, self.multiplier or 1)
 
@@ -85,7 +85,7 @@ class WeightLayer(NamedTuple):
         return matrix
 
 
-class LayerPair(NamedTuple):
+class ChannelPair(NamedTuple):
     """Two layers, and what is between them.
 
     `rectified` is the tensor that the first RELU between them gives, -1 where there is none.
@@ -107,7 +107,7 @@ class LayerPair(NamedTuple):
 class FoundPairs(NamedTuple):
     """The pairs of a model, and for each layer that is the first of none, why."""
 
-    pairs: tuple[LayerPair, ...]
+    pairs: tuple[ChannelPair, ...]
     reasons: tuple[str, ...]
 
 
@@ -123,17 +123,17 @@ def find_pairs(model: ModelT) -> FoundPairs:
     for index in entry_subgraphs(model):
         if index in called:
             continue
-        for found in _GraphPairs(model, index, constants).found():
-            if isinstance(found, str):
-                reasons.append(found)
+        for pair in _GraphPairs(model, index, constants).pairs():
+            if isinstance(pair, str):
+                reasons.append(pair)
             else:
-                pairs.append(found)
+                pairs.append(pair)
     return FoundPairs(tuple(pairs), tuple(reasons))
 
 
 def _called_subgraphs(model: ModelT) -> set[int]:
     options = [o.builtinOptions for graph in model.subgraphs for o in graph.operators]
-    return {getattr(one, name) for one in options for name in _CALLS if hasattr(one, name)}
+    return {getattr(option, name) for option in options for name in _CALLS if hasattr(option, name)}
 
 
 class _GraphPairs:
@@ -145,61 +145,65 @@ class _GraphPairs:
         self._graph: SubGraphT = model.subgraphs[index]
         self._constants = constants
         self._readers: dict[int, list[int]] = defaultdict(list)
-        for place, operator in enumerate(self._graph.operators):
+        for position, operator in enumerate(self._graph.operators):
             if operator_name(model, operator) not in SHAPE_ONLY:
                 for tensor in operator.inputs:
-                    self._readers[tensor].append(place)
+                    self._readers[tensor].append(position)
         named = [s for s in model.signatureDefs or () if s.subgraphIndex == index]
         self._ends = {m.tensorIndex for s in named for m in s.outputs} | set(self._graph.outputs)
 
-    def found(self) -> list[LayerPair | str]:
+    def pairs(self) -> list[ChannelPair | str]:
         """For every layer, the pair that it is the first of, or why there is none."""
         layers = [self._layer(i) for i, o in enumerate(self._graph.operators) if self._is_layer(o)]
-        return [one if isinstance(one, str) else self._partner(one) for one in layers]
+        return [layer if isinstance(layer, str) else self._partner(layer) for layer in layers]
 
     def _is_layer(self, operator: OperatorT) -> bool:
         return operator_name(self._model, operator) in _LAYERS
 
-    def _partner(self, first: WeightLayer) -> LayerPair | str:
+    def _partner(self, first: WeightLayer) -> ChannelPair | str:
         operator = self._graph.operators[first.operator]
-        between, place = [operator], first.operator
+        between, position = [operator], first.operator
         reason = why_bent(operator)
         while not reason:
             tensor = operator.outputs[0]
-            after = self._reader(tensor, place)
+            after = self._reader(tensor, position)
             if isinstance(after, str):
                 return after
-            place, operator = after, self._graph.operators[after]
+            position, operator = after, self._graph.operators[after]
             if operator.inputs[0] != tensor or not operator.outputs:
-                return "the output is no operator's first input"
+                return "the output is not the next operator's first input"
             if self._is_layer(operator):
-                return self._joined(first, between, place)
+                return self._joined(first, between, position)
             reason = why_blocked(self._model, self._graph, operator, first.outputs)
             between.append(operator)
         return reason
 
-    def _reader(self, tensor: int, place: int) -> int | str:
-        """The only operator that reads the tensor, which must come after its maker's place."""
+    def _reader(self, tensor: int, position: int) -> int | str:
+        """The only operator that reads the tensor, which must come after its maker's position."""
         if tensor in self._ends:
             return "the output is the model's"
         readers = self._readers[tensor]
         if len(readers) > 1:
             return "several operators read the output"
-        return readers[0] if tensor != -1 and readers and readers[0] > place else "nothing follows"
+        return (
+            readers[0] if tensor != -1 and readers and readers[0] > position else "nothing follows"
+        )
 
-    def _joined(self, first: WeightLayer, between: list[OperatorT], place: int) -> LayerPair | str:
-        second = self._layer(place)
+    def _joined(
+        self, first: WeightLayer, between: list[OperatorT], position: int
+    ) -> ChannelPair | str:
+        second = self._layer(position)
         if isinstance(second, str):
             return f"in the next layer {second}"
         if second.inputs % first.outputs:
             return "the next layer does not read whole channels"
         rectified = [o.outputs[0] for o in between if rectifies(self._model, o)]
         carried = all(shifts(self._model, operator) for operator in between[1:])
-        return LayerPair(first, second, rectified[0] if rectified else -1, carried)
+        return ChannelPair(first, second, rectified[0] if rectified else -1, carried)
 
-    def _layer(self, place: int) -> WeightLayer | str:
+    def _layer(self, position: int) -> WeightLayer | str:
         """The layer, or why it is to be left alone."""
-        operator = self._graph.operators[place]
+        operator = self._graph.operators[position]
         use = use_of(self._model, self._graph, operator)
         if not self._is_whole(use, operator, 1) or use.option("weightsFormat"):
             return "the weights are not stored as float32"
@@ -209,33 +213,37 @@ class _GraphPairs:
             return "the bias is not stored as float32"
         if not use.input_type(0) == use.output_type == "float32":
             return "it does not compute in float32"
-        layer = self._described(place, use, shape_of(use.input(1)))
+        layer = self._described(position, use, shape_of(use.input(1)))
         return layer if isinstance(layer, str) else self._refused(layer, use) or layer
 
     def _is_whole(self, use: OperatorUse, operator: OperatorT, slot: int) -> bool:
         there = use.input(slot) is not None
         return there and self._constants.is_whole(self._graph, operator.inputs[slot])
 
-    def _described(self, place: int, use: OperatorUse, shape: tuple[int, ...]) -> WeightLayer | str:
+    def _described(
+        self, position: int, use: OperatorUse, shape: tuple[int, ...]
+    ) -> WeightLayer | str:
         name = text(use.output.name) if use.output is not None else ""
         if use.name == "FULLY_CONNECTED" and len(shape) == 2:
-            return WeightLayer(name, self._index, place, shape[0], shape[-1], 0, padded=False)
+            return WeightLayer(name, self._index, position, shape[0], shape[-1], 0, padded=False)
         if len(shape) != 4 or 0 in shape:
             return "the weights have an odd shape"
         padded = use.option("padding") != _PADDING_VALID and shape[1:3] != (1, 1)
         inputs = last_dimension(use.input(0))
         if use.name == "CONV_2D":
-            layer = WeightLayer(name, self._index, place, shape[0], shape[3], 0, padded)
+            layer = WeightLayer(name, self._index, position, shape[0], shape[3], 0, padded)
             return layer if inputs == shape[3] else "the convolution is grouped"
         if not inputs or shape[0] != 1 or shape[3] % inputs:
             return "the weights have an odd shape"
-        return WeightLayer(name, self._index, place, shape[3], inputs, shape[3] // inputs, padded)
+        return WeightLayer(
+            name, self._index, position, shape[3], inputs, shape[3] // inputs, padded
+        )
 
     def _refused(self, layer: WeightLayer, use: OperatorUse) -> str:
         """What is wrong with the layer's numbers, "" for nothing."""
         import numpy as np
 
-        _, operator = layer.place(self._model)
+        _, operator = layer.find(self._model)
         if not np.isfinite(self._constants.read(self._graph, operator.inputs[1])).all():
             return "the weights are not finite"
         if use.input(2) is not None and shape_of(use.input(2)) != (layer.outputs,):

@@ -1,8 +1,8 @@
 """Activation ranges narrower than from minimum to maximum, chosen by a histogram.
 
-Few values far out make the step of all others coarse. Each method gives them up to another
-measure: percentile by how many they are, MSE by the squared error that is left, KL
-by how much of the distribution is lost.
+A few values far out make the step of all others coarse. Each method gives them up by another
+measure: percentile by their number, MSE by the squared error that remains, KL by how much of the
+distribution is lost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Clipping = Literal["percentile", "mse", "kl"]
 
 # With fewer, what lies far out is not rare but unknown, and a method that cuts it off guesses.
 MIN_SAMPLES: dict[Clipping, int] = {"percentile": 32, "mse": 32, "kl": 32}
-# What others take as well. With 0.999 a trained network can lose all that quantizing left of it.
+# A common choice. With 0.999 a trained network can lose all of its accuracy.
 PERCENTILE = 0.99999
 # The most that the entropy method may cut off, of all values but 0.
 _MOST_CUT = 0.001
@@ -99,9 +99,9 @@ def _without_tail(
     counts: NDArray[np.int64], centers: NDArray[np.float64], allowed: float, end: float
 ) -> float:
     """Where a range ends that leaves out at most `allowed` values from the first bin on."""
-    seen = np.cumsum(counts)
-    first = int(np.searchsorted(seen, allowed, side="right"))
-    return float(centers[first]) if first and seen[first - 1] else end
+    counted = np.cumsum(counts)
+    first = int(np.searchsorted(counted, allowed, side="right"))
+    return float(centers[first]) if first and counted[first - 1] else end
 
 
 def squared_error(histogram: Histogram, low: float, high: float, bits: int) -> float:
@@ -149,7 +149,7 @@ def divergence(histogram: Histogram, low: float, high: float, bits: int) -> floa
     added to the ends of the one distribution and not to the other, or clipping would cost
     nothing; each level is spread evenly over those of its bins that have values, so that an empty
     bin stays empty in both. The bin of 0, which has no error, counts no more than the fuller
-    of its neighbors. Infinite where something is cut off at an end without values of its own,
+    of its neighbors. Infinite where something is cut off at an end that has no values,
     and beyond `_MOST_CUT`: values that recur, as over the padding of an input, are spikes in the
     distribution, and to keep their form the measure would give up a fifth of all others.
     """
@@ -209,8 +209,8 @@ def _first(pair: tuple[float, float]) -> float:
 
 def _candidates(histogram: Histogram, end: float) -> list[float]:
     """Nearer ends that values were seen at, in equal ratios; the end itself is the first."""
-    seen = histogram.centers[histogram.counts > 0]
-    side = np.sort(np.abs(seen[np.sign(seen) == np.sign(end)]))
+    values = histogram.centers[histogram.counts > 0]
+    side = np.sort(np.abs(values[np.sign(values) == np.sign(end)]))
     at = np.searchsorted(side, abs(end) * _FRACTIONS, side="right") - 1
     nearer = side[np.unique(at[at >= 0])[::-1]]
     return [end, *(float(value) for value in np.copysign(nearer, end))]

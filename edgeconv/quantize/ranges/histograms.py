@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from edgeconv.quantize.calibrate import Feed
 
-# Eight to a step of 8 bits: as many as the entropy method was published with.
+# Eight to a step of 8 bits, as in the publication of the entropy method.
 BINS = 2048
 # Of one tensor in one batch. A larger tensor is looked at in parts.
 MOST_ELEMENTS = 2**15
@@ -34,7 +34,7 @@ _BLOCK = 16
 _TIE = 1e-3
 # Below it a bin's width has no float32 reciprocal.
 _LEAST_RANGE = 1e-30
-# The outputs of these have a scale that the runtime fixes, whatever was measured.
+# The outputs of these have a scale that the runtime fixes.
 _FIXED_RANGE = frozenset({"SOFTMAX", "LOGISTIC", "TANH", "LOG_SOFTMAX", "L2_NORMALIZATION"})
 # What is decided by comparing the outputs of these is decided by the largest of their inputs.
 _RANKS = frozenset({"SOFTMAX", "LOGISTIC", "LOG_SOFTMAX"})
@@ -113,39 +113,39 @@ def histograms(
 ) -> dict[str, Histogram]:
     """The histogram of every float activation tensor whose range may be narrowed, by name.
 
-    `feeds` has the samples by signature, `ranges` is what `activation_ranges` found over
-    them. There is none for a tensor with one value only, for one whose range is `kept`, and for
-    one inside a loop or a branch, whose values the runtime does not show. Of a
-    tensor with more than `most_elements` per batch about that many are counted. In memory are
-    the tensors of one batch, and the counts. Raises `InputRefused` for bytes that are no model.
+    `feeds` has the samples by signature, `ranges` is the result of `activation_ranges` for
+    them. There is no histogram for a tensor with a single value, for one of `fixed_range_tensors`,
+    and for one inside a loop or a branch, whose values the runtime does not show. About
+    `most_elements` of each tensor and batch are counted. In memory are the tensors of one batch,
+    and the counts. Raises `InputRefused` for bytes that are not a model.
     """
     model = parse(float_model, where="the model")
-    found = _empty(_float_tensors(model) - kept(model), ranges)
+    counted = _empty(_float_tensors(model) - fixed_range_tensors(model), ranges)
     interpreter = open_interpreter(float_model, threads=threads, every_tensor=True)
     for signature in model.signatureDefs or ():
         key, graph = text(signature.signatureKey), int(signature.subgraphIndex)
         watched = [
-            (index, found[name])
+            (index, counted[name])
             for index, name in _activations(model, graph)
-            if name in found and key in feeds
+            if name in counted and key in feeds
         ]
         if watched:
             _count_all(interpreter, key, graph, feeds[key], watched, most_elements)
-    return found
+    return counted
 
 
 def _empty(names: set[str], ranges: Mapping[str, Any]) -> dict[str, Histogram]:
-    found = {}
+    empty = {}
     for name in sorted(names & set(ranges)):
         low, high = float(np.min(ranges[name]["min"])), float(np.max(ranges[name]["max"]))
         if high - low > _LEAST_RANGE:
-            found[name] = Histogram(np.zeros(BINS, np.int64), low, high)
-    return found
+            empty[name] = Histogram(np.zeros(BINS, np.int64), low, high)
+    return empty
 
 
 def _float_tensors(model: ModelT) -> set[str]:
     """The names of float activations of the signatures' own graphs, and of none inside those."""
-    entries = {int(one.subgraphIndex) for one in model.signatureDefs or ()}
+    entries = {int(signature.subgraphIndex) for signature in model.signatureDefs or ()}
     names = {name for graph in entries for _, name in _activations(model, graph)}
     inner = set(range(len(model.subgraphs))) - entries
     return names - {name for graph in inner for _, name in _activations(model, graph)}
@@ -154,12 +154,12 @@ def _float_tensors(model: ModelT) -> set[str]:
 def _activations(model: ModelT, graph: int) -> list[tuple[int, str]]:
     """Index and name of each float32 tensor of a graph that the graph is fed or makes."""
     subgraph = model.subgraphs[graph]
-    made = {index for operator in subgraph.operators for index in operator.outputs}
-    made |= set(subgraph.inputs)
+    computed = {index for operator in subgraph.operators for index in operator.outputs}
+    computed |= set(subgraph.inputs)
     return [
         (index, text(tensor.name))
         for index, tensor in enumerate(subgraph.tensors)
-        if index in made
+        if index in computed
         and type_names()[tensor.type] == "float32"
         and not is_constant(model, tensor)
     ]
@@ -186,12 +186,11 @@ def _count_all(
 
 
 def sampled(values: NDArray[np.float32], number: int, most_elements: int) -> NDArray[np.float32]:
-    """About `most_elements` of the values (one-dimensional), all of them where there are no more.
+    """About `most_elements` of the values, float32 [values]; all of them where there are no more.
 
-    Blocks at equal distances, another set for each `number`, so that as many numbers in a row as
-    the distance has blocks see all (but a rest smaller than a block). The distance shares no
-    factor with the number of blocks, and so falls into step with no
-    dimension of the tensor: each set has something of all channels.
+    They are blocks at equal distances, another set for each `number`, so that consecutive numbers
+    cover all. The distance shares no factor with the number of blocks, and so with no dimension
+    of the tensor: each set has values of all channels.
     """
     if len(values) <= most_elements:
         return values
@@ -203,10 +202,10 @@ def sampled(values: NDArray[np.float32], number: int, most_elements: int) -> NDA
     return blocks[number % distance :: distance].ravel()
 
 
-def kept(model: ModelT) -> frozenset[str]:
+def fixed_range_tensors(model: ModelT) -> frozenset[str]:
     """The names of tensors whose ranges no method should narrow.
 
-    - Inputs: what is fed is known, and its largest values (white, loud) are no accidents.
+    - Inputs: what is fed is known, and its largest values (white, loud) are intended.
     - Outputs: users read them, and compare the largest.
     - Inputs of a softmax, and those of a sigmoid that makes an output: the largest
       decides, however rare it is, which no measure of mean error sees.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from edgeconv.tflite import SoftmaxInput
 
 # An 8-bit step of less than an eighth changes a probability by a factor of less than
-# exp(1/16); a range that is no wider than that needs no second look at the samples.
+# exp(1/16); a narrower range needs no second pass over the samples.
 _NARROW = 256 / 8
 
 
@@ -56,7 +56,9 @@ def softmax_floors(
     if not inputs:
         return []
     peaks = _lowest_peaks(exposed, inputs, feeds, threads=threads)
-    return [Floor(one.tensors, peaks[one], one.classes, one.beta) for one in inputs]
+    return [
+        Floor(softmax.tensors, peaks[softmax], softmax.classes, softmax.beta) for softmax in inputs
+    ]
 
 
 def _lowest_peaks(
@@ -64,13 +66,13 @@ def _lowest_peaks(
 ) -> dict[SoftmaxInput, float]:
     interpreter = open_interpreter(model, threads=threads)
     lowest = dict.fromkeys(inputs, math.inf)
-    for key in {one.signature for one in inputs}:
+    for key in {softmax.signature for softmax in inputs}:
         signature = InProcessModel(interpreter, key)
         for batch in feeds[key]:
             answers = signature.invoke(batch)
-            for one in (one for one in inputs if one.signature == key):
-                peaks = answers[one.output].max(axis=-1)
-                lowest[one] = min(lowest[one], float(peaks.min()))
+            for softmax in (softmax for softmax in inputs if softmax.signature == key):
+                peaks = answers[softmax.output].max(axis=-1)
+                lowest[softmax] = min(lowest[softmax], float(peaks.min()))
     return lowest
 
 

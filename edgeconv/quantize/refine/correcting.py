@@ -1,4 +1,4 @@
-"""One layer: what it was, what is asked of it, and what becomes of it."""
+"""One layer corrected: its weights rounded, and its bias fitted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TOO_WIDE = f"it has more than {MOST_INPUTS} inputs, its weights are rounded to 
 
 
 class RefineOptions(NamedTuple):
-    """What is asked of a layer; `bits` None keeps what the file has."""
+    """What to change in a layer; `bits` None keeps what the file has."""
 
     rounding: bool
     bias: bool
@@ -57,7 +57,7 @@ class RefinedLayer(NamedTuple):
     Errors are of its output before the activation, on the samples, as a share of the float
     output's power: with weights rounded to nearest and the bias as it was, and as it is now;
     None where that was not measured. `bits` are 32 for float weights. `left_alone` says what
-    was not done that was asked for, and why.
+    was not done, and why.
     """
 
     name: str
@@ -71,38 +71,43 @@ class RefinedLayer(NamedTuple):
 
 @dataclass(frozen=True)
 class LayerCorrection:
-    """A layer of a quantized model `inside` beside its counterpart in `outside`."""
+    """A layer of a quantized model `inside`, and its counterpart in the float model `outside`."""
 
     inside: ModelT
     outside: ModelT
     layer: RefinableLayer
-    wish: RefineOptions
+    options: RefineOptions
 
     def without_samples(self) -> RefinedLayer:
-        """Round the weights to nearest where other bits are asked for."""
+        """Round the weights to nearest where they are to have other bits."""
         if self.layer.left_alone or self._start is None or self._bits == self._stored_bits:
             return self._outcome(changed=False)
         self._write(self._start, self._float_bias)
         return self._outcome(changed=True)
 
-    def with_samples(self, x: Quantity, own: Quantity) -> RefinedLayer:
-        """Round and correct by what the layer sees, `x`, and what the float layer does, `own`."""
+    def with_samples(self, x: Quantity, float_x: Quantity) -> RefinedLayer:
+        """Round and correct by the layer's inputs, `x`, and those of the float layer, `float_x`."""
         weights = self._start
-        if weights is None or not self.wish.rounding or self._geometry.d > MOST_INPUTS:
-            before = after = outputs(x, own, self._geometry, self._weights, self._nearest_values)
+        if weights is None or not self.options.rounding or self._geometry.d > MOST_INPUTS:
+            before = after = outputs(
+                x, float_x, self._geometry, self._weights, self._nearest_values
+            )
         else:
-            seen = moments(x, own, self._geometry, self._weights)
-            weights = self._rounded(seen, weights)
-            before, after = seen.outputs(self._nearest_values), seen.outputs(weights.values)
+            x_moments = moments(x, float_x, self._geometry, self._weights)
+            weights = self._rounded(x_moments, weights)
+            before, after = (
+                x_moments.outputs(self._nearest_values),
+                x_moments.outputs(weights.values),
+            )
         first = self._error(before, self._stored_bias)
-        bias = self._float_bias + (after.lacking.reshape(-1) if self.wish.bias else 0.0)
+        bias = self._float_bias + (after.lacking.reshape(-1) if self.options.bias else 0.0)
         layer = self._write(weights, bias)
         stored = read_bias(self.inside, layer, len(bias))
         return self._outcome(changed=True, before=first, after=self._error(after, stored))
 
-    def _rounded(self, seen: Moments, start: Rounded) -> Rounded:
+    def _rounded(self, x_moments: Moments, start: Rounded) -> Rounded:
         # A bias that follows the weights makes up for means; else the weights have to.
-        about = seen if self.wish.bias else seen.about_zero()
+        about = x_moments if self.options.bias else x_moments.about_zero()
         moment = damp_moment(about.covariance, about.rows)
         missing = np.swapaxes(about.cross, 1, 2) - self._weights @ about.covariance
         target = self._weights + np.swapaxes(
@@ -118,11 +123,11 @@ class LayerCorrection:
             symmetric=self._spares_least,
         )
 
-    def _error(self, seen: Outputs, bias: Floats) -> float:
-        off = seen.lacking.reshape(-1) + self._float_bias - bias
-        wanted = seen.mean.reshape(-1) + self._float_bias
-        power = float(np.sum(seen.variance) + np.sum(wanted**2))
-        noise = float(np.sum(seen.noise) + np.sum(off**2))
+    def _error(self, layer_outputs: Outputs, bias: Floats) -> float:
+        off = layer_outputs.lacking.reshape(-1) + self._float_bias - bias
+        mean = layer_outputs.mean.reshape(-1) + self._float_bias
+        power = float(np.sum(layer_outputs.variance) + np.sum(mean**2))
+        noise = float(np.sum(layer_outputs.noise) + np.sum(off**2))
         return noise / power if power else 0.0
 
     def _write(self, weights: Rounded | None, bias: Floats) -> RefinableLayer:
@@ -140,7 +145,7 @@ class LayerCorrection:
         why = self.layer.left_alone
         if not why:
             why = self._why_not_bits
-        if not why and self.wish.rounding and self._geometry.d > MOST_INPUTS:
+        if not why and self.options.rounding and self._geometry.d > MOST_INPUTS:
             why = _TOO_WIDE
         bits = self._stored_bits if self.layer.left_alone else self._bits
         return RefinedLayer(self.layer.name, self.layer.operator, bits, before, after, why, changed)
@@ -160,25 +165,25 @@ class LayerCorrection:
     @cached_property
     def _spares_least(self) -> bool:
         """Whether -8 is to be spared: LiteRT's own dense kernel for float inputs gets it wrong."""
-        graph, place = self.inside.subgraphs[0], self.layer.quantized
-        is_direct = graph.operators[place.number].inputs[1] == place.weights
-        is_hybrid = is_direct and type_of(graph.tensors[place.source]) == "float32"
+        graph, tensors = self.inside.subgraphs[0], self.layer.quantized
+        is_direct = graph.operators[tensors.number].inputs[1] == tensors.weights
+        is_hybrid = is_direct and type_of(graph.tensors[tensors.source]) == "float32"
         is_dense = self.layer.operator == "FULLY_CONNECTED" and not is_in_blocks(self._tensor)
         return self._bits == 4 and is_dense and is_hybrid
 
     @cached_property
     def _why_not_bits(self) -> str:
-        if self.wish.bits in (None, self._stored_bits):
+        if self.options.bits in (None, self._stored_bits):
             return ""
         if self._stored_bits == 32:
             return "its weights are floats, and stay so"
-        takes = self.wish.bits == 8 or takes_int4(self.inside, self.layer)
+        takes = self.options.bits == 8 or takes_int4(self.inside, self.layer)
         return "" if takes else _NO_INT4
 
     @cached_property
     def _bits(self) -> int:
-        wanted = self.wish.bits
-        return self._stored_bits if wanted is None or self._why_not_bits else wanted
+        bits = self.options.bits
+        return self._stored_bits if bits is None or self._why_not_bits else bits
 
     @cached_property
     def _geometry(self) -> Geometry:
@@ -194,8 +199,8 @@ class LayerCorrection:
     @cached_property
     def _float_bias(self) -> Floats:
         channels = self._weights.shape[0] * self._weights.shape[1]
-        place = self.layer.floating.bias
-        return np.zeros(channels) if place == -1 else float_values(self.outside, place)
+        index = self.layer.floating.bias
+        return np.zeros(channels) if index == -1 else float_values(self.outside, index)
 
     @cached_property
     def _stored_bias(self) -> Floats:

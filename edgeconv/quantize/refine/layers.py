@@ -65,15 +65,18 @@ def match_layers(quantized: ModelT, floating: ModelT) -> list[RefinableLayer]:
 
     A quantizer keeps the order of operators. Raises `InputRefused` where it did not.
     """
-    found = [list(_places(model)) for model in (quantized, floating)]
+    weighted = [list(_places(model)) for model in (quantized, floating)]
     graphs = (quantized.subgraphs[0], floating.subgraphs[0])
     shapes = [
-        [shape_of(graph.tensors[place.weights]) for place in places]
-        for graph, places in zip(graphs, found, strict=True)
+        [shape_of(graph.tensors[tensors.weights]) for tensors in operators]
+        for graph, operators in zip(graphs, weighted, strict=True)
     ]
     names = [
-        [operator_name(model, model.subgraphs[0].operators[place.number]) for place in places]
-        for model, places in zip((quantized, floating), found, strict=True)
+        [
+            operator_name(model, model.subgraphs[0].operators[tensors.number])
+            for tensors in operators
+        ]
+        for model, operators in zip((quantized, floating), weighted, strict=True)
     ]
     if shapes[0] != shapes[1] or names[0] != names[1]:
         raise InputRefused(
@@ -82,7 +85,7 @@ def match_layers(quantized: ModelT, floating: ModelT) -> list[RefinableLayer]:
         )
     return [
         _layer(quantized, floating, inside, outside)
-        for inside, outside in zip(found[0], found[1], strict=True)
+        for inside, outside in zip(weighted[0], weighted[1], strict=True)
     ]
 
 

@@ -99,7 +99,7 @@ class Outputs(NamedTuple):
 
 @dataclass
 class Moments:
-    """Moments of the rows a quantized layer sees, and of what the float layer makes of its own.
+    """Moments of the rows a quantized layer sees, and of the float layer's outputs.
 
     `mean` (groups, d), `covariance` (groups, d, d) are of the inputs x; `output_mean` (groups,
     channels) and `output_variance` are of the float layer's outputs y before bias and
@@ -231,8 +231,8 @@ def _row_pairs(
     count = len(quantized.stored)
     places = _places(quantized.stored.shape, geometry)
     whole = int(np.prod(quantized.stored.shape[1:]))
-    seen = places.shape[1] * geometry.d * geometry.groups
-    step = max(1, _CHUNK_ELEMENTS // max(1, whole, seen))
+    size = places.shape[1] * geometry.d * geometry.groups
+    step = max(1, _CHUNK_ELEMENTS // max(1, whole, size))
     for start in range(0, count, step):
         part = slice(start, start + step)
         yield (
@@ -269,9 +269,11 @@ def _rows(values: Values, geometry: Geometry, places: NDArray[np.intp]) -> Value
     below, right = np.divmod(places, window.outputs(image)[1])
     y = (below * window.strides[0])[:, :, None, None] + _steps(window, 0)[:, None]
     x = (right * window.strides[1])[:, :, None, None] + _steps(window, 1)[None, :]
-    seen = padded[sample[:, :, None, None], y, x]
+    patches = padded[sample[:, :, None, None], y, x]
     # (n, places, height, width, channels) to (groups, rows, height, width, channels of a group)
-    grouped = seen.reshape(-1, *window.kernel, geometry.groups, seen.shape[-1] // geometry.groups)
+    grouped = patches.reshape(
+        -1, *window.kernel, geometry.groups, patches.shape[-1] // geometry.groups
+    )
     return np.moveaxis(grouped, 3, 0).reshape(geometry.groups, -1, geometry.d)
 
 

@@ -7,7 +7,7 @@ its error on to those that follow is "GPTQ" (Frantar, Ashkboos, Hoefler, Alistar
 section 3); that the best rounding is not the nearest was shown by Nagel, Amjad, van Baalen,
 Louizos, Blankevoort 2020, "Up or Down? Adaptive Rounding for Post-Training Quantization".
 
-Everything is batched over groups, which have an H of their own each: weights are
+Everything is batched over groups, with one H for each group: weights are
 (groups, channels, d), H is (groups, d, d), scales are (groups, channels, 1), or
 (groups, channels, d) for those that differ within a channel, as in blocks.
 """
@@ -87,15 +87,15 @@ def block_scales_of(scales: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def round_nearest(weights: Floats, scales: NDArray[np.float32], bits: int) -> Rounded:
-    """Each weight rounded by itself."""
+    """Each weight rounded to the nearest integer."""
     return Rounded(_integers(weights, scales.astype(np.float64), bits), scales)
 
 
 def quadratic_error(values: Floats, target: Floats, moment: Floats) -> Floats:
     """What each channel's output is off, squared and on average: (groups, channels)."""
     error = values - target
-    found: Floats = np.einsum("gcd,gcd->gc", error @ moment, error)
-    return found
+    errors: Floats = np.einsum("gcd,gcd->gc", error @ moment, error)
+    return errors
 
 
 def damp_moment(moment: Floats, rows: int) -> Floats:
@@ -108,8 +108,8 @@ def damp_moment(moment: Floats, rows: int) -> Floats:
     mean = np.trace(moment, axis1=1, axis2=2) / d
     mean = np.maximum(mean, mean.max(initial=0.0) * _LEAST_SHARE)
     ridge = (0.01 + d / rows) * np.where(mean > 0, mean, 1.0)
-    found: Floats = moment + ridge[:, None, None] * np.eye(d)
-    return found
+    damped: Floats = moment + ridge[:, None, None] * np.eye(d)
+    return damped
 
 
 def round_weights(
@@ -195,9 +195,9 @@ class _Sweep(NamedTuple):
             last = min(first + _BLOCK, d)
             errors = self._block(left, steps, integers, first, last)
             left[:, :, last:] -= errors @ self.factor[:, first:last, last:]
-        found = np.empty_like(integers)
-        np.put_along_axis(found, np.broadcast_to(order, target.shape), integers, 2)
-        return found
+        swept = np.empty_like(integers)
+        np.put_along_axis(swept, np.broadcast_to(order, target.shape), integers, 2)
+        return swept
 
     def _block(
         self,
@@ -239,8 +239,8 @@ def _descended(best: Rounded, target: Floats, moment: Floats, span: tuple[int, i
     diagonal = np.diagonal(moment, axis1=1, axis2=2)
     for j in range(target.shape[-1]):
         step = scales[:, :, j]
-        wanted = integers[:, :, j] - slope[:, :, j] / (diagonal[:, None, j] * step)
-        number = np.clip(np.rint(wanted), *span)
+        exact = integers[:, :, j] - slope[:, :, j] / (diagonal[:, None, j] * step)
+        number = np.clip(np.rint(exact), *span)
         change = (number - integers[:, :, j]) * step
         groups, channels = np.nonzero(change)
         slope[groups, channels] += change[groups, channels, None] * moment[groups, j]

@@ -1,4 +1,4 @@
-"""The tensors of all samples at one place of a graph, and how they get to the next."""
+"""Runs all samples through a graph, from one operator to the next."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SampleRun:
-    """A graph on its way through all samples, up to the last operator that matters.
+    """Runs all samples through a graph, up to operator number `last`.
 
     `inputs` are by signature input, (samples, *shape of one run), floats where the graph takes
     integers.
@@ -41,23 +41,23 @@ class SampleRun:
         self._pieces = GraphSegments(model, last)
         self._at = 0
         live = self._pieces.live(0)
-        given = _by_tensor(model, inputs)
-        self._values = {i: value for i, value in given.items() if i in live}
+        values = _by_tensor(model, inputs)
+        self._values = {i: value for i, value in values.items() if i in live}
 
     def advance(self, number: int) -> None:
         """Run what comes before operator `number`. Raises `ToolFailed` where it does not run."""
         piece = self._pieces.cut(self._at, number)
         if piece is not None:
             shapes = {i: self._values[i].shape[1:] for i in piece.inputs}
-            given = [self._values[i] for i in piece.inputs]
-            made = _run(piece.data(shapes), given, threads=self._threads)
-            self._values |= dict(zip(piece.outputs, made, strict=True))
+            inputs = [self._values[i] for i in piece.inputs]
+            outputs = _run(piece.data(shapes), inputs, threads=self._threads)
+            self._values |= dict(zip(piece.outputs, outputs, strict=True))
         live = self._pieces.live(number)
         self._values = {i: value for i, value in self._values.items() if i in live}
         self._at = number
 
     def quantity(self, index: int) -> Quantity | None:
-        """The values of a tensor that is read from here on; None where it hangs on no sample."""
+        """The values of a tensor that is read from here on; None where no sample decides them."""
         if index not in self._values:
             return None
         tensor = self._model.subgraphs[0].tensors[index]
@@ -96,8 +96,8 @@ def tensor_bytes(data: bytes, shapes: Mapping[str, tuple[int, ...]]) -> dict[int
 def _by_tensor(model: ModelT, inputs: Mapping[str, Array]) -> dict[int, Array]:
     graph: SubGraphT = model.subgraphs[0]
     return {
-        one.tensorIndex: _as_stored(graph.tensors[one.tensorIndex], inputs[text(one.name)])
-        for one in model.signatureDefs[0].inputs
+        entry.tensorIndex: _as_stored(graph.tensors[entry.tensorIndex], inputs[text(entry.name)])
+        for entry in model.signatureDefs[0].inputs
     }
 
 
@@ -112,33 +112,33 @@ def _as_stored(tensor: TensorT, values: Array) -> Array:
 
 
 def _run(data: bytes, inputs: Sequence[Array], *, threads: int) -> list[Array]:
-    """Every output over all samples, (samples, *shape)."""
+    """Every output over all samples, [samples, ...]."""
     count = len(inputs[0])
     # An interpreter for each thread: the threads inside one wait for each other by spinning,
     # which on a busy machine takes far longer than the work.
     bounds = np.linspace(0, count, min(threads, count) + 1).astype(int)
     parts = [[values[a:b] for values in inputs] for a, b in itertools.pairwise(bounds)]
     with ThreadPoolExecutor(len(parts)) as pool:
-        found = list(pool.map(partial(_run_part, data), parts))
-    return [np.concatenate(each) for each in zip(*found, strict=True)]
+        results = list(pool.map(partial(_run_part, data), parts))
+    return [np.concatenate(each) for each in zip(*results, strict=True)]
 
 
 def _run_part(data: bytes, inputs: Sequence[Array]) -> list[Array]:
     interpreter = open_interpreter(data)
     with runtime_errors():
         interpreter.allocate_tensors()
-    places = [detail["index"] for detail in interpreter.get_input_details()]
-    ends = [detail["index"] for detail in interpreter.get_output_details()]
-    found: list[Array] = []
+    inputs_at = [detail["index"] for detail in interpreter.get_input_details()]
+    outputs_at = [detail["index"] for detail in interpreter.get_output_details()]
+    arrays: list[Array] = []
     for number in range(len(inputs[0])):
         interpreter.reset_all_variables()
-        for place, values in zip(places, inputs, strict=True):
-            interpreter.set_tensor(place, values[number])
+        for index, values in zip(inputs_at, inputs, strict=True):
+            interpreter.set_tensor(index, values[number])
         with runtime_errors():
             interpreter.invoke()
-        made = [interpreter.get_tensor(end) for end in ends]
-        if not found:
-            found = [np.empty((len(inputs[0]), *one.shape), one.dtype) for one in made]
-        for whole, one in zip(found, made, strict=True):
-            whole[number] = one
-    return found
+        outputs = [interpreter.get_tensor(index) for index in outputs_at]
+        if not arrays:
+            arrays = [np.empty((len(inputs[0]), *output.shape), output.dtype) for output in outputs]
+        for array, output in zip(arrays, outputs, strict=True):
+            array[number] = output
+    return arrays

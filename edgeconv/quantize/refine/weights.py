@@ -44,8 +44,8 @@ def takes_int4(model: ModelT, layer: RefinableLayer) -> bool:
     Seen in LiteRT 2.3: a depthwise convolution of floats refuses them, and one of int16 gives
     wrong numbers; behind a DEQUANTIZE everything takes them.
     """
-    place = layer.quantized
-    direct = _operator(model, layer).inputs[1] == place.weights
+    tensors = layer.quantized
+    direct = _operator(model, layer).inputs[1] == tensors.weights
     return not direct or (layer.operator, _input_type(model, layer)) in _INT4_VERSIONS
 
 
@@ -148,8 +148,8 @@ def pack_int4(integers: NDArray[np.int8]) -> NDArray[np.uint8]:
 def unpack_int4(raw: NDArray[np.int8], count: int) -> NDArray[np.int8]:
     """The first `count` numbers of what `pack_int4` made."""
     both = np.stack([raw << 4, raw], axis=1).reshape(-1)[:count]
-    found: NDArray[np.int8] = both >> 4
-    return found
+    numbers: NDArray[np.int8] = both >> 4
+    return numbers
 
 
 def _input_type(model: ModelT, layer: RefinableLayer) -> str:

@@ -284,8 +284,8 @@ def test_dimensions_that_stay_open_are_said_with_the_input(plan):
 def test_a_batch_and_a_shape_that_contradict_each_other_are_refused(plan):
     with pytest.raises(UsageError, match=r"--batch 2: --shape gives 'x' the batch 1"):
         plan(batch=2, shapes={"x": (1, 4)})
-    assert plan(batch=2, shapes={"x": (2, 4)}).asked.batch == 2
-    assert plan(batch=2, shapes={"x": (-1, 4)}).asked.batch == 2
+    assert plan(batch=2, shapes={"x": (2, 4)}).request.batch == 2
+    assert plan(batch=2, shapes={"x": (-1, 4)}).request.batch == 2
 
 
 def test_the_shape_of_an_unknown_input_is_refused_with_the_likely_one(plan):

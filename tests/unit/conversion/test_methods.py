@@ -148,7 +148,7 @@ def test_the_configuration_takes_methods_and_rules(convert: Any) -> None:
             ("'FULLY_CONNECTED=int4'", "'*dense_1*=float32'", SECOND),
         ),
         (("--layer", "CONV_2D=int4"), ("no layer fits the pattern 'CONV_2D'",)),
-        (("--layer", "ADD=int4"), ("none of its 1 layers has weights",)),
+        (("--layer", "ADD=int4"), ("none of its 1 layers can have weights of 4 bits",)),
         (("--methods", "auto,rounding"), ("auto stands alone",)),
         (("--methods", "adaround"), ("unknown method 'adaround'", "rounding")),
         (("--calibration-range", "histogram"), ("histogram",)),

@@ -32,7 +32,7 @@ def test_a_file_larger_than_float32_says_how_much_and_why_and_what_is_smaller() 
     warning = said("int8", unrolled=True, float32=17_000, dynamic=13_500, int8=489_000)
     assert warning == (
         "the file is 28.8 times as large as float32 (489,000 and 17,000 bytes), because its loops "
-        "were unrolled: every step is an operator of its own; dynamic has 13,500 bytes"
+        "were unrolled: each step became an operator; dynamic has 13,500 bytes"
     )
 
 

@@ -76,7 +76,7 @@ def test_what_auto_takes_is_as_good_on_samples_that_nothing_has_seen():
     expected = outputs_of(two_dense(), fresh, threads=1)
 
     def snr_db(methods: list[str]) -> float:
-        made = chooser().file(recipe("int8x4", methods=methods)).made
+        made = chooser().file(recipe("int8x4", methods=methods)).file
         return lowest_snr_db(expected, outputs_of(made.model, fresh, threads=1))
 
     assert snr_db(["auto"]) > snr_db(["none"]) + 1
@@ -84,7 +84,7 @@ def test_what_auto_takes_is_as_good_on_samples_that_nothing_has_seen():
 
 def test_the_same_samples_give_the_same_bytes():
     asked = recipe("int8x4", methods=["auto"], calibration_range="auto")
-    assert chooser().file(asked).made.model == chooser().file(asked).made.model
+    assert chooser().file(asked).file.model == chooser().file(asked).file.model
 
 
 def test_too_few_samples_to_choose_by_say_how_many_are_needed():
@@ -114,7 +114,7 @@ def test_samples_are_parted_in_whole_batches(samples, batch, held_back):
 
 def test_answers_of_integer_inputs_and_outputs_are_real_numbers():
     whole = {KEY: feed(50)}
-    made = chooser().file(recipe("int8", input_type="int8", output_type="uint8")).made
+    made = chooser().file(recipe("int8", input_type="int8", output_type="uint8")).file
     found = outputs_of(made.model, whole, threads=1)
     assert lowest_snr_db(outputs_of(two_dense(), whole, threads=1), found) > 20
 
@@ -177,7 +177,7 @@ def test_samples_that_auto_has_calibrated_with_are_not_calibrated_with_again(mon
     search = chooser(200)
     search.file(recipe("int8", methods=["auto"]))
     assert (
-        search.file(recipe("int16x8")).made.model == chooser(200).file(recipe("int16x8")).made.model
+        search.file(recipe("int16x8")).file.model == chooser(200).file(recipe("int16x8")).file.model
     )
     # Those that are left when some are held back, perhaps twice since one graph is equalized;
     # the others; and all, where nothing had calibrated before.

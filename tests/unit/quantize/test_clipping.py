@@ -17,7 +17,7 @@ from edgeconv.quantize.ranges.clipping import (
     percentile_ends,
     squared_error,
 )
-from edgeconv.quantize.ranges.histograms import BINS, Histogram, kept
+from edgeconv.quantize.ranges.histograms import BINS, Histogram, fixed_range_tensors
 from edgeconv.tflite.flatbuffer import parse
 
 METHODS = ("percentile", "mse", "kl")
@@ -339,7 +339,7 @@ def kept_of(*operators: tuple[str, str, str], also: tuple[str, ...] = ()) -> set
     graph = graph_of(*operators)
     names = [tensor.name for tensor in graph.tensors]
     outputs = [names.index(operators[-1][2]), *map(names.index, also)]
-    return set(kept(parse(packed(graph.model([0], outputs)), where="the model")))
+    return set(fixed_range_tensors(parse(packed(graph.model([0], outputs)), where="the model")))
 
 
 def test_inputs_and_outputs_are_kept_and_what_is_between_is_not():
