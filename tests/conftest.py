@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import compileall
+import itertools
 import os
 import signal
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from forking import close_place, forked_children, open_place
 from hypothesis import HealthCheck, settings
 from places import ROOT
 
@@ -49,21 +51,59 @@ WITHOUT = {
     "test_embed_kotlin",
     "test_embed_updates",
     "test_embed_web_page",
+    "test_environments",
     "test_report_browser",
     "test_runtime_web",
+    "test_spoken_recordings",
     "test_tune",
 }
 
+# Tests of how children are started, confined, limited and ended: folders and modules.
+STARTED = {"processes", "hostile"}
+
+
+_CACHES = itertools.count()
 
 # How fast the machine is, and what else it does, is nothing that a test is about.
 settings.register_profile("edgeconv", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("edgeconv")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _forked_children() -> Iterator[None]:
+    """Children are forks of a process that has imported what they import; see forking.py."""
+    with forked_children():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _started_where_that_is_tested(
+    request: pytest.FixtureRequest, _forked_children: None
+) -> Iterator[None]:
+    with forked_children(not STARTED & {request.path.stem, *request.path.parent.parts}):
+        yield
+
+
+@pytest.fixture
+def started_children() -> Iterator[None]:
+    """Of a test that looks at its children: each is started, as those of users are."""
+    with forked_children(False):
+        yield
+
+
 @pytest.fixture(autouse=True)
-def _cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _cache_of_its_own(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """No test reads or writes the user's cache, or another test's."""
-    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
+    if "tmp_path" in request.fixturenames:
+        cache = request.getfixturevalue("tmp_path") / "cache"
+    else:
+        # Thousands of tests need no directory, which takes longer to make than most of them.
+        cache = tmp_path_factory.getbasetemp() / "caches" / str(next(_CACHES))
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -100,6 +140,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile the package once: each child would, where Python is told to keep nothing."""
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(ROOT / "edgeconv", quiet=2)
+        open_place()
+    # xdist takes files as they come, of which the long ones are first, and not by how many tests.
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        close_place()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -110,6 +159,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for mark, needed_by in NEEDS.items():
             if names & needed_by and not (mark == "tensorflow" and item.path.stem in WITHOUT):
                 item.add_marker(mark)
+    # Whatever is short fills up what the long ones leave.
+    items.sort(key=lambda item: "unit" in item.path.parts)
     if "slow" in config.getoption("markexpr"):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from edge_models import Workshop, images
+from filelock import FileLock
+from forking import edgeconv_command, output_of
 from places import SUPPORT
 
 from edgeconv.data import Samples, split_calibration
@@ -17,18 +19,42 @@ from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edgeconv.runtimes.local import RuntimePython
 
 # What it asserts is shown as in a test.
 pytest.register_assert_rewrite("fault_stages")
 
-ZOO = SUPPORT / "model_zoo.py"
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of the whole run, which the processes of xdist share."""
+    own = tmp_path_factory.getbasetemp()
+    place = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"
+    place.mkdir(exist_ok=True)
+    return place
+
+
+def made_once(root: Path, make: Callable[[Path], object]) -> Path:
+    """`root`, filled by `make` in the process that comes first."""
+    done = root.with_name(f"{root.name}.done")
+    with FileLock(f"{root}.lock"):
+        if not done.exists():
+            shutil.rmtree(root, ignore_errors=True)
+            root.mkdir()
+            make(root)
+            done.touch()
+    return root
 
 
 @pytest.fixture(scope="session")
-def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def zoo(shared: Path) -> Path:
     """A directory with the models of model_zoo.py, and samples for them."""
-    root = tmp_path_factory.mktemp("zoo")
+    return made_once(shared / "zoo", make_zoo)
+
+
+def make_zoo(root: Path) -> None:
     np.savez(root / "images.npz", image=images())
     calibration, _ = split_calibration(Samples({"image": images()}, None, ""), None)
     np.save(root / "calibration.npy", calibration.arrays["image"])
@@ -41,44 +67,25 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
         right=rng.standard_normal((20, 4), np.float32),
     )
     np.savez(root / "rows.npz", x=rng.standard_normal((21, 4), np.float32))
-    with (root / "log.txt").open("wb") as log:
-        made = subprocess.run(
-            [sys.executable, ZOO, root], stdout=log, stderr=subprocess.STDOUT, check=False
-        )
-    assert made.returncode == 0, (root / "log.txt").read_text(errors="replace")[-3000:]
-    return root
-
-
-def made_by(script: str, root: Path) -> Path:
-    """`root`, once `script` has filled it in a process of its own."""
-    log = root / "log.txt"
-    with log.open("wb") as output:
-        done = subprocess.run(
-            [sys.executable, SUPPORT / script, root],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    assert done.returncode == 0, log.read_text(errors="replace")[-3000:]
-    return root
+    output_of(SUPPORT / "model_zoo.py", root)
 
 
 @pytest.fixture(scope="session")
-def loops(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def loops(shared: Path) -> Path:
     """The models of loop_zoo.py, and what came of unrolling them."""
-    return made_by("loop_zoo.py", tmp_path_factory.mktemp("loops"))
+    return made_once(shared / "loops", lambda root: output_of(SUPPORT / "loop_zoo.py", root))
 
 
 @pytest.fixture(scope="session")
-def brought(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def brought(shared: Path) -> Path:
     """The models of brought_zoo.py, samples for them, and what TensorFlow answers."""
-    return made_by("brought_zoo.py", tmp_path_factory.mktemp("brought"))
+    return made_once(shared / "brought", lambda root: output_of(SUPPORT / "brought_zoo.py", root))
 
 
 @pytest.fixture(scope="session")
-def workshop(zoo: Path, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+def workshop(zoo: Path, shared: Path) -> Workshop:
     """Conversions that several tests look at; each is made once."""
-    return Workshop(zoo, tmp_path_factory.mktemp("workshop"))
+    return Workshop(zoo, shared)
 
 
 @pytest.fixture(scope="session")
@@ -109,7 +116,7 @@ def cli(tmp_path: Path) -> Any:
     (tmp_path / "tmp").mkdir(exist_ok=True)
 
     def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "edgeconv", *map(str, arguments)]
+        command = [*edgeconv_command(), *map(str, arguments)]
         environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), **variables}
         return subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import h5py
 import pytest
+from forking import output_of
 
 from edgeconv.cli import run
 
@@ -164,6 +162,5 @@ def test_the_code_would_have_run(brought: Path, tmp_path: Path) -> None:
     """Else the tests above would prove nothing."""
     script = f"import tf_keras; tf_keras.models.load_model({str(brought / 'lambda.tf_keras.h5')!r})"
     mark = tmp_path / "the code ran"
-    environment = {**os.environ, "EDGECONV_TEST_MARK": str(mark)}
-    subprocess.run([sys.executable, "-c", script], env=environment, check=True, capture_output=True)
+    output_of("-c", script, EDGECONV_TEST_MARK=str(mark))
     assert mark.exists()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pytest
 from edge_models import Lite, only
+from forking import output_of
 from places import SHARED, SUPPORT
 
 from edgeconv import convert
@@ -66,15 +65,7 @@ def trained(short: Short, target: Path) -> Trained:
         pytest.importorskip("keras_hub", reason="edgeconv[bert] is not installed")
     script = SUPPORT / "short_training.py"
     arguments = [short.name, place, target, str(short.samples), str(short.epochs)]
-    log = target.parent / "log.txt"
-    with log.open("wb") as output:
-        done = subprocess.run(
-            [sys.executable, script, *arguments],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    assert done.returncode == 0, log.read_text(errors="replace")[-3000:]
+    output_of(script, *arguments)
     record = json.loads((target / "record.json").read_text())
     return Trained(target, record["inputs"], record["metric"])
 

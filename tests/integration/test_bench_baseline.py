@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from forking import output_of
 
 from edgeconv import bench, convert
 from edgeconv.errors import InputRefused, UsageError
@@ -44,7 +43,7 @@ tf.saved_model.save(module, sys.argv[1], signatures={"serving_default": serve})
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained model, and what was converted from it."""
     root = tmp_path_factory.mktemp("bench")
-    subprocess.run([sys.executable, "-c", SCRIPT, str(root / "model")], check=True)
+    output_of("-c", SCRIPT, root / "model")
     np.savez(root / "calibration.npz", x=X[:100])
     convert(
         root / "model", root / "out", ["float32", "int8"], calibration=str(root / "calibration.npz")

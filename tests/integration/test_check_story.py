@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from forking import output_of
 from places import SHARED, SUPPORT
 
 from edgeconv.config import lock
@@ -144,11 +145,7 @@ def write_data(place: Path) -> None:
 def accepted(tmp_path_factory: pytest.TempPathFactory) -> Team:
     """The project on the day its first model was accepted."""
     models = tmp_path_factory.mktemp("models")
-    script = SUPPORT / "train_story.py"
-    done = subprocess.run(
-        [sys.executable, script, MNIST, models], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    output_of(SUPPORT / "train_story.py", MNIST, models)
     team = Team(tmp_path_factory.mktemp("team"), models)
     write_data(team.place)
     (team.place / "edgeconv.toml").write_text(CONFIG, encoding="utf-8")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from forking import output_of
 from places import SHARED, SUPPORT
 
 from edgeconv import convert
@@ -22,10 +21,7 @@ SERVING = SHARED / "tf_serving_savedmodels"
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("cures")
-    done = subprocess.run(
-        [sys.executable, MODELS, root], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    output_of(MODELS, root)
     return root
 
 

@@ -6,13 +6,13 @@ Run as a program, this file writes them, and what TensorFlow reads, to a directo
 from __future__ import annotations
 
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from forking import output_of
 
 from edgeconv.data.kinds import tfds as tfds_kind
 from edgeconv.data.kinds import tfrecord
@@ -48,11 +48,7 @@ dtype = "int64"
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("tensorflow_datasets", reason="tensorflow-datasets is not installed")
     root = tmp_path_factory.mktemp("written")
-    with (root / "log.txt").open("wb") as log:
-        made = subprocess.run(
-            [sys.executable, __file__, root], stdout=log, stderr=subprocess.STDOUT, check=False
-        )
-    assert made.returncode == 0, (root / "log.txt").read_text(errors="replace")[-3000:]
+    output_of(__file__, root)
     (root / "spec.toml").write_text(SPEC, encoding="utf-8")
     return root
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from forking import output_of
 from places import SHARED, SUPPORT
 
 from edgeconv import bench, convert, doctor
@@ -38,10 +37,7 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("doctor")
     with np.load(PHOTOS) as stored:
         np.savez(root / "raw.npz", photo=stored["x_test"], y=stored["y_test"])
-    with (root / "log.txt").open("wb") as log:
-        command = [sys.executable, ZOO, PHOTOS, root]
-        made = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
-    assert made.returncode == 0, (root / "log.txt").read_text(errors="replace")[-3000:]
+    output_of(ZOO, PHOTOS, root)
     return root
 
 
@@ -145,13 +141,7 @@ def test_a_saved_model_with_a_fixed_batch_gets_whole_batches(zoo: Path, tmp_path
         "tf.saved_model.save(module, sys.argv[2], signatures=concrete)\n"
     )
     fixed = tmp_path / "fixed"
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(zoo / "unit"), str(fixed)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    output_of("-c", script, zoo / "unit", fixed)
     source = f"{zoo / 'raw.npz'}?labels=y"
     assert doctor(fixed, source).data.samples == 40
     assert_found(doctor(fixed, source, samples=SAMPLES), "unit")

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from forking import output_of
 
 from edgeconv.cli import cli, run
 from edgeconv.store import read_noun
@@ -26,11 +27,8 @@ keras.Model(x, y).save(sys.argv[1])
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a Keras model, its samples, and what `convert` made of it."""
-    import subprocess
-    import sys
-
     place = tmp_path_factory.mktemp("project")
-    subprocess.run([sys.executable, "-c", MAKE, place / "net.keras"], check=True)
+    output_of("-c", MAKE, place / "net.keras")
     images = np.random.default_rng(1).uniform(0, 1, (64, 8, 8, 1)).astype(np.float32)
     np.savez(place / "cal.npz", image=images)
     with pytest.MonkeyPatch.context() as patch:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
+from forking import output_of
 
 from edgeconv import convert
 from edgeconv.embedding.embedding import make_embedding
@@ -32,7 +31,7 @@ tf.saved_model.save(model, sys.argv[1], signatures=model.call)
 
 def test_each_golden_vector_of_a_stateful_model_begins_with_no_state(tmp_path: Path) -> None:
     source = tmp_path / "sum"
-    subprocess.run([sys.executable, "-c", SCRIPT, source], check=True, capture_output=True)
+    output_of("-c", SCRIPT, source)
     done = convert(source, tmp_path / "out", ["float32"])
     file = tmp_path / "out" / done.artifacts[0].file
     embedding = make_embedding(plan_embed(file, "c", tmp_path / "c", vectors=3))

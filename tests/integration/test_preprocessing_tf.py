@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from forking import output_of
 
 from edgeconv.data.kinds import images, wavs
 from edgeconv.data.preprocess import preprocess
@@ -121,10 +120,7 @@ def of_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[
     np.save(folder / "audio.npy", clips())
     write_files(folder)
     argument = json.dumps([str(folder), SIZES, METHODS, STFTS, [*FILES, "clip.wav"]])
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, argument], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    output_of("-c", SCRIPT, argument)
     with np.load(folder / "made.npz") as made:
         return folder, dict(made)
 

@@ -5,11 +5,9 @@ The models, and how each is annotated and converted, are in qat_zoo.py.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import msgspec
 import pytest
+from forking import output_of
 from places import SUPPORT
 from qat_zoo import Result
 
@@ -35,13 +33,7 @@ CONFIG_OF_OURS = "quantized with a config of edgeconv's"
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     root = tmp_path_factory.mktemp("qat")
-    log = root / "log.txt"
-    script = SUPPORT / "qat_zoo.py"
-    with log.open("wb") as output:
-        done = subprocess.run(
-            [sys.executable, script, root], stdout=output, stderr=subprocess.STDOUT, check=False
-        )
-    assert done.returncode == 0, log.read_text(errors="replace")[-3000:]
+    output_of(SUPPORT / "qat_zoo.py", root)
     return msgspec.json.decode((root / "results.json").read_bytes(), type=dict[str, Result])
 
 

@@ -6,12 +6,11 @@ What is trained, and how, is in qat_strategies.py.
 from __future__ import annotations
 
 import gzip
-import subprocess
-import sys
 
 import msgspec
 import numpy as np
 import pytest
+from forking import output_of
 from places import SUPPORT
 from qat_strategies import CLUSTER, PRUNE, Results
 
@@ -29,13 +28,7 @@ LEAST_ACCURACY = 0.95
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     root = tmp_path_factory.mktemp("strategies")
-    log = root / "log.txt"
-    script = SUPPORT / "qat_strategies.py"
-    with log.open("wb") as output:
-        done = subprocess.run(
-            [sys.executable, script, root], stdout=output, stderr=subprocess.STDOUT, check=False
-        )
-    assert done.returncode == 0, log.read_text(errors="replace")[-3000:]
+    output_of(SUPPORT / "qat_strategies.py", root)
     return root
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forking import output_of
 from places import SHARED, SUPPORT
 
 from edgeconv import scan
@@ -21,9 +20,7 @@ ZOO = SUPPORT / "scan_zoo.py"
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the models of scan_zoo.py."""
     root = tmp_path_factory.mktemp("saved")
-    with (root / "log.txt").open("wb") as log:
-        done = subprocess.run([sys.executable, ZOO, root], stdout=log, stderr=log, check=False)
-    assert done.returncode == 0, (root / "log.txt").read_text()[-3000:]
+    output_of(ZOO, root)
     return root
 
 

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 from edgeconv.models import digits_cnn
+from forking import output_of
 from training_modules import assert_same_weights, weights_of, written
 
 import edgeconv
@@ -240,13 +239,7 @@ training = Training(module=sys.argv[1], epochs=1, distribution=Distribution(stra
 member.train_member(member.TrainJob(
     training=training, directory="out", checkpoints="checkpoints", work=sys.argv[2]))
 """
-    run = subprocess.run(
-        [sys.executable, "-c", code, small, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    answer = json.loads(run.stdout.strip().splitlines()[-1])
+    answer = json.loads(output_of("-c", code, small, tmp_path).strip().splitlines()[-1])
     assert [name[-5:] for name in answer["devices"]] == ["CPU:0", "CPU:1"]
     assert answer["equal"]
 
@@ -578,14 +571,7 @@ print(json.dumps({
         "ram://bucket/exact/assets.extra/training.json").read())["saved_model"],
 }))
 """
-    run = subprocess.run(
-        [sys.executable, "-c", code, small, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
-    answer = json.loads(run.stdout.strip().splitlines()[-1])
+    answer = json.loads(output_of("-c", code, small, tmp_path).strip().splitlines()[-1])
     assert answer["saved"] == [
         "ram://bucket/out/small/1",
         "ram://bucket/out/small/2",

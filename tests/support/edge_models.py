@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from edgeconv import convert
 from edgeconv.quantize.recipes import make_recipes
@@ -40,7 +42,7 @@ class Made:
 
 
 class Workshop:
-    """Converts models of the zoo; the same conversion is made once a session."""
+    """Converts models of the zoo; the same conversion is made once, and the cache has it then."""
 
     def __init__(self, zoo: Path, root: Path) -> None:
         self._zoo, self._root = zoo, root
@@ -60,12 +62,13 @@ class Workshop:
         key = repr((model, to, calibration, batch, signature, sorted(options.items())))
         if key not in self._made:
             recipes: list[Recipe] = list(make_recipes(to.split(","), **options))
-            with pytest.MonkeyPatch.context() as patch:
+            out = self._root / f"out-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+            with pytest.MonkeyPatch.context() as patch, FileLock(f"{out}.lock"):
                 patch.setenv("EDGECONV_CACHE_DIR", str(self._root / "cache"))
                 self._made[key] = Made(
                     convert(
                         self._zoo / model,
-                        self._root / f"out-{len(self._made)}",
+                        out,
                         recipes,
                         calibration=str(self._zoo / calibration) if calibration else None,
                         batch=batch,

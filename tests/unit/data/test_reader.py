@@ -272,6 +272,7 @@ def archive_of_zeros(rows: int) -> str:
     return "zeros.npz"
 
 
+@pytest.mark.usefixtures("started_children")
 def test_the_memory_limit_holds_by_what_is_declared_and_by_what_is_used(place: Path) -> None:
     source = archive_of_zeros(20 * MIB)
     limit = Allowance(memory_bytes=300 * MIB)
@@ -290,6 +291,7 @@ def test_the_memory_limit_holds_by_what_is_declared_and_by_what_is_used(place: P
     assert_nothing_is_left(place)
 
 
+@pytest.mark.usefixtures("started_children")
 def test_the_time_limit_holds_while_it_reads(place: Path) -> None:
     with Path("large.csv").open("w", encoding="ascii") as file:
         file.write("a,b,c,d\n")
@@ -314,6 +316,7 @@ def test_time_in_which_nobody_waits_for_it_does_not_count() -> None:
         assert [part.count for part in parts] == [4, 1]
 
 
+@pytest.mark.usefixtures("started_children")
 @pytest.mark.parametrize(
     ("number", "kind", "message"),
     [
@@ -334,6 +337,7 @@ def test_a_child_that_dies_is_an_error(
     assert_nothing_is_left(place)
 
 
+@pytest.mark.usefixtures("started_children")
 def test_an_interrupt_leaves_nothing(place: Path) -> None:
     def interrupted() -> None:
         with opened_samples(npz(), (X,)) as opened:

@@ -5,6 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.fft  # Of those that no process can import twice, as pytest in a test would.
 import pytest
 from loaded_modules import loaded_by
 from tiny_tflite import BIASES, WEIGHTS, float_model, packed
@@ -71,10 +72,10 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, cache: P
 
 
 def run(pytester: pytest.Pytester, body: str, *options: str) -> pytest.RunResult:
-    """pytest in a process of its own, with the plugin that the entry point registers."""
+    """pytest with the plugin that the entry point registers."""
     lines = "\n    ".join(body.strip().splitlines())
     pytester.makepyfile(f"def test_it(edgeconv_artifact):\n    {lines}\n")
-    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *options)
+    return pytester.runpytest_inprocess("-p", "no:cacheprovider", *options)
 
 
 def test_limits_that_hold_pass_and_what_was_measured_can_be_asked_for(pytester, project):
@@ -135,7 +136,7 @@ def test_too_few_samples_fail_or_warn_as_the_configuration_says(pytester, projec
     done.assert_outcomes(failed=1)
     assert "samples are needed, there are 20" in done.stdout.str()
     path.write_text(f'{QUICK}\n[check]\ninconclusive = "warn"\n', encoding="utf-8")
-    done = run(pytester, test)
+    done = run(pytester, test, "-W", "default")
     done.assert_outcomes(passed=1, warnings=1)
     assert "EdgeconvWarning" in done.stdout.str()
     assert "inconclusive" in done.stdout.str()

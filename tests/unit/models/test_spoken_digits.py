@@ -9,9 +9,7 @@ import pytest
 from edgeconv.models import spoken_digits
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from places import SHARED
 
-DIGITS = SHARED / "audio_fsdd"
 FLOOR = -2.0
 
 
@@ -180,27 +178,3 @@ def test_an_archive_that_lacks_an_array_is_refused(tmp_path: Path):
     np.savez(tmp_path / "clips.npz", samples=tone(500))
     with pytest.raises(ValueError, match=r"clips\.npz has no offsets"):
         spoken_digits.data(str(tmp_path / "clips.npz"))
-
-
-needs_recordings = pytest.mark.skipif(
-    not DIGITS.is_dir(), reason="the recordings are not beside the checkout"
-)
-
-
-@needs_recordings
-def test_the_spoken_digits_are_2700_for_training_and_300_for_testing():
-    data = spoken_digits.data(str(DIGITS / "fsdd.npz"))
-    assert data.x_train["log_mel"].shape == (2700, 64, 32, 1)
-    assert np.bincount(data.y_train).tolist() == [270] * 10
-    assert np.bincount(data.y_test).tolist() == [30] * 10
-    assert data.x_train["log_mel"].min() == FLOOR
-
-
-@needs_recordings
-def test_a_recording_of_the_upstream_is_the_one_in_the_archive():
-    (path,) = DIGITS.glob("sample_wavs/7_jackson_0.wav")
-    with wave.open(str(path)) as file:
-        samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")
-    data = spoken_digits.data(str(DIGITS / "fsdd.npz"))
-    sevens = data.x_test["log_mel"][data.y_test == 7][..., 0]
-    assert (sevens == spectrogram(samples)).all(axis=(1, 2)).sum() == 1

@@ -1,24 +1,22 @@
 from __future__ import annotations
 
 import ast
-import json
 import stat
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from environments import plant
 from tiny_tflite import run
 
-from edgeconv.errors import OutputRefused, ToolFailed, UsageError
+from edgeconv.errors import OutputRefused, UsageError
 from edgeconv.runtimes import isolated
 from edgeconv.runtimes.choice import parse_target_runtime, runtime_text
 from edgeconv.runtimes.interpreters import interpreters
 from edgeconv.runtimes.isolated import installed, isolated_target, relu_model
 from edgeconv.runtimes.local import RUNNER, RuntimePython
-from edgeconv.store import cache_directory, seal_directory
+from edgeconv.store import cache_directory
 from edgeconv.types import TargetRuntime
 
 PRESENT = sys.version_info[:2]
@@ -74,21 +72,6 @@ def test_the_litert_that_is_installed_needs_no_environment():
     assert not (cache_directory() / "runtimes").exists()
 
 
-def plant(name: str, *, sealed: bool = True) -> Path:
-    """A complete environment as far as one can see from outside."""
-    directory = cache_directory() / "runtimes" / name
-    (directory / "venv" / "bin").mkdir(parents=True)
-    # It cannot be run, so whoever starts it gets an error.
-    (directory / "venv" / "bin" / "python").write_text("no program")
-    ready = {"runtime": "x 1", "python": "3.9.1", "packages": {"numpy": "1.26.4"}, "seconds": 9.5}
-    marker = directory / "ready.json"
-    if sealed:
-        seal_directory(directory / "venv", marker, json.dumps(ready).encode())
-    else:
-        marker.write_text(json.dumps(ready))
-    return directory
-
-
 def test_an_environment_that_is_there_is_used_at_once_and_without_starting_anything(monkeypatch):
     directory = plant("tflite-runtime-2.12.0-py39")
     monkeypatch.setenv("PATH", "")
@@ -101,54 +84,6 @@ def test_an_environment_that_is_there_is_used_at_once_and_without_starting_anyth
     assert ready is not None
     assert ready.packages == {"numpy": "1.26.4"}
     assert [p.name for p in directory.parent.iterdir()] == [directory.name]
-
-
-@needs_wheels
-@pytest.mark.parametrize("damage", ["marker", "torn marker", "python", "not made here", "module"])
-def test_one_that_is_not_complete_is_not_used_and_a_failure_to_make_it_leaves_nothing(
-    damage, monkeypatch
-):
-    name = "tflite-runtime-2.12.0-py{}{}".format(*PRESENT)
-    directory = plant(name, sealed=damage != "not made here")
-    if damage == "python":
-        (directory / "venv" / "bin" / "python").unlink()
-    elif damage == "module":
-        (directory / "venv" / "bin" / "sitecustomize.py").write_text("evil")
-    elif damage != "not made here":
-        (directory / "ready.json").write_text("" if damage == "marker" else '{"runtime"')
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    said: list[str] = []
-    with pytest.raises(ToolFailed) as caught:
-        isolated_target(parse_target_runtime("tflite-runtime==2.12.0"), said.append)
-    assert "installing tflite-runtime==2.12.0 for Python" in caught.value.message
-    assert "  | ERROR: No matching distribution found for tflite-runtime==2.12.0" in str(
-        caught.value
-    )
-    assert "package index" in caught.value.hint
-    assert "in an environment of its own" in said[0]
-    assert not directory.exists()
-
-
-def test_a_process_that_is_killed_while_it_makes_one_leaves_nothing_that_would_be_used(monkeypatch):
-    if not (3, 9) <= PRESENT <= (3, 11):
-        pytest.skip("tflite-runtime has no wheels for this Python")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    code = (
-        "from edgeconv.runtimes.isolated import isolated_target as make\n"
-        "from edgeconv.runtimes.choice import parse_target_runtime as parse\n"
-        "make(parse('tflite-runtime'))\n"
-    )
-    directory = cache_directory() / "runtimes" / "tflite-runtime-2.14.0-py{}{}".format(*PRESENT)
-    with subprocess.Popen([sys.executable, "-c", code]) as process:
-        while not (directory / "venv").exists() and process.poll() is None:
-            time.sleep(0.01)
-        process.kill()
-    assert (directory / "venv").exists()
-    assert not (directory / "ready.json").exists()
-    # Neither the half of it nor the lock is in the way.
-    with pytest.raises(ToolFailed, match="No matching distribution"):
-        isolated_target(parse_target_runtime("tflite-runtime"))
 
 
 def script(path: Path, text: str) -> None:

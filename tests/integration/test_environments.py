@@ -1,0 +1,66 @@
+"""Environments that are not complete, and those that cannot be made."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+from environments import plant
+
+from edgeconv.errors import ToolFailed
+from edgeconv.runtimes.choice import parse_target_runtime
+from edgeconv.runtimes.isolated import isolated_target
+from edgeconv.store import cache_directory
+
+PRESENT = sys.version_info[:2]
+
+pytestmark = pytest.mark.skipif(
+    not (3, 9) <= PRESENT <= (3, 11), reason="tflite-runtime has no wheels for this Python"
+)
+
+
+@pytest.mark.parametrize("damage", ["marker", "torn marker", "python", "not made here", "module"])
+def test_one_that_is_not_complete_is_not_used_and_a_failure_to_make_it_leaves_nothing(
+    damage, monkeypatch
+):
+    name = "tflite-runtime-2.12.0-py{}{}".format(*PRESENT)
+    directory = plant(name, sealed=damage != "not made here")
+    if damage == "python":
+        (directory / "venv" / "bin" / "python").unlink()
+    elif damage == "module":
+        (directory / "venv" / "bin" / "sitecustomize.py").write_text("evil")
+    elif damage != "not made here":
+        (directory / "ready.json").write_text("" if damage == "marker" else '{"runtime"')
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    said: list[str] = []
+    with pytest.raises(ToolFailed) as caught:
+        isolated_target(parse_target_runtime("tflite-runtime==2.12.0"), said.append)
+    assert "installing tflite-runtime==2.12.0 for Python" in caught.value.message
+    assert "  | ERROR: No matching distribution found for tflite-runtime==2.12.0" in str(
+        caught.value
+    )
+    assert "package index" in caught.value.hint
+    assert "in an environment of its own" in said[0]
+    assert not directory.exists()
+
+
+def test_a_process_that_is_killed_while_it_makes_one_leaves_nothing_that_would_be_used(monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    code = (
+        "from edgeconv.runtimes.isolated import isolated_target as make\n"
+        "from edgeconv.runtimes.choice import parse_target_runtime as parse\n"
+        "make(parse('tflite-runtime'))\n"
+    )
+    directory = cache_directory() / "runtimes" / "tflite-runtime-2.14.0-py{}{}".format(*PRESENT)
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        while not (directory / "venv").exists() and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+    assert (directory / "venv").exists()
+    assert not (directory / "ready.json").exists()
+    # Neither the half of it nor the lock is in the way.
+    with pytest.raises(ToolFailed, match="No matching distribution"):
+        isolated_target(parse_target_runtime("tflite-runtime"))
