@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import msgspec
 import numpy as np
 import pytest
 from edgeconv.models import digits_cnn
+from forking import edgeconv_command
 
 from edgeconv.reporting.files import read_report
 from edgeconv.types import Difference, Report
@@ -34,7 +34,7 @@ class User:
 
     def run(self, *arguments: object, path: str = os.environ["PATH"]) -> Done:
         variables = {"EDGECONV_CACHE_DIR": str(self.place / "cache"), "NO_COLOR": "1", "PATH": path}
-        command = [sys.executable, "-m", "edgeconv", *map(str, arguments)]
+        command = [*edgeconv_command(), *map(str, arguments)]
         return subprocess.run(
             command,
             cwd=self.place,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forking import edgeconv_command
 from tiny_tflite import BIASES, WEIGHTS, float_model, packed
 
 import edgeconv
@@ -128,7 +129,7 @@ def as_commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     found = {}
     for name, words in COMMANDS.items():
         as_json = [] if name == "report" else ["--json"]
-        command = [sys.executable, "-m", "edgeconv", name, *words, *as_json]
+        command = [*edgeconv_command(), name, *words, *as_json]
         done = subprocess.run(command, cwd=directory, capture_output=True, check=False)
         assert done.returncode == 0, f"{name}: {done.stderr.decode()}"
         found[name] = json.loads(done.stdout)

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from forking import output_of
+from forking import edgeconv_command, output_of
 from places import SHARED, SUPPORT
 
 from edgeconv.config import lock
@@ -97,7 +97,8 @@ class Team:
     def checks(self, *options: str) -> Answer:
         result = self.place / "check.json"
         result.unlink(missing_ok=True)
-        done = self._runs("edgeconv", "check", "--quiet", "--output", "json=check.json", *options)
+        words = ("check", "--quiet", "--output", "json=check.json", *options)
+        done = self._runs(*edgeconv_command(), *words)
         checked = None
         if result.is_file():
             checked = msgspec.json.decode(result.read_bytes(), type=Checked)
@@ -110,18 +111,20 @@ class Team:
             '    edgeconv_artifact("mnist", "int8").assert_within(max_class_drop=0.25)\n',
             encoding="utf-8",
         )
-        return self._runs("pytest", "-q", "-p", "no:cacheprovider", "test_model.py")
+        return self._runs(
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_model.py"
+        )
 
     def embeds(self) -> subprocess.CompletedProcess[str]:
         """The file of the app is taken over into its sources."""
         words = ("--target", "c", "-o", "app", "--require-check")
-        return self._runs("edgeconv", "embed", "made/model.int8.tflite", *words)
+        return self._runs(*edgeconv_command(), "embed", "made/model.int8.tflite", *words)
 
     def _runs(self, *command: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "EDGECONV_CACHE_DIR": str(self.models / "cache")}
         environment.pop("GITHUB_ACTIONS", None)
         return subprocess.run(
-            [sys.executable, "-m", *command],
+            command,
             cwd=self.place,
             env=environment,
             capture_output=True,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forking import edgeconv_command
 
 import edgeconv.conversion.plan
 import edgeconv.conversion.publish
@@ -83,7 +84,7 @@ def test_an_unchanged_convert_starts_no_process_and_imports_nothing_heavy(
     arguments = ["convert", str(zoo / source), "-o", "out", "--to", "float32,int8"]
     arguments += ["--calibration", str(zoo / "images.npz")]
     first = subprocess.run(
-        [sys.executable, "-m", "edgeconv", *arguments],
+        [*edgeconv_command(), *arguments],
         cwd=tmp_path,
         check=False,
         text=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 from conftest import made_by
+from forking import edgeconv_command
 
 from edgeconv import bench, convert, train
 from edgeconv.errors import InputRefused, UsageError
@@ -145,7 +145,7 @@ def test_a_configuration_may_name_the_module_only_with_allow_code(
     config = place / "edgeconv.toml"
     config.write_text('[convert]\ncustom-objects = ["./my_layers.py"]\n', encoding="utf-8")
     words = ["convert", "three.keras", "--to", "float32", "-o", "configured", "-q"]
-    command = [sys.executable, "-m", "edgeconv", *words]
+    command = [*edgeconv_command(), *words]
     try:
         refused = subprocess.run(command, capture_output=True, text=True, check=False)
         allowed = subprocess.run(
