@@ -23,7 +23,7 @@ LOCK = ("--universal", "--python-version", "3.10", "--generate-hashes", "--no-an
 @nox.session
 def fast(session: nox.Session) -> None:
     """What needs no TensorFlow, browser or compiler: two minutes."""
-    _python(session, "pytest", *IN_PARALLEL, "tests/unit", *session.posargs)
+    _python(session, "pytest", "-m", "fast", *IN_PARALLEL, *session.posargs)
 
 
 @nox.session
@@ -78,8 +78,9 @@ def locks(session: nox.Session) -> None:
     """The locks, for all supported Pythons at once. Needs uv."""
     compile_lock = ("uv", "pip", "compile", "pyproject.toml", *LOCK, *session.posargs)
     session.run(*compile_lock, "-o", "requirements.lock", external=True)
-    of_dev = ("--extra", "dev", "-c", "requirements.lock", "-o", "requirements-dev.lock")
-    session.run(*compile_lock, *of_dev, external=True)
+    for extra in ("dev", "docs"):
+        further = ("--extra", extra, "-c", "requirements.lock", "-o", f"requirements-{extra}.lock")
+        session.run(*compile_lock, *further, external=True)
 
 
 def _python(session: nox.Session, module: str, *arguments: str) -> None:

@@ -159,6 +159,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for mark, needed_by in NEEDS.items():
             if names & needed_by and not (mark == "tensorflow" and item.path.stem in WITHOUT):
                 item.add_marker(mark)
+        if "unit" in item.path.parts and not any(map(item.get_closest_marker, (*NEEDS, "slow"))):
+            item.add_marker("fast")
     # Whatever is short fills up what the long ones leave.
     items.sort(key=lambda item: "unit" in item.path.parts)
     if "slow" in config.getoption("markexpr"):

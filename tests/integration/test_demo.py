@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
-import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 import pytest
-from places import ROOT
 
-from edgeconv.config.tables import read_config
 from edgeconv.store import sha256_file
 from edgeconv.types import RECIPE_NAMES, Artifact, Report
 
@@ -90,52 +85,3 @@ def test_the_page_needs_nothing_but_itself(
     page = (done[0] / "report.html").read_text(encoding="utf-8")
     assert "digits_cnn" in page
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
-
-
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def place(
-    done: tuple[Path, subprocess.CompletedProcess[str]], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """A directory with the files that the README's examples name, from the demo."""
-    directory = tmp_path_factory.mktemp("readme")
-    for name in ("train.npz", "test.npz"):
-        shutil.copy(done[0] / name, directory)
-    return directory
-
-
-def test_the_readmes_first_commands_work_one_after_the_other(place: Path) -> None:
-    commands = re.findall(r"^\$ edgeconv (.+)$", README, re.MULTILINE)
-    verbs = [command.split()[0] for command in commands]
-    assert verbs == ["train", "convert", "bench", "init", "check", "check", "embed"]
-    for command in commands:
-        finished = subprocess.run(
-            [sys.executable, "-m", "edgeconv", *shlex.split(command, comments=True)],
-            cwd=place,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert finished.returncode == 0, (command, finished.stderr)
-
-
-def test_the_readmes_python_prints_what_was_made(place: Path) -> None:
-    (example,) = re.findall(r"```python\n(.+?)```", README, re.DOTALL)
-    finished = subprocess.run(
-        [sys.executable, "-c", example], cwd=place, capture_output=True, text=True, check=False
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert [line.split()[0] for line in finished.stdout.splitlines()] == [
-        "digits_cnn.float16.tflite",
-        "digits_cnn.int8.tflite",
-    ]
-
-
-def test_the_readmes_budget_can_be_read(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```toml\n(.+?)```", README, re.DOTALL)
-    (tmp_path / "edgeconv.toml").write_text(example, encoding="utf-8")
-    config = read_config(tmp_path / "edgeconv.toml")
-    assert config.budget.every.max_accuracy_drop == 0.01
-    assert config.models["mnist"].budget.recipe["int8"].max_size_ratio == 0.3

@@ -1,36 +1,60 @@
-"""Every command that the documents show is one that edgeconv takes."""
+"""The documentation: its commands, code, links, words and generated parts."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from documents import DOCS, GENERATED, PAGES, Block, blocks, name_of, prose
+from markdown_it import MarkdownIt
 from places import ROOT
 
 from edgeconv.cli import cli
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import results_page
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+README = ROOT / "README.md"
+WRITTEN = [page for page in PAGES if page not in GENERATED]
+EVERY = [(page, block) for page in PAGES for block in blocks(page)]
+PARSERS = {
+    "python": lambda text: compile(text, "block", "exec"),
+    "toml": tomllib.loads,
+    "json": json.loads,
+    "yaml": yaml.safe_load,
+}
 
 
-def commands(document: Path) -> list[str]:
-    """The edgeconv command lines in the code blocks of a document, without their comments."""
-    blocks = re.findall(r"^```[^\n]*\n(.*?)^```", document.read_text("utf-8"), re.DOTALL | re.M)
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    found = (re.match(r"(?:\$ )?edgeconv ([a-z]+ .*)", line) for line in lines)
-    return [match[1] for match in found if match]
+def commands(block: Block) -> list[str]:
+    """The edgeconv command lines of a block."""
+    lines = block.text.replace("\\\n", " ").splitlines()
+    calls = (re.match(r"(?:\$ )?edgeconv ([a-z-]+(?: .*)?)$", line) for line in lines)
+    return [re.sub(r" (?:\|\||&&|>|\|) .*", "", call[1]) for call in calls if call]
 
 
-EVERY = [(document.name, line) for document in DOCUMENTS for line in commands(document)]
+COMMANDS = [(name_of(page), line) for page, block in EVERY for line in commands(block)]
+CODE = [(name_of(page), block) for page, block in EVERY if block.language in PARSERS]
 
 
-@pytest.mark.parametrize(("document", "line"), EVERY)
+@pytest.mark.parametrize(("page", "line"), COMMANDS)
 def test_a_command_in_the_documents_is_understood(
-    document: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("edgeconv.toml").touch()
+    Path("tuned").mkdir()
+    Path("tuned/digits.recipe.toml").write_text('convert.to = "int8"', encoding="utf-8")
     name, *arguments = shlex.split(line, comments=True)
     command = cli.get_command(cli.make_context("edgeconv", ["--version"]), name)
     assert command is not None, name
@@ -38,4 +62,133 @@ def test_a_command_in_the_documents_is_understood(
 
 
 def test_the_documents_show_commands() -> None:
-    assert {name for name, _ in EVERY} >= {"README.md", "models.md", "data.md", "doctor.md"}
+    assert {page for page, _ in COMMANDS} >= {"README.md", "docs/models.md", "docs/tutorials/ci.md"}
+
+
+@pytest.mark.parametrize(("page", "block"), CODE)
+def test_code_in_the_documents_can_be_parsed(page: str, block: Block) -> None:
+    PARSERS[block.language](block.text)
+
+
+# Links
+
+
+def slugs(page: Path) -> set[str]:
+    """The anchors of a page's headings, as the site and GitHub make them."""
+    tokens = MarkdownIt().parse(page.read_text(encoding="utf-8"))
+    titles = (
+        tokens[n + 1].content for n, token in enumerate(tokens) if token.type == "heading_open"
+    )
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith(("https://", "mailto:")):
+            continue
+        assert not target.startswith("http:"), target
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.is_file(), target
+        assert not anchor or anchor in slugs(linked), target
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in DOCS.rglob("*.md"):
+        assert re.search(rf"\b{re.escape(page.relative_to(DOCS).as_posix())}\b", text), page
+
+
+# Words
+
+DIALECT = (
+    r"(?<!there )\b(is|are|was|were) no\b(?! longer| more| less| fewer)",
+    r"\bleaves? [^.]{1,30} away\b",
+    r"\basked for\b",
+    r"\bbesides?\b",
+    r"\b(so|as) many\b",
+    r"\b(is|are) said\b",
+    r"\bsays nothing\b",
+    r"\bnothing of\b",
+    r"\bwhatever\b",
+    r"\bby itself\b",
+    r"\bof (its|their|our) own\b",
+    r"\bjudg",
+    r"\b(is|are) told\b",
+    r"\bthe like\b",
+    r"\b(quanti|equali|normali|initiali|seriali|minimi|optimi|organi|generali|standardi)s(e|ed|es|ing|ation)\b",
+    r"\bcolour|\bbehaviour|\bneighbour|\bgrey\b|\bcentre\b|\blicence\b|\blabell",
+    r"\b(second engine|contender|doctoring|workshop)\b",
+)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_a_page_is_in_plain_american_english(page: Path) -> None:
+    marks = [mark for pattern in DIALECT for mark in re.finditer(pattern, prose(page), re.I)]
+    assert not [mark[0] for mark in marks]
+
+
+def glossary() -> list[list[str]]:
+    lines = (DOCS / "glossary.md").read_text(encoding="utf-8").splitlines()
+    return [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")][1:]
+
+
+def test_the_glossary_has_at_most_sixty_terms_each_with_one_meaning() -> None:
+    terms = [row[0] for row in glossary()]
+    assert 50 <= len(terms) <= 60
+    assert terms == sorted(set(terms), key=str.lower)
+    assert all(len(row) == 3 and row[1].endswith(".") for row in glossary())
+
+
+def test_a_term_of_the_glossary_is_used_on_the_page_that_it_names() -> None:
+    for term, _, link in glossary():
+        (target,) = re.findall(r"\]\(([^)]+)\)", link)
+        words = re.sub(r"\s+", " ", (DOCS / target).read_text(encoding="utf-8").lower())
+        assert term.lower() in words, (term, target)
+
+
+# The README
+
+
+def test_the_readme_is_short_and_has_its_parts_in_order() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.split()) <= 1200
+    assert re.findall(r"^## (.+)$", text, re.M) == [
+        "Two commands",
+        "Your own SavedModel to a verified file",
+        "In CI",
+        "In a build",
+        "How it compares",
+        "Documentation",
+    ]
+    parts = list(blocks(README))
+    assert [block.words for block in parts if block.language == "sh"] == ["install", "test"] + 3 * [
+        ""
+    ]
+    (own, ci, build) = [block.text for block in parts if block.is_run]
+    assert own.count("\n") <= 10
+    (workflow,) = [block.text for block in parts if block.language == "yaml"]
+    assert ci.count("\n") + workflow.count("\n") <= 11
+    assert build.count("\n") <= 10
+
+
+def test_the_picture_of_the_readme_is_small() -> None:
+    (picture,) = re.findall(r"!\[[^]]+\]\(([^)]+)\)", README.read_text(encoding="utf-8"))
+    assert 10_000 < (ROOT / picture).stat().st_size <= 150_000
+
+
+# Results
+
+
+def test_the_results_are_those_of_the_json_files() -> None:
+    """Write them anew with: python -m benchmarks.results_page"""
+    text = README.read_text(encoding="utf-8")
+    assert results_page.PAGE.read_text(encoding="utf-8") == results_page.results_page()
+    assert text == results_page.with_table(text)
+    (table,) = re.findall(r"<!-- results -->\n(.*?)\n<!-- /results -->", text, re.DOTALL)
+    assert 1 <= len(table.splitlines()) - 2 <= 8
+    for path in results_page.RESULTS.glob("*.json"):
+        assert re.fullmatch(r"20\d\d-\d\d-\d\d", results_page.recorded(path.stem)["date"]), path
+        assert f"benchmarks.{path.stem}" in results_page.PAGE.read_text(encoding="utf-8")

@@ -1,0 +1,79 @@
+"""The site builds without a warning, with a reference made from the code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html import unescape
+from typing import TYPE_CHECKING
+
+import pytest
+from documents import DOCS
+from places import ROOT
+
+import edgeconv
+from edgeconv import types
+from edgeconv.requests.option import leaves_of
+from edgeconv.requests.table import VERBS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip("mkdocs", reason="needs the extra docs: pip install 'edgeconv[docs]'")
+pytest.importorskip("material", reason="needs the extra docs: pip install 'edgeconv[docs]'")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return folder
+
+
+def text_of(page: Path) -> str:
+    return unescape(re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8")))
+
+
+def test_every_page_and_every_part_of_the_checkout_is_there(site: Path) -> None:
+    for page in DOCS.rglob("*.md"):
+        assert (site / page.relative_to(DOCS).with_suffix("") / "index.html").is_file(), page
+    for name in ("contributing", "changelog"):
+        assert (site / name / "index.html").is_file(), name
+    assert "Your own SavedModel to a verified file" in text_of(site / "index.html")
+    assert (site / "images/report.png").is_file()
+    assert not (site / "hooks").exists()
+
+
+def test_the_reference_has_every_option_of_every_verb(site: Path) -> None:
+    for name, entry in VERBS.items():
+        text = text_of(site / "reference" / name / "index.html")
+        for leaf in leaves_of(entry.kind):
+            assert leaf.option.is_argument or f"--{leaf.key}" in text, (name, leaf.key)
+
+
+def test_the_reference_has_every_table_function_and_value(site: Path) -> None:
+    tables = text_of(site / "reference/edgeconv-toml/index.html")
+    for name in ("model.NAME", "budget", "convert", "bench", "check", "embed"):
+        assert f"[{name}]" in tables
+    assert "max-accuracy-drop" in tables
+    python = text_of(site / "reference/python/index.html")
+    assert all(f"edgeconv.{name}(" in python for name in edgeconv.__all__)
+    values = text_of(site / "reference/values/index.html")
+    assert all(name in values for name in ("Artifact", "Report") if name in types.__all__)
+
+
+def test_the_table_of_architectures_is_not_in_the_navigation(site: Path) -> None:
+    home = (site / "index.html").read_text(encoding="utf-8")
+    assert 'href="glossary/"' in home
+    assert 'href="coverage/"' not in home
+
+
+def test_no_page_asks_another_host_for_anything(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        markup = page.read_text(encoding="utf-8")
+        assert not re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="https?://[^"]*"', markup), (
+            page
+        )
