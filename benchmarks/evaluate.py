@@ -43,7 +43,7 @@ from edgeconv.types import Execution, Measuring, Timing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.data.source import DataSet
+    from edgeconv.data.source import LocalDataSet
 
 PEERS = Path(__file__).parent / "peers"
 _FORMATS = "float32,float16,dynamic,int8"
@@ -212,7 +212,7 @@ def read(images: Images) -> list[Any]:
 class Again(EvaluationSet):
     """So many samples of the same few: 6,000 of these would need 4 GB as float32."""
 
-    def __init__(self, source: DataSet, count: int) -> None:
+    def __init__(self, source: LocalDataSet, count: int) -> None:
         super().__init__(source, None, 1)
         self.indices = np.arange(count) % source.count
 

@@ -42,7 +42,7 @@ from edgeconv.types import Allowance, TensorSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.data.source import DataSet
+    from edgeconv.data.source import LocalDataSet
 
 RNG = np.random.default_rng(7)
 COUNT = 9
@@ -176,7 +176,7 @@ def test_a_child_gives_what_is_read_here(
     assert list((place.parent / "tmp").iterdir()) == []
 
 
-def read(data: DataSet, indices: Any) -> tuple[Any, ...]:
+def read(data: LocalDataSet, indices: Any) -> tuple[Any, ...]:
     """Everything of the samples, at once and in parts, and the hash of what is stored."""
     digest = SamplesHash()
     parts = list(data.chunks(indices, 4, digest))
