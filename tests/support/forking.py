@@ -42,7 +42,7 @@ _IMPORTS = {
     "plain": (
         *("numpy", "msgspec", "scipy.stats", "PIL.Image", "h5py", "pyarrow.parquet", "psutil"),
         *("ai_edge_litert.interpreter", "ai_edge_quantizer.quantizer"),
-        *("edgeconv.processes.tasks", "edgeconv.processes.standing", "edgeconv.data.reading"),
+        *("edgeconv.processes.tasks", "edgeconv.processes.persistent", "edgeconv.data.reading"),
     ),
     "tensorflow": ("tensorflow", "keras", "tf_keras"),
 }
