@@ -1,4 +1,4 @@
-"""Files that hold the models' data: where Keras keeps them, and what is in them, checked."""
+"""Files with the models' data: where Keras stores them, and their checked content."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def read_npz(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
 
 
 def unpickled_arrays(path: Path) -> Any:
-    """What a pickle of plain values and numpy arrays has; strings of Python 2 are bytes.
+    """The plain values and numpy arrays of a pickle; strings of Python 2 are bytes.
 
-    Nothing else is made from it, so no code in the file runs. Raises `FileNotFoundError` for
-    no file, and `ValueError` for another or a broken pickle.
+    Other objects are refused, so no code in the file runs. Raises `FileNotFoundError` for no file,
+    and `ValueError` for another or a broken pickle.
     """
     import pickle
 
@@ -75,7 +75,7 @@ def unpickled_arrays(path: Path) -> Any:
     class Arrays(pickle.Unpickler):
         def find_class(self, module_name: str, global_name: str) -> Any:
             if (module_name, global_name) not in known:
-                raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}")
+                raise pickle.UnpicklingError(f"it contains {module_name}.{global_name}")
             return known[module_name, global_name]
 
     if not path.is_file():
@@ -84,7 +84,7 @@ def unpickled_arrays(path: Path) -> Any:
         try:
             return Arrays(file, encoding="bytes").load()
         except (pickle.UnpicklingError, LookupError, EOFError) as error:
-            raise ValueError(f"{path} is no pickle of arrays: {error}") from error
+            raise ValueError(f"{path} is not a pickle of arrays: {error}") from error
         except (AttributeError, TypeError, ValueError, OverflowError, MemoryError) as error:
             raise ValueError(f"{path} is a broken pickle: {error}") from error
 
@@ -115,10 +115,10 @@ def as_images(
 def _check_images(
     images: NDArray[Any], labels: NDArray[Any], where: str, shape: tuple[int, ...]
 ) -> None:
-    wanted = ", ".join(map(str, ("n", *shape)))
+    expected = ", ".join(map(str, ("n", *shape)))
     if images.dtype != "uint8" or images.shape[1:] != shape or not len(images):
-        found = f"{images.dtype} {images.shape}"
-        raise ValueError(f"{where} images are {found}, where uint8 ({wanted}) is needed")
+        actual = f"{images.dtype} {images.shape}"
+        raise ValueError(f"{where} images are {actual}, where uint8 ({expected}) is needed")
     if labels.shape not in ((len(images),), (len(images), 1)):
         raise ValueError(f"{where} labels are {labels.shape}, for {len(images)} images")
 
@@ -135,7 +135,7 @@ def _check_labels(labels: NDArray[Any], where: str, classes: int) -> None:
 def _scaled(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     import numpy as np
 
-    # In place: the whole of a data set is large, and twice that is larger.
+    # In place, to save the memory of a second copy.
     scaled = images.astype(np.float32)
     scaled /= 255.0
     return scaled

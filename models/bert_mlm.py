@@ -53,8 +53,7 @@ def build() -> Any:
     )
     x = keras.layers.Dropout(0.1, name="embedding_dropout")(embedding(tokens))
     for index in range(LAYERS):
-        # Normalizing first is not BERT's way, but without it the training stays for long at
-        # guessing each word by how common it is.
+        # BERT does not normalize first. Without it the training long predicts common words only.
         x = hub.layers.TransformerEncoder(
             4 * WIDTH,
             HEADS,
@@ -110,18 +109,18 @@ LOSS = masked_cross_entropy
 METRIC = masked_accuracy
 
 
-def data(place: str | None = None) -> Data:
+def data(location: str | None = None) -> Data:
     """Passages of WikiText-2 with 5 of their 32 words masked, which are the labels.
 
-    `place` is the directory that has wiki.valid.tokens, to train on, and wiki.test.tokens, to
-    test on. All arrays are int32; the masked words are drawn with a fixed seed, and each
-    training passage comes six times with other words masked. A word that is not among
-    the commonest of the training text is [UNK], and is never masked.
+    `location` is the directory that has wiki.valid.tokens, to train on, and wiki.test.tokens, to
+    test on. All arrays are int32: (n, 32), (n, 5) and labels (n, 5). The masked words are drawn
+    with a fixed seed, and each training passage comes six times with other words masked. Words that
+    are not among the most common of the training text are [UNK], and never masked.
     """
     import numpy as np
     from edgeconv.models import Data
 
-    train, test = (_words(place, name) for name in (TRAIN_FILE, TEST_FILE))
+    train, test = (_words(location, name) for name in (TRAIN_FILE, TEST_FILE))
     ids = vocabulary(train)
     passages = _passages(train, ids, TRAIN_FILE)
     x_train, y_train = masked(np.tile(passages, (COPIES, 1)), seed=0)
@@ -134,7 +133,7 @@ def data(place: str | None = None) -> Data:
 
 
 def vocabulary(words: list[str]) -> dict[str, int]:
-    """The number of each of the commonest words, from 2 on; the commonest first."""
+    """The number of each of the most common words, from 2 on, the most common first."""
     from collections import Counter
 
     counts = Counter(words)
@@ -161,13 +160,13 @@ def masked(
     return {TOKENS_NAME: tokens, POSITIONS_NAME: positions}, labels
 
 
-def _words(place: str | None, name: str) -> list[str]:
+def _words(location: str | None, name: str) -> list[str]:
     """The words of one file, in lower case."""
-    if place is None:
+    if location is None:
         raise FileNotFoundError(
             f"bert_mlm needs a directory with WikiText-2's {TRAIN_FILE} and {TEST_FILE}"
         )
-    path = Path(place) / name
+    path = Path(location) / name
     if not path.is_file():
         raise FileNotFoundError(
             f"{path} is missing: bert_mlm needs WikiText-2's {TRAIN_FILE} and {TEST_FILE}"
@@ -181,7 +180,7 @@ def _words(place: str | None, name: str) -> list[str]:
 def _passages(words: list[str], ids: dict[str, int], name: str) -> NDArray[np.int32]:
     """The numbers of the words, int32 (n, 32).
 
-    What does not fill a passage is left out, and so are passages with fewer than 5 known words.
+    The rest of an incomplete passage is dropped, and so are passages with fewer than 5 known words.
     """
     import numpy as np
 

@@ -54,32 +54,32 @@ def _normalized(x: Any) -> Any:
     return layers.ReLU(6.0)(layers.BatchNormalization(momentum=0.9)(x))
 
 
-def data(place: str | None = None) -> Data:
+def data(location: str | None = None) -> Data:
     """Images as float32 (n, 32, 32, 3) in [0, 1] and labels of 0 to 9, in the files' order.
 
-    `place` is an .npz in Keras' layout, a directory with one such file, or a directory with
+    `location` is an .npz in Keras' layout, a directory with one such file, or a directory with
     the batches of CIFAR-10's "python version"; None: those that Keras has downloaded.
     """
     from edgeconv.models import archives
 
-    path = _downloaded() if place is None else Path(place)
+    path = _downloaded() if location is None else Path(location)
     if path.is_dir() and (path / TEST_FILE).is_file():
         return archives.as_images(_batches(path), path, INPUT_NAME, SHAPE, CLASSES)
     return archives.images_of(_only_npz(path), INPUT_NAME, SHAPE, CLASSES)
 
 
 def _downloaded() -> Path:
-    """Where Keras 3, or tf_keras, has put CIFAR-10."""
+    """The directory to which Keras 3 or tf_keras has downloaded CIFAR-10."""
     from edgeconv.models import archives
 
     name = "cifar-10-batches-py"
     datasets: Path = archives.keras_datasets()
-    places = [datasets / f"{name}-target" / name, datasets / name]
-    for path in places:
+    paths = [datasets / f"{name}-target" / name, datasets / name]
+    for path in paths:
         if (path / TEST_FILE).is_file():
             return path
     raise FileNotFoundError(
-        f"{places[-1]} is missing: tf_keras.datasets.cifar10.load_data() downloads it; "
+        f"{paths[-1]} is missing: tf_keras.datasets.cifar10.load_data() downloads it; "
         "or give a directory that has CIFAR-10"
     )
 
@@ -87,12 +87,12 @@ def _downloaded() -> Path:
 def _only_npz(path: Path) -> Path:
     if not path.is_dir():
         return path
-    found = sorted(path.glob("*.npz"))
-    if not found:
+    files = sorted(path.glob("*.npz"))
+    if not files:
         raise FileNotFoundError(f"{path} has neither {TEST_FILE} of CIFAR-10 nor an .npz file")
-    if len(found) > 1:
-        raise ValueError(f"{path} has {len(found)} .npz files; name the one that is meant")
-    return found[0]
+    if len(files) > 1:
+        raise ValueError(f"{path} has {len(files)} .npz files; name the one to use")
+    return files[0]
 
 
 def _batches(directory: Path) -> dict[str, NDArray[Any]]:

@@ -1,7 +1,7 @@
 """A small CNN for the handwritten digits that scikit-learn carries: 8x8 pixels, 10 classes.
 
-Small enough to train in seconds on a CPU, and it has each kind of layer that quantization
-treats in a way of its own: convolution, depthwise convolution and fully connected.
+It trains in seconds on a CPU, and has each kind of layer that quantization treats differently:
+convolution, depthwise convolution and fully connected.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def build() -> Any:
     return Model(image, layers.Dense(CLASSES, activation="softmax", name=OUTPUT_NAME)(x))
 
 
-def data(place: str | None = None) -> Data:
+def data(location: str | None = None) -> Data:
     """The 1,797 digits as float32 (n, 8, 8, 1) in [0, 1], a third of each class for testing.
 
-    Raises `ValueError` for a place: they come with scikit-learn.
+    Raises `ValueError` for a location: they come with scikit-learn.
     """
     import numpy as np
     from edgeconv.models import Data
     from sklearn.datasets import load_digits
 
-    if place is not None:
-        raise ValueError("digits_cnn has its samples from scikit-learn, and reads no place")
+    if location is not None:
+        raise ValueError("digits_cnn has its samples from scikit-learn, and reads no other data")
     digits = load_digits()
     images = (digits.images / 16.0).astype(np.float32)[..., np.newaxis]
     labels = digits.target.astype(np.int64)
@@ -63,9 +63,9 @@ def data(place: str | None = None) -> Data:
 
 
 def held_out(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which rows are for testing: of each class the third, the sixth, and so on.
+    """The rows for testing, bool (n,): of each class the third, the sixth, and so on.
 
-    No random numbers, so that the split is the same in every version of every library.
+    Without random numbers, the split is the same in every version of every library.
     """
     import numpy as np
 

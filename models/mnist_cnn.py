@@ -37,21 +37,21 @@ def build() -> Any:
 
 
 def optimizer(learning_rate: float, steps: int, replicas: int) -> Any:  # noqa: ARG001
-    """RMSprop at a constant rate, whatever the steps and replicas."""
+    """RMSprop at a constant rate, for any steps and replicas."""
     from tf_keras.optimizers import RMSprop
 
     return RMSprop(learning_rate)
 
 
-def data(place: str | None = None) -> Data:
+def data(location: str | None = None) -> Data:
     """MNIST's images as float32 (n, 28, 28) in [0, 1], in the order of the file.
 
-    `place` is an .npz in Keras' layout; None: the one that Keras has downloaded.
+    `location` is an .npz in Keras' layout; None: the one that Keras has downloaded.
     """
     from edgeconv.models import archives
 
-    path = archives.keras_datasets() / "mnist.npz" if place is None else Path(place)
-    if place is None and not path.is_file():
+    path = archives.keras_datasets() / "mnist.npz" if location is None else Path(location)
+    if location is None and not path.is_file():
         raise FileNotFoundError(
             f"{path} is missing: tf_keras.datasets.mnist.load_data() downloads it; "
             "or give an mnist.npz that you have"

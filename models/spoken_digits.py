@@ -36,7 +36,7 @@ ARRAYS = ("samples", "offsets", "labels", "speakers", "index")
 
 
 class Clip(NamedTuple):
-    """One recording: int16 (n,) at 8 kHz, who says which digit, and for the how-manieth time."""
+    """One recording: int16 (n,) at 8 kHz, with its digit, speaker and number."""
 
     digit: int
     speaker: str
@@ -68,21 +68,20 @@ def _normalized(x: Any) -> Any:
     return layers.ReLU()(layers.BatchNormalization(momentum=0.9)(x))
 
 
-def data(place: str | None = None) -> Data:
+def data(location: str | None = None) -> Data:
     """Spectrograms, float32 (n, 64, 32, 1), and the digits, int64 (n,).
 
-    Sorted by digit, speaker and number of the recording, whatever they come from. `place` is a
-    directory of the upstream's DIGIT_SPEAKER_NUMBER.wav, or an .npz that has all of them:
-    `samples`, int16, one after the other; `offsets`, n + 1, where each begins; and `labels`,
-    `speakers` and `index`, (n,).
+    Sorted by digit, speaker and number of the recording. `location` is a directory of upstream's
+    DIGIT_SPEAKER_NUMBER.wav, or an .npz of all: `samples`, int16, concatenated; `offsets`, n + 1,
+    where each begins; and `labels`, `speakers` and `index`, (n,).
     """
     import numpy as np
     from edgeconv.models import Data
 
-    clips = sorted(_clips(place), key=lambda clip: clip[:3])
+    clips = sorted(_clips(location), key=lambda clip: clip[:3])
     test = np.array([clip.number < TEST_RECORDINGS for clip in clips])
     if test.all() or not test.any():
-        raise ValueError(f"{place} has recordings for one of training and testing only")
+        raise ValueError(f"{location} has recordings for training or testing only")
     weights = mel_weights()
     x = np.stack([log_mel(clip.samples, weights) for clip in clips])[..., np.newaxis]
     y = np.array([clip.digit for clip in clips], np.int64)
@@ -92,8 +91,7 @@ def data(place: str | None = None) -> Data:
 def log_mel(samples: NDArray[np.int16], weights: NDArray[np.float32]) -> NDArray[np.float32]:
     """Decibels below full scale in each mel band, / 40: float32 (64, 32), about -2 to 1.
 
-    Frames of 32 ms every 16 ms; what is beyond the last is not looked at, and what is missing
-    is silence.
+    Frames of 32 ms every 16 ms; longer recordings are cut, and shorter ones padded with silence.
     """
     import numpy as np
 
@@ -121,13 +119,13 @@ def mel_weights() -> NDArray[np.float32]:
     return np.maximum(0, np.minimum(rising, falling)).astype(np.float32)
 
 
-def _clips(place: str | None) -> list[Clip]:
-    if place is None:
+def _clips(location: str | None) -> list[Clip]:
+    if location is None:
         raise FileNotFoundError(
             "spoken_digits needs the recordings of the Free Spoken Digit Dataset: "
             "a directory of its .wav files, or an .npz"
         )
-    path = Path(place)
+    path = Path(location)
     return _clips_of_directory(path) if path.is_dir() else _clips_of_npz(path)
 
 

@@ -31,6 +31,7 @@ from edgeconv.store import cache_directory, owned, publish_sealed, read_sealed, 
 from edgeconv.tf.qat.member import QatJob, QatResult, train_qat
 from edgeconv.tf.qat.opened import refuse_without_layers
 from edgeconv.training.launch import clusters_of, launch, workers_of
+from edgeconv.training.members import ProcessSettings
 from edgeconv.types import QatRecord, Validated
 
 if TYPE_CHECKING:
@@ -147,13 +148,14 @@ def _trained(
             clusters,
             train_qat,
             functools.partial(_job, run, prepared, recipe, samples, checkpoints, clusters),
-            distribution=distribution,
-            label="quantization-aware training",
-            scratch=run.scratch,
-            access=_access(run, prepared, samples, checkpoints),
-            allowance=run.execution.allowance,
-            environment={},
-            on_progress=run.on_progress,
+            distribution,
+            ProcessSettings(
+                label="quantization-aware training",
+                scratch=run.scratch,
+                access=_access(run, prepared, samples, checkpoints),
+                allowance=run.execution.allowance,
+                on_progress=run.on_progress,
+            ),
             resumes=run.execution.use_cache,
         )
         assert trained is not None, "the chief is among the processes started here"

@@ -88,7 +88,7 @@ VERBS = {
     ),
     "inspect": VerbEntry(
         f"{_LOOKING}:InspectRequest",
-        "edgeconv.source.scanning.inspecting:inspect",
+        "edgeconv.source.loading:inspect",
         f"{_LOOKING}:JsonPrinting",
         tells=False,
     ),

@@ -1,7 +1,7 @@
 """What a model file is, found without TensorFlow and without running it."""
 
-from edgeconv.source.file_artifact import artifact_of_file
 from edgeconv.source.loading import (
+    artifact_of_file,
     identify,
     inspect_model,
     keras_file_signature,

@@ -1,6 +1,6 @@
-"""Models of other kinds: what they are, by their content, and how to bring them here.
+"""Models of other kinds, recognized by their content, and how to convert them.
 
-Nothing of them is run, and only beginnings, ends and lists of names are read.
+They are not run; only their beginnings, ends and lists of names are read.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from edgeconv.source import foreign_kinds as kinds
 from edgeconv.source.wire import MalformedWire, fields, mapped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from edgeconv.source.wire import Field
 
 _HEAD_BYTES = 1 << 16
-# Of a document, which takes 30 times its size as objects; and of an archive.
+# Of a document, whose objects take 30 times its size, and of an archive.
 _MOST_JSON_BYTES = 1 << 22
 _MOST_PACKED_BYTES = 1 << 26
 _MOST_FIELDS = 4096
@@ -88,68 +87,57 @@ _IN_ARCHIVE = re.compile(r"(^|/)saved_model\.pb$|\.(keras|h5|hdf5|tflite)$")
 
 
 def foreign_file(path: Path) -> kinds.Foreign | None:
-    """Which other kind of model a file is; None where it is none that is known.
-
-    Raises `OSError` where it cannot be read.
-    """
+    """Which other kind of model a file is; None if unknown. Raises `OSError`."""
     size_bytes = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
-        for offset, beginning, found in _BEGINNINGS:
+        for offset, beginning, kind in _BEGINNINGS:
             if head[offset:].startswith(beginning):
-                return found
-        readers: tuple[Callable[[IO[bytes], int, bytes], kinds.Foreign | None], ...] = (
-            _archive,
-            _pickle,
-            _table,
-            _safetensors,
-            _text,
-            _message,
-        )
-        for reader in readers:
-            if found_by := reader(file, size_bytes, head):
-                return found_by
+                return kind
+        for reader in (_archive, _pickle, _table, _safetensors, _text, _message):
+            if recognized := reader(file, size_bytes, head):
+                return recognized
     if path.name in _NAMES:
         return _NAMES[path.name]
     if _DATA_SHARD.search(path.name):
         return kinds.CHECKPOINT
-    beside = path.with_name("model.json")
-    if path.suffix == ".bin" and beside.is_file():
-        return foreign_file(beside)
+    topology = path.with_name("model.json")
+    if path.suffix == ".bin" and topology.is_file():
+        return foreign_file(topology)
     return _SUFFIXES.get(path.suffix.lower())
 
 
 def foreign_directory(path: Path) -> tuple[Path, kinds.Foreign] | None:
     """Which other kind of model a directory holds, and in which file or directory.
 
-    None where it is none that is known. Raises `OSError` where it cannot be read.
+    None if unknown. Raises `OSError`.
     """
     names = {entry.name for entry in path.iterdir()}
     if "tfhub_module.pb" in names:
         return path, kinds.HUB_MODULE
     if "saved_model.pb" in names:
         return None
-    for members, found in _MEMBERS:
+    for members, kind in _MEMBERS:
         if members <= names:
-            return path, found
+            return path, kind
     if "Manifest.json" in names and (path / "Data" / "com.apple.CoreML").exists():
         return path, kinds.CORE_ML
     telling = (name for end in _TELLING for name in sorted(names) if name.lower().endswith(end))
     for name in itertools.islice(telling, _MOST_FILES):
-        if (path / name).is_file() and (found_in := foreign_file(path / name)):
-            return path / name, found_in
+        if (path / name).is_file() and (recognized := foreign_file(path / name)):
+            return path / name, recognized
     return None
 
 
 class _BoundedFile:
-    """A file for zipfile, whose list of members may be that of a model, and not fill the memory."""
+    """A file for zipfile that refuses a list of members larger than a model's."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.seek, self.tell = file.seek, file.tell
 
     def read(self, size_bytes: int = -1) -> bytes:
-        """As a file's; raises `BadZipFile` for more than the names of a model take."""
+        """As a file; raises `BadZipFile` for too much at once."""
         if size_bytes > _MOST_JSON_BYTES:
             raise zipfile.BadZipFile(f"a part of {size_bytes} bytes")
         return self._file.read(size_bytes if size_bytes >= 0 else _MOST_JSON_BYTES)
@@ -167,12 +155,12 @@ def _archive(file: IO[bytes], _size_bytes: int, head: bytes) -> kinds.Foreign | 
 
 
 def _tar_members(file: IO[bytes]) -> list[str]:
-    """The first names in a tar archive; of one that is compressed, those near its beginning."""
+    """The first names in a tar archive, which may be compressed."""
     packed = file.read(_MOST_PACKED_BYTES)
     if packed.startswith(b"\x1f\x8b"):
         packed = zlib.decompressobj(wbits=31).decompress(packed, _MOST_PACKED_BYTES)
     names: list[str] = []
-    # What was read ends in the middle of a member.
+    # The bytes end within a member.
     with contextlib.suppress(*_BAD_ARCHIVE), tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         for member in archive:
             names.append(member.name)
@@ -252,20 +240,20 @@ def _text(file: IO[bytes], size_bytes: int, head: bytes) -> kinds.Foreign | None
 
 def _json(raw: bytes) -> kinds.Foreign | None:
     try:
-        found = json.loads(raw)
-        # What to_json() gave, written as JSON once more.
-        found = json.loads(found) if isinstance(found, str) else found
+        document = json.loads(raw)
+        # The text of to_json(), encoded as JSON again.
+        document = json.loads(document) if isinstance(document, str) else document
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         return None
-    topology = found.get("modelTopology")
-    if isinstance(topology, dict) or "weightsManifest" in found:
-        is_graph = found.get("format") == "graph-model" or "node" in (topology or {})
+    topology = document.get("modelTopology")
+    if isinstance(topology, dict) or "weightsManifest" in document:
+        is_graph = document.get("format") == "graph-model" or "node" in (topology or {})
         return kinds.TFJS_GRAPH if is_graph else kinds.TFJS_LAYERS
-    if isinstance(found.get("class_name"), str) and "config" in found:
+    if isinstance(document.get("class_name"), str) and "config" in document:
         return kinds.KERAS_JSON
-    if "model_type" in found and ("architectures" in found or "transformers_version" in found):
+    if "model_type" in document and {"architectures", "transformers_version"} & document.keys():
         return kinds.Foreign(
             "the configuration of a Hugging Face model",
             "load the model in Python and export it: model.save('DIR') of its TensorFlow class, "
@@ -275,13 +263,13 @@ def _json(raw: bytes) -> kinds.Foreign | None:
 
 
 def _message(file: IO[bytes], size_bytes: int, head: bytes) -> kinds.Foreign | None:
-    """Protocol buffers, told apart by the numbers of their fields."""
+    """Protocol buffers, recognized by the numbers of their fields."""
     if head[:1] not in (b"\x08", b"\x0a", b"\x12", b"\x1a", b"\x22"):
         return None
     try:
         with mapped(file) as data:
-            found = list(itertools.islice(fields(data, 0, size_bytes), _MOST_FIELDS))
-            by_number = {field.number: field for field in reversed(found)}
+            top = list(itertools.islice(fields(data, 0, size_bytes), _MOST_FIELDS))
+            by_number = {field.number: field for field in reversed(top)}
             first = by_number[1]
             is_node = first.is_message and _is_node(data, first)
     except (MalformedWire, KeyError):

@@ -1,4 +1,4 @@
-"""The kinds of models that edgeconv does not take: what each is called, and the way out."""
+"""The kinds of models that edgeconv does not convert, with a way to convert each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Foreign(NamedTuple):
-    """A kind of model that edgeconv does not take: what it is, and the way out."""
+    """A kind of model that edgeconv does not convert: what it is, and what to do."""
 
     what: str
     hint: str
@@ -32,7 +32,8 @@ ONNX = Foreign(
 )
 FROZEN = Foreign(
     "a frozen TensorFlow graph (GraphDef), which has no signature",
-    "export it as a SavedModel, with the names of its ends; docs/models.md has the lines to do it",
+    "export it as a SavedModel, with the names of its inputs and outputs; docs/models.md has the "
+    "lines to do it",
 )
 SAVED_MODEL_FILE = Foreign(
     "the graph of a SavedModel without its directory",

@@ -1,4 +1,4 @@
-"""What a Keras file says of itself, read from its JSON config; no layer is made."""
+"""The content of a Keras file, read from its JSON config without building layers."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ ZIP_ERRORS = (
     RuntimeError,
     ValueError,
 )
-# All that h5py raised on damaged files, found by mutating one.
+# All that h5py raised on damaged files, by mutation tests.
 HDF5_ERRORS = (KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 # A Lambda layer's function is stored as Python bytecode, and loading the file runs it.
 _CODE_LAYER = "Lambda"
 
 
 class KerasReadJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Which file to read; whether its weights are to be counted, of an archive."""
+    """The file to read, and whether to count the weights of an archive."""
 
     path: str
     count: bool = False
 
 
 class KerasContent(msgspec.Struct, frozen=True, kw_only=True):
-    """A Keras model's layers, counted by class, and what is worth saying.
+    """A Keras model's layers, counted by class, with notes.
 
-    `signature` is what the config declares; it and the numbers are None where they cannot be told.
-    `unknown` names the classes and functions that are not Keras's own.
+    `signature` is what the config declares; it and the numbers are None if unknown. `unknown` names
+    the classes and functions that are not Keras's own.
     """
 
     layers: tuple[OperatorCount, ...]
@@ -73,10 +73,10 @@ class KerasContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_keras(path: Path, *, count: bool = False) -> KerasContent:
-    """What a .keras archive holds; its parameters only with `count`, which takes longer.
+    """The content of a .keras archive; its parameters only with `count`, which takes longer.
 
-    A child process reads it: a configuration can be made to take any time and memory. Raises
-    `InputRefused` for one that holds no model.
+    A child process reads it: a hostile configuration can take any time and memory. Raises
+    `InputRefused` for an archive without a model.
     """
     return _in_child(
         read_archive_here, KerasReadJob(path=str(path), count=count), "a Keras archive"
@@ -84,10 +84,9 @@ def read_keras(path: Path, *, count: bool = False) -> KerasContent:
 
 
 def read_hdf5(path: Path) -> KerasContent:
-    """What a Keras HDF5 file holds. Raises `InputRefused` for one that holds no model.
+    """The content of a Keras HDF5 file. Raises `InputRefused` for a file without a model.
 
-    A child process reads it: on damaged files the HDF5 library can loop for ever, deaf
-    even to Ctrl-C.
+    A child process reads it: on damaged files the HDF5 library can loop forever, even on Ctrl-C.
     """
     return _in_child(read_hdf5_here, KerasReadJob(path=str(path)), "an HDF5 file")
 
@@ -112,7 +111,7 @@ def _in_child(
 
 
 def read_archive_here(job: KerasReadJob) -> KerasContent:
-    """What `read_keras` gives, read in this process."""
+    """`read_keras`, in this process."""
     path = Path(job.path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -124,7 +123,7 @@ def read_archive_here(job: KerasReadJob) -> KerasContent:
         raise damaged(path, "a zip archive", error) from error
     if config is None:
         raise InputRefused(
-            f"{path} is a zip archive without a config.json, so no Keras model",
+            f"{path} is a zip archive without a config.json, not a Keras model",
             hint="save the whole model with model.save('NAME.keras')",
         )
     version = decoded(path, "metadata.json", metadata).get("keras_version")
@@ -133,7 +132,7 @@ def read_archive_here(job: KerasReadJob) -> KerasContent:
 
 def _weights_in(path: Path, archive: zipfile.ZipFile) -> tuple[Weight, ...]:
     try:
-        # Keras stores them as they are, so that they are read in place.
+        # Keras stores them uncompressed, so they are read in place.
         with archive.open(_WEIGHTS) as file:
             return weights_of(file)
     except (*ZIP_ERRORS, *HDF5_ERRORS) as error:
@@ -141,7 +140,7 @@ def _weights_in(path: Path, archive: zipfile.ZipFile) -> tuple[Weight, ...]:
 
 
 def read_hdf5_here(job: KerasReadJob) -> KerasContent:
-    """What `read_hdf5` gives, read in this process."""
+    """`read_hdf5`, in this process."""
     import h5py
 
     path = Path(job.path)
@@ -165,7 +164,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def without_model(path: Path) -> InputRefused:
-    """The refusal of an HDF5 file that has no model in it."""
+    """The refusal of an HDF5 file without a model."""
     return InputRefused(
         f"{path} holds no model, only weights at most: it has no model_config",
         hint="build the model in code, load_weights() this file into it, and save the whole "
@@ -174,7 +173,7 @@ def without_model(path: Path) -> InputRefused:
 
 
 def damaged(path: Path, what: str, error: Exception) -> InputRefused:
-    """The refusal of a file whose content makes no sense."""
+    """The refusal of a file with unreadable content."""
     reason = error.message if isinstance(error, EdgeconvError) else str(error)
     return InputRefused(
         f"{path} cannot be read as {what}: {reason}",
@@ -189,7 +188,7 @@ def decoded(path: Path, name: str, raw: Any) -> dict[str, Any]:
     # A TypeError is an HDF5 attribute of another type, a RecursionError hostile nesting.
     except (msgspec.DecodeError, TypeError, RecursionError, UnicodeError) as error:
         raise InputRefused(
-            f"{path} holds no Keras model: its {name} is no JSON object ({error})",
+            f"{path} holds no Keras model: its {name} is not a JSON object ({error})",
             hint="save the model again",
         ) from error
 
@@ -197,7 +196,7 @@ def decoded(path: Path, name: str, raw: Any) -> dict[str, Any]:
 def content_of(
     config: dict[str, Any], version: Any, weights: tuple[Weight, ...] | None, *, is_zip: bool
 ) -> KerasContent:
-    """What a configuration says; `version` is that of Keras, as the file has it."""
+    """The content of a configuration; `version` is that of Keras in the file."""
     counts = Counter(_layer_classes(config))
     layers = tuple(
         OperatorCount(name=name, version=0, count=count) for name, count in sorted(counts.items())
@@ -207,7 +206,7 @@ def content_of(
     if signature is None:
         notes.append(_why_undeclared(config))
     total, trained = parameters(config, weights) if weights else (None, None)
-    # What tf_keras saves as .keras, it also loads, and imports what is named there.
+    # tf_keras loads its own .keras files, and imports what they name.
     imports_any = is_zip and isinstance(version, str) and version.startswith("2.")
     return KerasContent(
         layers=layers,
@@ -224,7 +223,7 @@ def _why_undeclared(config: dict[str, Any]) -> str:
     if never_called(config):
         return "it was never called, so it has no input, and cannot be converted"
     if layers_of(config):
-        return "its config does not tell the shapes of its inputs"
+        return "its config does not have the shapes of its inputs"
     built = built_for(config)
     shape = f"; it was called with shape {msgspec.json.encode(built).decode()}" if built else ""
     return f"a subclassed model: its inputs and outputs are known once it is loaded{shape}"

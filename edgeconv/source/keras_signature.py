@@ -1,4 +1,4 @@
-"""The inputs and outputs that the config of a Keras file declares; no layer is made."""
+"""The inputs and outputs that the config of a Keras file declares, without building layers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Shape = tuple[int, ...]
     Config = dict[str, Any]
 
-# The most layers that are gone into for the shape of an output.
+# The deepest nesting of models that is followed for the shape of an output.
 _DEEPEST = 20
 _SAME_SHAPE = (
     *("Activation", "Softmax", "ReLU", "LeakyReLU", "PReLU", "ELU", "Dropout", "Identity"),
@@ -27,7 +27,7 @@ _GLOBAL_POOLING = tuple(
 
 
 class _KerasTensor(NamedTuple):
-    """A shape, None where it is not known, and a dtype."""
+    """A shape, None if unknown, and a dtype."""
 
     shape: Shape | None
     dtype: str
@@ -36,9 +36,9 @@ class _KerasTensor(NamedTuple):
 def declared_signature(config: Config, depth: int = 0) -> Signature | None:
     """The signature by the names, shapes and dtypes in the config; None where it has none.
 
-    That is so for a subclassed model, and for a Sequential one that was never called. The batch
-    and other dynamic dimensions are -1; an output whose shape only a computation would tell has
-    no known rank. Outputs go by the keys of a dict, else by the layers that give them.
+    A subclassed model has none, nor has a Sequential one that was never called. Dynamic dimensions
+    are -1; an output whose shape needs a computation has no known rank. Outputs are named by the
+    keys of a dict, or by their layers.
     """
     settings = settings_of(config)
     if "input_layers" in settings:
@@ -48,18 +48,18 @@ def declared_signature(config: Config, depth: int = 0) -> Signature | None:
 
 
 def never_called(config: Config) -> bool:
-    """Whether it is a Sequential model without any input: of layers that have no shape yet."""
+    """Whether it is a Sequential model without an input shape."""
     layers = layers_of(config)
     if config.get("class_name") != "Sequential" or not layers:
         return False
     settings = settings_of(layers[0])
     has_shape = any(name in settings for name in ("batch_shape", "batch_input_shape"))
-    # A nested model brings its own input.
+    # A nested model has its own input.
     return not (has_shape or layers_of(layers[0]) or built_for(config))
 
 
 def built_for(config: Config) -> Any:
-    """The input shape that a model was built for, as Keras noted it; None where it did not."""
+    """The input shape that a model was built for, as stored by Keras; None if not stored."""
     built = config.get("build_config")
     return built.get("input_shape") if isinstance(built, dict) else None
 
@@ -72,7 +72,7 @@ def layers_of(config: Config) -> list[Config]:
 
 
 def settings_of(config: Config) -> Config:
-    """What a layer or model is made with; {} where that is not there."""
+    """The settings of a layer or model; {} if missing."""
     settings = config.get("config")
     return settings if isinstance(settings, dict) else {}
 
@@ -88,7 +88,7 @@ def _functional(settings: Config, depth: int) -> Signature | None:
     if not inputs or None in inputs:
         return None
     tensors = dict(_tensors(by_name))
-    # Each model within once: models in one another would double the work at every depth.
+    # Each nested model once: nesting would double the work at every depth.
     named = {ref[0] for _, ref in _references(settings.get("output_layers"))}
     nested = {name: _nested(by_name.get(name, {}), depth) for name in named}
     outputs = [
@@ -110,7 +110,7 @@ def _sequential(layers: list[Config], depth: int) -> Signature | None:
 
 
 def _input(layer: Config) -> TensorSpec | None:
-    """The input that an InputLayer is, or the first layer of an older Sequential model has."""
+    """The input of an InputLayer, or of the first layer of an older Sequential model."""
     settings = settings_of(layer)
     shape = _shape(settings.get("batch_shape", settings.get("batch_input_shape")))
     if shape is None or settings.get("sparse") or settings.get("ragged"):
@@ -122,7 +122,7 @@ def _input(layer: Config) -> TensorSpec | None:
 def _output(
     layer: Config, ref: tuple[Any, ...], tensors: dict[Any, _KerasTensor], nested: Signature | None
 ) -> _KerasTensor:
-    """What a layer gives out at `ref`: the layer's name, its call, and which of its outputs.
+    """The output of a layer at `ref`: the layer's name, its call, and the output's index.
 
     `nested` is the signature of a layer that is a model.
     """
@@ -133,44 +133,44 @@ def _output(
     if nested and 0 <= ref[2] < len(nested.outputs):
         inner = nested.outputs[ref[2]]
         return _KerasTensor(inner.shape if inner.rank_known else None, inner.dtype)
-    given = _given(layer, ref[1])
-    shape = _derived(layer, given) if given else None
-    return _KerasTensor(shape, _dtype(layer))
+    inputs = _input_shape(layer, ref[1])
+    return _KerasTensor(_derived(layer, inputs) if inputs else None, _dtype(layer))
 
 
 def _nested(layer: Config, depth: int) -> Signature | None:
-    """The signature of a layer that is a model, unless it is absurdly deep within others."""
+    """The signature of a layer that is a model, down to a depth."""
     is_model = layers_of(layer) and depth < _DEEPEST
     return declared_signature(layer, depth + 1) if is_model else None
 
 
-def _given(layer: Config, call: int) -> Shape | None:
-    """The shape of the one tensor that a layer is called with, where it is known."""
+def _input_shape(layer: Config, call: int) -> Shape | None:
+    """The shape of the only tensor that a layer is called with, if known."""
     calls = layer.get("inbound_nodes")
     if isinstance(calls, list) and 0 <= call < len(calls):
-        found = [tensor for _, tensor in _inbound(calls[call])]
-        if len(found) == 1:
-            return found[0].shape
+        tensors = [tensor for _, tensor in _inbound(calls[call])]
+        if len(tensors) == 1:
+            return tensors[0].shape
     return _shape(built_for(layer))
 
 
-def _derived(layer: Config, given: Shape) -> Shape | None:
+def _derived(layer: Config, inputs: Shape) -> Shape | None:
+    """The output shape of a layer for an input shape, if known."""
     name, settings = layer.get("class_name"), settings_of(layer)
     last = settings.get("data_format", "channels_last") == "channels_last"
     if name in _SAME_SHAPE:
-        return given
+        return inputs
     if name == "Dense" and isinstance(settings.get("units"), int):
-        return (*given[:-1], settings["units"])
-    if name == "Flatten" and -1 not in given[1:]:
-        return (given[0], math.prod(given[1:]))
+        return (*inputs[:-1], settings["units"])
+    if name == "Flatten" and -1 not in inputs[1:]:
+        return (inputs[0], math.prod(inputs[1:]))
     if name in _GLOBAL_POOLING and last and not settings.get("keepdims"):
-        return (given[0], given[-1])
+        return (inputs[0], inputs[-1])
     target = _shape(settings.get("target_shape")) if name == "Reshape" else None
-    return (given[0], *target) if target and -1 not in target else None
+    return (inputs[0], *target) if target and -1 not in target else None
 
 
 def _tensors(by_name: dict[str, Config]) -> Iterator[tuple[tuple[Any, ...], _KerasTensor]]:
-    """Every tensor that Keras 3 notes where a layer is called, by the layer that it is from."""
+    """Every tensor that Keras 3 stores with a call of a layer, by the layer that it is from."""
     for layer in by_name.values():
         yield from _inbound(layer.get("inbound_nodes"))
 
@@ -178,21 +178,21 @@ def _tensors(by_name: dict[str, Config]) -> Iterator[tuple[tuple[Any, ...], _Ker
 def _inbound(node: Any) -> Iterator[tuple[tuple[Any, ...], _KerasTensor]]:
     waiting = [node]
     while waiting:
-        found = waiting.pop()
-        if isinstance(found, list):
-            waiting += found
-        elif isinstance(found, dict) and found.get("class_name") == "__keras_tensor__":
-            settings = settings_of(found)
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, dict) and part.get("class_name") == "__keras_tensor__":
+            settings = settings_of(part)
             history = settings.get("keras_history")
             if isinstance(history, list) and list(map(type, history)) == [str, int, int]:
                 tensor = _KerasTensor(_shape(settings.get("shape")), str(settings.get("dtype")))
                 yield tuple(history), tensor
-        elif isinstance(found, dict):
-            waiting += found.values()
+        elif isinstance(part, dict):
+            waiting += part.values()
 
 
 def _references(node: Any, key: str = "") -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Each [LAYER, CALL, OUTPUT] in a structure, with the key that it has in a dict, if any."""
+    """Each [LAYER, CALL, OUTPUT] in a structure, with its key in a dict, if any."""
     if isinstance(node, dict):
         for name, part in node.items():
             yield from _references(part, str(name))
@@ -210,10 +210,10 @@ def _spec(name: str, tensor: _KerasTensor) -> TensorSpec:
 
 def _dtype(layer: Config) -> str:
     """The dtype that a layer computes in."""
-    found = settings_of(layer).get("dtype", "float32")
-    if isinstance(found, dict):
-        found = settings_of(found).get("name", "float32")
-    return str(found).removeprefix("mixed_")
+    dtype = settings_of(layer).get("dtype", "float32")
+    if isinstance(dtype, dict):
+        dtype = settings_of(dtype).get("name", "float32")
+    return str(dtype).removeprefix("mixed_")
 
 
 def _shape(node: Any) -> Shape | None:

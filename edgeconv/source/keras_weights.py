@@ -1,4 +1,4 @@
-"""How many parameters a Keras file has, by the shapes of its weights; none is read."""
+"""The number of parameters in a Keras file, by the shapes of its weights."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Config = dict[str, Any]
-    # The names on the way to a weight, and how many numbers it is.
+    # The path of a weight by names, and its number of values.
     Weight = tuple[tuple[str, ...], int]
 
-# What Keras keeps beside the weights of the model.
+# Keras stores them next to the weights of the model.
 _NO_WEIGHTS = frozenset({"optimizer", "optimizer_weights", "seed_generator", "metrics"})
 _IN_MODEL = ("layers", "_layer_checkpoint_dependencies")
 _HDF5_ROOT = "model_weights"
-# Layers all of whose weights are trained, where the layer is.
+# Layers whose weights are all trained if the layer is.
 _ALL_TRAINED = re.compile(
     r"Dense|EinsumDense|(Depthwise|Separable)?Conv[123]D(Transpose)?|Embedding|PReLU|LSTM|GRU|"
     r"SimpleRNN|(LSTM|GRU|SimpleRNN)Cell|(Layer|Group|RMS)Normalization|Attention|"
@@ -32,27 +32,27 @@ _MOVING = ("moving_mean", "moving_variance")
 
 
 class Parameters(NamedTuple):
-    """All parameters, and those that are trained; None where that cannot be told."""
+    """All parameters, and those that are trained; None if unknown."""
 
     total: int
     trained: int | None
 
 
 def weights_of(file: Path | IO[bytes]) -> tuple[Weight, ...]:
-    """The weights in an HDF5 file. Raises what h5py raises on a damaged one."""
+    """The weights in an HDF5 file. Raises h5py's errors for a damaged one."""
     import h5py
 
-    found: list[Weight] = []
+    weights: list[Weight] = []
 
     def add(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset):
             parts = tuple(name.split("/"))
             if _NO_WEIGHTS.isdisjoint(parts):
-                found.append((parts, math.prod(item.shape or ())))
+                weights.append((parts, math.prod(item.shape or ())))
 
-    with h5py.File(file, "r") as weights:
-        weights.visititems(add)
-    return tuple(found)
+    with h5py.File(file, "r") as root:
+        root.visititems(add)
+    return tuple(weights)
 
 
 def parameters(config: Config, weights: tuple[Weight, ...]) -> Parameters:
@@ -62,23 +62,20 @@ def parameters(config: Config, weights: tuple[Weight, ...]) -> Parameters:
         by_name = dict(_named(config, trained=True))
         trained = [_trained_by_name(by_name, parts) for parts, _ in weights]
     else:
-        trained = [_trained_by_place(config, parts) for parts, _ in weights]
+        trained = [_trained_by_path(config, parts) for parts, _ in weights]
     sizes = [size for _, size in weights]
-    known = None not in trained
-    return Parameters(
-        sum(sizes),
-        sum(size for size, one in zip(sizes, trained, strict=True) if one) if known else None,
-    )
+    trained_size = sum(size for size, is_trained in zip(sizes, trained, strict=True) if is_trained)
+    return Parameters(sum(sizes), None if None in trained else trained_size)
 
 
-def _trained_by_place(config: Config, parts: tuple[str, ...]) -> bool | None:
-    """By the place in a file of .keras: layers/CLASS_NUMBER/…/vars/NUMBER."""
+def _trained_by_path(config: Config, parts: tuple[str, ...]) -> bool | None:
+    """By the path in a .keras file: layers/CLASS_NUMBER/…/vars/NUMBER."""
     layer, is_trained = config, True
     while len(parts) > 1 and parts[0] in _IN_MODEL and layers_of(layer):
-        found = _by_place(layer).get(parts[1])
-        if found is None:
+        inner = _by_path(layer).get(parts[1])
+        if inner is None:
             return None
-        layer, parts = found, parts[2:]
+        layer, parts = inner, parts[2:]
         is_trained = is_trained and _is_trained(layer)
     index = int(parts[-1]) if parts[-1].isdecimal() else -1
     return _trained(layer, is_trained, is_moving=index >= _first_moving(layer))
@@ -118,15 +115,15 @@ def _first_moving(layer: Config) -> int:
     return sum(settings.get(name, True) is not False for name in ("scale", "center"))
 
 
-def _by_place(model: Config) -> dict[str, Config]:
-    """The layers of a model under the names that a .keras file gives them."""
-    found: dict[str, Config] = {}
+def _by_path(model: Config) -> dict[str, Config]:
+    """The layers of a model by their names in a .keras file."""
+    layers: dict[str, Config] = {}
     counts: dict[str, int] = {}
     for layer in layers_of(model):
         name = _snake_case(str(layer.get("class_name")))
         count = counts[name] = counts.get(name, -1) + 1
-        found[f"{name}_{count}" if count else name] = layer
-    return found
+        layers[f"{name}_{count}" if count else name] = layer
+    return layers
 
 
 def _snake_case(name: str) -> str:
@@ -135,7 +132,7 @@ def _snake_case(name: str) -> str:
 
 
 def _named(config: Config, *, trained: bool) -> Iterator[tuple[str, tuple[Config, bool]]]:
-    """Every layer by its name, and whether it and all that it is in are trained."""
+    """Every layer by its name, and whether it and the models around it are trained."""
     waiting = [(layer, trained) for layer in layers_of(config)]
     while waiting:
         layer, above = waiting.pop()

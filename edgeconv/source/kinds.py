@@ -1,4 +1,4 @@
-"""Which kind of model a path holds, found without reading more than its first bytes."""
+"""The kind of model at a path, from names and first bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HEAD_BYTES = 8
 
 
 class LocatedModel(NamedTuple):
-    """A model's absolute path, its kind, its name, and what is worth saying of the choice."""
+    """A model's absolute path, its kind, its name, and notes."""
 
     path: Path
     kind: SourceKind
@@ -44,10 +44,9 @@ class LocatedModel(NamedTuple):
 
 
 def find_model(path: str | Path) -> LocatedModel:
-    """The model at `path`, as far as names and first bytes tell.
+    """The model at `path`, by names and first bytes; of numbered versions, the highest.
 
-    A directory of numbered versions stands for its highest. Raises `InputRefused` where
-    there is no model, and says what is there instead.
+    Raises `InputRefused` where there is no model, with what is there instead.
     """
     absolute = _absolute(Path(path))
     try:
@@ -65,7 +64,7 @@ def find_model(path: str | Path) -> LocatedModel:
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> InputRefused:
-    """The refusal of a path that the system would not open or read."""
+    """The refusal of a path that cannot be opened or read."""
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return InputRefused(
         f"{path} cannot be read: {reason}", hint="check the path and its permissions"
@@ -73,8 +72,7 @@ def unreadable(path: Path, error: OSError | ValueError) -> InputRefused:
 
 
 def _absolute(path: Path) -> Path:
-    # Only the system can say where ".." leads to past a symbolic link; other links keep
-    # the name that the user gave them.
+    # Only the system resolves ".." after a symbolic link; other links keep the user's name.
     return Path(os.path.realpath(path)) if ".." in path.parts else path.absolute()
 
 
@@ -105,7 +103,7 @@ def _versions(path: Path) -> list[Path]:
 
 
 def _name(path: Path, own: str) -> str:
-    """A model's name: its own, or that of the directory that has it as a numbered version."""
+    """A model's name: its own, or for a numbered version that of its parent directory."""
     is_version = re.fullmatch(r"[0-9]+", own) is not None
     return _sanitized(path.parent.name if is_version and path.parent.name else own)
 
@@ -144,16 +142,16 @@ def _file(path: Path) -> LocatedModel:
     above = [parent for parent in path.parents[:2] if (parent / "saved_model.pb").is_file()]
     if above and named is None:
         raise InputRefused(
-            f"{path} is a part of a SavedModel", hint=f"give the directory it is in: {above[0]}"
+            f"{path} is a part of a SavedModel", hint=f"give its directory: {above[0]}"
         )
     # A zip archive may be of any kind.
     if content in ("keras", None) and (other := foreign_file(path)):
         raise _foreign(path, other)
     if named is None:
-        # A zip archive of a kind that is not known is no Keras model.
+        # A zip archive of an unknown kind is not a Keras model.
         hint = "" if content == "keras" else _rename(content)
         raise InputRefused(
-            f"{path} is not a kind of model that edgeconv takes", hint=hint or f"give {KINDS}"
+            f"{path} is not a kind of model that edgeconv converts", hint=hint or f"give {KINDS}"
         )
     if named != content:
         raise InputRefused(

@@ -1,22 +1,25 @@
-"""From a path to a `SourceModel`, and what is in it, without running anything."""
+"""From a path to a `SourceModel` and its content, without running it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from edgeconv.errors import InputRefused
 from edgeconv.source.kinds import find_model, unreadable
 from edgeconv.source.opening import refuse_unknown_classes, resolved
 from edgeconv.store.hashes import sha256_once, sha256_tree
-from edgeconv.types import Inspection, Opening, SourceModel
+from edgeconv.types import Artifact, Inspection, Opening, Recipe, SourceModel, Verification
 
 if TYPE_CHECKING:
-    from edgeconv.source.kinds import LocatedModel
+    from edgeconv.requests.looking import InspectRequest
     from edgeconv.types import Signature
 
-# What only a server reads, and may be written later: the model is the same with it.
+# Read by servers only, and written later: not a part of the model.
 _NO_PART = ("assets.extra/tf_serving_warmup_requests",)
+NOT_MADE_HERE = "none: edgeconv did not make this file"
 
 
 def identify(
@@ -24,20 +27,39 @@ def identify(
 ) -> SourceModel:
     """The model at `path` by name, kind, size and content hash; its signatures are not read.
 
-    Modules of `opening` are found and hashed, and not imported. Raises `InputRefused` for
-    anything that is no model by its name and first bytes, or a module that is not there, and
-    `UsageError` for an opening that this kind of model does not have, or code that is not allowed.
+    Modules of `opening` are hashed and not imported. Raises `InputRefused` for what is not a model
+    by name and first bytes, or a missing module, and `UsageError` for an opening that does not fit
+    this kind of model, or code that is not allowed.
     """
-    return _identified(find_model(path), opening, allow_code=allow_code)
+    location = find_model(path)
+    opening = resolved(opening, location, allow_code=allow_code)
+    try:
+        if location.kind == "saved_model":
+            # Hostile links may lead to everything on this machine.
+            sha256 = sha256_tree(
+                location.path, without=_NO_PART, follows_out=False, sha256_of=sha256_once
+            )
+        else:
+            sha256 = sha256_once(location.path)
+        return SourceModel(
+            path=str(location.path),
+            kind=location.kind,
+            name=location.name,
+            sha256=sha256,
+            size_bytes=_size_bytes(location.path),
+            notes=location.notes,
+            opening=opening,
+        )
+    except OSError as error:
+        raise unreadable(location.path, error) from error
 
 
 def load(
     path: str | Path, opening: Opening = Opening(), *, allow_code: bool = False
 ) -> SourceModel:
-    """The model at `path`: what `identify` gives, and its signatures and notes.
+    """The model at `path`, as `identify` returns it, with its signatures and notes.
 
-    Raises as `identify`, and `InputRefused` also for a file whose content turns out not to be a
-    model.
+    Raises as `identify`, and `InputRefused` also for content that is not a model.
     """
     return inspect_model(path, opening, allow_code=allow_code, count=False).model
 
@@ -45,10 +67,10 @@ def load(
 def load_to_run(
     path: str | Path, opening: Opening = Opening(), *, allow_code: bool = False
 ) -> SourceModel:
-    """What `load` gives, of a model that TensorFlow is to run.
+    """The model at `path`, as `load` returns it, for TensorFlow to run.
 
-    Raises as `load`, and `InputRefused` where it is clear already that TensorFlow cannot open it:
-    no graph for serving, or classes that Keras does not have.
+    Raises as `load`, and `InputRefused` for a model that TensorFlow cannot open: without a graph
+    for serving, or with classes that Keras does not have.
     """
     inspection = inspect_model(path, opening, allow_code=allow_code, count=False)
     model = inspection.model
@@ -68,24 +90,28 @@ def inspect_model(
     allow_code: bool = False,
     count: bool = True,
 ) -> Inspection:
-    """All that can be said of the model at `path` without running it.
+    """The content of the model at `path`, without running it.
 
-    Without `count`, the parameters of a .keras file are not counted, which takes a process.
-    Raises as `load`.
+    Counting the parameters of a .keras file takes a process; without `count` it is skipped. Raises
+    as `load`.
     """
-    found = find_model(path)
-    model = _identified(found, opening, allow_code=allow_code)
-    if found.kind == "saved_model":
-        return _inspect_saved_model(found, model)
-    if found.kind == "tflite":
-        return _inspect_tflite(found, model)
-    return _inspect_keras(found, model, count=count)
+    model = identify(path, opening, allow_code=allow_code)
+    if model.kind == "saved_model":
+        return _inspect_saved_model(model)
+    if model.kind == "tflite":
+        return _inspect_tflite(model)
+    return _inspect_keras(model, count=count)
+
+
+def inspect(request: InspectRequest) -> Inspection:
+    """The verb `inspect`: signatures, operators or layers, and weights. Raises `InputRefused`."""
+    return inspect_model(request.model, request.opening)
 
 
 def keras_file_signature(path: str | Path) -> Signature | None:
-    """The signature that a Keras file's config declares; None where it does not tell, or elsewhere.
+    """The signature that a Keras file's config declares; None for other models, or without one.
 
-    Raises `InputRefused` as `load` does, and for a Sequential model that was never called.
+    Raises as `load`, and `InputRefused` for a Sequential model that was never called.
     """
     inspection = inspect_model(path, count=False)
     if inspection.never_called:
@@ -98,10 +124,10 @@ def keras_file_signature(path: str | Path) -> Signature | None:
 
 
 def serving_path(model: SourceModel, target: Path) -> str:
-    """The path of the model as TensorFlow takes it.
+    """The path at which TensorFlow loads the model.
 
-    That is its own; of a SavedModel whose graph for `opening` is not tagged "serve" alone, it is
-    `target`, where a copy is written that is. Raises `InputRefused`.
+    It is `target` for a SavedModel whose graph for `opening` has other tags than "serve" alone: a
+    copy with this tag is written there. Raises `InputRefused`.
     """
     from edgeconv.source.saved_model import serving_copy
 
@@ -111,10 +137,7 @@ def serving_path(model: SourceModel, target: Path) -> str:
 
 
 def refuse_quantized(model: SourceModel) -> None:
-    """Raise `InputRefused` for a .tflite that is quantized already.
-
-    Its rounding errors would be quantized once more, and be taken for the float model's.
-    """
+    """Raise `InputRefused` for a quantized .tflite: its errors would be taken for the model's."""
     from edgeconv.tflite import is_quantized, summarize
     from edgeconv.tflite.precision import likely_recipe
 
@@ -133,26 +156,40 @@ def refuse_quantized(model: SourceModel) -> None:
         )
 
 
-def _identified(found: LocatedModel, opening: Opening, *, allow_code: bool) -> SourceModel:
-    is_tree = found.kind == "saved_model"
-    opening = resolved(opening, found, allow_code=allow_code)
-    try:
-        return SourceModel(
-            path=str(found.path),
-            kind=found.kind,
-            name=found.name,
-            sha256=(
-                # A link of a stranger's may lead to all that is on this machine.
-                sha256_tree(found.path, without=_NO_PART, follows_out=False, sha256_of=sha256_once)
-                if is_tree
-                else sha256_once(found.path)
-            ),
-            size_bytes=_size_bytes(found.path),
-            notes=found.notes,
-            opening=opening,
-        )
-    except OSError as error:
-        raise unreadable(found.path, error) from error
+def artifact_of_file(path: str | Path) -> Artifact:
+    """A manifest for the .tflite at `path`, as far as the file itself has the content.
+
+    The recipe is the one that it looks like. `verification` says that it was not compared with a
+    float model; `key` is empty. Raises `InputRefused` for what is not a .tflite.
+    """
+    from edgeconv.tflite.precision import looks_like
+
+    inspection = inspect_model(path)
+    model = inspection.model
+    if model.kind != "tflite":
+        raise InputRefused(f"{path} is not a .tflite file", hint="convert it first")
+    content = Path(model.path).read_bytes()
+    return Artifact(
+        name=model.name,
+        file=Path(model.path).name,
+        key="",
+        sha256=model.sha256,
+        size_bytes=model.size_bytes,
+        source_path=model.path,
+        source_kind="tflite",
+        source_sha256=model.sha256,
+        recipe=Recipe(name=looks_like(content, where=model.path)),
+        engine="litert",
+        signatures=model.signatures,
+        operators=inspection.operators,
+        quantized_weight_share=inspection.quantized_weight_share or 0.0,
+        float16_weight_share=inspection.float16_weight_share or 0.0,
+        float_operators=inspection.float_operators or (),
+        verification=Verification(
+            reference=NOT_MADE_HERE, samples=0, synthetic=False, runtime="", outputs=()
+        ),
+        oldest_runtime=inspection.oldest_runtime,
+    )
 
 
 def _size_bytes(path: Path) -> int:
@@ -164,12 +201,10 @@ def _size_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in counted if file.is_file())
 
 
-def _inspect_saved_model(found: LocatedModel, model: SourceModel) -> Inspection:
-    from msgspec.structs import replace
-
+def _inspect_saved_model(model: SourceModel) -> Inspection:
     from edgeconv.source.saved_model import read_saved_model
 
-    content = read_saved_model(found.path, model.opening.tags)
+    content = read_saved_model(Path(model.path), model.opening.tags)
     notes = (*model.notes, *content.notes)
     return Inspection(
         model=replace(model, signatures=content.signatures, notes=notes),
@@ -178,13 +213,11 @@ def _inspect_saved_model(found: LocatedModel, model: SourceModel) -> Inspection:
     )
 
 
-def _inspect_keras(found: LocatedModel, model: SourceModel, *, count: bool) -> Inspection:
-    from msgspec.structs import replace
-
+def _inspect_keras(model: SourceModel, *, count: bool) -> Inspection:
     from edgeconv.source.keras_files import read_hdf5, read_keras
 
-    is_zip = found.kind == "keras"
-    content = read_keras(found.path, count=count) if is_zip else read_hdf5(found.path)
+    path, is_zip = Path(model.path), model.kind == "keras"
+    content = read_keras(path, count=count) if is_zip else read_hdf5(path)
     return Inspection(
         model=replace(model, notes=(*model.notes, *content.notes)),
         operators=content.layers,
@@ -196,12 +229,10 @@ def _inspect_keras(found: LocatedModel, model: SourceModel, *, count: bool) -> I
     )
 
 
-def _inspect_tflite(found: LocatedModel, model: SourceModel) -> Inspection:
-    from msgspec.structs import replace
-
+def _inspect_tflite(model: SourceModel) -> Inspection:
     from edgeconv.tflite import oldest_runtime, summarize
 
-    data, where = _content(found.path), str(found.path)
+    data, where = _content(Path(model.path)), model.path
     summary = summarize(data, where=where)
     return Inspection(
         model=replace(model, signatures=summary.signatures),

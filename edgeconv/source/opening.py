@@ -1,4 +1,4 @@
-"""What opening a model takes besides the file, checked before TensorFlow starts."""
+"""The settings for opening a model, checked before TensorFlow starts."""
 
 from __future__ import annotations
 
@@ -15,35 +15,34 @@ if TYPE_CHECKING:
     from edgeconv.source.kinds import LocatedModel
     from edgeconv.types import Opening, SourceModel
 
-# What tf_keras writes into a SavedModel, whose layers it can then make again.
+# tf_keras writes it into a SavedModel, and builds the layers from it.
 _KERAS_METADATA = "keras_metadata.pb"
 
 
-def resolved(opening: Opening, found: LocatedModel, *, allow_code: bool) -> Opening:
-    """The opening with the hash of the user's modules, which are found and not imported.
+def resolved(opening: Opening, location: LocatedModel, *, allow_code: bool) -> Opening:
+    """The opening with the hash of the user's modules, which are not imported.
 
-    Raises `UsageError` for what this kind of model does not have, or code that is not allowed,
-    `InputRefused` for a module that is not there.
+    Raises `UsageError` for settings that do not fit this kind of model, or code that is not
+    allowed, and `InputRefused` for a missing module.
     """
-    if opening.tags and found.kind != "saved_model":
+    if opening.tags and location.kind != "saved_model":
         raise UsageError(
-            f"--tag {','.join(opening.tags)}: {found.path} is not a SavedModel",
+            f"--tag {','.join(opening.tags)}: {location.path} is not a SavedModel",
             hint="remove --tag",
         )
     if not opening.custom_objects:
         return opening
-    has_layers = found.kind in ("keras", "hdf5") or (found.path / _KERAS_METADATA).is_file()
+    has_layers = location.kind in ("keras", "hdf5") or (location.path / _KERAS_METADATA).is_file()
     named = ", ".join(opening.custom_objects)
     if not has_layers:
         raise UsageError(
-            f"--custom-objects {named}: {found.path} has no Keras layers to be made again, only "
-            "what they compute",
+            f"--custom-objects {named}: {location.path} has no Keras layers, only their graph",
             hint="remove --custom-objects",
         )
     if not allow_code:
         raise UsageError(
-            f"--custom-objects {named} runs code, and it was not given on the command line",
-            hint="look at what it runs, and allow it: Execution(allow_code=True)",
+            f"--custom-objects {named} runs code, and was not given on the command line",
+            hint="check what it runs, and allow it: Execution(allow_code=True)",
         )
     from edgeconv.data.custom import custom_hash, find_custom
 
@@ -62,7 +61,7 @@ def code_directories(opening: Opening) -> tuple[Path, ...]:
 
 
 def opening_key(model: SourceModel) -> tuple[object, ...]:
-    """What the opening adds to the key of all that is made of the model; not where anything is."""
+    """The part of a cache key that depends on the opening, without paths."""
     return (sorted(model.opening.tags), model.opening.code_sha256)
 
 

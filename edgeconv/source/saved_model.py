@@ -1,4 +1,4 @@
-"""What a SavedModel says of itself, read from saved_model.pb without TensorFlow."""
+"""The content of a SavedModel, read from saved_model.pb without TensorFlow."""
 
 from __future__ import annotations
 
@@ -45,16 +45,13 @@ _FILE = "saved_model.pb"
 # Of the file: saved_model_schema_version, which has been 1 ever since.
 _SCHEMA_VERSION = b"\x08\x01"
 _FOREST_OPERATORS = "SimpleML"
-# What TensorFlow reads besides saved_model.pb.
+# TensorFlow also reads them.
 _FOLDERS = ("variables", "assets")
 _INITIALIZER = "__saved_model_init_op"
 
 
 class SavedModelContent(NamedTuple):
-    """One graph of a SavedModel: its signatures, its operators, and what is worth saying.
-
-    `tag_sets` are the tags of every graph that is there.
-    """
+    """One graph of a SavedModel: signatures, operators and notes; `tag_sets` are those of all."""
 
     signatures: tuple[Signature, ...]
     operators: tuple[OperatorCount, ...]
@@ -63,12 +60,12 @@ class SavedModelContent(NamedTuple):
 
 
 def read_saved_model(directory: Path, tags: tuple[str, ...] = ()) -> SavedModelContent:
-    """What `directory`/saved_model.pb says of the graph with these tags, () the one for serving.
+    """The content of the graph with these tags, () the one for serving.
 
-    Signatures and their tensors are sorted by name; operators are counted in the graph and
-    in its functions. Without `tags`, and without a graph for serving, there are no signatures and
-    a note says so. Raises `InputRefused` for a file that is no SavedModel, for one without the
-    values of its variables, and for a decision forest, and `UsageError` for tags that no graph has.
+    Signatures and their tensors are sorted by name; operators are counted in the graph and its
+    functions. Without `tags` and a graph for serving, there are no signatures, and a note. Raises
+    `InputRefused` for a file that is not a SavedModel, for missing values of variables and for a
+    decision forest, and `UsageError` for tags that no graph has.
     """
     with _opened(directory / _FILE) as graphs:
         tag_sets = tuple(tuple(graph.message.meta_info_def.tags) for graph in graphs)
@@ -79,8 +76,8 @@ def read_saved_model(directory: Path, tags: tuple[str, ...] = ()) -> SavedModelC
                 hint=_tag_hint(tag_sets),
             )
         if chosen is None:
-            there = "; ".join(map(_tag_text, tag_sets))
-            note = f"no graph is tagged {_SERVING_TAG!r}, only: {there}"
+            others = "; ".join(map(_tag_text, tag_sets))
+            note = f"no graph is tagged {_SERVING_TAG!r}, only: {others}"
             return SavedModelContent((), (), (note,), tag_sets)
         operators = chosen.operators()
     _refuse_unusable(directory, [operator.name for operator in operators])
@@ -98,17 +95,18 @@ def _refuse_unusable(directory: Path, operators: list[str]) -> None:
 def refuse_without_graph(path: str, tag_sets: tuple[tuple[str, ...], ...]) -> None:
     """Raise `InputRefused` where none of the graphs is for serving."""
     if not any(_SERVING_TAG in tags for tags in tag_sets):
-        there = "; ".join(map(_tag_text, tag_sets))
+        others = "; ".join(map(_tag_text, tag_sets))
         raise InputRefused(
-            f"{path} has no graph tagged {_SERVING_TAG!r}, only: {there}", hint=_tag_hint(tag_sets)
+            f"{path} has no graph tagged {_SERVING_TAG!r}, only: {others}",
+            hint=_tag_hint(tag_sets),
         )
 
 
 def serving_copy(directory: Path, tags: tuple[str, ...], target: Path) -> bool:
     """Write the graph with these tags to `target` as a SavedModel for serving.
 
-    It has all the variables and assets. Returns False, and writes nothing, where what
-    TensorFlow takes by itself is that graph already. Raises `InputRefused`.
+    It has all the variables and assets. Returns False, and writes nothing, where TensorFlow loads
+    that graph from `directory`. Raises `InputRefused`.
     """
     with _opened(directory / _FILE) as graphs:
         chosen = _chosen_graph(graphs, tags)
@@ -136,7 +134,7 @@ def _tag_hint(tag_sets: tuple[tuple[str, ...], ...]) -> str:
 
 
 class _MappedGraph:
-    """One of a SavedModel's graphs, in the mapped file; `message` has what is not its nodes."""
+    """One of a SavedModel's graphs, in the mapped file; `message` lacks its nodes."""
 
     def __init__(self, data: memoryview, start: int, stop: int) -> None:
         from edgeconv.source.saved_model_pb2 import MetaGraphDef
@@ -154,7 +152,7 @@ class _MappedGraph:
         for number, (start, stop) in enumerate(self._nodes(), 1):
             if number > _MOST_NODES:
                 raise TooMuchWire(f"more than {_MOST_NODES} nodes")
-            # Of a field that is there twice, the last counts.
+            # The last of several fields counts.
             operator = b""
             for begin, end in messages(self._data, start, stop, _OPERATOR):
                 operator = bytes(self._data[begin:end])
@@ -171,12 +169,12 @@ class _MappedGraph:
                     if part.number == _NODES and part.is_message:
                         yield part.content, part.stop
                     elif part.number == _LIBRARY and part.is_message:
-                        place = messages(self._data, part.content, part.stop, _FUNCTIONS)
-                        for start, stop in place:
+                        functions = messages(self._data, part.content, part.stop, _FUNCTIONS)
+                        for start, stop in functions:
                             yield from messages(self._data, start, stop, _FUNCTION_NODES)
 
     def for_serving(self) -> Iterator[bytes]:
-        """A saved_model.pb with this graph alone, tagged for serving and nothing else."""
+        """A saved_model.pb with only this graph, tagged only for serving."""
         infos = [f for f in self._fields if f.number == _INFO and f.is_message]
         info = b"".join(
             self._bytes(part)
@@ -197,15 +195,15 @@ class _MappedGraph:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[list[_MappedGraph]]:
-    """The graphs in a saved_model.pb, none of which is read but for its signatures and tags.
+    """The graphs in a saved_model.pb, of which only signatures and tags are read at once.
 
-    Raises `InputRefused` for a file that makes no sense, also where that is found in the block.
+    Raises `InputRefused` for an unreadable file, also from within the block.
     """
     from google.protobuf.message import DecodeError
 
     if leads_out(path, path.parent.resolve()):
         raise InputRefused(
-            f"{path} is a symbolic link to {path.resolve()}, which is not in the model",
+            f"{path} is a symbolic link to {path.resolve()}, outside of the model",
             hint="copy the directory with cp -rL",
         )
     try:
@@ -213,26 +211,23 @@ def _opened(path: Path) -> Iterator[list[_MappedGraph]]:
             if not os.fstat(file.fileno()).st_size:
                 raise garbled(path, "it is empty (0 bytes)")
             with mapped(file) as data:
-                places = list(itertools.islice(_graphs_in(data), _MOST_GRAPHS + 1))
-                if not places:
+                graphs = messages(data, 0, len(data), _META_GRAPH)
+                limits = list(itertools.islice(graphs, _MOST_GRAPHS + 1))
+                if not limits:
                     raise garbled(path, "it holds no graph")
-                if len(places) > _MOST_GRAPHS:
+                if len(limits) > _MOST_GRAPHS:
                     raise garbled(path, f"it holds more than {_MOST_GRAPHS} graphs")
-                yield [_MappedGraph(data, *place) for place in places]
+                yield [_MappedGraph(data, start, stop) for start, stop in limits]
     except OSError as error:
         raise unreadable(path, error) from error
     except (MalformedWire, TooMuchWire, DecodeError) as error:
         raise garbled(path, str(error)) from error
 
 
-def _graphs_in(data: memoryview) -> Iterator[tuple[int, int]]:
-    return messages(data, 0, len(data), _META_GRAPH)
-
-
 def garbled(path: Path, what: str) -> InputRefused:
-    """The refusal of a saved_model.pb whose content makes no sense."""
+    """The refusal of an unreadable saved_model.pb."""
     return InputRefused(
-        f"{path} is no SavedModel that can be read: {what}",
+        f"{path} cannot be read as a SavedModel: {what}",
         hint="copy or export the model again; it may be truncated",
     )
 

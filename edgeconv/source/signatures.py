@@ -1,4 +1,4 @@
-"""Choosing the one signature of a model that is converted or run."""
+"""Choosing the signature of a model to convert or run."""
 
 from __future__ import annotations
 
@@ -14,24 +14,21 @@ if TYPE_CHECKING:
 
 # Keras exports a model's one endpoint under two keys.
 _KERAS_KEYS = frozenset({"serve", SERVING_DEFAULT})
-# What the integers hold that inputs and outputs are quantized to.
+# The ranges of the integers to which inputs and outputs are quantized.
 _LIMITS = {
     "int8": range(-(2**7), 2**7),
     "uint8": range(2**8),
     "int16": range(-(2**15), 2**15),
 }
-_EXPORT_AGAIN = "export the model again; no converter makes such a file"
+_EXPORT_AGAIN = "export the model again; no converter writes such a file"
 
 
 def chosen_signature(model: SourceModel, key: str | None) -> Signature:
-    """The signature `key` of a SavedModel or .tflite; for None, the only one it has.
+    """The signature `key` of a SavedModel or .tflite; for None, the only one.
 
-    The twins "serve" and "serving_default" that Keras exports, with equal inputs and
-    outputs, count as one.
-
-    Raises `UsageError` where there are several and none was named, or none of that name,
-    and `InputRefused` where there is none at all, its inputs have no known rank, or as
-    `refuse_unusable`.
+    The twins "serve" and "serving_default" that Keras exports, with equal inputs and outputs,
+    count as one. Raises `UsageError` for an unknown key, or None with several signatures, and
+    `InputRefused` without any, for inputs of unknown rank, or as `refuse_unusable`.
     """
     signature = _by_key(model, key)
     refuse_unusable(model.path, signature)
@@ -52,11 +49,11 @@ def chosen_signature(model: SourceModel, key: str | None) -> Signature:
 
 
 def refuse_unusable(where: str, signature: Signature) -> None:
-    """Raise `InputRefused` for a signature that no sample can be given to, or taken from."""
+    """Raise `InputRefused` for a signature that cannot be run on samples."""
     name = f"signature {signature.key!r}" if signature.key else "its first graph"
     names = [tensor.name for tensor in signature.inputs]
     if len(set(names)) < len(names):
-        raise InputRefused(f"{where}: two inputs of {name} have one name", hint=_EXPORT_AGAIN)
+        raise InputRefused(f"{where}: two inputs of {name} have the same name", hint=_EXPORT_AGAIN)
     for side, tensors in (("input", signature.inputs), ("output", signature.outputs)):
         if not tensors:
             raise InputRefused(
@@ -70,7 +67,7 @@ def refuse_unusable(where: str, signature: Signature) -> None:
 
 
 def _problem(tensor: TensorSpec, *, is_input: bool) -> str:
-    """What is wrong with a tensor by itself; "" where nothing is."""
+    """What is wrong with a tensor alone, or ""."""
     if len(tensor.shape) > MOST_DIMENSIONS:
         return f"has {len(tensor.shape)} dimensions, which is more than any kernel takes"
     if any(size < -1 or (is_input and size == 0) for size in tensor.shape):
@@ -79,7 +76,7 @@ def _problem(tensor: TensorSpec, *, is_input: bool) -> str:
     if len(tensor.scale) != len(points):
         return f"has {len(tensor.scale)} scales and {len(points)} zero points"
     if len(tensor.scale) > 1:
-        return f"has {len(tensor.scale)} scales, and what goes in or comes out has one"
+        return f"has {len(tensor.scale)} scales, where one is possible"
     if tensor.dtype in _LIMITS and any(point not in _LIMITS[tensor.dtype] for point in points):
         return f"has the zero point {points[0]}, which {tensor.dtype} does not hold"
     if not all(math.isfinite(scale) and scale > 0 for scale in tensor.scale):
@@ -88,10 +85,7 @@ def _problem(tensor: TensorSpec, *, is_input: bool) -> str:
 
 
 def distinct_signatures(model: SourceModel) -> tuple[Signature, ...]:
-    """All signatures that can be converted, of Keras's twins only one.
-
-    Raises `InputRefused` where there is none.
-    """
+    """All signatures to convert, only one of Keras's twins. Raises `InputRefused` without any."""
     signatures = {signature.key: signature for signature in model.signatures}
     if _are_keras_twins(signatures):
         return (signatures[SERVING_DEFAULT],)

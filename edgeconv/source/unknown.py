@@ -1,4 +1,4 @@
-"""Which classes and functions in the configuration of a Keras file are not Keras's own."""
+"""The classes and functions in the configuration of a Keras file that are not Keras's own."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _KERAS = frozenset({"keras", "tf_keras"})
-# What Keras imports by itself where it is installed.
+# Keras imports them where they are installed.
 _FAMILY = frozenset({"keras_hub", "keras_cv", "keras_nlp"})
-# Names of what is neither a class nor a function of anybody's.
+# Names that are neither classes nor functions of a user.
 _PLAIN = frozenset({"Policy", "PolicyV1", "TypeSpec", "TensorShape", "CompositeTensor"})
 # No loader of edgeconv reads these parts: a model is opened without its optimizer and losses.
 _NOT_READ = frozenset({"compile_config", "build_config"})
@@ -26,8 +26,8 @@ _FUNCTION = "function"
 def unknown_classes(config: dict[str, Any], *, imports_any: bool = False) -> tuple[str, ...]:
     """The names of classes and functions in `config` that neither Keras 3 nor tf_keras has.
 
-    A registered one is written PACKAGE>NAME. `imports_any`: the loader is tf_keras's for .keras
-    files, which imports any module that is installed.
+    A registered one is written PACKAGE>NAME. `imports_any`: the loader imports any installed
+    module, as that of tf_keras for .keras files does.
     """
     return tuple(sorted(set(_unknown(config, imports_any=imports_any))))
 
@@ -47,7 +47,7 @@ def _unknown(config: dict[str, Any], *, imports_any: bool) -> Iterator[str]:
 
 
 def _of_object(node: dict[str, Any], *, imports_any: bool) -> Iterator[str]:
-    """The name of what a serialized object is made of, if Keras does not have that."""
+    """The name of the class or function of a serialized object, if Keras does not have it."""
     name = node["config"] if node["class_name"] == _FUNCTION else node["class_name"]
     if not isinstance(name, str) or name.startswith("__") or name in _PLAIN:
         return
@@ -65,9 +65,9 @@ def _of_object(node: dict[str, Any], *, imports_any: bool) -> Iterator[str]:
 
 
 def is_installed(package: str) -> bool:
-    """Whether a child would find a package, which does not look in the current directory."""
+    """Whether a child, which does not search the current directory, finds a package."""
     if package in ("builtins", "__main__"):
         return False
     here = Path.cwd()
-    places = [place for place in sys.path if place and Path(place).absolute() != here]
-    return PathFinder.find_spec(package, places) is not None
+    paths = [path for path in sys.path if path and Path(path).absolute() != here]
+    return PathFinder.find_spec(package, paths) is not None

@@ -1,4 +1,4 @@
-"""Whether the values of a SavedModel's variables are there, told by names alone."""
+"""Whether the files with the values of a SavedModel's variables exist."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _HINT = (
 
 
 def refuse_missing_variables(directory: Path, operators: Collection[str]) -> None:
-    """Raise `InputRefused` where the graph restores variables, and their files are not there.
+    """Raise `InputRefused` where the graph restores variables, and their files are missing.
 
-    `operators` are the names of the operators of the SavedModel's graph and its functions.
+    `operators` are the names of those in the graph and its functions.
     """
     if _VARIABLES.isdisjoint(operators) or _RESTORES.isdisjoint(operators):
         return
@@ -43,12 +43,12 @@ def refuse_missing_variables(directory: Path, operators: Collection[str]) -> Non
 
 
 def _missing(names: set[str]) -> str:
-    """The first file that a checkpoint's folder lacks; "" where all are there."""
+    """The first missing file of a checkpoint, or ""."""
     if "variables.index" not in names:
         return "variables.index"
     shards = [match for name in names if (match := _DATA.fullmatch(name))]
     if not shards:
         return "variables.data-00000-of-00001"
     total = shards[0][1]
-    wanted = (f"variables.data-{number:05}-of-{total}" for number in range(int(total)))
-    return next((name for name in wanted if name not in names), "")
+    expected = (f"variables.data-{number:05}-of-{total}" for number in range(int(total)))
+    return next((name for name in expected if name not in names), "")

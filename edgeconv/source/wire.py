@@ -1,9 +1,8 @@
-"""Protocol buffers read field by field, so that memory does not grow with what a file claims.
+"""Protocol buffers read field by field, in bounded memory.
 
 A parsed message takes many times its bytes, and a graph of 100 MB can be 50 million empty nodes.
-So the upper levels are walked here, and only one node at a time becomes a message. All that
-TensorFlow's own parser would see is seen: fields in any order, repeated ones, and a message in
-several parts, which it merges.
+So the upper levels are walked here, and one node at a time becomes a message. As in TensorFlow's
+parser, fields have any order, may repeat, and a message may be split.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class MalformedWire(ValueError):
 
 
 class TooMuchWire(ValueError):
-    """More than any model has, so that reading it would take what the machine has."""
+    """More than any model has, which would take too much memory or time."""
 
 
 class Field(NamedTuple):
@@ -40,7 +39,7 @@ class Field(NamedTuple):
 
 @contextlib.contextmanager
 def mapped(file: IO[bytes]) -> Iterator[memoryview]:
-    """The content of an open file that is not empty, of which only what is looked at is read."""
+    """The content of an open file that is not empty, read on access."""
     with (
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
         memoryview(content) as view,
@@ -69,7 +68,7 @@ def fields(data: bytes | memoryview, start: int, stop: int) -> Iterator[Field]:
             content = at
             at += _FIXED_BYTES[kind]
         else:
-            # Groups, which TensorFlow's messages have none of, and codes that do not exist.
+            # Groups, which TensorFlow does not use, and invalid codes.
             raise MalformedWire(f"a field of wire type {kind} at byte {begin}")
         if not number or at > stop:
             raise MalformedWire(f"the field at byte {begin} goes beyond its message")
@@ -86,7 +85,7 @@ def messages(
 
 
 def delimited(number: int, size_bytes: int) -> bytes:
-    """What stands before the content of a message, text or bytes of this size."""
+    """The bytes before the content of a message, text or bytes of this size."""
     begin = bytearray()
     for value in (number << 3 | _LENGTH_DELIMITED, size_bytes):
         while value > 0x7F:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from edgeconv.errors import ConversionRefused
 from edgeconv.types.words import first_line
 
@@ -18,7 +20,6 @@ def refuse_another_function(path: str, first: Any, second: Any) -> None:
     Some names mean different functions in the two, such as the hard sigmoid. The models are of
     Keras 3 and of tf_keras, in either order, with numeric inputs.
     """
-    import numpy as np
     import tensorflow as tf
 
     random = np.random.default_rng(7)
@@ -40,8 +41,6 @@ def refuse_another_function(path: str, first: Any, second: Any) -> None:
 
 
 def _random_input(tensor: Any, random: Any) -> Any:
-    import numpy as np
-
     batch, *sizes = tensor.shape
     shape = [batch or 1, *(_OPEN_SIZE if size is None else size for size in sizes)]
     name = getattr(tensor.dtype, "name", tensor.dtype)

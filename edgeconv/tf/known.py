@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgeconv.errors import InputRefused
 
 if TYPE_CHECKING:
@@ -93,7 +95,6 @@ def _shape(value: Any) -> tuple[int, ...] | None:
 def _of_shape(node: Any, shape: tuple[int, ...]) -> KnownValue:
     import math
 
-    import numpy as np
     import tensorflow as tf
 
     values = {"Rank": len(shape), "Shape": shape, "Size": math.prod(shape)}
@@ -130,7 +131,6 @@ def _runner(
     operator: str, attrs: _Attributes, signature: tuple[tuple[str, tuple[int, ...]], ...]
 ) -> Callable[..., list[Any]]:
     """A function that computes an operator; each turn of a loop uses the same one."""
-    import numpy as np
     import tensorflow as tf
 
     with tf.Graph().as_default() as graph:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from edgeconv.errors import InputRefused
 from edgeconv.tf import lean
@@ -68,8 +69,6 @@ def _run(job: ReferenceJob) -> dict[str, tuple[str, ...]]:
 
 def _outputs(running: Any, loaded: Any, part: ReferencePart) -> tuple[str, ...]:
     """Write the outputs of one signature; returns their names."""
-    import numpy as np
-
     from edgeconv.data.handover import read_samples, write_arrays
     from edgeconv.data.strings import as_tensorflow_gives, as_tensorflow_takes
 

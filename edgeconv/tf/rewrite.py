@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from edgeconv.errors import InputRefused
 from edgeconv.tf.frozen import as_function, fix_list_batch, freeze
 from edgeconv.tf.unroll import unrolled
@@ -145,7 +147,6 @@ def _widen(frozen: Frozen) -> None:
     TFLite's kernels know no other floats. A model that was trained in mixed precision casts to
     float16 before each layer and back after it; its variables are float32.
     """
-    import numpy as np
     import tensorflow as tf
     from tensorflow.python.framework import tensor_util
 

@@ -27,6 +27,7 @@ from edgeconv.tf.training.member import TrainJob, train_member
 from edgeconv.tf.training.modules import refuse_missing
 from edgeconv.tf.training.options import refuse_options
 from edgeconv.training.launch import clusters_of, is_chief, launch, workers_of
+from edgeconv.training.members import ProcessSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,19 +37,18 @@ if TYPE_CHECKING:
     from edgeconv.types import Training, TrainingRecord
 
 
-# What Vertex AI tells a custom job.
+# Vertex AI sets them for a custom job.
 _MODEL_DIR, _CHECKPOINT_DIR = "AIP_MODEL_DIR", "AIP_CHECKPOINT_DIR"
 _TENSORBOARD_DIR = "AIP_TENSORBOARD_LOG_DIR"
 _CHECKPOINTS = ".checkpoints"
-# Its log is for those who look for a fault.
 _ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 
 
 class TrainingPaths(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a training keeps things; each may be remote, as gs://bucket/name.
+    """The directories of a training; each may be remote, such as gs://bucket/name.
 
-    `exact`: the model goes into `directory` itself. `forget`: the checkpoints are removed in
-    the end. `tensorboard` of None: nothing is written there.
+    `exact`: the model goes into `directory` itself. `forget`: the checkpoints are removed in the
+    end. `tensorboard` may be None.
     """
 
     directory: str
@@ -63,148 +63,140 @@ def train(
 ) -> TrainingRecord | None:
     """Train a baseline, evaluate it and export it as the next version of a SavedModel.
 
-    What was killed goes on from its last checkpoint. Comes back with the record, or, as a
-    member of a cluster that is not its chief, with None. Raises an `EdgeconvError`.
+    A killed training resumes from its last checkpoint. Returns the record, or None in a member of
+    a cluster that is not its chief. Raises an `EdgeconvError`.
     """
-    asked = request.training
-    refuse_options(asked)
-    refuse_missing(asked.module)
-    _refuse_data(asked)
-    for text in asked.custom_objects:
-        # Found now, so that a name that is wrong ends it before any process starts.
+    training = request.training
+    refuse_options(training)
+    refuse_missing(training.module)
+    _refuse_data(training)
+    for text in training.custom_objects:
+        # A wrong name is refused before any process starts.
         find_custom(text, str(Path.cwd()))
-    clusters = clusters_of(asked.distribution)
-    places = _places(asked, request.directory, request.checkpoints, request.tensorboard)
-    access = _access(asked, places, exports=is_chief(clusters))
-    own = _own(places, on_progress) if is_chief(clusters) else contextlib.nullcontext()
-    with own, _made(access.writes), scratch_directory() as scratch:
-        done = launch(
+    clusters = clusters_of(training.distribution)
+    paths = _paths(training, request.directory, request.checkpoints, request.tensorboard)
+    access = _access(training, paths, exports=is_chief(clusters))
+    own = _own(paths, on_progress) if is_chief(clusters) else contextlib.nullcontext()
+    with own, _created(access.writes), scratch_directory() as scratch:
+        result = launch(
             clusters,
             train_member,
-            functools.partial(_job, asked, places, workers_of(clusters)),
-            distribution=asked.distribution,
-            label="training",
-            scratch=scratch,
-            access=access,
-            allowance=request.allowance,
-            environment=_ENVIRONMENT,
-            on_progress=on_progress,
+            functools.partial(_job, training, paths, workers_of(clusters)),
+            training.distribution,
+            ProcessSettings(
+                label="training",
+                scratch=scratch,
+                access=access,
+                allowance=request.allowance,
+                environment=_ENVIRONMENT,
+                on_progress=on_progress,
+            ),
         )
-    return done.record if done else None
+    return result.record if result else None
 
 
-def _access(training: Training, places: TrainingPaths, *, exports: bool) -> Access:
-    """What a training may touch; the module of a user's is a program of theirs."""
-    own = places.directory if places.exact else f"{places.directory}/{training.name}"
-    exported = (own, places.tensorboard) if exports else ()
-    kept = [place for place in (*exported, places.checkpoints) if place]
-    given = [training.data] if training.data else []
+def _access(training: Training, paths: TrainingPaths, *, exports: bool) -> Access:
+    """What a training may touch; a user's module may run any code."""
+    own = paths.directory if paths.exact else f"{paths.directory}/{training.name}"
+    exported = (own, paths.tensorboard) if exports else ()
+    written = [path for path in (*exported, paths.checkpoints) if path]
+    data = [training.data] if training.data else []
     is_ours = training.module in BASELINE_MODELS
-    remote = any(map(is_remote, (*kept, *given)))
+    remote = any(map(is_remote, (*written, *data)))
     return Access(
         profile=("cluster" if remote else "training") if is_ours else "code",
         reads=(
-            *(Path(place).absolute() for place in given if not is_remote(place)),
-            # Where Keras keeps data sets that it has downloaded.
-            *(() if given else (keras_datasets(),)),
+            *(Path(path).absolute() for path in data if not is_remote(path)),
+            # Keras stores downloaded data sets there.
+            *(() if data else (keras_datasets(),)),
             *((Path.cwd(),) if training.custom_objects else ()),
         ),
-        writes=tuple(Path(place) for place in kept if not is_remote(place)),
+        writes=tuple(Path(path) for path in written if not is_remote(path)),
     )
 
 
 @contextlib.contextmanager
-def _made(directories: tuple[Path, ...]) -> Iterator[None]:
-    """For the block, directories that are there; of these, what stays empty is gone after it."""
-    made: list[Path] = []
+def _created(directories: tuple[Path, ...]) -> Iterator[None]:
+    """A block in which directories exist; new ones that stay empty are removed after it."""
+    created: list[Path] = []
     for directory in directories:
         new = [each for each in (directory, *directory.parents) if not each.exists()]
         writable_directory(directory)
-        made += reversed(new)
+        created += reversed(new)
     try:
         yield
     finally:
-        for directory in reversed(made):
+        for directory in reversed(created):
             with contextlib.suppress(OSError):
                 directory.rmdir()
 
 
 def _refuse_data(training: Training) -> None:
-    """Raise `InputRefused` for data that is not there, as far as that can be known.
-
-    A module of a user's may take any text for a place.
-    """
+    """Raise `InputRefused` for missing data; a user's module may take any text, not only paths."""
     if training.data is None or is_remote(training.data):
         return
-    place = Path(training.data)
-    if place.is_dir():
-        refuse_pointers_in(place)
-    elif training.module in BASELINE_MODELS and not place.exists():
-        raise InputRefused(f"--data {place} does not exist", hint="check the path")
-    refuse_pointer(place)
+    path = Path(training.data)
+    if path.is_dir():
+        refuse_pointers_in(path)
+    elif training.module in BASELINE_MODELS and not path.exists():
+        raise InputRefused(f"--data {path} does not exist", hint="check the path")
+    refuse_pointer(path)
 
 
-def _job(training: Training, places: TrainingPaths, workers: int, chief: bool) -> TrainJob:
+def _job(training: Training, paths: TrainingPaths, workers: int, chief: bool) -> TrainJob:
     return TrainJob(
+        **msgspec.structs.asdict(paths),
         training=training,
-        directory=places.directory,
-        exact=places.exact,
-        checkpoints=places.checkpoints,
-        forget=places.forget,
-        tensorboard=places.tensorboard,
         work=str(Path.cwd()),
         workers=workers,
         is_chief=chief,
     )
 
 
-def _places(
+def _paths(
     training: Training, directory: str | None, checkpoints: str | None, tensorboard: str | None
 ) -> TrainingPaths:
-    given = os.environ.get(_MODEL_DIR)
-    exact = directory is None and bool(given)
-    place = _absolute(directory or given or ".")
+    model_dir = os.environ.get(_MODEL_DIR)
+    exact = directory is None and bool(model_dir)
+    root = _absolute(directory or model_dir or ".")
     kept = checkpoints or os.environ.get(_CHECKPOINT_DIR)
-    own = place if exact else f"{place}/{training.name}"
     logs = tensorboard or os.environ.get(_TENSORBOARD_DIR)
+    # Checkpoints that are removed in the end have their lock next to them.
+    own = root if exact else f"{root}/{training.name}"
+    temporary = f"{own}/{_CHECKPOINTS}" if is_remote(own) else f"{own}/{_CHECKPOINTS}/current"
     return TrainingPaths(
-        directory=place,
+        directory=root,
         exact=exact,
-        checkpoints=_absolute(kept) if kept else _passing(own),
+        checkpoints=_absolute(kept) if kept else temporary,
         forget=not kept,
         tensorboard=_absolute(logs) if logs else None,
     )
 
 
-def _passing(own: str) -> str:
-    """Where checkpoints are that are removed in the end; the lock, if there is one, is beside."""
-    return f"{own}/{_CHECKPOINTS}" if is_remote(own) else f"{own}/{_CHECKPOINTS}/current"
+def _absolute(path: str) -> str:
+    return path.rstrip("/") if is_remote(path) else str(Path(path).absolute())
 
 
-def _absolute(place: str) -> str:
-    return place.rstrip("/") if is_remote(place) else str(Path(place).absolute())
-
-
-def _own(places: TrainingPaths, on_progress: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Let no other training use the checkpoints; and find out early what cannot be written."""
-    if not is_remote(places.directory):
-        _refuse_unwritable(Path(places.directory))
-    if is_remote(places.checkpoints):
+def _own(paths: TrainingPaths, on_progress: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Lock the checkpoints, and refuse early what cannot be written."""
+    if not is_remote(paths.directory):
+        _refuse_unwritable(Path(paths.directory))
+    if is_remote(paths.checkpoints):
         return contextlib.nullcontext()
-    waiting = f"waiting for another training that keeps its checkpoints in {places.checkpoints}"
-    directory = Path(places.checkpoints)
+    waiting = f"waiting for another training that keeps its checkpoints in {paths.checkpoints}"
+    directory = Path(paths.checkpoints)
     return owned(
-        directory.parent if places.forget else directory,
+        directory.parent if paths.forget else directory,
         on_wait=lambda: on_progress(waiting),
-        passing=places.forget,
+        passing=paths.forget,
     )
 
 
 def _refuse_unwritable(directory: Path) -> None:
-    """Raise `OutputRefused` where nothing can be written; `directory` is not made for that."""
-    for there in (directory, *directory.parents):
-        # Asking can fail too, for a name that is too long.
+    """Raise `OutputRefused` where nothing can be written; `directory` is not created."""
+    for existing in (directory, *directory.parents):
+        # `exists` raises for a name that is too long.
         with contextlib.suppress(OSError):
-            if there.exists():
-                writable_directory(there)
+            if existing.exists():
+                writable_directory(existing)
                 return

@@ -1,7 +1,7 @@
-"""Who is in a cluster of training processes, and which of them this is: TF_CONFIG.
+"""TF_CONFIG: the members of a cluster of training processes, and which of them this is.
 
-The format is that of TensorFlow's distributed training guide: a "cluster" of roles, each
-with the addresses of its members, and the "task" that this process has in it.
+The format is that of TensorFlow's distributed training guide: a "cluster" of roles, each with the
+addresses of its members, and the "task" of this process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ONLY_ONE: tuple[Role, ...] = ("chief", "evaluator")
 _EXAMPLE = (
     '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
 )
-_HINT = f"TF_CONFIG is, for example, {_EXAMPLE}; or leave it out, and use --workers"
+_HINT = f"set TF_CONFIG as in {_EXAMPLE}; or remove it, and use --workers"
 _LABEL = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _ADDRESS = re.compile(
     rf"(?P<host>{_LABEL}(?:\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{{1,5}})"
@@ -39,7 +39,7 @@ class _TaskEntry(msgspec.Struct):
 
 
 class _TfConfig(msgspec.Struct):
-    """TF_CONFIG as it is written; what else is in it, of Vertex AI for one, is not looked at."""
+    """The content of TF_CONFIG; other keys, such as Vertex AI's, are ignored."""
 
     cluster: dict[str, tuple[str, ...]]
     task: _TaskEntry
@@ -73,17 +73,17 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_chief(self) -> bool:
-        """Whether it is this one that keeps checkpoints: the chief, else the first worker."""
+        """Whether this member keeps checkpoints: the chief, or the first worker without one."""
         return (self.role, self.index) == ("chief" if self.size("chief") else "worker", 0)
 
     @property
     def serves(self) -> bool:
-        """Whether this member does what a coordinator asks, until it is ended."""
+        """Whether this member serves a coordinator, until it is ended."""
         return self.role == "ps" or (self.role == "worker" and self.size("ps") > 0)
 
     @property
     def peers(self) -> dict[str, str]:
-        """The addresses, by name, of the members that this one has to reach before it begins."""
+        """The addresses, by name, of the members that this one has to reach before it starts."""
         if self.serves or self.role == "evaluator":
             return {}
         outside = {self.address, *self.addresses.get("evaluator", ())}
@@ -104,20 +104,20 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         what = f"TF_CONFIG's cluster ({_summary(self)})"
         if self.role == "evaluator":
             raise UsageError(
-                f"this is the evaluator of {what}, and edgeconv has none",
-                hint="leave it out: the chief evaluates after each epoch",
+                f"this is the evaluator of {what}, which edgeconv does not use",
+                hint="remove it: the chief evaluates after each epoch",
             )
         if strategy == "multiworker":
             if servers:
                 raise UsageError(
-                    f"{what} has parameter servers, and --strategy multiworker none",
-                    hint="use --strategy parameter-server, or leave the role ps out",
+                    f"{what} has parameter servers, which --strategy multiworker does not use",
+                    hint="use --strategy parameter-server, or remove the role ps",
                 )
         elif strategy == "parameter-server":
             if not (chiefs and workers and servers):
                 raise UsageError(
-                    f"{what} is not one for --strategy parameter-server",
-                    hint="it needs a chief, and at least one worker and one ps",
+                    f"{what} does not fit --strategy parameter-server",
+                    hint="name a chief, and at least one worker and one ps",
                 )
         elif chiefs + workers + servers > 1:
             raise UsageError(
@@ -130,33 +130,29 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 def from_tf_config(text: str) -> Cluster:
     """The cluster that TF_CONFIG describes, in which this process is one member.
 
-    Raises `UsageError`, with what is wrong and how it should be, where it describes none: it
-    is empty, cut off, or contradicts itself.
+    Raises `UsageError` where it is empty, truncated, or contradicts itself.
     """
     if not text.strip():
-        raise UsageError("TF_CONFIG is not set, which says who is in the cluster", hint=_HINT)
+        raise UsageError("TF_CONFIG is not set; it names the members of the cluster", hint=_HINT)
     try:
         raw = text.encode("utf-8", "surrogateescape")
         if msgspec.json.decode(raw) == {}:
             raise UsageError("TF_CONFIG is {}, a process without a cluster", hint=_HINT)
-        written = msgspec.json.decode(raw, type=_TfConfig)
+        config = msgspec.json.decode(raw, type=_TfConfig)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(f"TF_CONFIG {_quoted(text)}: {error}", hint=_HINT) from error
     addresses: dict[Role, tuple[str, ...]] = {
-        _role(name): listed for name, listed in written.cluster.items() if listed
+        _role(name): members for name, members in config.cluster.items() if members
     }
     _check_addresses(addresses)
-    role = _role(written.task.type)
-    return Cluster(addresses=addresses, role=role, index=_index(written.task, role, addresses))
+    role = _role(config.task.type)
+    return Cluster(addresses=addresses, role=role, index=_index(config.task, role, addresses))
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """The two parts of "host:port"; an IPv6 address is without its brackets.
-
-    Raises `UsageError` for what is no address.
-    """
-    found = _ADDRESS.fullmatch(address)
-    host, port = (found["host"], int(found["port"])) if found else ("", 0)
+    """The parts of "host:port", an IPv6 address without brackets. Raises `UsageError`."""
+    match = _ADDRESS.fullmatch(address)
+    host, port = (match["host"], int(match["port"])) if match else ("", 0)
     if not host or len(host) > _LONGEST_HOST:
         raise UsageError(f"TF_CONFIG: {_quoted(address)} is not host:port", hint=_HINT)
     if not 0 < port < 2**16:
@@ -166,12 +162,12 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 def _check_addresses(addresses: Mapping[Role, tuple[str, ...]]) -> None:
     if not addresses:
-        raise UsageError("TF_CONFIG: there is nobody in the cluster", hint=_HINT)
+        raise UsageError("TF_CONFIG: the cluster has no members", hint=_HINT)
     taken: dict[tuple[str, int], str] = {}
-    for role, listed in addresses.items():
-        if role in _ONLY_ONE and len(listed) > 1:
-            raise UsageError(f"TF_CONFIG: there can be one {role}, and it has {len(listed)}")
-        for index, address in enumerate(listed):
+    for role, members in addresses.items():
+        if role in _ONLY_ONE and len(members) > 1:
+            raise UsageError(f"TF_CONFIG: there can be one {role}, and it has {len(members)}")
+        for index, address in enumerate(members):
             host, port = host_and_port(address)
             name = _name(role, index)
             other = taken.setdefault((host.lower(), port), name)
@@ -192,10 +188,12 @@ def _index(task: _TaskEntry, role: Role, addresses: Mapping[Role, tuple[str, ...
         raise UsageError(
             f"TF_CONFIG: the task is of the role {role}, which is not in the cluster", hint=_HINT
         )
-    # Vertex AI writes it as a text at times.
+    # Vertex AI may write it as a text.
     digits = str(task.index) if isinstance(task.index, int) else task.index.strip()
     if not re.fullmatch("[0-9]{1,6}", digits):
-        raise UsageError(f"TF_CONFIG: the task's index {_quoted(digits)} is no number", hint=_HINT)
+        raise UsageError(
+            f"TF_CONFIG: the task's index {_quoted(digits)} is not a number", hint=_HINT
+        )
     if int(digits) >= count:
         raise UsageError(
             f"TF_CONFIG: the task is {role} {int(digits)}, and the cluster's last is "

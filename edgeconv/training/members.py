@@ -1,13 +1,14 @@
-"""Several processes of one training: run together, and ended together."""
+"""The processes of one training, which run and end together."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from edgeconv.errors import (
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-# How long after a failure one that may have caused it is waited for.
+# How long after a failure the one that may have caused it is awaited.
 _MOMENT_S = 1.0
 _LOG_LINES_AT_ONCE = 100
-# What TensorFlow prints in a member that has lost another one.
+# Messages of TensorFlow in a member that has lost another one.
 _LOST_OTHERS = re.compile(
     r"unavailable|socket closed|connection (refused|reset)|failed to connect|broken pipe"
     r"|aborted|cancelled|unhealthy",
@@ -52,7 +53,7 @@ _LOST_OTHERS = re.compile(
 
 @dataclass(frozen=True)
 class ClusterMember(Generic[Answer]):
-    """What one process does: `function(job)`, as this member of `cluster`, or alone."""
+    """A process to start: it runs `function(job)`, as this member of `cluster`, or alone."""
 
     function: Callable[[Any], Answer]
     job: msgspec.Struct
@@ -61,49 +62,55 @@ class ClusterMember(Generic[Answer]):
 
 @dataclass(frozen=True)
 class Member(Generic[Answer]):
-    """A running process of a training. One that `serves` does so until it is ended."""
+    """A running process of a training. One that `serves` runs until it is ended."""
 
     name: str
     task: Task[Answer]
     serves: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProcessSettings:
+    """How the processes of a training run; a process without a cluster is called `label`."""
+
+    label: str
+    scratch: Path
+    access: Access
+    allowance: Allowance = Allowance()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    connect_timeout_s: float = 300.0
+    on_progress: Callable[[str], None] = lambda _: None
+
+
 def run_cluster(
-    parts: Sequence[ClusterMember[Answer]],
-    *,
-    label: str,
-    scratch: Path,
-    access: Access,
-    allowance: Allowance = Allowance(),
-    environment: Mapping[str, str] | None = None,
-    connect_timeout_s: float = 300.0,
-    on_progress: Callable[[str], None] = lambda _: None,
+    starts: Sequence[ClusterMember[Answer]], settings: ProcessSettings
 ) -> dict[str, Answer]:
-    """Run all parts at once, each in a child with its TF_CONFIG; their answers, by member name.
+    """Start all at once, each in a child with its TF_CONFIG; their results, by member name.
 
-    Of parts that are members of a cluster, what they report and print is passed on as it comes,
-    after their name; a single part without one is called `label`, and only its reports are
-    passed on. Until all have reported `CONNECTED`, the members they need are looked for, the
-    ones that run elsewhere too.
+    Reports and output of members of a cluster are passed on as they come, after the name; of a
+    single process without a cluster, only its reports. Until all have reported `CONNECTED`, the
+    members that they need are looked for, also those on other machines.
 
-    Raises what `run_together` does, `UsageError` where a member's port is taken, and
-    `ToolFailed` where members do not answer within `connect_timeout_s`.
+    Raises as `run_together`, `UsageError` where a member's port is taken, and `ToolFailed` where
+    members do not answer within the timeout.
     """
-    clusters = [part.cluster for part in parts if part.cluster]
+    clusters = [start.cluster for start in starts if start.cluster]
     for cluster in clusters:
         refuse_taken_port(cluster)
     with ExitStack() as stack:
         members = []
-        for part in parts:
-            member = _start(part, label, scratch, access, allowance, environment or {})
+        for start in starts:
+            member = _start(start, settings)
             stack.callback(member.task.child.kill)
             members.append(member)
-        sought = {name: address for one in clusters for name, address in one.peers.items()}
-        peers = Peers(sought, connect_timeout_s, scratch=scratch) if sought else None
+        sought = {name: address for each in clusters for name, address in each.peers.items()}
+        peers = None
+        if sought:
+            peers = Peers(sought, settings.connect_timeout_s, scratch=settings.scratch)
         if not clusters:
             (alone,) = members
-            return {alone.name: _alone(alone, on_progress)}
-        return run_together(members, on_progress, peers)
+            return {alone.name: _alone(alone, settings.on_progress)}
+        return run_together(members, settings.on_progress, peers)
 
 
 def run_together(
@@ -111,12 +118,11 @@ def run_together(
     on_progress: Callable[[str], None] = lambda _: None,
     peers: Peers | None = None,
 ) -> dict[str, Answer]:
-    """The answers of all members that do not serve, by name, in the order of `members`.
+    """The results of all members that do not serve, by name, in the order of `members`.
 
-    Those that serve are ended then; where all serve, they are waited for. As soon as one fails,
-    the others are ended, and its error is raised with its name; of several that fail within a
-    moment, the error of the one that did not just miss the others. No child is left, whatever
-    happens.
+    Those that serve are ended then; where all serve, they are awaited. As soon as one fails, the
+    others are ended, and its error is raised with its name. Of several that fail within a moment,
+    it is the error of the one that did not only miss the others. No child is left in any case.
     """
     with ExitStack() as stack:
         for member in members:
@@ -151,7 +157,7 @@ class _Failed:
 
 
 class _RunningMembers(Generic[Answer]):
-    """The members that run, and what came of those that do no longer."""
+    """The members that run, and the results of those that have ended."""
 
     def __init__(
         self,
@@ -174,15 +180,15 @@ class _RunningMembers(Generic[Answer]):
         self._moment_ends_s = 0.0
 
     def is_over(self) -> bool:
-        """Whether there is nothing more to wait for."""
-        for member in [one for one in self._left if one.task.child.has_ended()]:
+        """Whether there is nothing to wait for."""
+        for member in [member for member in self._left if member.task.child.has_ended()]:
             self._settle(member)
         if self.failures:
             return not self._left or time.monotonic() > self._moment_ends_s
         return all(member.serves and not self._waits_for_servers for member in self._left)
 
     def pass_on(self) -> None:
-        """What members report and print; after a failure no more, since it is about that."""
+        """Pass on what members report and print, until one fails."""
         if self.failures:
             return
         for member in self._left:
@@ -205,7 +211,7 @@ class _RunningMembers(Generic[Answer]):
             self._on_progress(f"{member.name} | {line}")
 
     def _settle(self, member: Member[Answer]) -> None:
-        """Take what came of a member that has ended, and end what it left running."""
+        """Take the result of a member that has ended, and end what it left running."""
         member.task.child.kill()
         if not self.failures:
             self._pass_on(member)
@@ -220,14 +226,14 @@ class _RunningMembers(Generic[Answer]):
 
 
 def _likely_a_consequence(failed: _Failed) -> int:
-    """How likely a failure is but the consequence of another: 0 is the least."""
+    """How likely a failure is only the consequence of another: 0 is the least."""
     child, error = failed.member.task.child, failed.error
     if isinstance(error, WorkerTimedOut):
-        # All have the same time, and those that serve only wait.
+        # All have the same timeout, and members that serve only wait.
         return 2 if failed.member.serves else 0
     if isinstance(error, WorkerOutOfMemory):
         return 0
-    # TensorFlow itself aborts for want of others; other signals come from outside or a fault.
+    # TensorFlow aborts where it lacks other members; other signals have another cause.
     if child.ending_signal and child.ending_signal != signal.SIGABRT:
         return 0
     crashed = isinstance(error, (WorkerCrashed, InternalError))
@@ -238,14 +244,14 @@ def _likely_a_consequence(failed: _Failed) -> int:
 
 def _named(failed: _Failed) -> EdgeconvError:
     name, message = failed.member.name, failed.error.message
-    # What the process itself ended with has its name.
+    # These messages contain the name.
     is_named = isinstance(failed.error, (WorkerCrashed, WorkerOutOfMemory, WorkerTimedOut))
     named = message if is_named else f"{name}: {message}"
     return _with_log(failed.error, named, failed.member)
 
 
 def _with_log(error: EdgeconvError, message: str, member: Member[Any]) -> EdgeconvError:
-    """The error with this message, and where to find all that the member printed."""
+    """The error with this message, and the path of the member's log."""
     if isinstance(error, InternalError):
         return error.with_message(message)
     kept = keep_log(member.task.child.log, f"{member.name.replace(' ', '-')}-{os.getpid()}")
@@ -254,35 +260,27 @@ def _with_log(error: EdgeconvError, message: str, member: Member[Any]) -> Edgeco
     return type(error)(message, hint=error.hint)
 
 
-def _start(
-    part: ClusterMember[Answer],
-    label: str,
-    scratch: Path,
-    access: Access,
-    allowance: Allowance,
-    environment: Mapping[str, str],
-) -> Member[Answer]:
-    cluster = part.cluster
-    name = cluster.member_name if cluster else label
-    # An empty one is what says that a process is alone; there may be another outside.
+def _start(start: ClusterMember[Answer], settings: ProcessSettings) -> Member[Answer]:
+    cluster = start.cluster
+    name = cluster.member_name if cluster else settings.label
+    # An empty one tells a process that it is alone; the environment may have another.
     own = _environment(cluster) if cluster else {"TF_CONFIG": "{}"}
     task = start_task(
-        part.function,
-        part.job,
+        start.function,
+        start.job,
         label=name,
-        scratch=scratch,
-        access=access,
-        allowance=allowance,
-        environment={**environment, **own},
+        scratch=settings.scratch,
+        access=settings.access,
+        allowance=settings.allowance,
+        environment={**settings.environment, **own},
     )
     return Member(name, task, serves=bool(cluster and cluster.serves))
 
 
 def _environment(cluster: Cluster) -> dict[str, str]:
-    """TF_CONFIG, and no proxy between members: through one TensorFlow waits without end."""
-    # gRPC knows them in lower case.
-    names = ("no_grpc_proxy", "no_proxy")
-    given = next(filter(None, map(os.environ.get, names)), "")
+    """TF_CONFIG, and no proxy between members, through which TensorFlow waits without end."""
+    # gRPC reads the names in lower case.
+    own = filter(None, map(os.environ.get, ("no_grpc_proxy", "no_proxy")))
     hosts = dict.fromkeys(host_and_port(address)[0] for address in cluster.members.values())
-    direct = ",".join([*filter(None, [given]), *hosts])
+    direct = ",".join([*itertools.islice(own, 1), *hosts])
     return {"TF_CONFIG": cluster.tf_config(), "no_grpc_proxy": direct}

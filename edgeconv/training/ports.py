@@ -13,7 +13,7 @@ from edgeconv.training.cluster import Cluster, Role, host_and_port
 _LOOPBACK = "127.0.0.1"
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST, _HIGHEST = 20_000, 32_767
-# With less room than that the system's own ports are taken as well.
+# With less room, ports of the ephemeral range are used as well.
 _LEAST_ROOM = 1_000
 
 
@@ -22,9 +22,8 @@ def local_cluster(
 ) -> tuple[Cluster, ...]:
     """A cluster of processes on this machine, as each of them sees it, on free ports.
 
-    With a `coordinator` it has a chief, which is the first of them; parameter servers are the
-    last. The ports are drawn, so that two clusters that begin at once have different ones.
-    Raises `ToolFailed` where too few are free.
+    With a `coordinator`, the chief is the first; parameter servers are last. The ports are random:
+    two clusters that start at once get different ones. Raises `ToolFailed` where too few are free.
     """
     counts: dict[Role, int] = {"chief": int(coordinator), "worker": workers, "ps": servers}
     ports = iter(_free_ports(sum(counts.values())))
@@ -35,27 +34,27 @@ def local_cluster(
     }
     return tuple(
         Cluster(addresses=addresses, role=role, index=index)
-        for role, listed in addresses.items()
-        for index in range(len(listed))
+        for role, members in addresses.items()
+        for index in range(len(members))
     )
 
 
 def refuse_taken_port(cluster: Cluster) -> None:
-    """Raise `UsageError` where another process has the port on which this member would listen."""
+    """Raise `UsageError` where another process uses the port of this member."""
     if cluster.role == "evaluator":
         return
     _, port = host_and_port(cluster.address)
     if not _can_listen(port):
         raise UsageError(
             f"port {port} of {cluster.member_name} ({cluster.address}) is in use{_by_whom(port)}",
-            hint="end what uses it, or give this member another port in every TF_CONFIG",
+            hint="end that process, or give this member another port in every TF_CONFIG",
         )
 
 
 def _free_ports(count: int) -> list[int]:
     free: list[int] = []
     candidates = _candidates()
-    # A generator of its own: two trainings with one seed would draw the same.
+    # With its own generator: two trainings with one seed would choose the same ports.
     for port in random.Random().sample(candidates, len(candidates)):
         if len(free) == count:
             break
@@ -67,10 +66,10 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _candidates() -> range:
-    """Ports that the system gives to nobody.
+    """Ports outside of the system's ephemeral range.
 
-    One it gives to connections could be the near end of any by the time it is listened on, and
-    a connection to it, tried before, could be to itself.
+    A connection could take one of that range before a member listens on it, and an early connection
+    to it could be to itself.
     """
     highest = _HIGHEST
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -81,7 +80,7 @@ def _candidates() -> range:
 def _can_listen(port: int) -> bool:
     """Whether TensorFlow's server could: it listens on every address of the machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As servers do: connections of an earlier one that are timing out are no hindrance.
+        # As servers do: connections that are timing out do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
@@ -91,12 +90,12 @@ def _can_listen(port: int) -> bool:
 
 
 def _by_whom(port: int) -> str:
-    """Who listens on a port, as far as the system tells this user."""
+    """The process that listens on a port, if this user may know it."""
     import psutil
 
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
-            # An address that is empty is that of no listener.
+            # Only a listener has an address for sure.
             ports = connection.laddr[1:2] if connection.status == psutil.CONN_LISTEN else ()
             if port in ports and connection.pid:
                 name = psutil.Process(connection.pid).name()

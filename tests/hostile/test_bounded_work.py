@@ -96,7 +96,7 @@ def test_signatures_and_objects_that_fill_the_memory_are_refused(tmp_path):
     with pytest.raises(InputRefused, match="signatures of more than"):
         inspect_model(directory)
     directory = write(tmp_path / "b", meta_graph(graph(), block(7, block(1, b"") * 17_000_000)))
-    assert "bytes beside the graph" in scan(directory).findings[0].what
+    assert "bytes outside of the graph" in scan(directory).findings[0].what
 
 
 def test_a_path_through_a_long_chain_is_followed_once_for_all_that_take_it(tmp_path):

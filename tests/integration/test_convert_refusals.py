@@ -115,7 +115,7 @@ def test_a_saved_model_that_is_cut_short(convert: Any, zoo: Path, tmp_path: Path
     whole = (zoo / "legacy" / "saved_model.pb").read_bytes()
     (tmp_path / "cut" / "saved_model.pb").write_bytes(whole[: len(whole) // 2])
     said = convert(tmp_path / "cut", "--to", "float32")
-    assert_says(said, REFUSED, "is no SavedModel that can be read", "next: ")
+    assert_says(said, REFUSED, "cannot be read as a SavedModel", "next: ")
 
 
 def test_a_saved_model_whose_weights_are_missing(convert: Any, zoo: Path, tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_a_layer_that_is_not_asked_for_stays_float_if_that_is_allowed(trained, t
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"model": "digits"}, "digits.keras lies beside it"),
+        ({"model": "digits"}, r"made from: .*digits\.keras"),
         ({"training": "unlabelled.npz"}, "has no labels"),
         ({"training": "eleven.npz"}, "labels from 1 to 10, and the model has 10 classes"),
         ({"settings": Qat(layers=("convv",))}, "did you mean 'conv'"),

@@ -18,7 +18,7 @@ from edgeconv.tf.environment import use_cpu_only
 from edgeconv.tf.export import export_inference
 from edgeconv.tf.keras_files import export, load
 from edgeconv.tf.qat import counterparts, flat
-from edgeconv.tf.qat.flat import flattened, name_ends
+from edgeconv.tf.qat.flat import flattened, set_names
 from edgeconv.tf.qat.opened import QatModel, open_for_qat, opened
 
 use_cpu_only()
@@ -273,10 +273,10 @@ NO_LAYERS = {
     "transpose of the batch": (lambda x, _: ops.transpose(x), "samples' axis"),
     "concatenate samples": (lambda x, z: ops.concatenate([x, z], axis=0), "samples' axis"),
     "other ranks": (lambda x, z: x + ops.mean(z, axis=(1, 2)), "numbers of dimensions"),
-    "every second": (lambda x, _: x[:, ::2], "every so many"),
+    "every second": (lambda x, _: x[:, ::2], "slices with a step"),
     "a constant of samples": (lambda x, _: x * np.ones((5, 1, 1, 1)), "for each sample"),
     "no such layer": (lambda x, z: ops.where(x > 0, x, z), "operation Where"),
-    "pad with ones": (lambda x, _: ops.pad(x, 1, constant_values=1), "anything but zeros"),
+    "pad with ones": (lambda x, _: ops.pad(x, 1, constant_values=1), "pad with zeros only"),
     "a mask as output": (lambda x, _: ops.not_equal(x, 0.0), "a shape or a mask"),
 }
 
@@ -458,7 +458,7 @@ def test_a_mask_of_the_model_s_own_is_refused():
     e = k3.Embedding(10, 8)(x)
     mask = ops.not_equal(ops.expand_dims(x, 1), 0)
     y = k3.MultiHeadAttention(2, 4, name="look")(e, e, attention_mask=mask)
-    with pytest.raises(InputRefused, match=r"look \(MultiHeadAttention: .* a mask of its own"):
+    with pytest.raises(InputRefused, match=r"look \(MultiHeadAttention: .* its own mask"):
         flattened(keras.Model(x, y))
 
 
@@ -687,13 +687,13 @@ def test_a_saved_model_without_keras_is_refused_and_the_file_beside_it_named(pla
     assert "is a SavedModel without its Keras layers" in plain.message
     assert "saved with model.save('NAME.keras')" in plain.hint
     model.save(place / "m.keras")
-    assert f"{place / 'm.keras'} lies beside it" in refused(place, "m/1", "saved_model").hint
+    assert f"{place / 'm.keras'}" in refused(place, "m/1", "saved_model").hint
     model.save(place / "m" / "1.keras")
-    assert f"{place / 'm' / '1.keras'} lies beside it" in refused(place, "m/1", "saved_model").hint
+    assert f"{place / 'm' / '1.keras'}" in refused(place, "m/1", "saved_model").hint
     # Of the same name as a .tflite, too; and what Keras 3 exports has no layers in it either.
     lite = refused(place, "m.tflite", "tflite")
     assert "is a .tflite" in lite.message
-    assert f"{place / 'm.keras'} lies beside it" in lite.hint
+    assert f"{place / 'm.keras'}" in lite.hint
     small(keras, k3).export(place / "k3", verbose=False)
     assert "without its Keras layers" in refused(place, "k3", "saved_model").message
 
@@ -731,7 +731,7 @@ def test_the_same_architecture_is_built_again_from_its_description():
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         again = tf_keras.Model.from_config(json.loads(json.dumps(answer.model.get_config())))
         again.set_weights(answer.model.get_weights())
-    name_ends(again, answer.input_names, answer.output_names)
+    set_names(again, answer.input_names, answer.output_names)
     x = samples_for(model)["image"]
     for one, other in zip(answer.model(x), again(x), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -192,7 +192,7 @@ def test_a_training_of_one_process_goes_on_where_it_was_killed(
 ):
     said = killed(tmp_path, small, *options)
     assert "error: training was ended by SIGKILL" in said
-    assert "next: run the same command again: the training goes on" in said
+    assert "next: run the same command again: the training resumes" in said
     record = finished(tmp_path, small, *options)
     assert_nothing_repeated_or_lost(record, undisturbed, runs=2)
 

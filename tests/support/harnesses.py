@@ -179,7 +179,7 @@ def _keras_metadata_seeds() -> list[bytes]:
 
 def _keras_metadata(directory: Path) -> Target:
     from edgeconv.source.scanning.findings import Findings
-    from edgeconv.source.scanning.keras_metadata import scan_keras_metadata
+    from edgeconv.source.scanning.saved_model import scan_keras_metadata
 
     path = directory / "keras_metadata.pb"
 

@@ -272,13 +272,7 @@ def refused(bench: Bench, directory: Path) -> str:
 
 def fine(bench: Bench, strategy: Any, settings: Qat, path: Path) -> Fine:
     """Fine-tune to a structure, train with quantisation, convert."""
-    from edgeconv.tf.qat.sparse import (
-        Clustering,
-        Pruning,
-        distinct_weights,
-        float_copy,
-        sparsity,
-    )
+    from edgeconv.tf.qat.sparse import Clustering, Pruning, float_copy, kernels_of
 
     epochs, model = 2, bench.model
     structures: list[Any] = []
@@ -301,9 +295,10 @@ def fine(bench: Bench, strategy: Any, settings: Qat, path: Path) -> Fine:
     made = bench.annotated(model, strategy, settings)
     bench.train(made, strategy)
     bench.converted(made, path)
+    kernels = [kernel.numpy() for kernel in kernels_of(model).values()]
     return Fine(
-        sparsity=sparsity(model),
-        distinct=distinct_weights(model),
+        sparsity=sum(int((k == 0).sum()) for k in kernels) / sum(k.size for k in kernels),
+        distinct=max(len(np.unique(kernel)) for kernel in kernels),
         accuracy=bench.accuracy(model),
         qat_accuracy=bench.accuracy(made),
     )

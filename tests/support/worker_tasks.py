@@ -18,7 +18,7 @@ from edgeconv.processes.progress import CountedLine
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import report_progress, start_task
 from edgeconv.processes.workers import Child, end_on_signals
-from edgeconv.training.members import ClusterMember, run_cluster
+from edgeconv.training.members import ClusterMember, ProcessSettings, run_cluster
 from edgeconv.training.ports import local_cluster
 from edgeconv.types import CONNECTED, OperatorCount
 
@@ -259,7 +259,10 @@ def cluster_parent(directory: str) -> None:
         ClusterMember(sleep_in_a_cluster, Job(number=index, directory=directory), cluster)
         for index, cluster in enumerate(local_cluster(3))
     ]
-    run_cluster(parts, label="training", scratch=Path(directory), access=FREE, environment=HERE)
+    settings = ProcessSettings(
+        label="training", scratch=Path(directory), access=FREE, environment=HERE
+    )
+    run_cluster(parts, settings)
 
 
 def parent(what: str, directory: str) -> None:

@@ -1,6 +1,6 @@
-"""What a model would touch when it is loaded and run, found without TensorFlow and before that.
+"""What a model would access when it is loaded and run, found without loading it.
 
-It is an allow-list: what nobody has looked at is refused. Nothing of a model is imported or run.
+It is an allow-list: what is not on it is refused.
 """
 
 from edgeconv.source.scanning.refusing import admit_model, refuse_findings, trusted_models

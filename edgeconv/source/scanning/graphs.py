@@ -24,7 +24,7 @@ _MOST_REST_BYTES = 2**25
 
 
 class GraphNode(NamedTuple):
-    """What a later look needs of a node: `calls` are the functions that its attributes name."""
+    """What later checks need of a node: `calls` are the functions that its attributes name."""
 
     name: str
     op: str
@@ -52,9 +52,8 @@ class MetaGraph(NamedTuple):
 def read_meta_graphs(data: memoryview, on_node: OnNode) -> Iterator[MetaGraph]:
     """The graphs in a saved_model.pb.
 
-    `on_node` is given the name of the body and the message of every node, and returns the names
-    of the functions that it calls. Raises `MalformedWire`, `TooMuchWire`
-    and protobuf's `DecodeError`.
+    `on_node` takes the name of the body and the message of every node, and returns the names of the
+    functions that it calls. Raises `MalformedWire`, `TooMuchWire` and protobuf's `DecodeError`.
     """
     reader = _GraphReader(data, on_node)
     for start, stop in messages(data, 0, len(data), _META_GRAPH):
@@ -63,7 +62,7 @@ def read_meta_graphs(data: memoryview, on_node: OnNode) -> Iterator[MetaGraph]:
 
 class _GraphReader:
     def __init__(self, data: memoryview, on_node: OnNode) -> None:
-        # Their modules load protobuf, which no command loads that reads no SavedModel.
+        # Their modules load protobuf, which only commands with a SavedModel need.
         from edgeconv.source.saved_model_pb2 import MetaGraphDef
         from edgeconv.source.scanning.nodes_pb2 import NodeDef, OpDef
 
@@ -79,7 +78,7 @@ class _GraphReader:
             if field.number == _GRAPH and field.is_message:
                 self._graph(field.content, field.stop, bodies)
             elif len(rest) + field.stop - field.start > _MOST_REST_BYTES:
-                raise TooMuchWire(f"more than {_MOST_REST_BYTES} bytes beside the graph")
+                raise TooMuchWire(f"more than {_MOST_REST_BYTES} bytes outside of the graph")
             else:
                 rest += self._data[field.start : field.stop]
         return MetaGraph(bodies, self._rest.FromString(bytes(rest)))
@@ -111,8 +110,8 @@ class _GraphReader:
         self._count += 1
         if self._count > _MOST_NODES:
             raise TooMuchWire(f"more than {_MOST_NODES} nodes")
-        # A view is taken as well as bytes are, and not copied. No name holds it: the file is to be
-        # closed where this raises.
+        # A view is parsed like bytes, without a copy. No name refers to it: the file must be closed
+        # where this raises.
         message = self._node_def.FromString(cast("bytes", self._data[start:stop]))
         calls = self._on_node(body.name, message)
         if message.name in body.nodes:
@@ -124,13 +123,13 @@ class _GraphReader:
 
 
 def _text(message: NodeDef) -> tuple[bytes, ...]:
-    """The string of a constant, as far as it could be a path; the name that a variable has."""
+    """The string of a constant that could be a path, or the name of a variable."""
     if message.op == "Const":
         for attr in message.attr:
             if attr.key == "value":
                 strings = attr.value.tensor.string_val
-                is_one = len(strings) == 1 and len(strings[0]) < _MOST_NAME_BYTES
-                return (strings[0],) if is_one else ()
+                could_be = len(strings) == 1 and len(strings[0]) < _MOST_NAME_BYTES
+                return (strings[0],) if could_be else ()
     elif message.op == "VarHandleOp":
         named = (attr.value.s for attr in message.attr if attr.key == "shared_name")
         return (next(named, b"") or message.name.encode(),)

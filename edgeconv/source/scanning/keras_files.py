@@ -1,6 +1,6 @@
-""".keras and HDF5 files held against what loading them may do; their structure comes first.
+"""The scan of .keras and HDF5 files: their structure, then their configuration.
 
-A child process reads them: on damaged files the HDF5 library can loop for ever or crash.
+A child process reads them: on damaged files the HDF5 library can loop forever or crash.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
 from edgeconv.source.keras_files import HDF5_ERRORS, ZIP_ERRORS, damaged, decoded, without_model
 from edgeconv.source.scanning.findings import Findings
-from edgeconv.source.scanning.hdf5 import scan_hdf5
 from edgeconv.source.scanning.keras_config import scan_config
 from edgeconv.store import scratch_directory
 from edgeconv.types import Allowance, ScanFinding
@@ -31,14 +30,16 @@ _ALLOWANCE = Allowance(timeout_s=60.0, memory_bytes=2**32)
 _CONFIGS = ("config.json", "metadata.json")
 _MOST_CONFIG_BYTES = 2**27
 _MOST_ENTRIES = 100_000
-# Weights do not compress; a text of words does, and this much is allowed of anything.
+# Weights do not compress, texts do; this much is always allowed.
 _MOST_RATIO = 100
 _ALWAYS_BYTES = 2**28
+_MOST_OBJECTS = 200_000
+_OUTSIDE = "puts the bytes of another file into the model"
 _TAKES_ALL = "takes all memory or disk to read"
 
 
 class KerasScanJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Which file to look at; `known` are MODULE or MODULE:NAME of the user's."""
+    """The file to scan; `known` are the user's MODULE or MODULE:NAME."""
 
     path: str
     is_archive: bool
@@ -47,13 +48,13 @@ class KerasScanJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KerasFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in it."""
+    """The findings in a file."""
 
     findings: tuple[ScanFinding, ...]
 
 
 def scan_keras(path: Path, *, is_archive: bool, known: frozenset[str]) -> tuple[ScanFinding, ...]:
-    """What is found in a .keras or HDF5 file. Raises `InputRefused` for one that is damaged."""
+    """The findings in a .keras or HDF5 file. Raises `InputRefused` for a damaged one."""
     with scratch_directory() as scratch:
         job = KerasScanJob(
             path=str(path), is_archive=is_archive, scratch=str(scratch), known=tuple(sorted(known))
@@ -74,7 +75,7 @@ def scan_keras(path: Path, *, is_archive: bool, known: frozenset[str]) -> tuple[
 
 
 def scan_keras_here(job: KerasScanJob) -> KerasFindings:
-    """What `scan_keras` gives, in this process."""
+    """`scan_keras`, in this process."""
     findings = Findings()
     path, known = Path(job.path), frozenset(job.known)
     if job.is_archive:
@@ -99,7 +100,7 @@ def _scan_archive(path: Path, scratch: Path, findings: Findings, known: frozense
                     unpacked = scratch / "weights.h5"
                     with archive.open(entry) as packed, unpacked.open("wb") as target:
                         shutil.copyfileobj(packed, target)
-                    scan_hdf5(unpacked, findings, where=entry.filename)
+                    _scan_hdf5(unpacked, findings, where=entry.filename)
     except ZIP_ERRORS as error:
         raise damaged(path, "a zip archive", error) from error
 
@@ -164,7 +165,7 @@ def _texts(content: Any) -> Iterator[str]:
 def _scan_hdf5_model(path: Path, findings: Findings, known: frozenset[str]) -> None:
     import h5py
 
-    scan_hdf5(path, findings, where=path.name)
+    _scan_hdf5(path, findings, where=path.name)
     if findings.has_error:
         return
     try:
@@ -178,3 +179,70 @@ def _scan_hdf5_model(path: Path, findings: Findings, known: frozenset[str]) -> N
     if training is not None:
         held = {"training_config": decoded(path, "training_config", training)}
         scan_config(held, findings, known, where="training_config")
+
+
+def _scan_hdf5(path: Path, findings: Findings, *, where: str) -> None:
+    """Scan every link and data set without following or reading it. Raises `InputRefused`."""
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            _Hdf5Walk(path.stat().st_size, findings, where).run(file)
+    except HDF5_ERRORS as error:
+        raise damaged(path, "an HDF5 file", error) from error
+
+
+class _Hdf5Walk:
+    def __init__(self, size_bytes: int, findings: Findings, where: str) -> None:
+        self._size_bytes = size_bytes
+        self._findings = findings
+        self._where = where
+        self._claimed_bytes = 0
+
+    def run(self, file: Any) -> None:
+        """Visit the groups, each once: a hard link may lead back."""
+        import h5py
+
+        waiting, visited, count = [("", file)], set[Any](), 0
+        while waiting:
+            path, group = waiting.pop()
+            address = h5py.h5o.get_info(group.id).addr
+            if address in visited:
+                continue
+            visited.add(address)
+            for name in group:
+                count += 1
+                if count > _MOST_OBJECTS:
+                    what = f"more than {_MOST_OBJECTS} objects"
+                    self._add(path, what, "takes all memory or time to read")
+                    return
+                inner = f"{path}/{name}"
+                link = group.get(name, getlink=True)
+                if isinstance(link, h5py.ExternalLink):
+                    self._add(inner, f"external link to {link.filename}", _OUTSIDE)
+                elif isinstance(link, h5py.HardLink):
+                    waiting += self._object(inner, group, name)
+        limit = _ALWAYS_BYTES + _MOST_RATIO * self._size_bytes
+        if self._claimed_bytes > limit:
+            what = f"data sets of {self._claimed_bytes} bytes in a file of {self._size_bytes}"
+            self._add("/", what, "takes all memory to read")
+
+    def _object(self, path: str, group: Any, name: str) -> list[tuple[str, Any]]:
+        """Scan the target of a hard link; returns it if it is a group."""
+        import h5py
+
+        kind = group.get(name, getclass=True)
+        if kind is h5py.Group:
+            return [(path, group[name])]
+        if kind is h5py.Dataset:
+            data = group[name]
+            settings = data.id.get_create_plist()
+            if settings.get_external_count():
+                self._add(path, f"external storage in {settings.get_external(0)[0]!r}", _OUTSIDE)
+            if settings.get_layout() == h5py.h5d.VIRTUAL:
+                self._add(path, "virtual data set", _OUTSIDE)
+            self._claimed_bytes += int(data.size or 0) * data.dtype.itemsize
+        return []
+
+    def _add(self, path: str, what: str, why: str) -> None:
+        self._findings.add("structure", f"{self._where}{path}", what, why)

@@ -1,4 +1,4 @@
-"""One node of a TensorFlow graph, held against what operators are allowed to touch."""
+"""The scan of one node of a TensorFlow graph, by what its operator may access."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from edgeconv.source.scanning.findings import Findings
     from edgeconv.source.scanning.nodes_pb2 import AttrEntry, NameAttrList, NodeDef
 
-# Constants of these types hold handles to, and programs of, the process that made them.
+# Constants of these types hold handles and programs of another process.
 _HANDLES = {20: "a resource", 21: "a variant"}
-# They make a tensor of bytes; of these types only from a graph that was built to.
+# They make tensors from bytes; of the types above only in a hostile graph.
 _MAKES_TENSORS = {"Const": "dtype", "ParseTensor": "out_type"}
 _JOB = re.compile(r"/job:([^/]*)")
 _WITH_ATTRIBUTES = (
@@ -32,17 +32,17 @@ _MOST_DEPTH = 16
 
 
 class NodeCheck:
-    """Looks at each node of a graph and its functions, and adds what it finds."""
+    """Scans each node of a graph and its functions, and adds findings."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
-        # Operators that no family has, where they stand, and all functions called: they may be
-        # functions of the graph, which is known at its end.
+        # Unknown operators and called functions, with a node: at the end of the graph it is known
+        # whether they are its functions.
         self.unknown: dict[str, str] = {}
         self.called: dict[str, str] = {}
 
     def __call__(self, body: str, node: NodeDef) -> tuple[str, ...]:
-        """Check a node's message; returns the functions that it names."""
+        """Check a node; returns the functions that it names."""
         operator = node.op
         where = f"{body}/{node.name}" if body else node.name
         family = families().get(operator)
@@ -68,14 +68,14 @@ class NodeCheck:
             )
 
     def finish(self, functions: set[str]) -> None:
-        """Of one graph: add what was called, or used as an operator, and is not in it."""
+        """Add a finding for each operator or function that the graph does not have."""
         for name, where in self.unknown.items():
             if name not in functions:
                 self._findings.add(
                     "operator",
                     where,
                     f"operator {name}",
-                    "is not an operator of TensorFlow, so nobody knows what it does",
+                    "is not an operator of TensorFlow",
                 )
         for name, where in self.called.items():
             if name not in functions:
@@ -83,7 +83,7 @@ class NodeCheck:
                     "function",
                     where,
                     f"function {name}",
-                    "is not in the graph, so that an operator of this name would run",
+                    "is not in the graph: an operator of this name would run",
                 )
         self.unknown.clear()
         self.called.clear()
@@ -132,5 +132,5 @@ def _named(function: NameAttrList, depth: int) -> Iterator[str]:
     if depth < _MOST_DEPTH:
         yield from _functions(function.attr, depth + 1)
     else:
-        # No tool nests functions in functions' attributes so deep: not in any graph.
+        # No tool nests functions this deep.
         yield f"{function.name} within {_MOST_DEPTH} others"

@@ -1,4 +1,4 @@
-"""What each of TensorFlow's operators can touch, read from operators.txt."""
+"""What each of TensorFlow's operators can access, read from operators.txt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Reach = Literal["computes", "state", "saver", "asset", "outside", "never"]
 
 
 class Family(NamedTuple):
-    """Operators of one kind: what they can touch, and why that is so."""
+    """Operators of one kind: what they can access, and why."""
 
     reach: Reach
     name: str
@@ -49,27 +49,26 @@ _INLINE = "bytes://"
 # Operators with the settings of a session (a ConfigProto) for the function that they call.
 SETTINGS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 SETTINGS_ATTRIBUTE = "config_proto"
-# Its fields, by number, that stay in this process: devices, threads, how a graph is optimized.
-# Those of other machines (device_filters, rpc_options, cluster_def) are not among them, nor are
-# names of thread pools. Of the experimental ones only switches and numbers of the optimizer:
-# others name executors, services of a cluster, ports, and a directory that is written to
-# (tf2xla_dump_dir).
+# Its fields, by number, that stay in this process: devices, threads, graph optimization. Those of
+# other machines (device_filters, rpc_options, cluster_def) and names of thread pools are not among
+# them. Experimental ones are only switches and numbers of the optimizer: others name executors,
+# services of a cluster, ports, and a directory to write to (tf2xla_dump_dir).
 _PLAIN_SETTINGS = frozenset({1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 15, 17, 18})
 _EXPERIMENTAL = 16
 _PLAIN_EXPERIMENTAL = frozenset({*range(4, 11), *range(12, 19), 21, 22, 24, 26, 31, 33, 34, 36})
 
 
 def is_allowed_attribute(operator: str, attribute: str, value: str) -> bool:
-    """Whether an attribute has a value that leads nowhere outside."""
+    """Whether an attribute has a value that accesses nothing outside."""
     allowed = ATTRIBUTES.get((operator, attribute))
     if allowed is None or value in allowed:
         return True
-    # What follows is the content itself.
+    # The content follows.
     return _INLINE in allowed and value.startswith(_INLINE)
 
 
 def strange_settings(packed: bytes) -> str:
-    """What in the settings of a call leads out of this process, "" where nothing does."""
+    """The setting of a call that leads out of this process, or ""."""
     try:
         for field in fields(packed, 0, len(packed)):
             if field.number == _EXPERIMENTAL and field.is_message:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from edgeconv.source.scanning.graphs import Body, GraphNode
 
-# A saver puts its paths together of the prefix that it is given and of such pieces.
+# A saver builds its paths from a prefix with such operators.
 _MADE_OF = frozenset(
     ("Identity", "Pack", "PlaceholderWithDefault", "Select", "SelectV2", "ShardedFilename")
 ) | {"StringJoin"}
@@ -25,14 +25,14 @@ class Origin(NamedTuple):
     text: tuple[bytes, ...] = ()
 
 
-def origins(body: Body, tensor: str, seen: set[str]) -> Iterator[Origin]:
-    """Where a path comes from, but for the tensors that were `seen`; these are added."""
+def origins(body: Body, tensor: str, visited: set[str]) -> Iterator[Origin]:
+    """Where a path comes from, except tensors that were `visited`; others are added there."""
     waiting = [tensor]
     while waiting:
         name = node_of(waiting.pop())
-        if name in seen:
+        if name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         node = body.nodes.get(name)
         if node is None:
             kind: Any = "argument" if name in body.positions else "node"
@@ -42,7 +42,7 @@ def origins(body: Body, tensor: str, seen: set[str]) -> Iterator[Origin]:
         elif node.op in _MADE_OF:
             waiting += data_inputs(node) if node.op != "ShardedFilename" else node.inputs[:1]
         elif node.op not in ("StaticRegexFullMatch", "RegexFullMatch"):
-            # Those two answer yes or no.
+            # Those two return booleans.
             yield Origin("node", name, node.op)
 
 
@@ -58,11 +58,11 @@ def node_of(tensor: str) -> str:
 
 def ancestors(body: Body, name: str) -> set[str]:
     """A node and all that runs before it."""
-    waiting, seen = [name], set[str]()
+    waiting, visited = [name], set[str]()
     while waiting:
         name = waiting.pop()
-        if name in seen or name not in body.nodes:
+        if name in visited or name not in body.nodes:
             continue
-        seen.add(name)
+        visited.add(name)
         waiting += [node_of(each) for each in body.nodes[name].inputs]
-    return seen
+    return visited

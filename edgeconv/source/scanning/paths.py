@@ -1,8 +1,8 @@
-"""Where the files that a graph reads and writes are named: by its loader, or by itself.
+"""Whether the paths of files that a graph reads and writes come from its loader.
 
-Two kinds of operators touch files in an honest SavedModel. Those of its saver take the place of
-the checkpoint from the loader, and a lookup table reads an asset that the model declares. So each
-path is followed back, through functions and their calls, to where it comes from.
+Two kinds of operators access files in an honest SavedModel. Those of its saver take the path of the
+checkpoint from the loader, and a lookup table reads an asset that the model declares. So each path
+is followed back, through functions and their calls, to its origin.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _PATH_INPUTS = {
     "InitializeTableFromTextFileV2": (1,),
 }
 _WRITERS = frozenset({"SaveV2", "MergeV2Checkpoints"})
-# What a saver adds to its prefix.
+# A saver adds it to its prefix.
 _PIECE = re.compile(rb"[A-Za-z0-9_.{}-]*(/part)?")
-# They give their inputs to the function's arguments one by one.
+# Their inputs are the function's arguments.
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _MOST_ROOTS = 10
 _MAIN_OPS = ("saved_model_main_op", "legacy_init_op", "saved_model_train_op")
 
 
 class PathCheck:
-    """Follows every path in one graph, and adds what it finds."""
+    """Follows every path in one graph, and adds findings."""
 
     def __init__(self, graph: MetaGraph, findings: Findings) -> None:
         self._bodies = graph.bodies
@@ -56,16 +56,16 @@ class PathCheck:
         }
         self._sites: dict[str, list[tuple[Body, GraphNode]]] = defaultdict(list)
         self._variables: Counter[tuple[bytes, ...]] = Counter()
-        # Each tensor is followed once, whoever takes it: a graph can be half a million of nodes.
-        self._seen: dict[tuple[str, Need], set[str]] = defaultdict(set)
+        # Each tensor is followed once: a graph can have half a million nodes.
+        self._visited: dict[tuple[str, Need], set[str]] = defaultdict(set)
         self._followed: set[tuple[str, str, str]] = set()
         self._users: dict[str, list[GraphNode]] | None = None
         self._has_only_assets: dict[str, bool] = {}
-        # By the identity of nodes, which are as large as their inputs are many.
+        # By the identity of nodes, which may have many inputs.
         self._inputs: dict[int, list[str]] = {}
 
     def run(self) -> None:
-        """Look at all operators that have paths."""
+        """Check all operators that have paths."""
         users: list[tuple[Body, GraphNode]] = []
         self._check_inputs()
         for body in self._bodies.values():
@@ -87,10 +87,10 @@ class PathCheck:
 
     def _check_inputs(self) -> None:
         """Samples must not become paths."""
-        given = self._assets | {node_of(self._rest.saver_def.filename_tensor_name)}
+        paths = self._assets | {node_of(self._rest.saver_def.filename_tensor_name)}
         for entry in self._rest.signature_def:
             for tensor in entry.value.inputs:
-                if node_of(tensor.value.name) in given - {""}:
+                if node_of(tensor.value.name) in paths - {""}:
                     self._findings.add(
                         "path",
                         f"signature {entry.key}",
@@ -98,16 +98,16 @@ class PathCheck:
                         "reads or writes the file that a sample names",
                     )
 
-    def _follow(self, body: Body, tensor: str, need: Need, place: _PathUser) -> None:
-        for origin in origins(body, tensor, self._seen[body.name, need]):
+    def _follow(self, body: Body, tensor: str, need: Need, user: _PathUser) -> None:
+        for origin in origins(body, tensor, self._visited[body.name, need]):
             if origin.kind == "argument":
-                self._into_callers(body, origin.name, need, place)
+                self._into_callers(body, origin.name, need, user)
             elif not self._is_fine(body, origin, need):
                 source = f"constant {origin.text!r}" if origin.kind == "constant" else origin.op
                 self._findings.add(
                     "checkpoint" if need == "saver" else "asset",
-                    place.where,
-                    f"operator {place.op} on a path from {source} ({origin.name})",
+                    user.where,
+                    f"operator {user.op} on a path from {source} ({origin.name})",
                     "reads or writes a checkpoint that the loader did not name"
                     if need == "saver"
                     else "reads a file that is not an asset of the model",
@@ -123,9 +123,9 @@ class PathCheck:
         return not body.name and origin.op in ("Placeholder", "PlaceholderV2")
 
     def _reads_asset(self, node: GraphNode | None) -> bool:
-        """Whether a node reads a variable that holds the path of an asset, and nothing else ever.
+        """Whether a node reads a variable that only ever holds the path of an asset.
 
-        So TensorFlow 2 exports it. Nobody else may have the variable, under its name or by handle.
+        TensorFlow 2 exports assets so. No other node may use the variable, by name or handle.
         """
         if node is None or node.op != "ReadVariableOp" or not node.inputs:
             return False
@@ -141,7 +141,7 @@ class PathCheck:
         return self._has_only_assets[variable.name]
 
     def _users_of(self, name: str) -> list[GraphNode]:
-        """The nodes of the graph itself that take what a node of it gives."""
+        """The nodes of the graph itself that take an output of a node."""
         if self._users is None:
             self._users = defaultdict(list)
             for node in self._bodies[""].nodes.values():
@@ -149,34 +149,34 @@ class PathCheck:
                     self._users[each].append(node)
         return self._users.get(name, [])
 
-    def _into_callers(self, body: Body, argument: str, need: Need, place: _PathUser) -> None:
+    def _into_callers(self, body: Body, argument: str, need: Need, user: _PathUser) -> None:
         key = (body.name, argument, need)
         if key in self._followed:
             return
         self._followed.add(key)
         index = body.positions[argument]
-        self._check_binding(body, index, need, place)
+        self._check_binding(body, index, need, user)
         for caller, node in self._sites[body.name]:
             inputs = self._inputs_of(node)
             is_call = node.op in _CALLS or node.op == body.name
             if is_call and len(node.calls) == 1 and index < len(inputs):
-                self._follow(caller, inputs[index], need, place)
+                self._follow(caller, inputs[index], need, user)
             else:
                 self._findings.add(
                     "checkpoint" if need == "saver" else "asset",
-                    place.where,
-                    f"operator {place.op} in a function that {node.op} calls ({node.name})",
+                    user.where,
+                    f"operator {user.op} in a function that {node.op} calls ({node.name})",
                     "gets a path that cannot be followed",
                 )
 
     def _inputs_of(self, node: GraphNode) -> list[str]:
-        """The tensors that a call is given, of which each is asked for by itself."""
+        """The tensors that a call takes."""
         if id(node) not in self._inputs:
             self._inputs[id(node)] = data_inputs(node)
         return self._inputs[id(node)]
 
-    def _check_binding(self, body: Body, index: int, need: Need, place: _PathUser) -> None:
-        """What the loader of the objects, which calls functions without the graph, gives it."""
+    def _check_binding(self, body: Body, index: int, need: Need, user: _PathUser) -> None:
+        """Check what the loader of objects, which calls functions without the graph, passes."""
         bound = self._bound.get(body.name)
         if bound is None:
             return
@@ -187,19 +187,19 @@ class PathCheck:
         if need == "saver" or not is_asset:
             self._findings.add(
                 "checkpoint" if need == "saver" else "asset",
-                place.where,
-                f"operator {place.op} in function {body.name}, which is one of the model's own",
+                user.where,
+                f"operator {user.op} in function {body.name}, which is one of the model's own",
                 "takes a path from whoever calls the function",
             )
 
     def _check_runs(self, users: Iterable[tuple[Body, GraphNode]]) -> None:
-        """The saver is for the loader: nothing else may reach it, and restoring must not write."""
+        """Only the loader may run the saver, and restoring must not write."""
         savers = [pair for pair in users if families()[pair[1].op].reach == "saver"]
         everything, functions = self._reaching(savers)
         writing, _ = self._reaching(pair for pair in savers if pair[1].op in _WRITERS)
         top = self._bodies[""]
         running = self._running(everything)
-        # One root is refused as ten thousand are, each of which takes a walk through the graph.
+        # Each root takes a walk through the graph, and a few are enough to refuse it.
         for root in itertools.islice((r for r in _roots(self._rest) if r in running), _MOST_ROOTS):
             for name in ancestors(top, root) & everything:
                 self._add_run(name, f"a saver that runs with {root}")
@@ -244,7 +244,7 @@ class _PathUser:
 
 
 def asset_files(rest: MetaGraphDef) -> Iterator[AssetFileDef]:
-    """The assets that a graph declares, in both of the places for it. Raises `DecodeError`."""
+    """The assets that a graph declares in either field for them. Raises `DecodeError`."""
     from edgeconv.source.saved_model_pb2 import AssetFileDef
 
     yield from rest.asset_file_def

@@ -1,4 +1,4 @@
-"""A model with findings is refused before anything loads it, unless its user trusts that file."""
+"""Refusing a model with findings before it is loaded, unless its user trusts the file."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def admit_model(
     allow_code: bool = False,
     trusted: Collection[str] = (),
 ) -> SourceModel:
-    """The model at `path`, identified, once the scan or its user admits it.
+    """The model at `path`, identified, if the scan or its user admits it.
 
-    Every command that loads a model has it from here, or from `refuse_findings`. Raises as
-    `source.identify` and `refuse_findings`.
+    Every command that loads a model uses this or `refuse_findings`. Raises as `source.identify` and
+    `refuse_findings`.
     """
     model = source.identify(path, opening, allow_code=allow_code)
     refuse_findings(model, trusted=trusted)
@@ -41,38 +41,35 @@ def refuse_findings(
     trusted: Collection[str] = (),
     reads_layers: bool = False,
 ) -> None:
-    """Raise `InputRefused` for a model that the scan refuses, and that nobody trusts.
+    """Raise `InputRefused` for a model that the scan refuses and the user does not trust.
 
-    `trusted` are content hashes, as `Scan.sha256`; those in the configuration of the user count
-    too. The classes that the model's `opening` names may be in it. `reads_layers` as in `scan`.
+    `trusted` are content hashes, as `Scan.sha256`, in addition to those in the user's
+    configuration. Classes of the model's `opening` are allowed. `reads_layers` is as in `scan`.
     """
     known = frozenset(model.opening.custom_objects)
-    found = _scanned(model, known, reads_layers)
-    if found.is_refused and model.sha256 not in trusted_models(trusted):
+    scan = _scanned(model, known, reads_layers)
+    if scan.is_refused and model.sha256 not in trusted_models(trusted):
         raise InputRefused(
-            f"{model.path} has {_summary(found)}",
-            hint=_hint(found),
+            f"{model.path} has {_summary(scan)}",
+            hint=_hint(scan),
         )
 
 
 def trusted_models(trusted: Collection[str] = ()) -> frozenset[str]:
-    """The content hashes in `trusted`, and those in the user's own configuration.
-
-    Raises `UsageError` for one that cannot be read.
-    """
+    """The content hashes in `trusted` and in the user's configuration. Raises `UsageError`."""
     return frozenset((*trusted, *read_user_config().trusted))
 
 
 @cache
 def _scanned(model: SourceModel, known: frozenset[str], reads_layers: bool) -> Scan:
-    # One command loads a model several times; the hash in `model` is that of its content.
+    # One command loads a model several times; `model` has the hash of its content.
     return scan_identified(model, known, reads_layers=reads_layers)
 
 
-def _hint(found: Scan) -> str:
-    kinds = {each.kind for each in found.findings if each.severity == "error"}
-    if found.kind == "tflite" and "structure" in kinds:
-        # Whoever is trusted: the parser takes no such file.
+def _hint(scan: Scan) -> str:
+    kinds = {each.kind for each in scan.findings if each.severity == "error"}
+    if scan.kind == "tflite" and "structure" in kinds:
+        # Trusted or not, the parser does not read such a file.
         return "give the file that a TFLite converter wrote"
     is_code = "class" in kinds
     code = (
@@ -81,13 +78,13 @@ def _hint(found: Scan) -> str:
     )
     export = code if is_code else ""
     return (
-        f"{export}if you know who made it and what it does (edgeconv scan {found.path}), allow "
-        f"this one file with --trust-model {found.sha256}"
+        f"{export}if you know who made it and what it does (edgeconv scan {scan.path}), allow "
+        f"this one file with --trust-model {scan.sha256}"
     )
 
 
-def _summary(found: Scan) -> str:
-    errors = [finding for finding in found.findings if finding.severity == "error"]
+def _summary(scan: Scan) -> str:
+    errors = [finding for finding in scan.findings if finding.severity == "error"]
     first = errors[0]
     more = f"; and {len(errors) - 1} more findings" if len(errors) > 1 else ""
     return f"{first.what}: {first.why} ({first.where}){more}"

@@ -1,4 +1,4 @@
-"""A SavedModel directory held against what its files and graphs may do."""
+"""The scan of a SavedModel directory: its files, graphs and Keras layers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from edgeconv.source.saved_model import garbled
 from edgeconv.source.scanning.graphs import read_meta_graphs
-from edgeconv.source.scanning.keras_metadata import scan_keras_metadata
+from edgeconv.source.scanning.keras_config import scan_config
 from edgeconv.source.scanning.nodes import NodeCheck
 from edgeconv.source.scanning.paths import PathCheck, asset_files
-from edgeconv.source.wire import MalformedWire, TooMuchWire, mapped
+from edgeconv.source.wire import MalformedWire, TooMuchWire, mapped, messages
 from edgeconv.store.hashes import leads_out
 
 if TYPE_CHECKING:
@@ -21,9 +23,11 @@ if TYPE_CHECKING:
     from edgeconv.source.scanning.findings import Findings
 
 _GRAPH_FILE = "saved_model.pb"
-# TensorFlow would read it before the other; no exporter writes it below 2 GiB.
+# TensorFlow reads it first; no exporter writes it below 2 GiB.
 _CHUNKED_FILE = "saved_model.cpb"
+# tf_keras writes it, and makes layers of it.
 _KERAS_METADATA = "keras_metadata.pb"
+_METADATA_NODES = 1
 _MOST_BYTES = 2**31 - 1
 _MOST_FILES = 100_000
 _OUTSIDE = "reads a file that is not in the model"
@@ -32,17 +36,17 @@ _OUTSIDE = "reads a file that is not in the model"
 def scan_saved_model(
     directory: Path, findings: Findings, known: frozenset[str], *, reads_layers: bool
 ) -> None:
-    """Look at all files and all graphs of a SavedModel.
+    """Scan all files and graphs of a SavedModel.
 
-    `reads_layers`: tf_keras is to make its layers again, to train them on. Raises `InputRefused`
-    for a graph that cannot be read, `OSError`.
+    `reads_layers`: tf_keras builds its layers, to train them. Raises `InputRefused` for a graph
+    that cannot be read, `OSError`.
     """
     from google.protobuf.message import DecodeError
 
     _scan_files(directory, findings)
     path = directory / _GRAPH_FILE
     if leads_out(path, directory.resolve()):
-        # Found already, and not to be read.
+        # It is a finding, and not read.
         return
     try:
         with path.open("rb") as file:
@@ -91,7 +95,7 @@ def _scan_files(directory: Path, findings: Findings) -> None:
     for count, entry in enumerate(_below(str(directory))):
         where = os.path.relpath(entry.path, directory)
         if count >= _MOST_FILES:
-            findings.add("structure", where, f"more than {_MOST_FILES} files", "is no model")
+            findings.add("structure", where, f"more than {_MOST_FILES} files", "is not a model")
             return
         if where == _CHUNKED_FILE:
             findings.add("structure", where, "a second graph", "TensorFlow may load it instead")
@@ -112,3 +116,27 @@ def _below(directory: str) -> Iterator[os.DirEntry[str]]:
                 yield entry
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
+
+
+def scan_keras_metadata(
+    path: Path, findings: Findings, known: frozenset[str], *, is_read: bool
+) -> None:
+    """Scan the layers in a keras_metadata.pb.
+
+    Custom classes are common there, and the SavedModel has their graph. The layers are built
+    (`is_read`) only for a training. Raises `OSError`.
+    """
+    from google.protobuf.message import DecodeError
+
+    from edgeconv.source.scanning.nodes_pb2 import SavedObject
+
+    data = path.read_bytes()
+    try:
+        for start, stop in messages(data, 0, len(data), _METADATA_NODES):
+            node = SavedObject.FromString(data[start:stop])
+            held = msgspec.json.decode(node.metadata) if node.metadata else {}
+            where = f"{path.name}:{node.node_path}"
+            scan_config(held, findings, known, where=where, is_read=is_read)
+    except (MalformedWire, DecodeError, msgspec.DecodeError, RecursionError) as error:
+        what = f"layers that cannot be read: {error}"
+        findings.add("structure", path.name, what, "may be anything", is_error=is_read)

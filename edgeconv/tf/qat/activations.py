@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.tf.qat.making import LayerFactory, NoCounterpart
+from edgeconv.tf.qat.factory import LayerFactory, NoCounterpart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,20 +24,20 @@ _IN_TF_KERAS = {
 
 
 def fusable(name: str) -> str | None:
-    """What tf_keras calls a function of Keras 3, None where it has no function for it."""
+    """The name in tf_keras of a function of Keras 3; None where tf_keras has none."""
     return _IN_TF_KERAS.get(name)
 
 
 def activated(factory: LayerFactory, name: str, tensor: Any) -> Any:
-    """A function of Keras 3, by its name there, of a tensor. Raises `NoCounterpart`."""
+    """A tensor after a function of Keras 3, by its name there. Raises `NoCounterpart`."""
     fused = fusable(name)
     if fused == "linear":
         return tensor
     if fused:
         return factory.layer("Activation", tensor, activation=fused)
-    if name not in _MADE_OF_LAYERS:
+    if name not in _FROM_LAYERS:
         raise NoCounterpart(f"tf_keras has no activation {name!r}")
-    return _MADE_OF_LAYERS[name](factory, tensor)
+    return _FROM_LAYERS[name](factory, tensor)
 
 
 def clipped(factory: LayerFactory, tensor: Any, low: float, high: float | None) -> Any:
@@ -74,7 +74,7 @@ def _hard_silu(factory: LayerFactory, tensor: Any) -> Any:
     return factory.layer("Multiply", [tensor, _hard_sigmoid(factory, tensor)])
 
 
-_MADE_OF_LAYERS: dict[str, Callable[[LayerFactory, Any], Any]] = {
+_FROM_LAYERS: dict[str, Callable[[LayerFactory, Any], Any]] = {
     "relu6": lambda factory, tensor: factory.layer("ReLU", tensor, max_value=6.0),
     "leaky_relu": lambda factory, tensor: leaky(factory, tensor, 0.2),
     "hard_tanh": lambda factory, tensor: clipped(factory, tensor, -1.0, 1.0),

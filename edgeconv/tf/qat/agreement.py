@@ -1,12 +1,16 @@
-"""Whether a flat model gives what the original gives, and where they part if it does not."""
+"""Whether a flat model computes what the original does, and the first layer that differs."""
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from edgeconv.errors import InputRefused, VerificationFailed
 from edgeconv.tf.keras_io import graph_of, structured
 from edgeconv.tf.qat.graph import LayerUse, walk
+from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,32 +25,31 @@ _FLOATS = ("float16", "bfloat16", "float64")
 def max_error(original: Any, flat: Flat, arrays: dict[str, Any]) -> float:
     """The largest difference between the outputs of two models on samples.
 
-    Of an output, that is the largest absolute difference, divided by the largest magnitude of
-    the original's where that is above 1. `arrays` are by input, (n, *sample_shape). A model that
-    computes in other floats than float32 is compared as float32. Raises `VerificationFailed`,
-    naming the first layer at which they part, where it is above 1e-5.
+    For an output it is the largest absolute difference, divided by the largest magnitude of the
+    original's output where that is above 1. `arrays` are by input, (n, *sample_shape). A model
+    that computes in other floats is compared in float32. Raises `VerificationFailed` with the
+    first layer that differs, where the difference is above 1e-5.
     """
     reference = as_float32(original)
     worst = 0.0
     for batch in _batches(flat, arrays):
         pairs = zip(_outputs(reference, batch), _outputs(flat.model, batch), strict=True)
-        error = max(_difference(one, other) for one, other in pairs)
+        error = max(_difference(original, output) for original, output in pairs)
         if not error <= TOLERANCE:
-            raise _parted(reference, flat, batch, error)
+            raise _differing(reference, flat, batch, error)
         worst = max(worst, error)
     return worst
 
 
 def as_float32(model: Any) -> Any:
-    """The model computing in float32, with the same weights; itself if it does so already."""
+    """The model computing in float32, with the same weights; itself where it does."""
     config = model.get_config()
     changed = _floats_replaced(config)
     if changed == config:
         return model
     widened = type(model).from_config(changed)
-    widened.set_weights(
-        [one.astype("float32") if one.dtype.kind in "fV" else one for one in model.get_weights()]
-    )
+    weights = model.get_weights()
+    widened.set_weights([w.astype("float32") if w.dtype.kind in "fV" else w for w in weights])
     return widened
 
 
@@ -57,7 +60,7 @@ def computes_in_other_floats(model: Any) -> bool:
 
 
 def _floats_replaced(config: Any) -> Any:
-    # A constant in the graph says of what type it is, too.
+    # A constant in the graph has a dtype, too, which stays.
     if isinstance(config, dict) and config.get("class_name") != "__numpy__":
         return {key: _replaced(key, value) for key, value in config.items()}
     if isinstance(config, (list, tuple)):
@@ -80,60 +83,53 @@ def _is_other(name: Any) -> bool:
 
 def _batches(flat: Flat, arrays: dict[str, Any]) -> Iterator[list[Any]]:
     """The samples by batch, in the order and of the types of the model's inputs."""
-    import numpy as np
-
     if set(arrays) != set(flat.input_names):
         raise InputRefused(
-            f"the samples are for {_quoted(arrays)}, the model takes {_quoted(flat.input_names)}",
-            hint="name each array after the input it is for",
+            f"the samples are for {quoted(arrays)}, the model takes {quoted(flat.input_names)}",
+            hint="name each array after its input",
         )
     inputs = flat.model.inputs
-    size = next((one.shape[0] for one in inputs if one.shape[0] is not None), _BATCH)
+    size = next((tensor.shape[0] for tensor in inputs if tensor.shape[0] is not None), _BATCH)
     count = len(next(iter(arrays.values())))
     for start in range(0, count - count % size or count, size):
         yield [
-            np.asarray(arrays[name][start : start + size]).astype(one.dtype.name)
-            for name, one in zip(flat.input_names, inputs, strict=True)
+            np.asarray(arrays[name][start : start + size]).astype(tensor.dtype.name)
+            for name, tensor in zip(flat.input_names, inputs, strict=True)
         ]
 
 
 def _outputs(model: Any, batch: list[Any]) -> list[Any]:
     import tensorflow as tf
 
-    return [one.numpy() for one in tf.nest.flatten(model(structured(model, batch), training=False))]
+    outputs = model(structured(model, batch), training=False)
+    return [output.numpy() for output in tf.nest.flatten(outputs)]
 
 
 def _difference(original: Any, other: Any) -> float:
-    """See `max_error`; infinite for another shape, or where only one is finite."""
-    import numpy as np
-
+    """See `max_error`; infinite for another shape, or where not the same values are finite."""
     if original.shape != other.shape:
         return float("inf")
-    one, two = original.astype("float64"), other.astype("float64")
-    finite = np.isfinite(one)
-    if not (finite == np.isfinite(two)).all() or not np.array_equal(
-        one[~finite], two[~finite], equal_nan=True
-    ):
+    original, other = original.astype("float64"), other.astype("float64")
+    finite = np.isfinite(original)
+    same_finite = (finite == np.isfinite(other)).all()
+    if not same_finite or not np.array_equal(original[~finite], other[~finite], equal_nan=True):
         return float("inf")
-    apart = np.abs(one[finite] - two[finite]).max(initial=0.0)
-    return float(apart / max(1.0, np.abs(one[finite]).max(initial=0.0)))
+    apart = np.abs(original[finite] - other[finite]).max(initial=0.0)
+    return float(apart / max(1.0, np.abs(original[finite]).max(initial=0.0)))
 
 
-def _parted(reference: Any, flat: Flat, batch: list[Any], error: float) -> VerificationFailed:
-    where = (
-        ""
-        if (step := _first_apart(reference, flat, batch)) is None
-        else (f"; they part at {step.name} ({step.kind})")
-    )
+def _differing(reference: Any, flat: Flat, batch: list[Any], error: float) -> VerificationFailed:
+    step = _first_differing(reference, flat, batch)
+    where = f"; the first layer that differs is {step.name} ({step.kind})" if step else ""
     return VerificationFailed(
-        f"the model built in tf_keras does not compute what the original does: its outputs are "
-        f"{error:.2g} apart, {TOLERANCE:g} is allowed{where}",
-        hint="put another layer in that place, or convert it without quantization-aware training",
+        "the model built in tf_keras does not compute what the original does: its outputs differ "
+        f"by {error:.2g}, above the allowed {TOLERANCE:g}{where}",
+        hint="replace that layer, or convert the model without quantization-aware training",
     )
 
 
-def _first_apart(reference: Any, flat: Flat, batch: list[Any]) -> LayerStep | None:
-    """The first step, in order, whose results differ; None where only the last ones do."""
+def _first_differing(reference: Any, flat: Flat, batch: list[Any]) -> LayerStep | None:
+    """The first step, in order, whose results differ; None where only the outputs do."""
     import tf_keras
 
     measured: list[list[Any]] = []
@@ -141,31 +137,19 @@ def _first_apart(reference: Any, flat: Flat, batch: list[Any]) -> LayerStep | No
     def run(use: LayerUse) -> Any:
         import tensorflow as tf
 
-        results = tf.nest.flatten(_run(use))
+        takes = inspect.signature(use.operation.call).parameters
+        training = {"training": False} if "training" in takes else {}
+        results = tf.nest.flatten(use.operation(*use.args, **use.kwargs, **training))
         measured.append(results)
         return results
 
-    graph = graph_of(reference)
-    walk(graph, batch, run)
-    tensors = [one for step in flat.steps for one in step.outputs if hasattr(one, "shape")]
+    walk(graph_of(reference), batch, run)
+    tensors = [tensor for step in flat.steps for tensor in step.outputs if hasattr(tensor, "shape")]
     model = tf_keras.Model(flat.model.inputs, tensors)
     values = iter(_outputs(model, batch))
     for step, results in zip(flat.steps, measured, strict=True):
         for tensor, result in zip(step.outputs, results, strict=True):
-            if not hasattr(tensor, "shape"):
-                continue
-            if not _difference(result.numpy(), next(values)) <= TOLERANCE:
+            has_value = hasattr(tensor, "shape")
+            if has_value and not _difference(result.numpy(), next(values)) <= TOLERANCE:
                 return step
     return None
-
-
-def _run(use: LayerUse) -> Any:
-    import inspect
-
-    takes = inspect.signature(use.operation.call).parameters
-    training = {"training": False} if "training" in takes else {}
-    return use.operation(*use.args, **use.kwargs, **training)
-
-
-def _quoted(names: Any) -> str:
-    return ", ".join(map(repr, names))

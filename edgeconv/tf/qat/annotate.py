@@ -1,14 +1,14 @@
-"""A flat tf_keras model to one that is trained as if its numbers were 8-bit integers.
+"""A flat tf_keras model to one that is trained with emulated 8-bit integers.
 
-tfmot's wrappers and quantizers emulate the integers. Which of them goes where is decided here,
-operator by operator as the converter will fuse them, and not by tfmot's `quantize_apply`: it
-knows neither one-dimensional convolutions nor products of layers, and stops at what it does not
-know.
+tfmot's wrappers and quantizers emulate the integers. They are placed here, operator by operator as
+the converter will fuse them. tfmot's `quantize_apply` knows neither one-dimensional convolutions
+nor products of layers, and fails at unknown layers.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused, unknown_name
@@ -25,6 +25,7 @@ from edgeconv.tf.qat.kinds import (
 from edgeconv.tf.qat.parts import EmulatedLayers, new_inputs, new_model
 from edgeconv.tf.qat.uses import Uses, hard_chain, known_to_tfmot
 from edgeconv.types import TreatedLayer
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,42 +37,41 @@ if TYPE_CHECKING:
     from edgeconv.types import LayerTreatment, Qat, Recipe
 
 _MAX_RANK = 4
-# Their kernels have one scale, which a factor a channel would spoil; so it goes in beforehand.
+# Their kernels have one scale, which a factor per channel would break: it is folded first.
 _FOLDED_AT_ONCE = frozenset({"Dense", "Conv2DTranspose"})
-# The converter fuses a ReLU into it only if it has a bias, and older runtimes know it without.
+# The converter fuses a ReLU only with a bias, and older runtimes know it only without.
 _WITHOUT_RECTIFIER = frozenset({"Conv2DTranspose"})
-# Layers whose integer operator has a ReLU within.
+# Their integer operators contain a ReLU.
 _WITH_RECTIFIER = frozenset({"Add", "Subtract", "Multiply", "TFOpLambda"})
 
 
 def annotated(model: Any, settings: Qat) -> tuple[Any, tuple[TreatedLayer, ...]]:
-    """The model to train with quantization, and what became of each layer.
+    """The model to train with quantization, and how each layer is treated.
 
-    `model` is functional and flat; it stays as it is, and its weights are copied. The new one
-    has its inputs' and outputs' names. To be called in the scope of the strategy that it is
-    trained under. What `settings.prune` and `settings.cluster` have made of the kernels is
-    kept. Raises `UsageError` for a layer name or pattern that fits none, and `InputRefused`
-    for a model that is not flat or of which nothing can be quantized.
+    `model` is functional and flat; it does not change, and its weights are copied. The new one has
+    the same names of inputs and outputs. Call it in the scope of the training's strategy. The
+    structure of the kernels from `settings.prune` and `settings.cluster` is kept. Raises
+    `UsageError` for a layer name or pattern without a match, and `InputRefused` for a model that is
+    not flat or in which nothing can be quantized.
     """
     _refuse_form(model)
-    work = _Annotation(model, _chosen(model, settings.layers), _kept(settings))
+    annotation = _Annotation(model, _chosen(model, settings.layers), _kept(settings))
     inputs = new_inputs(model)
-    outputs = walk(model, inputs, work.apply)
-    treated = tuple(work.treated.values())
-    if all(one.treatment == "float" for one in treated):
-        raise InputRefused(
-            "none of the model's layers can be quantized", hint=_first_reason(treated)
-        )
+    outputs = walk(model, inputs, annotation.apply)
+    treated = tuple(annotation.treated.values())
+    if all(layer.treatment == "float" for layer in treated):
+        reason = f"{treated[0].name}: {treated[0].reason}" if treated else "the model has no layers"
+        raise InputRefused("none of the model's layers can be quantized", hint=reason)
     return new_model(model, inputs, outputs), treated
 
 
 def refuse_float_layers(treated: Iterable[TreatedLayer], recipe: Recipe) -> None:
     """Raise `InputRefused` where layers stay float, and the recipe allows no float operator."""
-    left = [one for one in treated if one.treatment == "float"]
-    if left and not recipe.allow_float:
-        names = ", ".join(f"{one.name} ({one.kind}: {one.reason})" for one in left[:5])
+    floats = [layer for layer in treated if layer.treatment == "float"]
+    if floats and not recipe.allow_float:
+        names = listed((f"{layer.name} ({layer.kind}: {layer.reason})" for layer in floats), 5)
         raise InputRefused(
-            f"{recipe.name}: {len(left)} layers cannot be trained as integers: {names}",
+            f"{recipe.name}: {len(floats)} layers cannot be trained as integers: {names}",
             hint="allow them to stay float with --allow-float '*', or replace them in the model",
         )
 
@@ -81,25 +81,21 @@ def _refuse_form(model: Any) -> None:
 
     if not isinstance(model, tf_keras.Model) or not model._is_graph_network:
         raise InputRefused(
-            f"quantization-aware training takes a functional tf_keras model, not {type(model)}",
+            f"quantization-aware training needs a functional tf_keras model, not {type(model)}",
             hint="build the model with tf_keras's functional or sequential API",
         )
     nested = [layer.name for layer in model.layers if isinstance(layer, tf_keras.Model)]
     if nested:
-        raise InputRefused(f"the model has models as layers: {', '.join(nested)}")
+        raise InputRefused(f"the model has models as layers: {listed(nested)}")
 
 
 def _chosen(model: Any, patterns: Sequence[str]) -> frozenset[str]:
-    names = [one.name for one in model.layers if class_name(one) != "InputLayer"]
-    if not patterns:
-        return frozenset(names)
-    chosen: set[str] = set()
-    for pattern in patterns:
-        fitting = fnmatch.filter(names, pattern)
-        if not fitting:
+    names = [layer.name for layer in model.layers if class_name(layer) != "InputLayer"]
+    matches = {pattern: fnmatch.filter(names, pattern) for pattern in patterns}
+    for pattern, matching in matches.items():
+        if not matching:
             raise unknown_name("layer", pattern, names)
-        chosen.update(fitting)
-    return frozenset(chosen)
+    return frozenset(itertools.chain(*matches.values()) if patterns else names)
 
 
 def _kept(settings: Qat) -> Kept:
@@ -108,46 +104,42 @@ def _kept(settings: Qat) -> Kept:
     return "nothing" if settings.prune is None else "zeros"
 
 
-def _first_reason(treated: Sequence[TreatedLayer]) -> str:
-    return f"{treated[0].name}: {treated[0].reason}" if treated else "the model has no layers"
-
-
 class _Annotation:
-    """The work on one model."""
+    """The annotation of one model."""
 
     def __init__(self, model: Any, chosen: frozenset[str], kept: Kept) -> None:
         self.treated: dict[str, TreatedLayer] = {}
         self._uses, self._chosen, self._kept = Uses(model), chosen, kept
-        self._parts = EmulatedLayers()
-        # By the id of a tensor of `model`: what computing it along with another has given.
+        self._layers = EmulatedLayers()
+        # By the id of a tensor of `model`: the new tensor that was computed along with another.
         self._ready: dict[int, Any] = {}
 
     def apply(self, use: LayerUse) -> Any:
-        """The new tensors for a use of a layer, and for what is computed along with it."""
+        """The new tensors for a use of a layer."""
         if id(use.outputs[0]) in self._ready:
             return self._ready[id(use.outputs[0])]
         layer, kind = use.operation, kind_of(use.operation)
         if kind.name == "noise":
-            self._treat(use, "quantized", "left out: what it does in training stretches ranges")
+            self._treat(use, "quantized", "left out: in training it widens ranges")
             return use.args[0]
         if kind.name == "same":
             self._treat(use, "quantized")
             return self._same(use)
         if layer.name not in self._chosen:
-            self._treat(use, "float", "it is none of the layers to quantize")
-            return self._parts.copied(use)
-        made = self._quantized(use, kind)
-        if made is None:
+            self._treat(use, "float", "it is not one of the layers to quantize")
+            return self._layers.copied(use)
+        tensor = self._quantized(use, kind)
+        if tensor is None:
             reason = kind.reason or "there is no integer operator for its settings or rank"
             self._treat(use, "float", reason)
-            return self._parts.copied(use)
-        return made
+            return self._layers.copied(use)
+        return tensor
 
     def _quantized(self, use: LayerUse, kind: LayerKind) -> Any:
-        """The tensor of a layer in integers, None where it has to stay float."""
+        """The tensor of a layer in integers; None where it has to stay float."""
         hard = hard_chain(self._uses, use)
         if hard is not None:
-            return self._absorbed(hard.uses, self._parts.hard(use.args[0], hard))
+            return self._absorbed(hard.uses, self._layers.hard(use.args[0], hard))
         if kind.name == "kernel":
             return self._with_kernel(use)
         if kind.name == "affine":
@@ -161,7 +153,7 @@ class _Annotation:
         )
 
     def _absorbed(self, uses: Sequence[LayerUse], tensor: Any) -> Any:
-        """Say of some uses, computed together, that this is what they give."""
+        """Note that uses are computed together, with this result."""
         for use in uses:
             known = known_to_tfmot(use.operation) or use is not uses[0]
             self._treat(use, "quantized" if known else "quantized with a config of edgeconv's")
@@ -169,91 +161,89 @@ class _Annotation:
         return tensor
 
     def _same(self, use: LayerUse) -> Any:
-        parts = self._parts
-        if use.operation.name not in self._chosen and not parts.have_ranges((use.args, use.kwargs)):
-            return parts.copied(use)
-        return parts.mark(parts.copied(parts.with_ranges(use)))
+        layers = self._layers
+        if use.operation.name not in self._chosen and not layers.have_ranges(
+            (use.args, use.kwargs)
+        ):
+            return layers.copied(use)
+        return layers.mark(layers.copied(layers.with_ranges(use)))
 
     def _value(self, use: LayerUse, kind: LayerKind) -> Any:
         if class_name(use.operation) == "ReLU":
-            made = self._parts.relu(use, self._parts.ranged(use.args[0]))
+            tensor = self._layers.relu(use, self._layers.ranged(use.args[0]))
         else:
-            made = self._parts.copied(self._parts.with_ranges(use))
+            tensor = self._layers.copied(self._layers.with_ranges(use))
         if kind.name == "fixed":
-            return self._absorbed([use], self._parts.mark(made))
+            return self._absorbed([use], self._layers.mark(tensor))
         absorbed = [use]
         if class_name(use.operation) in _WITH_RECTIFIER:
-            made = self._rectified(absorbed, made)
-        return self._absorbed(absorbed, self._parts.ranged(made))
+            tensor = self._rectified(absorbed, tensor)
+        return self._absorbed(absorbed, self._layers.ranged(tensor))
 
     def _rectified(self, absorbed: list[LayerUse], tensor: Any) -> Any:
-        """The tensor after a ReLU, where one is all that follows what was absorbed so far."""
+        """The tensor after the ReLU that alone follows the absorbed uses, if there is one."""
         after = self._uses.follower(absorbed[-1])
         if after is None or not is_rectifier(after.operation):
             return tensor
         absorbed.append(after)
-        return self._parts.copied(after._replace(args=(tensor,)))
+        return self._layers.copied(after._replace(args=(tensor,)))
 
     def _affine(self, use: LayerUse) -> Any:
-        made = self._parts.affine(use, self._parts.ranged(use.args[0]))
-        if made is None:
+        tensor = self._layers.affine(use, self._layers.ranged(use.args[0]))
+        if tensor is None:
             return None
         absorbed = [use]
-        return self._absorbed(absorbed, self._parts.ranged(self._rectified(absorbed, made)))
+        return self._absorbed(absorbed, self._layers.ranged(self._rectified(absorbed, tensor)))
 
     def _with_kernel(self, use: LayerUse) -> Any:
         layer, rank = use.operation, len(use.args[0].shape)
         if class_name(layer) == "Embedding":
             core = Core(type(layer).from_config(layer.get_config()), layer.get_weights())
-            return self._absorbed([use], self._parts.mark(self._core(core, use.args[0])))
+            return self._absorbed([use], self._layers.mark(self._core(core, use.args[0])))
         if rank > _MAX_RANK:
             return None
         convolution = convolution_of(layer, rank)
-        tensor = self._parts.lifted(self._parts.ranged(use.args[0]), convolution)
+        tensor = self._layers.lifted(self._layers.ranged(use.args[0]), convolution)
         for core in convolution.cores[:-1]:
-            tensor = self._parts.ranged(self._core(core, tensor))
+            tensor = self._layers.ranged(self._core(core, tensor))
         absorbed = [use]
         tensor = self._last_core(absorbed, convolution, tensor)
         if class_name(convolution.cores[-1].layer) in _WITHOUT_RECTIFIER:
-            tensor = self._parts.ranged(tensor)
+            tensor = self._layers.ranged(tensor)
         tensor = self._activated(absorbed[-1], tensor, convolution.activation)
         if convolution.lifted:
-            tensor = self._parts.lowered(tensor, layer.name)
+            tensor = self._layers.lowered(tensor, layer.name)
         self._absorbed(absorbed, tensor)
-        if kind_of_activation(convolution.activation).name == "float":
-            reason = kind_of_activation(convolution.activation).reason
-            self._treat(use, "float", f"its kernel is quantized, but {reason}")
+        activation = kind_of_activation(convolution.activation)
+        if activation.name == "float":
+            self._treat(use, "float", f"its kernel is quantized, but {activation.reason}")
         return tensor
 
     def _activated(self, last: LayerUse, tensor: Any, activation: str) -> Any:
         if activation != "linear":
-            return self._parts.activated(tensor, activation, last.operation.name)
+            return self._layers.activated(tensor, activation, last.operation.name)
         after = self._uses.follower(last)
         to_softmax = after is not None and is_softmax(after.operation)
-        return self._parts.ranged(tensor, before_softmax=to_softmax)
+        return self._layers.ranged(tensor, before_softmax=to_softmax)
 
     def _last_core(self, absorbed: list[LayerUse], convolution: Convolution, tensor: Any) -> Any:
         """The core with the batch normalization and ReLU after it, as far as they fuse."""
         core, norm = convolution.cores[-1], None
-        scaled_apart = class_name(core.layer) in _FOLDED_AT_ONCE and "clusters" in self._kept
-        if convolution.activation == "linear" and not scaled_apart:
+        is_linear = convolution.activation == "linear"
+        folds_at_once = class_name(core.layer) in _FOLDED_AT_ONCE
+        is_called_once = self._uses.calls[absorbed[0].operation.name] == 1
+        if is_linear and is_called_once and not (folds_at_once and "clusters" in self._kept):
             norm = self._uses.follower(absorbed[0])
-        linear = convolution.activation == "linear"
-        if norm is None or not is_channelwise_norm(norm.operation) or not self._once(absorbed[0]):
-            made = self._core(core, tensor)
+        if norm is None or not is_channelwise_norm(norm.operation):
+            tensor = self._core(core, tensor)
         else:
             absorbed.append(norm)
-            made = self._normed_core(core, norm, tensor)
-        fuses = linear and class_name(core.layer) not in _WITHOUT_RECTIFIER
-        return self._rectified(absorbed, made) if fuses else made
-
-    def _normed_core(self, core: Core, norm: LayerUse, tensor: Any) -> Any:
-        if class_name(core.layer) in _FOLDED_AT_ONCE:
-            return self._core(folded(core, *factors_of(norm.operation)), tensor)
-        return self._parts.normed(norm, self._core(core, tensor))
-
-    def _once(self, use: LayerUse) -> bool:
-        return self._uses.calls[use.operation.name] == 1
+            if folds_at_once:
+                tensor = self._core(folded(core, *factors_of(norm.operation)), tensor)
+            else:
+                tensor = self._layers.normed(norm, self._core(core, tensor))
+        fuses = is_linear and class_name(core.layer) not in _WITHOUT_RECTIFIER
+        return self._rectified(absorbed, tensor) if fuses else tensor
 
     def _core(self, core: Core, tensor: Any) -> Any:
-        return self._parts.core(core, tensor, self._kept)
+        return self._layers.core(core, tensor, self._kept)

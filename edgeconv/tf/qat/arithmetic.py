@@ -6,68 +6,53 @@ A number in the model, such as in `x + 3`, becomes part of a Rescaling layer. Ra
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from edgeconv.tf.qat.activations import clipped
-from edgeconv.tf.qat.calls import OpCall, is_tensor
-from edgeconv.tf.qat.making import LayerFactory, NoCounterpart
+from edgeconv.tf.qat.factory import LayerFactory, NoCounterpart, OpCall, is_tensor
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    # Of a tensor and a constant.
-    WithConstant = Callable[[LayerFactory, Any, Any], Any]
+# Of a tensor and a constant.
+WithConstant = Callable[[LayerFactory, Any, Any], Any]
 
 
-def either(
+def binary(
     kind: str, with_constant: WithConstant, constant_first: WithConstant | None = None
 ) -> Callable[[LayerFactory, OpCall], Any]:
-    """What computes an operation of two: a layer of class `kind`, or one with a constant.
+    """An operation of two arguments: a layer of class `kind`, or one with a constant.
 
-    `constant_first` is for a constant that comes before the tensor, where that matters.
+    `constant_first` is for a constant before the tensor, where that matters.
     """
 
     def compute(factory: LayerFactory, call: OpCall) -> Any:
-        one, other = call.pair
-        if is_tensor(one) and is_tensor(other):
-            if len(one.shape) != len(other.shape):
+        left, right = call.pair
+        if is_tensor(left) and is_tensor(right):
+            if len(left.shape) != len(right.shape):
                 raise NoCounterpart("its tensors have different numbers of dimensions")
-            return factory.layer(kind, [one, other])
-        if is_tensor(one):
-            return with_constant(factory, one, other)
-        return (constant_first or with_constant)(factory, other, one)
+            return factory.layer(kind, [left, right])
+        if is_tensor(left):
+            return with_constant(factory, left, right)
+        return (constant_first or with_constant)(factory, right, left)
 
     return compute
 
 
 def scaled(factory: LayerFactory, tensor: Any, scale: Any, offset: Any) -> Any:
     """A tensor times `scale` plus `offset`: numbers, or arrays that do not vary by sample."""
-    factors = [_plain(one, tensor) for one in (scale, offset)]
+    settings = [_as_lists(value, tensor) for value in (scale, offset)]
     if not tensor.dtype.is_floating:
         raise NoCounterpart("it computes with integers")
-    return factory.layer("Rescaling", tensor, scale=factors[0], offset=factors[1])
+    return factory.layer("Rescaling", tensor, scale=settings[0], offset=settings[1])
 
 
-def _plain(value: Any, tensor: Any) -> Any:
+def _as_lists(value: Any, tensor: Any) -> Any:
     """A constant as numbers in nested lists, as a layer's settings can hold it."""
-    import numpy as np
-
     array = np.asarray(value, dtype="float32")
     if array.ndim > len(tensor.shape) or (array.ndim == len(tensor.shape) and len(array) != 1):
         raise NoCounterpart("it has a constant with a number for each sample")
     return array.tolist()
-
-
-def _inverse(value: Any) -> Any:
-    import numpy as np
-
-    return 1.0 / np.asarray(value, dtype="float64")
-
-
-def _negative(value: Any) -> Any:
-    import numpy as np
-
-    return -np.asarray(value, dtype="float64")
 
 
 def _minimum(factory: LayerFactory, tensor: Any, limit: Any) -> Any:
@@ -76,25 +61,25 @@ def _minimum(factory: LayerFactory, tensor: Any, limit: Any) -> Any:
     return factory.layer("Rescaling", kept, scale=-1.0, offset=number(limit))
 
 
-add = either("Add", lambda factory, tensor, value: scaled(factory, tensor, 1.0, value))
-multiply = either("Multiply", lambda factory, tensor, value: scaled(factory, tensor, value, 0.0))
-subtract = either(
+add = binary("Add", lambda factory, tensor, value: scaled(factory, tensor, 1.0, value))
+multiply = binary("Multiply", lambda factory, tensor, value: scaled(factory, tensor, value, 0.0))
+subtract = binary(
     "Subtract",
-    lambda factory, tensor, value: scaled(factory, tensor, 1.0, _negative(value)),
+    lambda factory, tensor, value: scaled(factory, tensor, 1.0, -np.asarray(value, "float64")),
     lambda factory, tensor, value: scaled(factory, tensor, -1.0, value),
 )
-maximum = either(
+maximum = binary(
     "Maximum", lambda factory, tensor, limit: clipped(factory, tensor, number(limit), None)
 )
-minimum = either("Minimum", _minimum)
+minimum = binary("Minimum", _minimum)
 
 
 def divide(factory: LayerFactory, call: OpCall) -> Any:
     """A tensor over a constant."""
-    one, other = call.pair
-    if is_tensor(other):
+    tensor, divisor = call.pair
+    if is_tensor(divisor):
         raise NoCounterpart("no layer of tf_keras divides by a tensor")
-    return scaled(factory, one, _inverse(other), 0.0)
+    return scaled(factory, tensor, 1.0 / np.asarray(divisor, "float64"), 0.0)
 
 
 def power(factory: LayerFactory, call: OpCall) -> Any:
@@ -113,10 +98,8 @@ def clip(factory: LayerFactory, call: OpCall) -> Any:
 
 def number(value: Any) -> float:
     """A constant that has to be one number."""
-    import numpy as np
-
     if is_tensor(value) or np.ndim(value):
-        raise NoCounterpart("it takes a limit that is not one number")
+        raise NoCounterpart("it has a limit that is not one number")
     return float(value)
 
 
@@ -127,11 +110,11 @@ def absolute(factory: LayerFactory, call: OpCall) -> Any:
 
 
 def matmul(factory: LayerFactory, call: OpCall) -> Any:
-    """The product of two tensors of matrices, one matrix a sample."""
-    one, other = call.pair
-    if not (is_tensor(one) and is_tensor(other)):
+    """The product of two tensors of matrices, one matrix per sample."""
+    left, right = call.pair
+    if not (is_tensor(left) and is_tensor(right)):
         raise NoCounterpart("no layer of tf_keras multiplies a tensor with such a matrix")
-    if {len(one.shape), len(other.shape)} != {3}:
+    if {len(left.shape), len(right.shape)} != {3}:
         raise NoCounterpart("tf_keras's Dot multiplies tensors of three dimensions")
     axes = (1 if call.get("transpose_a") else 2, 2 if call.get("transpose_b") else 1)
-    return factory.layer("Dot", [one, other], axes=axes)
+    return factory.layer("Dot", [left, right], axes=axes)

@@ -1,10 +1,9 @@
-"""How tfmot's wrappers are to quantize: 8 bits, as its default scheme does, with what it lacks.
+"""How tfmot's wrappers quantize: to 8 bits, as its default scheme does, with corrections.
 
-tfmot's own configs quantize the kernel of a depthwise convolution with one scale for all
-channels, and its quantizers of kept zeros and kept clusters know two kinds of layers; the
-cluster-keeping one also gives each channel of a convolution a scale of its own, with which
-16 different floats become up to 16 different integers a channel. The quantizers here are
-tfmot's with that mended.
+tfmot quantizes the kernel of a depthwise convolution with one scale for all channels. Its
+quantizers that keep zeros or clusters know two kinds of layers; the latter also gives each channel
+of a convolution its own scale, with which 16 distinct floats become up to 16 distinct integers per
+channel. The quantizers here are tfmot's with that corrected.
 """
 
 from __future__ import annotations
@@ -13,30 +12,32 @@ import math
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from edgeconv.tf.environment import model_optimization
 
-# Where the channels of a kernel are that have a scale each: the last dimension, the last two of
-# a depthwise kernel, or nowhere, one scale for the whole tensor.
+# The dimension of a kernel with a scale per channel: the last, the last two of a depthwise kernel,
+# or none, with one scale for the whole tensor.
 Scales = Literal["last", "depthwise", "tensor"]
-# What the training has to keep of the kernel it starts from.
+# The structure of the kernels that the training keeps.
 Kept = Literal["nothing", "zeros", "clusters", "zeros and clusters"]
 
-# What tfmot starts all ranges with.
+# With which tfmot initializes all ranges.
 UNKNOWN_RANGE = 6.0
 # The attribute that holds the kernel, and its scales, by the class of the layer.
 KERNELS: dict[str, tuple[str, Scales]] = {
     "Conv2D": ("kernel", "last"),
     "DepthwiseConv2D": ("depthwise_kernel", "depthwise"),
-    # The converter does not follow a scale a channel through this one's transposed kernel.
+    # The converter does not follow a scale per channel through the transposed kernel.
     "Conv2DTranspose": ("kernel", "tensor"),
-    # Its kernels with a scale a channel do not load in older runtimes.
+    # With a scale per channel, it does not load in older runtimes.
     "Dense": ("kernel", "tensor"),
     "Embedding": ("embeddings", "tensor"),
 }
 
 
 class Classes(NamedTuple):
-    """Classes on top of tfmot's and tf_keras', which exist once those are imported."""
+    """Classes derived from those of tfmot and tf_keras, once these are imported."""
 
     kernel_quantizer: Any
     kernel_config: Any
@@ -72,25 +73,25 @@ def _range_quantizer(moving_average: Any) -> Any:
     import tensorflow as tf
 
     class RangeQuantizer(moving_average):  # type: ignore[misc]
-        """Fake quantization of what a layer gives, its range followed by a moving average.
+        """Fake quantization of a layer's output, its range a moving average.
 
-        `before_softmax`: what lies so far below the largest value of every row that no step of
-        the softmax's output tells of it is cut off, as `edgeconv.quantize.ranges.softmax` does it.
+        `before_softmax`: values too far below the largest of every row to change the softmax's
+        output by a step are clipped, as in `edgeconv.quantize.ranges.softmax`.
         """
 
         def __init__(self, before_softmax: bool = False) -> None:
             super().__init__(num_bits=8, per_axis=False, symmetric=False, narrow_range=False)
             self.before_softmax = before_softmax
 
-        def seen(self, values: Any) -> Any:
-            """The values without those that are not to count for the range."""
+        def counted(self, values: Any) -> Any:
+            """The values that count for the range, (..., channels)."""
             if not self.before_softmax:
                 return values
             lowest_peak = tf.reduce_min(tf.reduce_max(values, axis=-1))
             return tf.maximum(values, lowest_peak - math.log(2 * 256 * values.shape[-1]))
 
         def __call__(self, inputs: Any, training: Any, weights: Any, **kwargs: Any) -> Any:
-            values = self.seen(inputs) if training else inputs
+            values = self.counted(inputs) if training else inputs
             return super().__call__(values, training, weights, **kwargs)
 
         def get_config(self) -> Any:
@@ -103,11 +104,10 @@ def _kernel_quantizer(last_value: Any) -> Any:
     import tensorflow as tf
 
     class KernelQuantizer(last_value):  # type: ignore[misc]
-        """Fake quantization of a kernel: symmetric, -127 to 127, the range that of its values.
+        """Fake quantization of a kernel: symmetric, -127 to 127, over the range of its values.
 
-        `kept` is read off the kernel when the wrapper is built, which has its values by then.
-        Clusters are kept by giving each of its weights their mean: so all get the same
-        gradient, and nothing has to be assigned while replicas run.
+        The structure to keep is read from the kernel when the wrapper is built. Each weight of a
+        cluster gets their mean: so all have the same gradient, and replicas assign nothing.
         """
 
         def __init__(self, scales: Scales, kept: Kept) -> None:
@@ -121,12 +121,13 @@ def _kernel_quantizer(last_value: Any) -> Any:
             kernel = getattr(layer.layer, name)
             shape = _channels_last_shape(tuple(tensor_shape), self.scales)
             channels = [] if self.scales == "tensor" else [shape[-1]]
-            ends = {end: _range_weight(layer, name, end, channels) for end in ("min", "max")}
-            variables = {f"{end}_var": variable for end, variable in ends.items()}
+            variables = {
+                f"{end}_var": _range_weight(layer, name, end, channels) for end in ("min", "max")
+            }
             return {**variables, **_structure(kernel.numpy(), self.kept)}
 
         def structured(self, kernel: Any, weights: Any) -> Any:
-            """The kernel with what is to be kept of it put back."""
+            """The kernel with its structure restored."""
             if "assignment" in weights:
                 flat = tf.reshape(kernel, [-1])
                 count = weights["count"]
@@ -138,8 +139,8 @@ def _kernel_quantizer(last_value: Any) -> Any:
             kernel = self.structured(tf.convert_to_tensor(inputs), weights)
             shape = _channels_last_shape(tuple(kernel.shape), self.scales)
             channels_last = tf.reshape(kernel, shape)
-            made = super().__call__(channels_last, training, weights, **kwargs)
-            return tf.reshape(made, kernel.shape)
+            quantized = super().__call__(channels_last, training, weights, **kwargs)
+            return tf.reshape(quantized, kernel.shape)
 
         def get_config(self) -> Any:
             return {"scales": self.scales, "kept": self.kept}
@@ -155,8 +156,8 @@ def _range_weight(layer: Any, name: str, end: str, shape: list[int]) -> Any:
         shape=shape,
         initializer=tf.constant_initializer(UNKNOWN_RANGE if end == "max" else -UNKNOWN_RANGE),
         trainable=False,
-        # The kernel is the same on every replica, and so is its range; without this some
-        # strategies refuse its assignment, and others do not keep the replicas alike.
+        # The kernel and its range are the same on every replica; without this some strategies
+        # refuse the assignment, and others let the replicas differ.
         aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
 
@@ -165,27 +166,26 @@ def _channels_last_shape(shape: tuple[int, ...], scales: Scales) -> tuple[int, .
     if scales != "depthwise":
         return shape
     height, width, channels, multiplier = shape
-    # The shape that the converter gives a depthwise kernel itself; it follows no other.
+    # The converter's own shape of a depthwise kernel, the only one that it follows.
     return (1, height, width, channels * multiplier)
 
 
 def _structure(kernel: Any, kept: Kept) -> dict[str, Any]:
-    import numpy as np
     import tensorflow as tf
 
-    found: dict[str, Any] = {}
+    structure: dict[str, Any] = {}
     if "clusters" in kept:
         values, assignment = np.unique(kernel, return_inverse=True)
-        found["assignment"] = tf.constant(assignment.reshape(-1).astype(np.int32))
-        found["count"] = len(values)
+        structure["assignment"] = tf.constant(assignment.reshape(-1).astype(np.int32))
+        structure["count"] = len(values)
     if "zeros" in kept and not kernel.all():
-        found["mask"] = tf.constant((kernel != 0).astype(kernel.dtype))
-    return found
+        structure["mask"] = tf.constant((kernel != 0).astype(kernel.dtype))
+    return structure
 
 
 def _kernel_config(quantize_config: Any, kernel_quantizer: Any) -> Any:
     class KernelConfig(quantize_config):  # type: ignore[misc]
-        """Quantize the kernel of a layer, and nothing else of it."""
+        """Quantizes the kernel of a layer, and nothing else."""
 
         def __init__(self, attribute: str, scales: Scales, kept: Kept = "nothing") -> None:
             self.attribute = attribute
@@ -216,13 +216,13 @@ def _batch_norm(batch_normalization: Any) -> Any:
     class FreezableBatchNormalization(batch_normalization):  # type: ignore[misc]
         """Batch normalization whose scale and offset are trained even if it is not trainable.
 
-        What `trainable=False` does besides, as in Keras: it uses its moving statistics, and
-        leaves them as they are. In an integer model its offsets are the only biases there are.
+        With `trainable=False` it uses its moving statistics and does not change them, as in Keras.
+        In an integer model its offsets are the only biases.
         """
 
         @property
         def trainable_weights(self) -> Any:
-            return [one for one in (self.gamma, self.beta) if one is not None]
+            return [weight for weight in (self.gamma, self.beta) if weight is not None]
 
         @property
         def non_trainable_weights(self) -> Any:

@@ -1,8 +1,10 @@
-"""Layers with kernels as the few kinds of convolution that integer operators know."""
+"""Layers with kernels as the kinds of convolution that integer operators know."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from edgeconv.tf.qat.kinds import activation_of, class_name
 
@@ -16,23 +18,23 @@ _IN_2D = {
     "Conv1DTranspose": "Conv2DTranspose",
 }
 _SIZES = ("kernel_size", "strides", "dilation_rate")
-# As in Keras, which divides by no less.
+# The smallest divisor, as in Keras.
 _SMALLEST_DEVIATION = 1e-7
 _WEIGHTLESS = ("initializer", "regularizer", "constraint", "activation", "activity_regularizer")
 
 
 class Core(NamedTuple):
-    """A layer with a linear activation, and the weights that it is to have."""
+    """A layer with a linear activation, and its weights."""
 
     layer: Any
     weights: list[NDArray[Any]]
 
 
 class Convolution(NamedTuple):
-    """What a layer computes: `cores` one after the other, then the activation.
+    """What a layer computes: `cores` in order, then the activation.
 
-    `lifted`: on sequences (batch, time, channels), as images (batch, 1, time, channels).
-    `causal_steps` are put before the sequence.
+    `lifted`: sequences (batch, time, channels) are taken as images (batch, 1, time, channels).
+    `causal_steps` are padded before the sequence.
     """
 
     cores: list[Core]
@@ -42,7 +44,7 @@ class Convolution(NamedTuple):
 
 
 def convolution_of(layer: Any, rank: int) -> Convolution:
-    """A layer with a kernel, which takes tensors of `rank` dimensions, as convolutions."""
+    """A layer with a kernel, for tensors of `rank` dimensions, as convolutions."""
     name, activation = class_name(layer), activation_of(layer)
     if name.startswith("Separable"):
         return Convolution(_separated(layer), activation, name in _ONE_DIMENSIONAL, _causal(layer))
@@ -54,8 +56,8 @@ def convolution_of(layer: Any, rank: int) -> Convolution:
     if name == "Dense" and rank > 2:
         kernel, *bias = layer.get_weights()
         config = {"name": layer.name, "filters": layer.units, "kernel_size": 1}
-        made = _new("Conv2D", {**config, "use_bias": layer.use_bias})
-        return Convolution([Core(made, [kernel[None, None], *bias])], activation, rank == 3)
+        pointwise = _new("Conv2D", {**config, "use_bias": layer.use_bias})
+        return Convolution([Core(pointwise, [kernel[None, None], *bias])], activation, rank == 3)
     config = {**layer.get_config(), "trainable": True}
     if "activation" in config:
         config["activation"] = "linear"
@@ -75,7 +77,7 @@ def _causal(layer: Any) -> int:
 
 
 def _image_config(layer: Any) -> dict[str, Any]:
-    """The settings of a one-dimensional convolution as those of one on images a row high."""
+    """The settings of a one-dimensional convolution for images of one row."""
     config = {
         key: value
         for key, value in layer.get_config().items()
@@ -84,7 +86,7 @@ def _image_config(layer: Any) -> dict[str, Any]:
     for key in _SIZES:
         config[key] = (1, *_as_tuple(config[key]))
     if class_name(layer) in ("DepthwiseConv1D", "SeparableConv1D"):
-        # A depthwise convolution's strides have to be equal.
+        # Depthwise convolutions need equal strides.
         config["strides"] = (config["strides"][1],) * 2
     if config.get("output_padding") is not None:
         config["output_padding"] = (0, *_as_tuple(config["output_padding"]))
@@ -115,9 +117,7 @@ def _separated(layer: Any) -> list[Core]:
 
 
 def factors_of(batch_norm: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """What a batch normalization multiplies by and adds at inference, each (channels,)."""
-    import numpy as np
-
+    """Factor and offset of a batch normalization at inference, float32, each (channels,)."""
     mean, variance = batch_norm.moving_mean.numpy(), batch_norm.moving_variance.numpy()
     factor = 1.0 / np.sqrt(variance.astype(np.float64) + batch_norm.epsilon)
     if batch_norm.gamma is not None:
@@ -129,14 +129,14 @@ def factors_of(batch_norm: Any) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def times_channels(kernel: NDArray[Any], factor: NDArray[Any], kind: str) -> NDArray[Any]:
-    """A kernel whose output channels are multiplied by `factor`, (channels,)."""
+    """A kernel with its output channels multiplied by `factor`, (channels,)."""
     shape = {"DepthwiseConv2D": kernel.shape[2:], "Conv2DTranspose": (-1, 1)}.get(kind, (-1,))
-    made: NDArray[Any] = kernel * factor.reshape(shape)
-    return made
+    scaled: NDArray[Any] = kernel * factor.reshape(shape)
+    return scaled
 
 
 def folded(core: Core, factor: NDArray[Any], offset: NDArray[Any]) -> Core:
-    """A new core that computes what `core` does, times `factor`, plus `offset`."""
+    """A new core that computes the output of `core` times `factor` plus `offset`."""
     kind = class_name(core.layer)
     kernel, *bias = core.weights
     layer = type(core.layer).from_config({**core.layer.get_config(), "use_bias": True})
@@ -145,9 +145,7 @@ def folded(core: Core, factor: NDArray[Any], offset: NDArray[Any]) -> Core:
 
 
 def channelwise(layer: Any, channels: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """What a Rescaling or Normalization multiplies by and adds, each (channels,), or None."""
-    import numpy as np
-
+    """Factor and offset of a Rescaling or Normalization, each float32 (channels,), or None."""
     if class_name(layer) == "Rescaling":
         factor, offset = np.asarray(layer.scale), np.asarray(layer.offset)
     elif getattr(layer, "invert", False):
@@ -158,10 +156,5 @@ def channelwise(layer: Any, channels: int) -> tuple[NDArray[Any], NDArray[Any]] 
         offset = -mean * factor
     if factor.size not in (1, channels) or offset.size not in (1, channels):
         return None
-    return _spread(factor, channels), _spread(offset, channels)
-
-
-def _spread(values: NDArray[Any], channels: int) -> NDArray[Any]:
-    import numpy as np
-
-    return np.broadcast_to(values.reshape(-1), (channels,)).astype(np.float32)
+    spread = [np.broadcast_to(v.reshape(-1), (channels,)) for v in (factor, offset)]
+    return spread[0].astype(np.float32), spread[1].astype(np.float32)

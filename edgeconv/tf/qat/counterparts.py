@@ -6,15 +6,18 @@ import inspect
 import re
 from typing import Any, NamedTuple
 
-from edgeconv.tf.qat.activations import fusable
-from edgeconv.tf.qat.making import NoCounterpart
+import numpy as np
 
-# These compute their activation last, so that it can be a layer of its own.
+from edgeconv.tf.qat.activations import fusable
+from edgeconv.tf.qat.factory import NoCounterpart
+from edgeconv.tf.qat.kinds import class_name
+
+# They compute their activation last, so that it can become another layer.
 _ACTIVATED_LAST = re.compile(
     r"Dense|EinsumDense|Activation|(Depthwise|Separable)?Conv\dD(Transpose)?"
 )
 _RENAMED = {"LeakyReLU": {"negative_slope": "alpha"}}
-# What classes of tf_keras take without having it in their signatures.
+# Settings of tf_keras that are not in the signatures.
 _UNDECLARED: dict[str, dict[str, Any]] = {
     name: {"zero_output_for_mask": False} for name in ("RNN", "SimpleRNN", "LSTM", "GRU")
 }
@@ -22,26 +25,21 @@ _UNDECLARED: dict[str, dict[str, Any]] = {
 _NESTED = frozenset({"layer", "backward_layer", "cell", "cells"})
 _TRAINING_ONLY = re.compile(r"Dropout|SpatialDropout\dD|GaussianDropout|AlphaDropout|GaussianNoise")
 _AUGMENTATION = re.compile(r"Random(?!Crop)\w+|AugMix|RandAugment")
-# Values that mean the same as leaving the setting away.
+# Values that mean the same as no setting.
 _SAME_AS_NONE = {"data_format": "channels_last"}
 _FLOATS = frozenset(
     {"float16", "bfloat16", "float64", "mixed_float16", "mixed_bfloat16", "float32"}
 )
 _LIBRARIES = frozenset({"tf_keras", "tensorflow", "tensorflow_model_optimization"})
-_CODE = "its function is code, which is not taken over"
+_CODE = "its function is code, which is not copied"
 
 
 class Counterpart(NamedTuple):
-    """A new layer, and what comes after it: the name of a function in Keras 3, or a layer."""
+    """A new layer and what follows it: an activation, by its name in Keras 3, or a layer."""
 
     layer: Any
     activation: str = "linear"
     activation_layer: Any = None
-
-
-def class_name(operation: Any) -> str:
-    """The name of a layer's or an operation's class."""
-    return type(operation).__name__
 
 
 def is_augmentation(operation: Any) -> bool:
@@ -50,12 +48,12 @@ def is_augmentation(operation: Any) -> bool:
 
 
 def acts_in_training_only(operation: Any) -> bool:
-    """Whether a layer gives what it is given at inference."""
+    """Whether a layer passes its input on at inference."""
     return _TRAINING_ONLY.fullmatch(class_name(operation)) is not None
 
 
 def float32_if_float(dtype: str) -> str:
-    """What a layer's dtype or policy becomes: QAT computes in float32."""
+    """The dtype of the new layer for a dtype or policy: QAT computes in float32."""
     return "float32" if dtype in _FLOATS else dtype
 
 
@@ -64,16 +62,14 @@ def counterpart(operation: Any, name: str, *, frozen: bool) -> Counterpart:
     module = type(operation).__module__
     if module.startswith("keras.src.layers."):
         return _from_keras_3(operation, name, frozen)
-    if class_name(operation) != "Lambda" and (
-        module.startswith("tf_keras.src.layers.") or _is_users_own(operation)
-    ):
-        config = {**operation.get_config(), "name": name}
-        config["dtype"] = float32_if_float(operation._dtype_policy.name)
-        _finish(config, operation, frozen)
-        return Counterpart(type(operation).from_config(config))
     if class_name(operation) == "Lambda":
         raise NoCounterpart(_CODE)
-    raise NoCounterpart("its class is not one of Keras's own")
+    if not module.startswith("tf_keras.src.layers.") and not _is_users_own(operation):
+        raise NoCounterpart("its class is not one of Keras's own")
+    config = {**operation.get_config(), "name": name}
+    config["dtype"] = float32_if_float(operation._dtype_policy.name)
+    _finish(config, operation, frozen)
+    return Counterpart(type(operation).from_config(config))
 
 
 def _is_users_own(operation: Any) -> bool:
@@ -93,7 +89,7 @@ def _from_keras_3(operation: Any, name: str, frozen: bool) -> Counterpart:
     settings = _translated(operation, config, kind)
     settings["name"] = name
     _finish(settings, operation, frozen)
-    # This one wants the shapes it was called with in a description of it.
+    # Its configuration would need the shapes that it was called with.
     is_attention = class_name(operation) == "MultiHeadAttention"
     layer = kind(**settings) if is_attention else kind.from_config(settings)
     return Counterpart(layer, *last)
@@ -102,7 +98,7 @@ def _from_keras_3(operation: Any, name: str, frozen: bool) -> Counterpart:
 def _finish(config: dict[str, Any], operation: Any, frozen: bool) -> None:
     if class_name(operation) == "Normalization":
         _add_statistics(config, operation)
-    # A batch normalization that does not train uses its moving averages, as it did.
+    # A batch normalization that does not train uses its moving averages, as before.
     if frozen and class_name(operation) == "BatchNormalization":
         config["trainable"] = False
 
@@ -119,7 +115,7 @@ def _tf_keras_class(operation: Any) -> Any:
 
 
 def _split(operation: Any, activation: Any) -> tuple[str, str, Any]:
-    """What goes into the layer as its activation, and the function or layer to come after it."""
+    """The activation within the layer, and the function or layer to follow it."""
     import keras
 
     if isinstance(activation, str):
@@ -133,7 +129,7 @@ def _split(operation: Any, activation: Any) -> tuple[str, str, Any]:
 
 
 def _translated(operation: Any, config: dict[str, Any], kind: Any) -> dict[str, Any]:
-    """The settings of a Keras 3 layer as `kind`, of tf_keras, takes them."""
+    """The settings of a Keras 3 layer for `kind`, its class in tf_keras."""
     ours, theirs = _settings_of(type(operation)), _settings_of(kind)
     renamed = _RENAMED.get(class_name(operation), {})
     settings: dict[str, Any] = {"trainable": operation.trainable, "dtype": _dtype(operation)}
@@ -141,12 +137,12 @@ def _translated(operation: Any, config: dict[str, Any], kind: Any) -> dict[str, 
         if renamed.get(key, key) in theirs:
             settings[renamed.get(key, key)] = value
         elif key in ours and value not in (ours[key], _SAME_AS_NONE.get(key, ours[key])):
-            raise NoCounterpart(f"tf_keras's has no setting {key} ({key}={value!r})")
+            raise NoCounterpart(f"in tf_keras it has no setting {key} ({key}={value!r})")
     return settings
 
 
 def _values(operation: Any, config: dict[str, Any]) -> Any:
-    """The settings that matter, one by one; weights are copied, so how they began does not."""
+    """The settings that matter; initializers do not, since weights are copied."""
     left_out = {"name", "trainable", "dtype", "quantization_config"}
     for key, value in config.items():
         if key in left_out or key.endswith("_initializer"):
@@ -163,37 +159,35 @@ def _values(operation: Any, config: dict[str, Any]) -> Any:
 
 def _activation(value: Any) -> str:
     if not isinstance(value, str):
-        raise NoCounterpart("its activation is neither a name nor the last thing it computes")
+        raise NoCounterpart("its activation is not a name, and not the last thing it computes")
     fused = fusable(value)
     if fused is None:
-        raise NoCounterpart(f"tf_keras's has no activation {value!r}")
+        raise NoCounterpart(f"in tf_keras it has no activation {value!r}")
     return fused
 
 
 def _nested(operation: Any, key: str) -> Any:
     is_forward = key == "layer" and class_name(operation) == "Bidirectional"
     value = getattr(operation, "forward_layer" if is_forward else key)
-    return [_inner(one) for one in value] if isinstance(value, (list, tuple)) else _inner(value)
+    return list(map(_inner, value)) if isinstance(value, (list, tuple)) else _inner(value)
 
 
 def _inner(layer: Any) -> dict[str, Any]:
-    """The description, in tf_keras's words, of a layer that is within a layer."""
+    """The configuration, for tf_keras, of a layer within a layer."""
     import keras
     import tf_keras
 
     if isinstance(layer, (keras.Model, tf_keras.Model)):
-        raise NoCounterpart("it has a whole model within")
-    made = counterpart(layer, layer.name, frozen=False)
-    if made.activation != "linear" or made.activation_layer is not None:
-        raise NoCounterpart("the layer within has an activation that tf_keras has not")
-    description: dict[str, Any] = tf_keras.layers.serialize(made.layer)
-    return description
+        raise NoCounterpart("it contains a whole model")
+    inner = counterpart(layer, layer.name, frozen=False)
+    if inner.activation != "linear" or inner.activation_layer is not None:
+        raise NoCounterpart("its inner layer has an activation that tf_keras does not have")
+    config: dict[str, Any] = tf_keras.layers.serialize(inner.layer)
+    return config
 
 
 def _add_statistics(settings: dict[str, Any], operation: Any) -> None:
-    """Make constants of what a normalization has learnt: weights would need another step."""
-    import numpy as np
-
+    """Make the statistics of a normalization constants: weights would need another step."""
     if operation.mean is None:
         raise NoCounterpart("it was never adapted to data")
     for key in ("mean", "variance"):
@@ -210,7 +204,7 @@ def _dtype(operation: Any) -> str:
 
 
 def _settings_of(kind: Any) -> dict[str, Any]:
-    """What a layer class and its bases take, with the defaults of the most derived."""
+    """The settings of a layer class and its bases, with the defaults of the most derived."""
     settings: dict[str, Any] = {"activity_regularizer": None, **_UNDECLARED.get(kind.__name__, {})}
     for base in reversed(kind.__mro__):
         if base.__name__ in ("Layer", "Module", "object") or "__init__" not in vars(base):

@@ -1,10 +1,9 @@
-"""Channels of very different ranges brought to like ones, before a training with quantization.
+"""Cross-layer equalization before a training with quantization.
 
-One scale serves all the channels between two layers, and all the columns of a Dense kernel: where
-a few are a hundred times larger, the others are left with two or three integers, from which no
-training finds back. What comes out of a channel can be divided by a number, and what the next
-layer makes of it multiplied by it, and the model computes the same as long as what lies between
-commutes with a positive factor, as a ReLU does: cross-layer equalization.
+One scale serves all channels between two layers, and all columns of a Dense kernel. Where a few are
+a hundred times larger, two or three integers remain for the others, which no training corrects.
+The outputs of a channel are divided by a number and its weights in the next layer multiplied by it.
+The model computes the same if the layers between commute with a positive factor, as a ReLU does.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-# Where ranges differ by less, training copes, and the model is left as it was trained.
+# Where ranges differ by less, training copes.
 LEAST_SPREAD = 16.0
 _SWEEPS = 3
 _KERNELS = frozenset({"Conv1D", "Conv2D", "DepthwiseConv2D", "Dense"})
-# With a positive factor a channel before them they give the same as with it behind them.
+# They commute with a positive factor per channel.
 _COMMUTING = frozenset(
     {
         *("Flatten", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "ActivityRegularization"),
@@ -42,7 +41,7 @@ _COMMUTING = frozenset(
 
 
 class LayerPair(NamedTuple):
-    """A layer with a kernel, the batch normalization right after it if any, and the next layer."""
+    """A layer with a kernel, the batch normalization right after it, if any, and the next layer."""
 
     first: Any
     norm: Any | None
@@ -52,8 +51,8 @@ class LayerPair(NamedTuple):
 def equalize(model: Any) -> tuple[tuple[str, str], ...]:
     """Equalize pairs of layers of a flat functional tf_keras model, in place.
 
-    The model computes the same, to rounding. Returns the names of both layers of each pair whose
-    channels differed by a factor of `LEAST_SPREAD` or more; the others are not touched.
+    The model computes the same, to rounding. Only pairs whose channels differ by a factor of
+    `LEAST_SPREAD` or more change; returns the names of both layers of each.
     """
     pairs = _pairs(model)
     chosen = [pair for pair in pairs if _spread(_factors(pair)) >= LEAST_SPREAD]
@@ -64,15 +63,15 @@ def equalize(model: Any) -> tuple[tuple[str, str], ...]:
 
 
 def _pairs(model: Any) -> list[LayerPair]:
-    found: list[LayerUse] = []
+    all_uses: list[LayerUse] = []
 
     def note(use: LayerUse) -> Any:
-        found.append(use)
+        all_uses.append(use)
         return use.outputs
 
     walk(model, model.inputs, note)
     uses = Uses(model)
-    return [pair for use in found if (pair := _pair(uses, use)) is not None]
+    return [pair for use in all_uses if (pair := _pair(uses, use)) is not None]
 
 
 def _pair(uses: Uses, use: LayerUse) -> LayerPair | None:
@@ -81,9 +80,10 @@ def _pair(uses: Uses, use: LayerUse) -> LayerPair | None:
         return None
     norm, after = None, uses.follower(use)
     if after is not None and is_channelwise_norm(after.operation):
-        if activation_of(first) != "linear" or not _is_scaled(uses, after.operation):
-            return None
         norm, after = after.operation, uses.follower(after)
+        is_scaled = norm.scale and norm.center and uses.calls[norm.name] == 1
+        if activation_of(first) != "linear" or not is_scaled:
+            return None
     while after is not None and _commutes(after.operation):
         after = uses.follower(after)
     if after is None or not _has_kernel(uses, after.operation):
@@ -100,10 +100,6 @@ def _has_kernel(uses: Uses, layer: Any) -> bool:
     )
 
 
-def _is_scaled(uses: Uses, norm: Any) -> bool:
-    return bool(norm.scale and norm.center) and uses.calls[norm.name] == 1
-
-
 def _commutes(layer: Any) -> bool:
     if class_name(layer) == "ReLU":
         return layer.max_value is None and not layer.threshold
@@ -115,18 +111,18 @@ def _commutes(layer: Any) -> bool:
 
 
 def _factors(pair: LayerPair) -> Array:
-    """What each channel between the two layers is to be divided by, one for those at rest.
+    """The divisor of each channel between the two layers, float64 (channels,); 1 for unused ones.
 
-    With it both kernels have the same range in each channel; their geometric mean is one,
-    so that only the balance between channels changes.
+    With it both kernels have the same range in each channel. The geometric mean is 1: only the
+    balance between channels changes.
     """
-    gives = _given_ranges(pair)
-    takes = np.abs(_by_channel(pair.second, len(gives))).max(axis=(0, 2))
-    alive = (gives > 0) & (takes > 0)
+    ranges = _output_ranges(pair)
+    taken = np.abs(_by_channel(pair.second, len(ranges))).max(axis=(0, 2))
+    alive = (ranges > 0) & (taken > 0)
     if not alive.any():
-        return np.ones_like(gives)
+        return np.ones_like(ranges)
     with np.errstate(divide="ignore"):
-        logarithms = balancing_logarithms(np.log(gives), np.log(takes))
+        logarithms = balancing_logarithms(np.log(ranges), np.log(taken))
     factors: Array = np.where(alive, np.exp(logarithms - logarithms[alive].mean()), 1.0)
     return factors
 
@@ -135,7 +131,7 @@ def _spread(factors: Array) -> float:
     return float(factors.max() / factors.min())
 
 
-def _given_ranges(pair: LayerPair) -> Array:
+def _output_ranges(pair: LayerPair) -> Array:
     kernel = pair.first.get_weights()[0].astype(np.float64)
     if class_name(pair.first) == "DepthwiseConv2D":
         kernel = kernel.reshape(*kernel.shape[:2], -1)
@@ -147,24 +143,22 @@ def _given_ranges(pair: LayerPair) -> Array:
 
 
 def _by_channel(layer: Any, channels: int) -> Array:
-    """A layer's kernel as (places, channels it takes, what it makes of each)."""
+    """A layer's kernel as float64 (positions, input channels, output channels)."""
     kernel: Array = layer.get_weights()[0].astype(np.float64)
     return kernel.reshape(-1, channels, kernel.shape[-1])
 
 
 def _scale(pair: LayerPair, factors: Array) -> None:
-    """Divide what the first layer gives by the factors, and multiply what the second takes."""
+    """Divide the outputs of the first layer by the factors, and multiply the second's weights."""
     if pair.norm is None:
-        _divide(pair.first, factors)
+        kernel, *bias = pair.first.get_weights()
+        is_depthwise = class_name(pair.first) == "DepthwiseConv2D"
+        last = kernel.shape[2:] if is_depthwise else kernel.shape[-1:]
+        divided = [kernel / factors.reshape(last), *(offset / factors for offset in bias)]
+        pair.first.set_weights(divided)
     else:
         gamma, beta, *statistics = pair.norm.get_weights()
         pair.norm.set_weights([gamma / factors, beta / factors, *statistics])
     kernel, *others = pair.second.get_weights()
     scaled = _by_channel(pair.second, len(factors)) * factors[:, None]
     pair.second.set_weights([scaled.reshape(kernel.shape), *others])
-
-
-def _divide(layer: Any, factors: Array) -> None:
-    kernel, *bias = layer.get_weights()
-    last = kernel.shape[2:] if class_name(layer) == "DepthwiseConv2D" else kernel.shape[-1:]
-    layer.set_weights([kernel / factors.reshape(last), *(one / factors for one in bias)])

@@ -1,18 +1,17 @@
-"""What a layer of tf_keras is to quantization: which operators it becomes, and how they count."""
+"""How quantization treats a layer of tf_keras: by the operators that it becomes."""
 
 from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-# "kernel": has weights to quantize. "affine": a factor and an offset a channel. "value": one
-# operator with a new range. "same": gives the numbers that it gets, or some of them, so that
-# the range stays. "noise": acts in training only. "fixed": its range is known beforehand.
-# "float": has no integer form.
+# "kernel": has weights to quantize. "affine": a factor and an offset per channel. "value": one
+# operator with a new range. "same": its outputs are values of its inputs, whose range stays.
+# "noise": acts in training only. "fixed": has a known range. "float": has no integer form.
 KindName = Literal["kernel", "affine", "value", "same", "noise", "fixed", "float"]
 
 
 class LayerKind(NamedTuple):
-    """What a layer is, and for "float" why."""
+    """The kind of a layer, and for "float" the reason."""
 
     name: KindName
     reason: str = ""
@@ -36,24 +35,22 @@ _VALUE = frozenset(
 )
 _SAME = frozenset(
     {
+        *("Flatten", "Reshape", "Permute", "RepeatVector", "MaxPooling1D", "MaxPooling2D"),
+        *("AveragePooling1D", "AveragePooling2D", "GlobalMaxPooling1D", "GlobalMaxPooling2D"),
         *(
-            "Flatten",
-            "Reshape",
-            "Permute",
-            "RepeatVector",
-            "MaxPooling1D",
-            "MaxPooling2D",
-            "AveragePooling1D",
+            "Cropping1D",
+            "Cropping2D",
+            "ZeroPadding1D",
+            "ZeroPadding2D",
+            "UpSampling1D",
+            "UpSampling2D",
         ),
-        *("AveragePooling2D", "GlobalMaxPooling1D", "GlobalMaxPooling2D", "Cropping1D"),
-        *("Cropping2D", "ZeroPadding1D", "ZeroPadding2D", "UpSampling1D", "UpSampling2D"),
         *("Resizing", "CenterCrop", "RandomCrop", "RandomFlip", "RandomTranslation"),
         *("RandomRotation", "RandomZoom", "RandomHeight", "RandomWidth", "RandomContrast"),
         *("RandomBrightness", "SlicingOpLambda"),
     }
 )
-# What they do in training stretches the ranges beyond those at inference: a dropout of one half
-# doubles what it leaves.
+# In training they widen the ranges beyond those at inference: a dropout of one half doubles values.
 _NOISE = frozenset(
     {
         *("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "AlphaDropout"),
@@ -65,7 +62,7 @@ _ACTIVATIONS: dict[str, KindName] = {
     **dict.fromkeys(("relu", "relu6", "swish", "silu", "gelu", "leaky_relu"), "value"),
     **dict.fromkeys(("softmax", "sigmoid", "tanh"), "fixed"),
 }
-# TensorFlow's functions as tf_keras finds them in a functional model.
+# TensorFlow's functions, by their names in a functional model of tf_keras.
 _FUNCTIONS: dict[str, KindName] = {
     **dict.fromkeys(("__operators__.add", "math.add", "math.subtract", "math.multiply"), "value"),
     **dict.fromkeys(("nn.relu", "nn.relu6", "nn.silu", "nn.gelu", "nn.leaky_relu"), "value"),
@@ -77,15 +74,15 @@ _FUNCTIONS: dict[str, KindName] = {
 }
 _RECURRENT = frozenset({"LSTM", "GRU", "SimpleRNN", "RNN", "Bidirectional", "ConvLSTM2D"})
 _WITHOUT_INTEGER_FORM = {
-    "ELU": "the converter quantizes no ELU",
-    "Lambda": "what its function computes is not known",
+    "ELU": "the converter does not quantize ELU",
+    "Lambda": "its function is not known",
     "LayerNormalization": "its mean and variance need more than 8 bits",
-    "Average": "it is a sum and a division, whose range between is not known",
+    "Average": "the range between its sum and its division is not known",
 }
 
 
 def kind_of(layer: Any) -> LayerKind:
-    """What a layer is to quantization."""
+    """How quantization treats a layer."""
     name = class_name(layer)
     if type(layer).__module__.split(".")[0] not in ("tf_keras", "keras", "edgeconv"):
         return LayerKind("float", "its class is not one of Keras's own")
@@ -106,7 +103,7 @@ def kind_of(layer: Any) -> LayerKind:
 
 
 def kind_of_activation(name: str) -> LayerKind:
-    """What an activation is to quantization, by its name in tf_keras."""
+    """How quantization treats an activation, by its name in tf_keras."""
     return _known(_ACTIVATIONS, name, "the activation")
 
 
@@ -128,7 +125,7 @@ def _known(table: dict[str, KindName], name: str, what: str) -> LayerKind:
 def _reason(name: str) -> str:
     if name in _RECURRENT:
         return "its loop over time has ranges at each step, which tfmot does not see"
-    return f"the converter has no one integer operator for {name}"
+    return f"the converter has no integer operator for {name}"
 
 
 def class_name(layer: Any) -> str:
@@ -143,7 +140,7 @@ def activation_of(layer: Any) -> str:
 
 
 def is_rectifier(layer: Any) -> bool:
-    """Whether a layer is a ReLU that an integer operator has within: up to 1, 6 or no bound."""
+    """Whether a layer is a ReLU that integer operators contain: up to 1, 6 or no bound."""
     if class_name(layer) == "Activation":
         return activation_of(layer) in ("relu", "relu6")
     if class_name(layer) == "TFOpLambda":

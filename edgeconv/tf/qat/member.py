@@ -13,7 +13,7 @@ from edgeconv.processes.tasks import report_progress
 from edgeconv.tf.environment import use_tf_keras
 from edgeconv.tf.keras_io import arranged
 from edgeconv.tf.qat.equalized import equalize
-from edgeconv.tf.qat.flat import name_ends
+from edgeconv.tf.qat.flat import set_names
 from edgeconv.tf.qat.goal import Goal, labels_goal, model_goal
 from edgeconv.tf.qat.sparse import Clustering, Pruning, float_copy
 from edgeconv.tf.training.epochs import Trained, TrainingContext, run_epochs
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 class QatJob(msgspec.Struct, frozen=True, kw_only=True):
     """What to train, on what, and where to.
 
-    `train`, `validation` and `held_back` are directories that `edgeconv.data.write_samples`
-    wrote; the first two with labels unless the target is the model itself. `source` names what
-    they are from. `batch` fixes the .tflite's. Output i of the trained model for the held-back
-    samples goes to `outputs`/i.npy. `is_chief`: this member keeps and converts.
+    `train`, `validation` and `held_back` are directories that `edgeconv.data.write_samples` wrote,
+    the first two with labels unless the target is the model itself; `source` names their origin.
+    `batch` fixes that of the .tflite. Output i of the trained model for the held-back samples goes
+    to `outputs`/i.npy. `is_chief`: this member keeps and converts.
     """
 
     path: str
@@ -70,7 +70,7 @@ class QatJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QatResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member has to say at the end; only the chief has a record and output names."""
+    """What a member returns at the end; only the chief has a record and output names."""
 
     record: QatRecord | None = None
     outputs: tuple[str, ...] = ()
@@ -79,11 +79,11 @@ class QatResult(msgspec.Struct, frozen=True, kw_only=True):
 def train_qat(job: QatJob) -> QatResult:
     """Train with quantization, as one member of a cluster or alone, and convert.
 
-    Runs in a child, with TF_CONFIG in its environment if it is in a cluster. Raises
-    `InputRefused` for a model that has no Keras layers or cannot be trained so, or samples
-    that do not fit it, `UsageError` for names or numbers that make no sense,
-    `VerificationFailed` where a model rebuilt in tf_keras does not agree with its source, and
-    `ToolFailed` where the training diverges or another member is lost.
+    Runs in a child, with TF_CONFIG in its environment if it is in a cluster. Raises `InputRefused`
+    for a model without Keras layers or that cannot be trained, or samples that do not fit it,
+    `UsageError` for unusable names or numbers, `VerificationFailed` where a model rebuilt in
+    tf_keras does not agree with its source, and `ToolFailed` where the training diverges or another
+    member is lost.
     """
     started_s = time.perf_counter()
     use_tf_keras()
@@ -93,14 +93,15 @@ def train_qat(job: QatJob) -> QatResult:
 
     opened = open_for_qat(job.path, job.kind, job.train, job.opening)
     with raising_lost_members():
-        work = _QatTraining(job, strategy, opened)
-        done = work.done(started_s) if job.is_chief else work.helped()
-        work.context("qat").wait_for_all()
-    return done
+        training = _QatTraining(job, strategy, opened)
+        trained = training.run()
+        result = training.result(trained, started_s) if job.is_chief else QatResult()
+        training.context("qat").wait_for_all()
+    return result
 
 
 class _QatTraining:
-    """The trainings of one job, one after the other; every member of a cluster does all."""
+    """The trainings of one job in order; every member of a cluster does all."""
 
     def __init__(self, job: QatJob, strategy: Any, opened: QatModel) -> None:
         self._job, self._strategy, self._opened = job, strategy, opened
@@ -110,20 +111,14 @@ class _QatTraining:
         self._treated: tuple[TreatedLayer, ...] = ()
         self._fine_tuned: dict[str, TrainingRecord] = {}
 
-    def helped(self) -> QatResult:
-        """What a member that keeps nothing does."""
-        self._trained()
-        return QatResult()
-
-    def done(self, started_s: float) -> QatResult:
-        """What the chief does: train, convert, and answer the held-back samples."""
+    def result(self, trained: Trained, started_s: float) -> QatResult:
+        """What the chief does after the training: convert, and run the held-back samples."""
         from edgeconv.tf.qat.to_tflite import qat_to_tflite
 
         job = self._job
-        trained = self._trained()
-        report_progress("converting what was trained with TFLiteConverter")
+        report_progress("converting the trained model with TFLiteConverter")
         qat_to_tflite(trained.model, job.recipe, job.batch, Path(job.target))
-        outputs = _answers(trained.model, job)
+        outputs = _write_outputs(trained.model, job)
         content = Path(job.target).read_bytes()
         record = QatRecord(
             settings=job.settings,
@@ -140,7 +135,8 @@ class _QatTraining:
         )
         return QatResult(record=record, outputs=outputs)
 
-    def _trained(self) -> Trained:
+    def run(self) -> Trained:
+        """Prune and cluster where configured, then train with quantization."""
         from edgeconv.tf.qat.annotate import refuse_float_layers
 
         settings = self._job.settings
@@ -148,21 +144,17 @@ class _QatTraining:
             _, self._treated = self._annotated()
         refuse_float_layers(self._treated, self._job.recipe)
         if settings.prune is not None:
-            self._fine_tune("prune", Pruning(settings.prune, self._fine_tuning_steps))
+            order = Order(len(self._train), settings.global_batch, settings.seed)
+            steps = settings.fine_tune_epochs * order.steps
+            self._fine_tune("prune", Pruning(settings.prune, steps))
         if settings.cluster is not None:
             clusters = Clustering(settings.cluster, keep_zeros=settings.prune is not None)
             self._fine_tune("cluster", clusters)
         report_progress(f"training {self._job.name} with quantization: {len(self._train)} samples")
         return self._run("qat", self._spec(), settings.epochs)
 
-    @property
-    def _fine_tuning_steps(self) -> int:
-        settings = self._job.settings
-        order = Order(len(self._train), settings.global_batch, settings.seed)
-        return settings.fine_tune_epochs * order.steps
-
     def _fine_tune(self, phase: str, structure: KernelConstraint) -> None:
-        """Train the float model to a structure, which the quantized training then keeps."""
+        """Train the float model to a structure, which the quantized training keeps."""
         started_s = time.perf_counter()
         for_clusters = isinstance(structure, Clustering)
 
@@ -170,14 +162,14 @@ class _QatTraining:
             return float_copy(self._model, for_clusters=for_clusters)
 
         def plain(trained: Any) -> Any:
-            made = copy()
-            made.set_weights(trained.get_weights())
-            return made
+            untrained = copy()
+            untrained.set_weights(trained.get_weights())
+            return untrained
 
         spec = dataclasses.replace(
             self._spec(),
             build=copy,
-            # The zeros grow: only the last epoch has all of them.
+            # Only the last epoch has all zeros.
             validation=self._validation if for_clusters else None,
             plain=plain,
             begin=structure.prepare,
@@ -189,7 +181,7 @@ class _QatTraining:
         self._fine_tuned[phase] = self._record(spec, trained, started_s)
         names = (self._model.input_names, self._model.output_names)
         self._model = plain(trained.model)
-        name_ends(self._model, *map(tuple, names))
+        set_names(self._model, *map(tuple, names))
 
     def _run(self, phase: str, spec: TrainSpec, epochs: int) -> Trained:
         settings = self._job.settings
@@ -202,7 +194,7 @@ class _QatTraining:
         return run_epochs(spec, schedule, self.context(phase))
 
     def context(self, phase: str) -> TrainingContext:
-        """Where a training of this work runs."""
+        """Where the training of a phase runs."""
         return TrainingContext(
             strategy=self._strategy,
             loop="custom",
@@ -249,7 +241,7 @@ class _QatTraining:
         return tf_keras.optimizers.Adam(tf_keras.optimizers.schedules.CosineDecay(rate, steps))
 
     def _batches(self, model: Any) -> Iterator[list[Any]]:
-        """The batches that ranges are found with, the first that the training would have."""
+        """The batches that calibrate the ranges, the first of the training."""
         settings = self._job.settings
         order = Order(len(self._train), settings.global_batch, settings.seed, settings.warmup_steps)
         for indices in order.epoch(0)[0] if settings.warmup_steps else ():
@@ -289,8 +281,8 @@ def _goal(job: QatJob, model: Any) -> tuple[Goal, LabeledSamples, LabeledSamples
     return goal, goal.samples(train.arrays, train.labels), validation
 
 
-def _answers(model: Any, job: QatJob) -> tuple[str, ...]:
-    """Write what the trained model answers to the held-back samples; the outputs' names."""
+def _write_outputs(model: Any, job: QatJob) -> tuple[str, ...]:
+    """Write the trained model's outputs for the held-back samples; their names."""
     import tensorflow as tf
 
     from edgeconv.data.handover import read_samples, write_arrays

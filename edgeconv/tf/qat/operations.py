@@ -1,8 +1,8 @@
 """Operations used as layers (`x + y`, `keras.ops.mean`, `tf.reshape`) as real layers of tf_keras.
 
 Keras 3 has a class for each operation, tf_keras a TFOpLambda with the name of TensorFlow's
-function; both are brought to one `OpCall`, and each kind of call has one function here that makes
-layers for it. Raises `NoCounterpart` where no layers compute the same.
+function. Both become an `OpCall`, for which one function builds layers. Raises `NoCounterpart`
+where no layers compute the same.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.tf.qat import arithmetic, shaping
 from edgeconv.tf.qat.activations import activated, gelu_by_tanh, leaky
-from edgeconv.tf.qat.calls import OpCall, is_tensor
-from edgeconv.tf.qat.making import LayerFactory, NoCounterpart, Unmatched
+from edgeconv.tf.qat.factory import LayerFactory, NoCounterpart, OpCall, Unmatched, is_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,28 +20,28 @@ if TYPE_CHECKING:
     from edgeconv.tf.qat.graph import LayerUse
 
 _OP_LAYERS = ("TFOpLambda", "SlicingOpLambda")
-# What gives a shape or a mask, which only other such operations take.
+# They return a shape or a mask, which only other such operations take.
 _SHAPES_AND_MASKS = {"shape", "NotEqual", "math.not_equal"}
 _RESHAPES = ("Reshape", "reshape", "ExpandDims", "expand_dims", "Squeeze", "squeeze")
 
 
 def is_operation(operation: Any) -> bool:
-    """Whether something in a graph is an operation, and no layer of its own."""
+    """Whether a node of a graph is an operation, and not a layer."""
     module = type(operation).__module__
     return module.startswith("keras.src.ops.") or type(operation).__name__ in _OP_LAYERS
 
 
-def made_of_layers(factory: LayerFactory, use: LayerUse) -> Any:
-    """The outputs of an operation, made by new layers. Raises `NoCounterpart`."""
+def layers_for(factory: LayerFactory, use: LayerUse) -> Any:
+    """The outputs of new layers for an operation. Raises `NoCounterpart`."""
     import tensorflow as tf
 
     symbol = operation_name(use.operation)
     leaves = tf.nest.flatten((use.args, use.kwargs))
-    without = [one for one in leaves if isinstance(one, Unmatched)]
-    if symbol in _SHAPES_AND_MASKS or (without and not any(map(is_tensor, leaves))):
+    has_unmatched = any(isinstance(leaf, Unmatched) for leaf in leaves)
+    if symbol in _SHAPES_AND_MASKS or (has_unmatched and not any(map(is_tensor, leaves))):
         return [Unmatched() for _ in use.outputs]
-    # A reshape's result says what shape is meant.
-    if without and symbol not in _RESHAPES:
+    # A reshape's output has the shape.
+    if has_unmatched and symbol not in _RESHAPES:
         raise NoCounterpart("it computes with a shape or a mask")
     if symbol not in _HANDLERS:
         raise NoCounterpart("no layer of tf_keras computes it")
@@ -50,7 +49,7 @@ def made_of_layers(factory: LayerFactory, use: LayerUse) -> Any:
 
 
 def operation_name(operation: Any) -> str:
-    """What identifies the operation: Keras 3's class, or TensorFlow's function."""
+    """The name of the operation: Keras 3's class, or TensorFlow's function."""
     symbol = getattr(operation, "symbol", None) or type(operation).__name__
     return str(symbol).removeprefix("compat.v1.")
 
@@ -63,9 +62,9 @@ def _call(use: LayerUse) -> OpCall:
     bound = inspect.signature(function).bind(*use.args, **use.kwargs).arguments
     arguments = {**bound, **bound.pop("kwargs", {})}
     if not hasattr(operation, "function"):
-        # What an operation of Keras 3 was made with, such as an axis.
-        made = {key: one for key, one in vars(operation).items() if not key.startswith("_")}
-        arguments = {**arguments, **made}
+        # The settings of an operation of Keras 3, such as an axis.
+        settings = {key: v for key, v in vars(operation).items() if not key.startswith("_")}
+        arguments = {**arguments, **settings}
     arguments.pop("name", None)
     return OpCall(arguments, use.outputs)
 
@@ -76,14 +75,9 @@ def _leaky_relu(factory: LayerFactory, call: OpCall) -> Any:
 
 
 def _gelu(factory: LayerFactory, call: OpCall) -> Any:
-    # Keras 3's operation approximates unless told otherwise, and writes down which.
     if call.get("approximate", default=False):
         return gelu_by_tanh(factory, call.first)
     return activated(factory, "gelu", call.first)
-
-
-def _elu(factory: LayerFactory, call: OpCall) -> Any:
-    return factory.layer("ELU", call.first, alpha=float(call.get("alpha", default=1.0)))
 
 
 def _softmax(factory: LayerFactory, call: OpCall) -> Any:
@@ -99,10 +93,10 @@ def _activation(name: str) -> Callable[[LayerFactory, OpCall], Any]:
 
 def _cast(factory: LayerFactory, call: OpCall) -> Any:
     dtype = call.outputs[0].dtype
-    wanted, tensor = getattr(dtype, "name", dtype), call.first
-    if "float" not in wanted:
-        raise NoCounterpart(f"no layer of tf_keras casts to {wanted}")
-    # It casts what it is given to float32 before it scales.
+    name, tensor = getattr(dtype, "name", dtype), call.first
+    if "float" not in name:
+        raise NoCounterpart(f"no layer of tf_keras casts to {name}")
+    # Rescaling casts its input to float32.
     return tensor if tensor.dtype.is_floating else factory.layer("Rescaling", tensor, scale=1.0)
 
 
@@ -124,50 +118,26 @@ def _sum(factory: LayerFactory, call: OpCall) -> Any:
     return arithmetic.scaled(factory, mean, float(count), 0.0)
 
 
-def _reshape(factory: LayerFactory, call: OpCall) -> Any:
-    return shaping.reshaped(factory, call.first, call.shape)
-
-
-def _transpose(factory: LayerFactory, call: OpCall) -> Any:
-    return shaping.transposed(factory, call.first, call.get("axes", "perm"))
-
-
 def _swapped(factory: LayerFactory, call: OpCall) -> Any:
     order = list(range(len(call.shape)))
-    one, other = call.get("axis1"), call.get("axis2")
-    order[one], order[other] = order[other], order[one]
+    first, second = call.get("axis1"), call.get("axis2")
+    order[first], order[second] = order[second], order[first]
     return shaping.transposed(factory, call.first, order)
 
 
-def _concatenate(factory: LayerFactory, call: OpCall) -> Any:
-    return shaping.concatenated(factory, list(call.first), call.get("axis", default=-1))
-
-
-def _stack(factory: LayerFactory, call: OpCall) -> Any:
-    return shaping.stacked(factory, list(call.first), call.get("axis", default=0))
-
-
 def _split(factory: LayerFactory, call: OpCall) -> Any:
-    axis = call.get("axis", default=0)
-    return shaping.split(factory, call.first, axis, [tuple(one.shape) for one in call.outputs])
-
-
-def _get_item(factory: LayerFactory, call: OpCall) -> Any:
-    return shaping.sliced(factory, call.first, call.get("key"), call.shape)
+    shapes: list[shaping.Shape] = [tuple(tensor.shape) for tensor in call.outputs]
+    return shaping.split(factory, call.first, call.get("axis", default=0), shapes)
 
 
 def _pad(factory: LayerFactory, call: OpCall) -> Any:
     mode = str(call.get("mode", default="constant")).lower()
     if mode != "constant" or call.get("constant_values", default=0) not in (0, None):
-        raise NoCounterpart("no layer of tf_keras pads with anything but zeros")
+        raise NoCounterpart("the layers of tf_keras pad with zeros only")
     return shaping.padded(factory, call.first, call.get("pad_width", "paddings"))
 
 
-def _same(_making: LayerFactory, call: OpCall) -> Any:
-    return call.first
-
-
-# Operations that are a function of one tensor, by the name of that in Keras 3.
+# Operations that are an activation, by its name in Keras 3.
 _ACTIVATIONS = {
     "relu": ("Relu", "nn.relu"),
     "relu6": ("Relu6", "nn.relu6"),
@@ -183,7 +153,7 @@ _ACTIVATIONS = {
     "exponential": ("Exp", "math.exp"),
 }
 _HANDLERS: dict[str, Callable[[LayerFactory, OpCall], Any]] = {
-    **{one: _activation(name) for name, symbols in _ACTIVATIONS.items() for one in symbols},
+    **{symbol: _activation(name) for name, symbols in _ACTIVATIONS.items() for symbol in symbols},
     **dict.fromkeys(("Add", "math.add", "__operators__.add"), arithmetic.add),
     **dict.fromkeys(("Subtract", "math.subtract"), arithmetic.subtract),
     **dict.fromkeys(("Multiply", "math.multiply"), arithmetic.multiply),
@@ -199,20 +169,37 @@ _HANDLERS: dict[str, Callable[[LayerFactory, OpCall], Any]] = {
     **dict.fromkeys(("Absolute", "math.abs"), arithmetic.absolute),
     **dict.fromkeys(("LeakyRelu", "nn.leaky_relu"), _leaky_relu),
     **dict.fromkeys(("Gelu", "nn.gelu"), _gelu),
-    **dict.fromkeys(("Elu", "nn.elu"), _elu),
+    **dict.fromkeys(
+        ("Elu", "nn.elu"),
+        lambda f, c: f.layer("ELU", c.first, alpha=float(c.get("alpha", default=1.0))),
+    ),
     **dict.fromkeys(("Softmax", "nn.softmax", "nn.softmax_v2"), _softmax),
     **dict.fromkeys(("Cast", "cast"), _cast),
     **dict.fromkeys(("Mean", "math.reduce_mean"), _pooled("Average", "")),
     **dict.fromkeys(("Max", "Amax", "math.reduce_max"), _pooled("Max", "")),
     **dict.fromkeys(("Sum", "math.reduce_sum"), _sum),
-    **dict.fromkeys(_RESHAPES, _reshape),
-    **dict.fromkeys(("Transpose", "transpose"), _transpose),
+    **dict.fromkeys(_RESHAPES, lambda f, c: shaping.reshaped(f, c.first, c.shape)),
+    **dict.fromkeys(
+        ("Transpose", "transpose"),
+        lambda f, c: shaping.transposed(f, c.first, c.get("axes", "perm")),
+    ),
     "Swapaxes": _swapped,
     **dict.fromkeys(("Matmul", "linalg.matmul"), arithmetic.matmul),
-    **dict.fromkeys(("Concatenate", "concat"), _concatenate),
-    **dict.fromkeys(("Stack", "stack"), _stack),
+    **dict.fromkeys(
+        ("Concatenate", "concat"),
+        lambda f, c: shaping.concatenated(f, list(c.first), c.get("axis", default=-1)),
+    ),
+    **dict.fromkeys(
+        ("Stack", "stack"),
+        lambda f, c: shaping.stacked(f, list(c.first), c.get("axis", default=0)),
+    ),
     **dict.fromkeys(("Split", "split", "Unstack", "unstack"), _split),
-    **dict.fromkeys(("GetItem", "__operators__.getitem"), _get_item),
+    **dict.fromkeys(
+        ("GetItem", "__operators__.getitem"),
+        lambda f, c: shaping.sliced(f, c.first, c.get("key"), c.shape),
+    ),
     **dict.fromkeys(("Pad", "pad"), _pad),
-    **dict.fromkeys(("identity", "Copy", "ConvertToTensor", "convert_to_tensor"), _same),
+    **dict.fromkeys(
+        ("identity", "Copy", "ConvertToTensor", "convert_to_tensor"), lambda _, c: c.first
+    ),
 }

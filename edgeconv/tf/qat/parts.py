@@ -1,4 +1,4 @@
-"""The new layers of a model to train with quantization, each made once and under its own name."""
+"""The new layers of a model to train with quantization, each with a unique name."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.tf.qat.configs import KERNELS, Kept, classes
 from edgeconv.tf.qat.convolutions import channelwise
-from edgeconv.tf.qat.flat import name_ends
+from edgeconv.tf.qat.factory import valid_name
+from edgeconv.tf.qat.flat import set_names
 from edgeconv.tf.qat.kinds import (
     BATCH_NORMALIZATIONS,
     class_name,
     is_channelwise_norm,
     is_rectifier,
 )
-from edgeconv.tf.qat.making import valid_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from edgeconv.tf.qat.uses import Hard
 
 PREFIX = "quant_"
-# The names in which tf_keras writes the activations that an integer operator has within.
+# The activations that integer operators contain, by their names in tf_keras.
 _FUSED = frozenset({"linear", "relu", "relu6"})
 _FIXED = frozenset({"softmax", "sigmoid", "tanh"})
-# Neither zeros nor clusters are made in these.
+# Their kernels have no zeros or clusters to keep.
 _NEVER_STRUCTURED = frozenset({"DepthwiseConv2D", "Embedding"})
 _AFFINE_RANKS = (2, 3, 4)
 
 
 class EmulatedLayers:
-    """Makes layers of tf_keras and tfmot, and keeps which tensors have a range already."""
+    """Builds layers of tf_keras and tfmot, and tracks which tensors have a range."""
 
     def __init__(self) -> None:
         self._classes = classes()
         self._layers: dict[str, Any] = {}
-        # By the id of a tensor: itself with the range of its numbers emulated. The tensors are
-        # kept alive by the layers that they go into.
+        # By the id of a tensor: the tensor with its range emulated. The layers that take them keep
+        # the tensors alive.
         self._with_range: dict[int, Any] = {}
 
     def ranged(self, tensors: Any, *, before_softmax: bool = False) -> Any:
-        """Tensors, each with the range of its numbers emulated; integers are left alone."""
+        """Tensors, each with its range emulated, except integers."""
         import tensorflow as tf
 
-        return tf.nest.map_structure(lambda one: self._ranged(one, before_softmax), tensors)
+        return tf.nest.map_structure(lambda tensor: self._ranged(tensor, before_softmax), tensors)
 
     def _ranged(self, tensor: Any, before_softmax: bool) -> Any:
         if not _is_float_tensor(tensor):
@@ -55,19 +55,19 @@ class EmulatedLayers:
             quantizer = self._classes.range_quantizer(before_softmax)
             layer = self._classes.range_layer(quantizer, name=self._free_name(name))
             layer.supports_masking = True
-            made = layer(tensor)
-            self._with_range[id(tensor)] = self._with_range[id(made)] = made
+            ranged = layer(tensor)
+            self._with_range[id(tensor)] = self._with_range[id(ranged)] = ranged
         return self._with_range[id(tensor)]
 
     def have_ranges(self, tensors: Any) -> bool:
-        """Whether all float tensors among some have a range."""
+        """Whether there are float tensors, and all have a range."""
         import tensorflow as tf
 
-        floats = [one for one in tf.nest.flatten(tensors) if _is_float_tensor(one)]
-        return bool(floats) and all(id(one) in self._with_range for one in floats)
+        floats = list(filter(_is_float_tensor, tf.nest.flatten(tensors)))
+        return bool(floats) and all(id(tensor) in self._with_range for tensor in floats)
 
     def mark(self, tensors: Any) -> Any:
-        """Say that tensors have the range of what they are made of, or a fixed one."""
+        """Note that tensors have the range of their inputs, or a fixed one."""
         import tensorflow as tf
 
         for tensor in tf.nest.flatten(tensors):
@@ -79,35 +79,33 @@ class EmulatedLayers:
         return use._replace(args=self.ranged(use.args), kwargs=self.ranged(use.kwargs))
 
     def copied(self, use: LayerUse) -> Any:
-        """What a copy of a use's layer, with its weights, gives for the tensors of the use."""
+        """The outputs of a copy of a use's layer, with its weights, for the tensors of the use."""
         layer = use.operation
         if class_name(layer) in BATCH_NORMALIZATIONS:
             return self.normed(use, use.args[0])
-        made = self._layers.get(layer.name)
-        if made is not None:
-            return made(*use.args, **use.kwargs)
-        made = self._layers[layer.name] = copy_of(layer, PREFIX + layer.name)
-        tensors = made(*use.args, **use.kwargs)
+        if layer.name in self._layers:
+            return self._layers[layer.name](*use.args, **use.kwargs)
+        copy = self._layers[layer.name] = copy_of(layer, PREFIX + layer.name)
+        tensors = copy(*use.args, **use.kwargs)
         if layer.weights:
-            made.set_weights(layer.get_weights())
+            copy.set_weights(layer.get_weights())
         return tensors
 
     def normed(self, use: LayerUse, tensor: Any) -> Any:
-        """A batch normalization that can be frozen, of a tensor."""
+        """A tensor after a copy of a batch normalization that can be frozen."""
         layer = use.operation
-        made = self._layers.get(layer.name)
-        if made is None:
+        if layer.name not in self._layers:
             config = {**layer.get_config(), "name": PREFIX + layer.name}
-            # It may stand behind an image a row high where it stood behind a sequence.
+            # It may follow an image of one row where it followed a sequence.
             axis = [-1] if is_channelwise_norm(layer) else config["axis"]
             config |= {"axis": axis, "trainable": layer.trainable and not use.frozen}
-            made = self._layers[layer.name] = self._classes.batch_norm.from_config(config)
-            made.build(tensor.shape)
-            made.set_weights(layer.get_weights())
-        return made(tensor)
+            copy = self._layers[layer.name] = self._classes.batch_norm.from_config(config)
+            copy.build(tensor.shape)
+            copy.set_weights(layer.get_weights())
+        return self._layers[layer.name](tensor)
 
     def affine(self, use: LayerUse, tensor: Any) -> Any:
-        """A factor and an offset a channel, of a tensor; None where they are no channel's."""
+        """A tensor times a factor plus an offset per channel; None where they vary otherwise."""
         import tf_keras
 
         layer = use.operation
@@ -118,27 +116,26 @@ class EmulatedLayers:
         numbers = channelwise(layer, tensor.shape[-1])
         if numbers is None or not tensor.dtype.is_floating:
             return None
-        factor, offset = (one.tolist() for one in numbers)
+        factor, offset = (values.tolist() for values in numbers)
         name = self._free_name(layer.name)
         return tf_keras.layers.Rescaling(factor, offset, name=name)(tensor)
 
     def core(self, core: Core, tensor: Any, kept: Kept) -> Any:
-        """A layer with a kernel, its integers emulated, of a tensor."""
+        """A tensor after a layer with a kernel, in emulated integers."""
         name = PREFIX + core.layer.name
         if name not in self._layers:
-            # With its weights set before it is wrapped: what is to be kept is seen from them.
+            # The wrapper reads the structure to keep from the weights.
             core.layer.build(tensor.shape)
             core.layer.set_weights(core.weights)
             attribute, scales = KERNELS[class_name(core.layer)]
             if class_name(core.layer) in _NEVER_STRUCTURED:
                 kept = "nothing"
             if "clusters" in kept:
-                # With a scale a channel, equal weights would be different integers.
+                # With a scale per channel, equal weights would be different integers.
                 scales = "tensor"
             config = self._classes.kernel_config(attribute, scales, kept)
-            made = self._classes.wrapper(core.layer, config, name=name)
-            made.supports_masking = core.layer.supports_masking
-            self._layers[name] = made
+            wrapper = self._layers[name] = self._classes.wrapper(core.layer, config, name=name)
+            wrapper.supports_masking = core.layer.supports_masking
         return self._layers[name](tensor)
 
     def activated(self, tensor: Any, activation: str, name: str) -> Any:
@@ -146,13 +143,14 @@ class EmulatedLayers:
         import tf_keras
 
         to_softmax = activation == "softmax"
-        given = tensor if activation in _FUSED else self.ranged(tensor, before_softmax=to_softmax)
+        if activation not in _FUSED:
+            tensor = self.ranged(tensor, before_softmax=to_softmax)
         layer = tf_keras.layers.Activation(activation, name=self._free_name(f"{name}_activation"))
-        made = layer(given)
-        return self.mark(made) if activation in _FIXED else self.ranged(made)
+        activated = layer(tensor)
+        return self.mark(activated) if activation in _FIXED else self.ranged(activated)
 
     def hard(self, tensor: Any, hard: Hard) -> Any:
-        """A hard sigmoid or hard swish of a tensor, in the form that the converter knows."""
+        """A hard sigmoid or hard swish of a tensor, in the converter's form."""
         import tensorflow as tf
 
         x, name = self.ranged(tensor), hard.uses[0].operation.name
@@ -163,7 +161,7 @@ class EmulatedLayers:
         return self.ranged(self._function(tf.math.multiply, name, x, gate) if hard.swish else gate)
 
     def relu(self, use: LayerUse, tensor: Any) -> Any:
-        """A ReLU of a tensor; a bound that no operator has within becomes one of its own."""
+        """A ReLU of a tensor; a bound that no operator contains becomes another one."""
         import tensorflow as tf
         import tf_keras
 
@@ -179,7 +177,7 @@ class EmulatedLayers:
         return function_layer(function, self._free_name(f"{name}_{function.__name__}"))(*args)
 
     def lifted(self, tensor: Any, convolution: Convolution) -> Any:
-        """A sequence as an image a row high, where the convolution wants one."""
+        """A sequence as an image of one row, where the convolution takes one."""
         import tensorflow as tf
         import tf_keras
 
@@ -193,7 +191,7 @@ class EmulatedLayers:
         return self.mark(self._function(tf.expand_dims, name, tensor, 1))
 
     def lowered(self, tensor: Any, name: str) -> Any:
-        """The sequence that is an image a row high."""
+        """The image of one row as a sequence."""
         import tensorflow as tf
 
         return self.mark(self._function(tf.squeeze, name, tensor, [1]))
@@ -212,18 +210,18 @@ def new_inputs(model: Any) -> list[Any]:
     import tf_keras
 
     return [
-        tf_keras.Input(batch_shape=one.shape, dtype=one.dtype, name=valid_name(name))
-        for name, one in zip(model.input_names, model.inputs, strict=True)
+        tf_keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=valid_name(name))
+        for name, tensor in zip(model.input_names, model.inputs, strict=True)
     ]
 
 
 def new_model(model: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    """A model whose inputs and outputs are called as another's."""
+    """A model with the name, and the names of inputs and outputs, of another."""
     import tf_keras
 
-    made = tf_keras.Model(inputs, outputs, name=model.name)
-    name_ends(made, model.input_names, model.output_names)
-    return made
+    created = tf_keras.Model(inputs, outputs, name=model.name)
+    set_names(created, model.input_names, model.output_names)
+    return created
 
 
 def copy_of(layer: Any, name: str) -> Any:
@@ -232,15 +230,15 @@ def copy_of(layer: Any, name: str) -> Any:
 
     if class_name(layer) == "Lambda":
         return tf_keras.layers.Lambda(layer.function, arguments=layer.arguments, name=name)
-    made = type(layer).from_config({**layer.get_config(), "name": name})
-    made.trainable = True
-    return made
+    copy = type(layer).from_config({**layer.get_config(), "name": name})
+    copy.trainable = True
+    return copy
 
 
 def function_layer(function: Any, name: str) -> Any:
-    """A layer that calls one of TensorFlow's functions, under a name that does not change.
+    """A layer that calls a function of TensorFlow, with a stable name.
 
-    Those that tf_keras makes by itself are numbered through the process.
+    tf_keras numbers those that it creates through the process.
     """
     from tf_keras.src.layers.core.tf_op_layer import TFOpLambda
 

@@ -1,15 +1,17 @@
-"""Operations on the shape of a tensor as layers of tf_keras: none of them touches the batch.
+"""Operations on the shape of a tensor as layers of tf_keras, none of which touches the batch.
 
-Every tensor here is a symbolic one of tf_keras, and `shape` begins with its batch dimension.
-Raises `NoCounterpart` where no layers do the same.
+Tensors are symbolic ones of tf_keras; a `shape` begins with the batch dimension. Raises
+`NoCounterpart` where no layers do the same.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.tf.qat.calls import is_tensor
-from edgeconv.tf.qat.making import LayerFactory, NoCounterpart
+import numpy as np
+
+from edgeconv.tf.qat.factory import LayerFactory, NoCounterpart, is_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +28,8 @@ def reshaped(factory: LayerFactory, tensor: Any, shape: Shape, *after: str) -> A
         return tensor
     same_batch = bool(shape) and shape[0] in (None, before[0])
     if not same_batch or shape[1:].count(None) > 1 or not _same_size(before[1:], shape[1:]):
-        raise NoCounterpart(f"it makes {_text(shape)} of {_text(before)}, across samples")
+        texts = ["×".join(str(size or "n") for size in sizes) for sizes in (before, shape)]
+        raise NoCounterpart(f"it reshapes {texts[0]} to {texts[1]}, across samples")
     target = [-1 if size is None else size for size in shape[1:]]
     return factory.layer("Reshape", tensor, *after, target_shape=target)
 
@@ -38,12 +41,13 @@ def _same_size(before: Shape, after: Shape) -> bool:
 
 
 def _product(sizes: Shape) -> int:
-    product = 1
-    for size in sizes:
-        if size is None:
-            raise NoCounterpart("it needs a size that the model leaves open")
-        product *= size
-    return product
+    return math.prod(map(_known, sizes))
+
+
+def _known(size: int | None) -> int:
+    if size is None:
+        raise NoCounterpart("it needs a size that the model leaves open")
+    return size
 
 
 def transposed(factory: LayerFactory, tensor: Any, axes: Any) -> Any:
@@ -56,7 +60,7 @@ def transposed(factory: LayerFactory, tensor: Any, axes: Any) -> Any:
 
 
 def concatenated(factory: LayerFactory, tensors: list[Any], axis: int) -> Any:
-    """Tensors side by side along an axis."""
+    """Tensors joined along an axis."""
     if not all(map(is_tensor, tensors)):
         raise NoCounterpart("it joins a tensor with a constant")
     if axis % len(tensors[0].shape) == 0:
@@ -65,79 +69,77 @@ def concatenated(factory: LayerFactory, tensors: list[Any], axis: int) -> Any:
 
 
 def stacked(factory: LayerFactory, tensors: list[Any], axis: int) -> Any:
-    """Tensors side by side along a new axis."""
-    place = axis % (len(tensors[0].shape) + 1)
+    """Tensors joined along a new axis."""
+    axis %= len(tensors[0].shape) + 1
     shape = [*tensors[0].shape]
-    shape.insert(place, 1)
-    each = [reshaped(factory, one, shape, str(index)) for index, one in enumerate(tensors)]
-    return concatenated(factory, each, place)
+    shape.insert(axis, 1)
+    parts = [reshaped(factory, part, shape, str(index)) for index, part in enumerate(tensors)]
+    return concatenated(factory, parts, axis)
 
 
 def split(factory: LayerFactory, tensor: Any, axis: int, shapes: list[Shape]) -> list[Any]:
-    """A tensor in parts along an axis, of the shapes given: with that axis, or without it."""
+    """A tensor in parts of `shapes` along an axis: with that axis, or without it."""
     rank, start, parts = len(tensor.shape), 0, []
-    place = axis % rank
+    axis %= rank
     for index, shape in enumerate(shapes):
-        size = shape[place] if len(shape) == rank else 1
-        if size is None:
-            raise NoCounterpart("it needs a size that the model leaves open")
-        part = _cropped(factory, tensor, place, start, start + size, str(index))
+        size = _known(shape[axis]) if len(shape) == rank else 1
+        part = _cropped(factory, tensor, axis, start, start + size, str(index))
         parts.append(reshaped(factory, part, shape, str(index), "shape"))
         start += size
     return parts
 
 
 def slices(use: LayerUse) -> Any:
-    """What a SlicingOpLambda of tf_keras takes out, as it is written between brackets."""
+    """The index of a SlicingOpLambda of tf_keras, as written between brackets."""
     key = use.kwargs.get("slice_spec", use.args[1] if len(use.args) > 1 else None)
     parts = key if isinstance(key, (list, tuple)) else [key]
-    return tuple(slice(*one.values()) if isinstance(one, dict) else one for one in parts)
+    return tuple(slice(*part.values()) if isinstance(part, dict) else part for part in parts)
 
 
 def sliced(factory: LayerFactory, tensor: Any, key: Any, shape: Shape) -> Any:
-    """What `key` takes out of a tensor: ranges and single places, of all samples."""
+    """`tensor[key]`, with ranges and single positions of all samples."""
     keys = list(key) if isinstance(key, (list, tuple)) else [key]
     if Ellipsis in keys:
-        given = sum(one is not None and one is not Ellipsis for one in keys)
+        indexed = sum(part is not None and part is not Ellipsis for part in keys)
         at = keys.index(Ellipsis)
-        keys[at : at + 1] = [slice(None)] * (len(tensor.shape) - given)
+        keys[at : at + 1] = [slice(None)] * (len(tensor.shape) - indexed)
     result = tensor
-    for axis, one in enumerate([one for one in keys if one is not None]):
-        result = _taken(factory, result, axis, one)
+    for axis, part in enumerate([part for part in keys if part is not None]):
+        if part == slice(None):
+            continue
+        start, stop = _range_of(part, axis, result.shape[axis])
+        result = _cropped(factory, result, axis, start, stop, f"at{axis}")
     return reshaped(factory, result, shape, "shape")
 
 
-def _taken(factory: LayerFactory, tensor: Any, axis: int, one: Any) -> Any:
-    size = tensor.shape[axis]
-    if one == slice(None):
-        return tensor
+def _range_of(part: Any, axis: int, size: int | None) -> tuple[int, int]:
     if axis == 0 or size is None:
-        raise NoCounterpart("it takes out a part along an axis whose size is open")
-    if isinstance(one, int):
-        return _cropped(factory, tensor, axis, one % size, one % size + 1, f"at{axis}")
-    if not isinstance(one, slice):
-        raise NoCounterpart("it takes out what another tensor says")
-    start, stop, step = one.indices(size)
+        raise NoCounterpart("it slices an axis whose size is open")
+    if isinstance(part, int):
+        return part % size, part % size + 1
+    if not isinstance(part, slice):
+        raise NoCounterpart("it slices at positions from another tensor")
+    start, stop, step = part.indices(size)
     if step != 1 or stop <= start:
-        raise NoCounterpart("it takes out every so many")
-    return _cropped(factory, tensor, axis, start, stop, f"at{axis}")
+        raise NoCounterpart("it slices with a step")
+    return start, stop
 
 
 def _cropped(
     factory: LayerFactory, tensor: Any, axis: int, start: int, stop: int, *after: str
 ) -> Any:
-    """The places from `start` up to `stop` along one axis, which is not that of the samples."""
+    """The positions from `start` up to `stop` along one axis, which is not that of the samples."""
     shape = list(tensor.shape)
     size = shape[axis]
     if axis == 0 or size is None:
-        raise NoCounterpart("it takes out a part along an axis whose size is open")
+        raise NoCounterpart("it slices an axis whose size is open")
     if (start, stop) == (0, size):
         return tensor
     if len(shape) == 4 and axis in (1, 2):
         edges = [(0, 0), (0, 0)]
         edges[axis - 1] = (start, size - stop)
         return factory.layer("Cropping2D", tensor, *after, cropping=tuple(edges))
-    # With all before it in one axis and all after it in another, it is the rows of an image.
+    # With the axes before it merged, and those after it, the axis is the rows of an image.
     image = (shape[0], size, _product(shape[axis + 1 :]), 1)
     if axis > 1:
         image = (shape[0], _product(shape[1:axis]), size, _product(shape[axis + 1 :]))
@@ -153,7 +155,7 @@ def reduced(
     factory: LayerFactory, kind: str, tensor: Any, axes: Any, keepdims: bool, *after: str
 ) -> Any:
     """The `kind` ("Average", "Max") of a tensor over axes."""
-    suffix = [one for one in after if one]
+    suffix = [part for part in after if part]
     over, rank = _axes(tensor, axes), len(tensor.shape)
     if over == [*range(1, rank - 1)] and rank in (3, 4, 5):
         layer = f"Global{kind}Pooling{rank - 2}D"
@@ -189,17 +191,11 @@ def _axes(tensor: Any, axes: Any) -> list[int]:
 
 def padded(factory: LayerFactory, tensor: Any, widths: Any) -> Any:
     """A tensor with zeros around it."""
-    import numpy as np
-
     each = np.broadcast_to(np.asarray(widths), (len(tensor.shape), 2)).tolist()
-    around = {axis: tuple(one) for axis, one in enumerate(each) if any(one)}
+    around = {axis: tuple(pair) for axis, pair in enumerate(each) if any(pair)}
     if len(each) == 4 and set(around) <= {1, 2}:
         edges = (around.get(1, (0, 0)), around.get(2, (0, 0)))
         return factory.layer("ZeroPadding2D", tensor, padding=edges)
     if len(each) == 3 and set(around) <= {1}:
         return factory.layer("ZeroPadding1D", tensor, padding=around.get(1, (0, 0)))
     raise NoCounterpart("no layer of tf_keras pads those axes")
-
-
-def _text(shape: Shape) -> str:
-    return "×".join("n" if size is None else str(size) for size in shape)

@@ -1,16 +1,18 @@
-"""Kernels with many zeros, or with few different numbers, before quantization-aware training.
+"""Kernels with many zeros, or with few distinct values, before quantization-aware training.
 
-Both are fine-tuning of the float model in which, after each step, the kernels are put back to
-what they are to be. That is done from outside of the step, alike on all replicas, so that it
-works under every strategy; tfmot's own wrappers assign within the step.
+Both fine-tune the float model and restore the structure of the kernels after each step. That is
+done outside of the step, the same on all replicas, and so works under every strategy; tfmot's
+wrappers assign within the step.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from edgeconv.tf.qat.convolutions import times_channels
-from edgeconv.tf.qat.flat import name_ends
+from edgeconv.tf.qat.flat import set_names
 from edgeconv.tf.qat.graph import walk
 from edgeconv.tf.qat.kinds import class_name, is_channelwise_norm
 from edgeconv.tf.qat.uses import Uses
@@ -20,78 +22,68 @@ if TYPE_CHECKING:
 
     from edgeconv.tf.qat.graph import LayerUse
 
-# A depthwise kernel has few numbers, and each of them counts; so tfmot leaves it alone too.
+# A depthwise kernel has few numbers, and each of them counts; tfmot skips it too.
 _KERNELS = {
     **dict.fromkeys(("Dense", "Conv1D", "Conv2D", "Conv1DTranspose", "Conv2DTranspose"), "kernel"),
     **dict.fromkeys(("SeparableConv1D", "SeparableConv2D"), "pointwise_kernel"),
 }
-# The share of the steps in which the zeros are made; in the rest the others adapt to them.
+# The share of the steps in which zeros are added; in the rest the other weights adapt.
 _RAMP = 0.75
 _MASKS = 100
 _LLOYD_STEPS = 100
 
 
 class KernelConstraint(Protocol):
-    """What a fine-tuning brings into the kernels of a model, and holds there."""
+    """A structure that fine-tuning imposes on the kernels of a model."""
 
     def prepare(self, model: Any) -> None:
-        """To be called before each epoch, and where a training is taken up again."""
+        """Called before each epoch, and where a training is resumed."""
 
     def at_step(self, step: int, model: Any) -> None:
-        """To be called after each step, counted from 1 through the whole training."""
+        """Called after each step, counted from 1 through the whole training."""
 
 
 def float_copy(model: Any, *, for_clusters: bool = False) -> Any:
-    """A copy to fine-tune of a flat model, to be made in the scope of its strategy.
+    """A copy of a flat model to fine-tune, created in the scope of its strategy.
 
-    `for_clusters` turns the signs of channels around, in kernel and batch normalization, so
-    that no factor is negative: it would double the number of different weights when folded.
+    `for_clusters` changes the signs of channels, in kernel and batch normalization, until no factor
+    is negative: folding such a factor doubles the number of distinct weights.
     """
     import tf_keras
 
     copy = tf_keras.models.clone_model(model)
     copy.set_weights(model.get_weights())
-    name_ends(copy, model.input_names, model.output_names)
+    set_names(copy, model.input_names, model.output_names)
     if for_clusters:
         _make_factors_positive(copy)
     return copy
 
 
 def _make_factors_positive(model: Any) -> None:
-    import numpy as np
-
     uses = Uses(model)
 
     def turn(use: LayerUse) -> Any:
         layer, after = use.operation, uses.follower(use)
-        folds = class_name(layer) in _TURNED and uses.calls[layer.name] == 1
-        if folds and after is not None and is_channelwise_norm(after.operation):
-            norm = after.operation
-            if norm.gamma is not None:
-                signs = np.where(norm.gamma.numpy() < 0, -1.0, 1.0).astype(np.float32)
-                _turn(layer, norm, signs)
+        # Those into which a batch normalization is folded.
+        folds = class_name(layer) in ("Conv1D", "Conv2D") and uses.calls[layer.name] == 1
+        if not folds or after is None or not is_channelwise_norm(after.operation):
+            return use.outputs
+        norm = after.operation
+        if norm.gamma is not None:
+            signs = np.where(norm.gamma.numpy() < 0, -1.0, 1.0).astype(np.float32)
+            layer.kernel.assign(times_channels(layer.kernel.numpy(), signs, class_name(layer)))
+            for weight in (*([layer.bias] if layer.use_bias else []), norm.gamma, norm.moving_mean):
+                weight.assign(weight.numpy() * signs)
         return use.outputs
 
     walk(model, model.inputs, turn)
-
-
-# Those into which a batch normalization is folded.
-_TURNED = frozenset({"Conv1D", "Conv2D"})
-
-
-def _turn(layer: Any, norm: Any, signs: NDArray[Any]) -> None:
-    layer.kernel.assign(times_channels(layer.kernel.numpy(), signs, class_name(layer)))
-    if layer.use_bias:
-        layer.bias.assign(layer.bias.numpy() * signs)
-    norm.gamma.assign(norm.gamma.numpy() * signs)
-    norm.moving_mean.assign(norm.moving_mean.numpy() * signs)
 
 
 class Pruning:
     """A share of zeros in each kernel, where its numbers are smallest.
 
     The share rises to `share` along a cubic over the first three quarters of `steps` (Zhu and
-    Gupta 2017, "To prune, or not to prune", equation 1), and then stays as it is.
+    Gupta 2017, "To prune, or not to prune", equation 1).
     """
 
     def __init__(self, share: float, steps: int) -> None:
@@ -120,9 +112,7 @@ class Pruning:
 
 
 def _largest(kernel: NDArray[Any], share: float) -> NDArray[Any]:
-    """1 where a kernel is to stay and 0 where it is not, `share` of it, its smallest numbers."""
-    import numpy as np
-
+    """A mask with 0 for the share of a kernel's numbers that are smallest, and 1 elsewhere."""
     count = round(share * kernel.size)
     mask = np.ones(kernel.size, kernel.dtype)
     mask[np.argsort(np.abs(kernel).reshape(-1), kind="stable")[:count]] = 0
@@ -130,11 +120,11 @@ def _largest(kernel: NDArray[Any], share: float) -> NDArray[Any]:
 
 
 class Clustering:
-    """At most `clusters` different numbers in each kernel, found by k-means.
+    """At most `clusters` distinct numbers in each kernel, found by k-means.
 
-    Which number shares its value with which is settled before the first step; the shared values
-    are trained, each by the mean of its gradients (Han, Mao and Dally 2016, "Deep compression",
-    section 3). With `keep_zeros`, zero is one of them and stays it.
+    Which numbers share a value is decided before the first step; the shared values are trained,
+    each by the mean of its gradients (Han, Mao and Dally 2016, "Deep compression", section 3).
+    With `keep_zeros`, zero is one of them.
     """
 
     def __init__(self, clusters: int, *, keep_zeros: bool = False) -> None:
@@ -150,14 +140,13 @@ class Clustering:
             self.at_step(0, model)
 
     def _assign(self, name: str, kernel: NDArray[Any]) -> None:
-        import numpy as np
         import tensorflow as tf
 
         flat = kernel.reshape(-1)
         values, assigned = np.unique(flat, return_inverse=True)
         zeros = flat == 0 if self._keep_zeros else np.zeros(flat.shape, bool)
         if len(values) > self._clusters:
-            # Else it is taken up again, and has its clusters.
+            # Otherwise the training is resumed, and has its clusters.
             others = clustered(flat[~zeros], self._clusters - bool(zeros.any()))
             assigned = np.zeros(flat.shape, np.int32)
             assigned[~zeros] = others + bool(zeros.any())
@@ -176,14 +165,12 @@ class Clustering:
 
 
 def clustered(values: NDArray[Any], clusters: int) -> NDArray[Any]:
-    """Which of at most `clusters` clusters each of some numbers, (n,), belongs to, int (n,).
+    """Which of at most `clusters` clusters each number of `values`, (n,), belongs to: int32 (n,).
 
-    Lloyd's algorithm, from centers spread evenly between the least and the largest number,
-    which keeps the large ones apart (Han, Mao and Dally 2016, section 3.2). Clusters are
-    numbered upwards, without gaps.
+    Lloyd's algorithm, from centers spread evenly between the smallest and the largest number, which
+    keeps the large ones apart (Han, Mao and Dally 2016, section 3.2). Clusters are numbered by
+    their centers, without gaps.
     """
-    import numpy as np
-
     if not len(values):
         return np.zeros(0, np.int32)
     centers = np.linspace(values.min(), values.max(), clusters, dtype=np.float64)
@@ -201,25 +188,8 @@ def clustered(values: NDArray[Any], clusters: int) -> NDArray[Any]:
 
 def kernels_of(model: Any) -> dict[str, Any]:
     """The kernels that are pruned and clustered, as variables by the name of their layer."""
-    found = {}
-    for layer in model.layers:
-        attribute = _KERNELS.get(class_name(layer))
-        if attribute is not None:
-            found[layer.name] = getattr(layer, attribute)
-    return found
-
-
-def sparsity(model: Any) -> float:
-    """The share of zeros in the kernels of a float model; 0 where there are none."""
-    import numpy as np
-
-    kernels = [kernel.numpy() for kernel in kernels_of(model).values()]
-    size = sum(kernel.size for kernel in kernels)
-    return sum(int(np.sum(kernel == 0)) for kernel in kernels) / size if size else 0.0
-
-
-def distinct_weights(model: Any) -> int:
-    """The largest number of different weights that a kernel of a float model has."""
-    import numpy as np
-
-    return max((len(np.unique(one.numpy())) for one in kernels_of(model).values()), default=0)
+    return {
+        layer.name: getattr(layer, _KERNELS[class_name(layer)])
+        for layer in model.layers
+        if class_name(layer) in _KERNELS
+    }

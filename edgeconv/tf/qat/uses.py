@@ -1,7 +1,8 @@
-"""Which use of a layer follows which, and chains of them that are one operator."""
+"""Which use of a layer follows which, and chains of uses that are one operator."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +21,7 @@ _THREE = 3.0
 
 
 class Uses:
-    """All uses of layers in a model, by who takes what they give."""
+    """All uses of layers in a model, by who takes their outputs."""
 
     def __init__(self, model: Any) -> None:
         self.calls: Counter[str] = Counter()
@@ -39,14 +40,14 @@ class Uses:
         return use.outputs
 
     def follower(self, use: LayerUse) -> LayerUse | None:
-        """The one use that takes what a use gives; None where there are others, or an output."""
+        """The only use that takes the output of a use; None for others, or a model's output."""
         if len(use.outputs) != 1 or id(use.outputs[0]) in self._leaving:
             return None
         takers = self._takers.get(id(use.outputs[0]), [])
         return takers[0] if len(takers) == 1 else None
 
     def taken(self, use: LayerUse) -> Any:
-        """The model's own tensor that a use takes first, whatever tensors it is walked with."""
+        """The model's own tensor that is the first argument of a use."""
         return self._first_taken[id(use.outputs[0])]
 
 
@@ -58,7 +59,7 @@ class Hard(NamedTuple):
 
 
 def hard_chain(uses: Uses, use: LayerUse) -> Hard | None:
-    """The hard sigmoid or hard swish that a use begins, however it was written."""
+    """The hard sigmoid or hard swish that begins with a use, in any spelling."""
     if not _is_affine(use, 1.0, _THREE):
         return None
     clip = uses.follower(use)
@@ -80,24 +81,21 @@ def _is_product_with_input(uses: Uses, use: LayerUse, product: LayerUse) -> bool
         factors = [*product.args, *product.kwargs.values()]
     else:
         return False
-    return len(factors) == 2 and any(one is uses.taken(use) for one in factors)
+    return len(factors) == 2 and any(factor is uses.taken(use) for factor in factors)
 
 
 def _is_affine(use: LayerUse, factor: float, offset: float) -> bool:
-    """Whether a use multiplies by a number and adds one, in whichever way it says so."""
+    """Whether a use multiplies by a number and adds a number, in any spelling."""
     layer = use.operation
     if class_name(layer) == "Rescaling":
-        given = (layer.scale, layer.offset)
+        values = (layer.scale, layer.offset)
     elif class_name(layer) == "TFOpLambda":
-        given = _scalar_function(layer.symbol, use)
+        values = _scalar_function(layer.symbol, use)
     else:
         return False
-    numbers = [one for one in given if isinstance(one, (int, float))]
-    return len(numbers) == 2 and all(map(_close, numbers, (factor, offset)))
-
-
-def _close(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
+    close = functools.partial(math.isclose, rel_tol=1e-6, abs_tol=1e-9)
+    numbers = [value for value in values if isinstance(value, (int, float))]
+    return len(numbers) == 2 and all(map(close, numbers, (factor, offset)))
 
 
 def _scalar_function(symbol: str, use: LayerUse) -> tuple[Any, Any]:
@@ -125,7 +123,7 @@ def known_to_tfmot(layer: Any) -> bool:
 
     if class_name(layer) == "Activation":
         return activation_of(layer) in _TFMOT_ACTIVATIONS
-    # Those that its transforms take apart.
+    # Its transforms split them.
     if class_name(layer) in ("SeparableConv1D", "SeparableConv2D"):
         return True
     return bool(default_8bit_quantize_registry.Default8BitQuantizeRegistry().supports(layer))

@@ -46,7 +46,7 @@ def load_module(name: str) -> ModelModule:
     if missing:
         raise InputRefused(
             f"the model module {name} has no {', '.join(missing)}",
-            hint="a model module has the functions build() and data(place), and "
+            hint="a model module has the functions build() and data(location), and "
             "LOSS, METRIC, EPOCHS, GLOBAL_BATCH and LEARNING_RATE; see docs/training.md",
         )
     checked = cast("ModelModule", module)

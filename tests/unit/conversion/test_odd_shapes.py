@@ -64,7 +64,7 @@ def changed(change: Callable[[Any], None]) -> Any:
 UNUSABLE = {
     "has no inputs": changed(no_inputs),
     "has no outputs": changed(no_outputs),
-    "have one name": changed(one_name_twice),
+    "have the same name": changed(one_name_twice),
     "shape [0, 4]": relu((0, 4)),
     "shape [4, 0]": relu((4, 0)),
     "shape [-3, 4]": relu((-3, 4)),

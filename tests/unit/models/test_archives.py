@@ -108,7 +108,7 @@ def test_no_code_of_an_archive_runs(tmp_path: Path):
 def test_no_code_of_a_pickle_runs(tmp_path: Path):
     made, path = tmp_path / "made", tmp_path / "batch"
     path.write_bytes(pickle.dumps({"data": Bomb(made)}))
-    with pytest.raises(ValueError, match=r"batch is no pickle of arrays: it asks for"):
+    with pytest.raises(ValueError, match=r"batch is not a pickle of arrays: it contains"):
         archives.unpickled_arrays(path)
     assert not made.exists()
 

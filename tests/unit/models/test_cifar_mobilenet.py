@@ -48,7 +48,7 @@ def test_a_directory_with_one_npz_is_as_good_as_the_file(tmp_path: Path):
 def test_a_directory_with_two_is_refused(tmp_path: Path):
     small_npz(tmp_path / "a.npz")
     small_npz(tmp_path / "b.npz")
-    with pytest.raises(ValueError, match=r"has 2 \.npz files; name the one"):
+    with pytest.raises(ValueError, match=r"has 2 \.npz files; name the one to use"):
         cifar_mobilenet.data(str(tmp_path))
 
 

@@ -153,7 +153,7 @@ def test_a_file_that_is_no_wav_is_refused(tmp_path: Path):
 
 def test_recordings_of_which_none_is_for_training_are_refused(tmp_path: Path):
     write_wav(tmp_path / "1_ann_0.wav", tone(500))
-    with pytest.raises(ValueError, match="one of training and testing only"):
+    with pytest.raises(ValueError, match="for training or testing only"):
         spoken_digits.data(str(tmp_path))
 
 

@@ -195,7 +195,7 @@ BROAD = {
     "tf/lean.py::__exit__": "TensorFlow's converter raises Exception itself, from C++",
     "data/decoding.py::opened_image": "Pillow decodes in the caller's block",
     "data/kinds/parquet.py::_parquet_file": "pyarrow decodes in the caller's block",
-    "source/scanning/hdf5.py::scan_hdf5": "h5py raises at any access to a damaged file",
+    "source/scanning/keras_files.py::scan_hdf5": "h5py raises at any access to a damaged file",
     "source/keras_files.py::_weights_in": "h5py raises at any access to a damaged file",
     "source/keras_files.py::read_hdf5_here": "h5py raises at any access to a damaged file",
     "models/archives.py::unpickled_arrays": "a damaged pickle may raise anything",

@@ -84,9 +84,7 @@ def test_a_saved_model_in_a_directory_of_other_files_is_pointed_at(tmp_path):
 
 def test_a_part_of_a_saved_model_is_told_from_a_checkpoint(tmp_path):
     write(write_plain(tmp_path / "net"), {INDEX: TABLE})
-    assert (
-        f"give the directory it is in: {tmp_path / 'net'}" in refusal(tmp_path / "net" / INDEX).hint
-    )
+    assert f"give its directory: {tmp_path / 'net'}" in refusal(tmp_path / "net" / INDEX).hint
 
 
 def test_a_decision_forest_is_told_by_its_operators(tmp_path):

@@ -110,7 +110,7 @@ def test_mixed_precision_computes_in_the_lower_one():
             "a subclassed model: its inputs and outputs are known once it is loaded; it was "
             "called with shape [1,5]",
         ),
-        (sequential(given("x", (None, 4), sparse=True)), "its config does not tell the shapes"),
+        (sequential(given("x", (None, 4), sparse=True)), "its config does not have the shapes"),
     ],
 )
 def test_what_cannot_be_known_is_said(tmp_path, config, note):

@@ -329,7 +329,7 @@ def test_an_empty_or_garbage_saved_model_is_refused(tmp_path):
         (b"\x08\x01", "no graph"),
     ]:
         (tmp_path / "saved_model.pb").write_bytes(content)
-        assert "saved_model.pb is no SavedModel that can be read" in refusal(tmp_path)
+        assert "saved_model.pb cannot be read as a SavedModel" in refusal(tmp_path)
         assert reason in refusal(tmp_path)
 
 
@@ -337,7 +337,7 @@ def test_every_truncated_saved_model_is_refused(tmp_path):
     data = (write_plain(tmp_path) / "saved_model.pb").read_bytes()
     for length in range(len(data)):
         (tmp_path / "saved_model.pb").write_bytes(data[:length])
-        assert "saved_model.pb is no SavedModel that can be read" in refusal(tmp_path)
+        assert "saved_model.pb cannot be read as a SavedModel" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -348,11 +348,11 @@ def test_every_truncated_saved_model_is_refused(tmp_path):
         ("a.tflite", b"hello, world", "its content is nothing that edgeconv knows"),
         ("a.lite", b"\x1c\0\0\0TFL3", "rename it to end in .tflite"),
         ("a.npz", b"PK\x03\x04rest", "give a SavedModel directory"),
-        ("a.pb", b"\x0a\x01", "is not a kind of model that edgeconv takes"),
+        ("a.pb", b"\x0a\x01", "is not a kind of model that edgeconv converts"),
         ("a.onnx", b"\x08\x07", "convert it to a SavedModel"),
         ("a.pt", b"PK\x03\x04", "litert_torch"),
-        ("saved_model.pb", b"\x08\x01", "give the directory it is in"),
-        ("a.txt", b"text", "is not a kind of model that edgeconv takes"),
+        ("saved_model.pb", b"\x08\x01", "give its directory"),
+        ("a.txt", b"text", "is not a kind of model that edgeconv converts"),
     ],
 )
 def test_a_file_of_another_kind_is_refused_with_what_to_do(tmp_path, name, content, message):
@@ -367,7 +367,7 @@ def test_damaged_keras_archives_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "other.keras", "w") as archive:
         archive.writestr("readme.txt", "x")
     assert "without a config.json" in refusal(tmp_path / "other.keras")
-    assert "config.json is no JSON object" in refusal(write_keras(tmp_path / "b.keras", [1]))
+    assert "config.json is not a JSON object" in refusal(write_keras(tmp_path / "b.keras", [1]))
 
 
 def test_mutants_of_a_keras_archive_raise_only_refusals(tmp_path):
@@ -387,7 +387,7 @@ def test_mutants_of_a_keras_archive_raise_only_refusals(tmp_path):
 def test_a_config_nested_without_end_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "deep.keras", "w") as archive:
         archive.writestr("config.json", '{"a":' * 100_000)
-    assert "config.json is no JSON object" in refusal(tmp_path / "deep.keras")
+    assert "config.json is not a JSON object" in refusal(tmp_path / "deep.keras")
 
 
 def test_damaged_hdf5_files_are_refused(tmp_path):
@@ -405,7 +405,7 @@ def test_a_weights_only_hdf5_file_is_refused_with_what_to_do(tmp_path):
 def test_an_hdf5_config_that_is_no_text_is_refused(tmp_path):
     with h5py.File(tmp_path / "n.h5", "w") as file:
         file.attrs["model_config"] = 7
-    assert "model_config is no JSON object" in refusal(tmp_path / "n.h5")
+    assert "model_config is not a JSON object" in refusal(tmp_path / "n.h5")
 
 
 def test_an_hdf5_file_that_the_library_never_finishes_is_refused(tmp_path, monkeypatch):

@@ -99,16 +99,16 @@ def test_a_cluster_becomes_tf_config_and_comes_back_as_it_was(
         (json.dumps({"cluster": {"worker": "a:1"}, "task": {}}), "got `str`"),
         (config(worker=[1]), r"Expected `str`, got `int` - at `\$.cluster\[...\]\[0\]`"),
         (config(worker={"0": "a:1"}), "got `object`"),
-        (config(), "nobody in the cluster"),
-        (config(worker=[]), "nobody in the cluster"),
+        (config(), "the cluster has no members"),
+        (config(worker=[]), "the cluster has no members"),
         (config(1, worker=["a:1"]), "the task is worker 1, and the cluster's last is worker 0"),
-        (config(-1, worker=["a:1"]), "index '-1' is no number"),
+        (config(-1, worker=["a:1"]), "index '-1' is not a number"),
         (config(1.5, worker=["a:1"]), "got `float`"),
         (config(True, worker=["a:1"]), "got `bool`"),
-        (config("one", worker=["a:1"]), "index 'one' is no number"),
-        (config("\u0660", worker=["a:1"]), "is no number"),
+        (config("one", worker=["a:1"]), "index 'one' is not a number"),
+        (config("\u0660", worker=["a:1"]), "is not a number"),
         (config(10**30, worker=["a:1"]), "."),
-        (config("9" * 5000, worker=["a:1"]), "is no number"),
+        (config("9" * 5000, worker=["a:1"]), "is not a number"),
         (config(role="chief", worker=["a:1"]), "of the role chief, which is not in the cluster"),
         (config(role="ps", worker=["a:1"], ps=[]), "of the role ps, which is not"),
         (config(worker=["a"]), "'a' is not host:port"),
@@ -152,7 +152,7 @@ def test_an_unknown_role_is_refused_with_the_closest_one():
 def test_the_error_shows_a_tf_config_that_is_right():
     with pytest.raises(UsageError) as caught:
         from_tf_config("nonsense")
-    example = caught.value.hint.split("for example, ")[1].split(";")[0]
+    example = caught.value.hint.split("as in ")[1].split(";")[0]
     assert from_tf_config(example).member_name == "worker 0"
 
 
@@ -222,8 +222,8 @@ def test_a_member_has_to_reach_all_others_but_the_evaluator_and_one_that_serves_
     ("strategy", "addresses", "message"),
     [
         ("multiworker", {"worker": WORKER, "ps": SERVER}, r"\(2 worker, 1 ps\) has parameter"),
-        ("parameter-server", {"worker": WORKER, "ps": SERVER}, "is not one for"),
-        ("parameter-server", {"chief": CHIEF, "worker": WORKER}, "is not one for"),
+        ("parameter-server", {"worker": WORKER, "ps": SERVER}, "does not fit"),
+        ("parameter-server", {"chief": CHIEF, "worker": WORKER}, "does not fit"),
         ("mirrored", {"worker": WORKER}, "--strategy mirrored trains on one"),
         ("none", {"chief": CHIEF, "worker": WORKER}, "has several members"),
     ],

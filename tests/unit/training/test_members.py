@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -25,7 +24,13 @@ from edgeconv.errors import (
 from edgeconv.processes import workers
 from edgeconv.processes.tasks import start_task
 from edgeconv.training.cluster import Cluster
-from edgeconv.training.members import ClusterMember, Member, run_cluster, run_together
+from edgeconv.training.members import (
+    ClusterMember,
+    Member,
+    ProcessSettings,
+    run_cluster,
+    run_together,
+)
 from edgeconv.training.peers import Look, Peers, find
 from edgeconv.training.ports import local_cluster
 from edgeconv.types import CONNECTED, Allowance
@@ -45,14 +50,12 @@ def _no_child_is_left() -> Iterator[None]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., dict[str, Sum]]:
-    return partial(
-        run_cluster,
-        label="training",
-        scratch=tmp_path,
-        access=FREE,
-        allowance=Allowance(timeout_s=60),
-        environment=HERE,
-    )
+    def run_with(starts: list[ClusterMember[Sum]], **settings: Any) -> dict[str, Sum]:
+        own = {"label": "training", "access": FREE, "allowance": Allowance(timeout_s=60)}
+        own |= {"scratch": tmp_path, "environment": HERE, **settings}
+        return run_cluster(starts, ProcessSettings(**own))
+
+    return run_with
 
 
 def parts_of(
@@ -507,14 +510,14 @@ def test_where_all_answer_and_do_not_come_together_that_is_said(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         peers = Peers({"worker 1": address}, 2, scratch=tmp_path)
-        with pytest.raises(ToolFailed, match="all members of the cluster answer, and yet"):
+        with pytest.raises(ToolFailed, match="all members of the cluster answer, but"):
             look_until_raised(peers)
 
 
 def test_a_look_that_dies_is_an_error_and_blames_no_member(tmp_path):
     peers = Peers({"worker 1": f"127.0.0.1:{closed_port()}"}, 60, scratch=tmp_path)
     os.kill(peers._task.child._process.pid, 9)
-    with pytest.raises(WorkerCrashed, match="the look for the cluster's members was ended by"):
+    with pytest.raises(WorkerCrashed, match="the search for the cluster's members was ended by"):
         look_until_raised(peers)
 
 
