@@ -1,10 +1,10 @@
-"""The pytest plugin: a team's own tests hold their artifacts to limits, as the gate does.
+"""The pytest plugin: a team's tests check their artifacts against limits, as the gate does.
 
     def test_int8_is_as_good(edgeconv_artifact):
         edgeconv_artifact("mnist", "int8").assert_within(max_accuracy_drop=0.01)
 
-The models are those of edgeconv.toml. What did not change is neither converted nor measured
-again. pytest loads this module in every run, so it imports nothing until a test asks for it.
+The models are those of edgeconv.toml. Unchanged ones are neither converted nor measured again.
+pytest loads this module in every run, so it imports nothing before a test needs it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 class EdgeconvWarning(UserWarning):
-    """A limit does not hold, where the configuration says that this is a warning."""
+    """A limit with the severity "warn" does not hold."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where the configuration is, and whether it may run code."""
-    group = parser.getgroup("edgeconv", "edgeconv: models held to limits")
+    """The options: the configuration, and whether it may run code."""
+    group = parser.getgroup("edgeconv", "edgeconv: limits of models")
     group.addoption(
         "--edgeconv-config",
         metavar="FILE",
@@ -50,20 +50,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def edgeconv_artifact(pytestconfig: pytest.Config) -> Callable[[str, str], EdgeconvArtifact]:
-    """`edgeconv_artifact(model, recipe)`: an artifact of edgeconv.toml, to be held to limits."""
-    opened: list[Project] = []
+    """`edgeconv_artifact(model, recipe)`: an artifact of edgeconv.toml, to check its limits."""
+    projects: list[Project] = []
 
     def artifact(model: str, recipe: str) -> EdgeconvArtifact:
         __tracebackhide__ = True
-        with _readable():
-            if not opened:
-                opened.append(_opened(pytestconfig))
-            return EdgeconvArtifact(opened[0], model, recipe)
+        with _errors_as_failures():
+            if not projects:
+                projects.append(_open_project(pytestconfig))
+            return EdgeconvArtifact(projects[0], model, recipe)
 
     return artifact
 
 
-def _opened(pytestconfig: pytest.Config) -> Project:
+def _open_project(pytestconfig: pytest.Config) -> Project:
     from edgeconv.config import find_config
     from edgeconv.config.chosen import settled
     from edgeconv.errors import UsageError
@@ -80,13 +80,13 @@ def _opened(pytestconfig: pytest.Config) -> Project:
             hint="write one with `edgeconv init MODEL`, or name another",
         )
     any_code = bool(pytestconfig.getoption("--edgeconv-allow-code"))
-    asked = settled(CheckRequest(config=str(file), any_code=any_code), "check")
-    return Project(asked, lambda _: None)
+    request = settled(CheckRequest(config=str(file), any_code=any_code), "check")
+    return Project(request, lambda _: None)
 
 
 @contextlib.contextmanager
 def _turn() -> Iterator[None]:
-    """Other processes wait, as those of pytest-xdist: together they would disturb each other."""
+    """Make other processes wait, as those of pytest-xdist: they would disturb the measurements."""
     from edgeconv.store import cache_directory, owned
 
     with owned(cache_directory() / "projects", passing=True):
@@ -94,24 +94,23 @@ def _turn() -> Iterator[None]:
 
 
 def _path(project: Project, job: ModelJob, recipe: str) -> Path:
-    """The published file. Raises `ToolFailed` where there is none."""
     from edgeconv.errors import ToolFailed
 
     with _turn():
-        done = project.checking.published(job)
-    for one in done.artifacts:
-        if one.recipe.name == recipe:
-            return Path(done.directory).absolute() / one.file
-    failed = (one.message for one in done.failures if one.recipe == recipe)
-    raise ToolFailed(f"{job.name} was not converted to {recipe}: {'; '.join(failed)}")
+        conversion = project.checking.published(job)
+    for artifact in conversion.artifacts:
+        if artifact.recipe.name == recipe:
+            return Path(conversion.directory).absolute() / artifact.file
+    reasons = (failure.message for failure in conversion.failures if failure.recipe == recipe)
+    raise ToolFailed(f"{job.name} was not converted to {recipe}: {'; '.join(reasons)}")
 
 
 class EdgeconvArtifact:
-    """One published .tflite of a model of the configuration, and what was measured of it.
+    """A published .tflite of a model of the configuration, with its measurements.
 
-    Each `assert_…` is judged by the statistics of `edgeconv check`, beside the trained baseline
-    and, where the model is in the lock, beside that. Limits are inclusive; accuracies and drops
-    are fractions. A number that is missing or not certain enough fails.
+    Each `assert_…` uses the statistics of `edgeconv check`, against the trained baseline and, for
+    a locked model, against the lock. Limits are inclusive; accuracies and drops are fractions.
+    Missing and inconclusive numbers fail.
     """
 
     def __init__(self, project: Project, model: str, recipe: str) -> None:
@@ -127,79 +126,78 @@ class EdgeconvArtifact:
 
     @property
     def report(self) -> Report:
-        """Everything that was measured of the model, beside its baseline."""
+        """All measurements of the model and its baseline."""
         with _turn():
             return self._project.checking.report(self._job)
 
     @property
     def measurement(self) -> Measurement:
-        """What was measured of this artifact; in the first runtime, if there are several."""
+        """The measurements of this artifact, in the first runtime."""
         return next(row for row in self.report.measurements if row.recipe == self.recipe)
 
     @cached_property
     def path(self) -> Path:
-        """The file. Fails the test where the conversion gave none."""
+        """The file. Fails the test if it could not be converted."""
         __tracebackhide__ = True
-        with _readable():
+        with _errors_as_failures():
             return _path(self._project, self._job, self.recipe)
 
     def assert_within(self, **limits: float | str | Collection[str]) -> None:
-        """Any limits of a budget by their names, as `max_accuracy_drop=0.01, min_accuracy=0.9`.
+        """Check limits of a budget by their names, as `max_accuracy_drop=0.01, min_accuracy=0.9`.
 
-        Raises `AssertionError` where one does not hold, with what was measured.
+        Raises `AssertionError`, with the measurements, where one does not hold.
         """
         __tracebackhide__ = True
-        with _readable():
+        with _errors_as_failures():
             check = self._check(_budget(self.recipe, limits))
-        _judge(check)
+        _fail_or_warn(check)
 
     def _check(self, budget: Budget) -> Check:
         with _turn():
             return self._project.checking.check(replace(self._job, budget=budget))
 
     def assert_within_budget(self) -> None:
-        """What the configuration's budget says of this artifact."""
+        """Check the budget of the configuration for this artifact."""
         __tracebackhide__ = True
-        with _readable():
+        with _errors_as_failures():
             from msgspec import structs
 
             from edgeconv.errors import UsageError
             from edgeconv.types import Budget, Limits
 
-            given = self._job.budget.limits(self.recipe)
-            if not given:
+            limits = self._job.budget.limits(self.recipe)
+            if not limits:
                 raise UsageError(f"the budget of {self.model!r} has no limit for {self.recipe}")
-            values = {name.replace("-", "_"): limit for name, limit in given.items()}
+            values = {name.replace("-", "_"): limit for name, limit in limits.items()}
             own = structs.replace(Limits(), **values)
             check = self._check(Budget(recipe={self.recipe: own}))
-        _judge(check)
+        _fail_or_warn(check)
 
 
 def _budget(recipe: str, limits: dict[str, float | str | Collection[str]]) -> Budget:
-    """The budget of these limits alone, each an error. Raises `UsageError`."""
+    """A budget of only these limits, each an error. Raises `UsageError`."""
     from msgspec import structs
 
     from edgeconv.errors import UsageError, unknown_name
     from edgeconv.types import Budget, Limit, Limits, OperatorsLimit, RuntimeLimit
 
     if not limits:
-        raise UsageError("no limit to hold the artifact to", hint="as in max_accuracy_drop=0.01")
-    found: dict[str, Limit | OperatorsLimit | RuntimeLimit] = {}
+        raise UsageError("give a limit to check", hint="as in max_accuracy_drop=0.01")
+    parsed: dict[str, Limit | OperatorsLimit | RuntimeLimit] = {}
     for name, value in limits.items():
         if name not in Limits.__struct_fields__:
             raise unknown_name("limit", name, Limits.__struct_fields__)
         if name == "oldest_runtime":
-            found[name] = RuntimeLimit(limit=_text(name, value))
+            parsed[name] = RuntimeLimit(limit=_text(name, value))
         elif name == "allowed_operators":
-            found[name] = OperatorsLimit(limit=_names(name, value))
+            parsed[name] = OperatorsLimit(limit=_names(name, value))
         else:
-            found[name] = Limit(limit=_number(name, value))
-    return Budget(recipe={recipe: structs.replace(Limits(), **found)})
+            parsed[name] = Limit(limit=_number(name, value))
+    return Budget(recipe={recipe: structs.replace(Limits(), **parsed)})
 
 
 def _number(name: str, value: object) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if isinstance(value, int | float) and is_number and math.isfinite(value) and value >= 0:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
         return value
     raise _refused(name, "a finite number of 0 or more", value)
 
@@ -212,20 +210,19 @@ def _text(name: str, value: object) -> str:
 
 def _names(name: str, value: object) -> tuple[str, ...]:
     if isinstance(value, list | tuple | set | frozenset):
-        names = [one for one in value if isinstance(one, str)]
+        names = [name for name in value if isinstance(name, str)]
         if len(names) == len(value):
             return tuple(names)
     raise _refused(name, "a list of names", value)
 
 
-def _refused(name: str, wanted: str, value: object) -> UsageError:
+def _refused(name: str, expected: str, value: object) -> UsageError:
     from edgeconv.errors import UsageError
 
-    return UsageError(f"{name} must be {wanted}, not {value!r}")
+    return UsageError(f"{name} must be {expected}, not {value!r}")
 
 
-def _judge(check: Check) -> None:
-    """Fail or warn, as the check says, with what people need to know of it."""
+def _fail_or_warn(check: Check) -> None:
     __tracebackhide__ = True
     from edgeconv.reporting.limits import sentence
     from edgeconv.reporting.verdicts import render
@@ -239,8 +236,8 @@ def _judge(check: Check) -> None:
 
 
 @contextlib.contextmanager
-def _readable() -> Iterator[None]:
-    """What edgeconv refuses is a failed test with its message, without edgeconv's own lines."""
+def _errors_as_failures() -> Iterator[None]:
+    """Errors of edgeconv fail the test with their message, without a traceback."""
     __tracebackhide__ = True
     from edgeconv.errors import EdgeconvError
 

@@ -1,4 +1,4 @@
-"""The verb `build`: what a configuration names, converted and embedded where it is stale."""
+"""The verb `build`: the models of a configuration, converted and embedded where stale."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ EMBED, CONVERT = "embed", "convert"
 
 
 def build(
-    asked: BuildRequest, *, on_progress: Callable[[str], None] = lambda _: None
+    request: BuildRequest, *, on_progress: Callable[[str], None] = lambda _: None
 ) -> tuple[Built, ...]:
-    """Convert and embed every model that is asked for, where anything changed.
+    """Convert and embed each model of the request where anything changed.
 
     Raises an `EdgeconvError`, whose `location` is a line of the configuration, for the first model
     that cannot be built.
     """
-    asked = settled(asked, "build")
-    steps = make_steps(asked)
-    return finished(asked, [built(step, on_progress) for step in steps])
+    request = settled(request, "build")
+    steps = make_steps(request)
+    return finish(request, [build_step(step, on_progress) for step in steps])
 
 
-def built(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
-    """One step, done. Raises an `EdgeconvError`, which names the model and its line."""
+def build_step(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
+    """Do a step. Raises an `EdgeconvError` with the line of the model."""
     on_progress(f"building {step.name}")
     try:
         return do_step(step, on_progress=on_progress)
@@ -55,24 +55,25 @@ def built(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
         raise
 
 
-def finished(asked: BuildRequest, done: Sequence[Built]) -> tuple[Built, ...]:
-    """The models that were built, and the depfile that is asked for."""
-    if asked.depfile:
-        config = str(_config(asked))
-        made_from = {Path(path) for one in done for path in (*one.inputs, config)}
-        target = asked.depfile_target or str(Path(done[0].directory, RECORD))
-        publish_bytes(make_rule(target, sorted(made_from)), Path(asked.depfile).absolute())
-    return tuple(done)
+def finish(request: BuildRequest, built: Sequence[Built]) -> tuple[Built, ...]:
+    """The models that were built; writes the depfile of the request."""
+    if request.depfile:
+        config = str(_config(request))
+        inputs = {Path(path) for model in built for path in (*model.inputs, config)}
+        target = request.depfile_target or str(Path(built[0].directory, RECORD))
+        publish_bytes(make_rule(target, sorted(inputs)), Path(request.depfile).absolute())
+    return tuple(built)
 
 
-def make_steps(asked: BuildRequest) -> list[BuildStep]:
-    """A step for each model of these names, for all with [embed] where none is named.
+def make_steps(request: BuildRequest) -> list[BuildStep]:
+    """A step for each named model, by default for all with [embed].
 
-    All paths are absolute, from wherever it is called: so the same files get the same keys.
-    Raises `UsageError`, with the line, where a model cannot be built, or two in one place.
+    All paths are absolute, so the keys do not depend on the working directory. Raises
+    `UsageError`, with the line, for a model that cannot be built, and for two models in one
+    directory.
     """
-    chosen = Chosen(asked, read_config(_config(asked)))
-    models = _embedded(chosen, asked.names)
+    chosen = Chosen(request, read_config(_config(request)))
+    models = _embedded(chosen, request.names)
     _refuse_shared(chosen)
     steps = [_step(chosen, model) for model in models]
     for step in steps:
@@ -80,12 +81,12 @@ def make_steps(asked: BuildRequest) -> list[BuildStep]:
     return steps
 
 
-def _config(asked: BuildRequest) -> Path:
-    found = Path(asked.config) if asked.config is not None else find_config(Path())
-    if found is None:
+def _config(request: BuildRequest) -> Path:
+    file = Path(request.config) if request.config is not None else find_config(Path())
+    if file is None:
         raise NoConfig()
-    # Not resolved: where a link leads is no business of the keys.
-    return Path(os.path.abspath(found))  # noqa: PTH100
+    # Not resolved: the keys do not depend on where a link leads.
+    return Path(os.path.abspath(file))  # noqa: PTH100
 
 
 def _embedded(chosen: Chosen, names: Sequence[str]) -> list[ModelTable]:
@@ -107,27 +108,27 @@ def _no_table(chosen: Chosen, name: str, message: str) -> UsageError:
 
 
 def _refuse_shared(chosen: Chosen) -> None:
-    """Raise `UsageError` for two models that are embedded, or converted, into one directory."""
+    """Raise `UsageError` for two models that are written into one directory."""
     for verb in (EMBED, CONVERT):
         taken: dict[str, str] = {}
         for model in chosen.config.models.values():
-            place = _written_place(chosen, model, verb)
-            if not place or not model.tables.get(EMBED):
+            directory = _own_directory(chosen, model, verb)
+            if not directory or not model.tables.get(EMBED):
                 continue
-            other = taken.setdefault(place, model.name)
+            other = taken.setdefault(directory, model.name)
             if other != model.name:
                 raise UsageError(
-                    f"models {other} and {model.name} have the same `out` of [{verb}], {place}",
-                    hint="give each model a directory of its own",
+                    f"models {other} and {model.name} have the same `out` of [{verb}], {directory}",
+                    hint="give each model its own directory",
                     location=chosen.config.origin("model", model.name, verb, "out"),
                 )
 
 
-def _written_place(chosen: Chosen, model: ModelTable, verb: str) -> str:
-    """Where a verb writes for a model; "" where its own table does not say it."""
+def _own_directory(chosen: Chosen, model: ModelTable, verb: str) -> str:
+    """Where a verb writes for a model; "" where the model's table does not name it."""
     config = chosen.config
     out = model.tables.get(verb, {}).get("out")
-    # A general one has a folder for each model.
+    # A general `out` gets a folder for each model.
     is_own = config.key(verb, "out", model=model.name)[0] == "model"
     if not is_own or not isinstance(out, str) or "\0" in out:
         return ""
@@ -135,12 +136,11 @@ def _written_place(chosen: Chosen, model: ModelTable, verb: str) -> str:
 
 
 def _refuse_inside(chosen: Chosen, step: BuildStep) -> None:
-    """Raise `UsageError` for files that would be their own input, and never be up to date."""
+    """Raise `UsageError` for outputs inside an input, which would never be up to date."""
     for path in step.inputs.roots:
         if path == step.directory or path in step.directory.parents:
             raise UsageError(
-                f"{step.name} would be embedded in {step.directory}, inside {path}, which it is "
-                "made of",
+                f"{step.name} would be embedded in {step.directory}, inside its input {path}",
                 hint="choose another `out`",
                 location=chosen.config.origin("model", step.name, EMBED, "out"),
             )
@@ -150,12 +150,12 @@ def _step(chosen: Chosen, model: ModelTable) -> BuildStep:
     table = chosen.config.origin("model", model.name, EMBED)
     converting = chosen.converting(model)
     directory = chosen.directory(model, EMBED)
-    given = {"artifact": model.source, **({"out": str(directory)} if directory else {})}
-    embedding = chosen.request(EmbedRequest, EMBED, model, given)
+    fields = {"artifact": model.source, **({"out": str(directory)} if directory else {})}
+    embedding = chosen.request(EmbedRequest, EMBED, model, fields)
     if embedding.remake:
         raise UsageError(
-            "remake of [embed] is for `edgeconv embed`; a build converts in any case",
-            hint='say it to the conversion: io = "int8" and batch = 1 in [convert]',
+            "remake of [embed] is for `edgeconv embed`; a build always converts",
+            hint='set it in [convert]: io = "int8" and batch = 1',
             location=table,
         )
     return BuildStep(
@@ -171,17 +171,16 @@ def _step(chosen: Chosen, model: ModelTable) -> BuildStep:
 
 
 def _accepted(chosen: Chosen, model: ModelTable) -> frozenset[str] | None:
-    """What the lock accepted of a model; None where it is not locked."""
-    named = model.tables.get("check", {}).get("lock")
+    name = model.tables.get("check", {}).get("lock")
     folder = chosen.config.folder
-    place = Path(path_within(named, folder)) if isinstance(named, str) else folder / FILE_NAME
-    return accepted_hashes(chosen.within_project(place, "the lock"), model.name)
+    path = Path(path_within(name, folder)) if isinstance(name, str) else folder / FILE_NAME
+    return accepted_hashes(chosen.within_project(path, "the lock"), model.name)
 
 
 def _inputs(converting: ConvertRequest, embedding: EmbedRequest) -> Inputs:
-    """The model, and the files that the requests name; the artifact is made on the way."""
+    """The files that the requests read; the artifact is an intermediate file."""
     reads = [converting.inputs(), replace(embedding, artifact="").inputs()]
     return inputs(
-        [place for each in reads for place in each.paths],
+        [path for each in reads for path in each.paths],
         [source for each in reads for source in each.sources],
     )

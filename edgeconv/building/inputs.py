@@ -1,6 +1,6 @@
-"""The files that a step of a build stands on, as its configuration names them.
+"""The input files of a build step, as its configuration names them.
 
-Not as the manifest does: that may have been made in another checkout, from a shared cache.
+The manifest may name those of another checkout, because the cache is shared.
 """
 
 from __future__ import annotations
@@ -17,26 +17,23 @@ if TYPE_CHECKING:
 
 
 class Inputs(NamedTuple):
-    """Files, globs and directories, absolute, also such as are not there.
+    """Absolute files, globs and directories, which may be missing.
 
-    `are_all`: nothing else decides what the step makes, but the options and the tools.
+    `are_all`: with the options and tools, they determine the result of the step.
     """
 
     roots: tuple[Path, ...]
     are_all: bool
 
     def files(self) -> tuple[Path, ...]:
-        """The files and directories at the roots with all that is in them, sorted."""
+        """The files and directories at and below the roots, sorted."""
         return tuple(sorted({file for root in self.roots for file in _with_content(root)}))
 
 
-def inputs(places: Iterable[Path], sources: Iterable[str]) -> Inputs:
-    """The places, and those that the SOURCEs read.
-
-    Raises nothing: a SOURCE that is not understood is refused when it is read.
-    """
+def inputs(paths: Iterable[Path], sources: Iterable[str]) -> Inputs:
+    """The paths, and those that the SOURCEs read. A wrong SOURCE is refused when it is read."""
     located = [location for source in sources if (location := _location(source))]
-    roots = [*places, *(root for location in located for root in roots_of(location))]
+    roots = [*paths, *(root for location in located for root in roots_of(location))]
     are_all = not any(location.kind in NO_FILES for location in located)
     return Inputs(roots=tuple(dict.fromkeys(map(Path.absolute, roots))), are_all=are_all)
 
@@ -45,8 +42,8 @@ def _location(source: str) -> Location | None:
     try:
         return parse_location(source)
     except (InputRefused, UsageError):
-        place = source.partition("?")[0]
-        return Location("", place, {}) if place else None
+        path = source.partition("?")[0]
+        return Location("", path, {}) if path else None
 
 
 def _with_content(root: Path) -> Iterator[Path]:
@@ -55,14 +52,14 @@ def _with_content(root: Path) -> Iterator[Path]:
     elif root.exists() or not glob.has_magic(str(root)):
         yield root
     else:
-        # A glob, and where another file may come to match it.
+        # A glob, and the directory where a new file may match it.
         yield from (Path(name) for name in glob.glob(str(root)))  # noqa: PTH207
         fixed = [each for each in root.parents if not glob.has_magic(str(each))]
         yield fixed[0]
 
 
 def _below(directory: Path, above: frozenset[Path]) -> Iterator[Path]:
-    """A directory and all in it, also where a link leads to; not a link back to one above."""
+    """A directory and its content, also behind links, except those to a directory above."""
     real = directory.resolve()
     if real in above:
         return

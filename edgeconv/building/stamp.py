@@ -1,4 +1,4 @@
-"""Whether anything changed since a step of a build was done: without numpy, and mostly unread."""
+"""Stamps of build steps, which show what changed since, mostly without reading files."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ BUILDS = "builds"
 
 
 def stamp_file(*identity: str) -> Path:
-    """Where the stamp of a step is: in the cache, under what names it on this machine."""
+    """The path of the stamp of a step in the cache, by what identifies it on this machine."""
     return cache_directory() / BUILDS / f"{hash_of(*identity)}.json"
 
 
-def fresh(place: Path, key: str) -> Stamp | None:
-    """The stamp, where it has this key and every file is as it was; else None.
+def fresh(path: Path, key: str) -> Stamp | None:
+    """The stamp, if it has this key and every file is unchanged; else None.
 
-    A file whose size and times are as they were is not read. One that only has other times, as
-    after a checkout, is, and the stamp is written anew with them.
+    A file with the same size and times is not read. Where only the times differ, as after a
+    checkout, it is read, and the stamp is updated.
     """
     try:
-        stamp = msgspec.json.decode(read_sealed(place, place.name) or b"", type=Stamp)
+        stamp = msgspec.json.decode(read_sealed(path, path.name) or b"", type=Stamp)
     except (msgspec.DecodeError, RecursionError):
         return None
     if stamp.key != key:
         return None
-    found = [_all_now(states) for states in (stamp.inputs, stamp.published, stamp.outputs)]
-    if None in found:
+    current = [_current_states(states) for states in (stamp.inputs, stamp.published, stamp.outputs)]
+    if None in current:
         return None
-    inputs, published, outputs = (states or () for states in found)
+    inputs, published, outputs = (states or () for states in current)
     renewed = msgspec.structs.replace(stamp, inputs=inputs, published=published, outputs=outputs)
     if renewed != stamp:
-        _write(renewed, place)
+        _write(renewed, path)
     return renewed
 
 
 def write_stamp(
-    place: Path,
+    path: Path,
     key: str,
     *,
     inputs: Iterable[Path],
@@ -63,10 +63,9 @@ def write_stamp(
     embedded: Embedded,
     began_ns: int,
 ) -> None:
-    """Note down a step that is done, which began at that time (Unix, nanoseconds).
+    """Write the stamp of a finished step that began at `began_ns` (Unix time).
 
-    Where an input was changed since then, nobody knows which content the step saw, and nothing is
-    noted; nor where the cache cannot be written. The next build then looks at everything.
+    No stamp is written if an input changed since then, or if the cache cannot be written.
     """
     try:
         stamp = Stamp(
@@ -79,34 +78,34 @@ def write_stamp(
     except OSError:
         return
     if all(state.ctime_ns < began_ns - CLOCK_STEP_NS for state in stamp.inputs):
-        _write(stamp, place)
+        _write(stamp, path)
 
 
-def _write(stamp: Stamp, place: Path) -> None:
+def _write(stamp: Stamp, path: Path) -> None:
     with contextlib.suppress(OutputRefused):
-        writable_directory(place.parent)
-        publish_sealed(msgspec.json.encode(stamp), place, place.name)
+        writable_directory(path.parent)
+        publish_sealed(msgspec.json.encode(stamp), path, path.name)
 
 
-def _all_now(states: Iterable[FileState]) -> tuple[FileState, ...] | None:
-    """The states with the present times; None where any content is another."""
-    found = []
+def _current_states(states: Iterable[FileState]) -> tuple[FileState, ...] | None:
+    """The states with the current times; None where any content changed."""
+    current = []
     for state in states:
-        now = _now(state)
+        now = _current_state(state)
         if now is None:
             return None
-        found.append(now)
-    return tuple(found)
+        current.append(now)
+    return tuple(current)
 
 
-def _now(state: FileState) -> FileState | None:
+def _current_state(state: FileState) -> FileState | None:
     path = Path(state.path)
     try:
-        found = path.stat()
-        size = 0 if path.is_dir() else found.st_size
+        status = path.stat()
+        size = 0 if path.is_dir() else status.st_size
         if size != state.size_bytes:
             return None
-        if (found.st_mtime_ns, found.st_ctime_ns) == (state.mtime_ns, state.ctime_ns):
+        if (status.st_mtime_ns, status.st_ctime_ns) == (state.mtime_ns, state.ctime_ns):
             return state
         now = _state(path)
     except OSError:
@@ -119,18 +118,18 @@ def _states(paths: Iterable[Path]) -> tuple[FileState, ...]:
 
 
 def _state(path: Path) -> FileState:
-    # The times first: what changes while it is read has later ones.
-    found = path.stat()
+    # The times first: a file that changes while it is read gets later ones.
+    status = path.stat()
     is_directory = path.is_dir()
     return FileState(
         path=str(path),
-        size_bytes=0 if is_directory else found.st_size,
-        mtime_ns=found.st_mtime_ns,
-        ctime_ns=found.st_ctime_ns,
+        size_bytes=0 if is_directory else status.st_size,
+        mtime_ns=status.st_mtime_ns,
+        ctime_ns=status.st_ctime_ns,
         sha256=_names_hash(path) if is_directory else sha256_file(path),
     )
 
 
 def _names_hash(directory: Path) -> str:
-    # A name is bytes to the system, and not always UTF-8.
+    # Names of files are not always UTF-8.
     return hash_of(*sorted(ascii(path.name) for path in directory.iterdir()))

@@ -1,4 +1,4 @@
-"""One model of a build: converted and embedded, unless all is as it was."""
+"""One model of a build: converted and embedded, unless nothing changed."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 class BuildStep:
     """What a build does for one model.
 
-    `converting` publishes the artifacts, and `embedding` puts the one of its recipe ("" for the
-    only one) into a directory. `inputs` are the files that both name. `config` is the file that
-    they are in; it is no input: what it says of this model is in the requests, and of the rest
-    nothing depends. `location` is the line of the model, `table` that of its [embed]. `accepted`
-    has the hashes of the files that the lock accepted of the model, None where it is not locked;
-    of a locked one every other file has to be checked, as with `require_check`.
+    `converting` publishes the artifacts, and `embedding` embeds that of its recipe ("" for the
+    only one). `inputs` are the files that both read. `config` is the configuration; it is not an
+    input, because the requests have all of it that matters. `location` is the line of the model,
+    `table` that of its [embed]. `accepted` are the hashes of the model's files in the lock, None
+    where it is not locked; any other file of a locked model must be checked, as with
+    `require_check`.
     """
 
     name: str
@@ -57,39 +57,38 @@ class BuildStep:
 
     @property
     def key(self) -> str:
-        """The hash of what is asked, of where all of it is, and of the tools' versions."""
+        """The hash of the requests, their paths, and the versions of the tools."""
         convert, embed = self.converting, self.embedding
-        places = [*map(str, self.inputs.roots), convert.directory, embed.directory]
+        paths = [*map(str, self.inputs.roots), convert.directory, embed.directory]
         return hash_of(
-            "build", REVISION, convert.key(), embed.key(), embed.recipe, places, tool_versions()
+            "build", REVISION, convert.key(), embed.key(), embed.recipe, paths, tool_versions()
         )
 
     @property
     def stamp_file(self) -> Path:
-        """Where it is noted that the step was done."""
+        """The path of the stamp."""
         return stamp_file(str(self.config.resolve()), self.name)
 
 
 def do_step(step: BuildStep, *, on_progress: Callable[[str], None] = lambda _: None) -> Built:
-    """Do the step where anything that it depends on changed since it was done.
+    """Do the step if anything that it depends on changed.
 
-    Any number of builds may do the same step at once: one does it, the others wait and find it
-    done. Raises an `EdgeconvError` where it cannot be done; what was there before is then as it
-    was.
+    Of concurrent builds, one does the step and the others wait for it. Raises an `EdgeconvError`
+    where it cannot be done; earlier outputs are then unchanged.
     """
-    found = _done_before(step)
-    if found is not None:
-        return found
+    built = _up_to_date(step)
+    if built is not None:
+        return built
     with _turn(step, on_progress):
-        return _done_before(step) or _done_now(step, on_progress)
+        return _up_to_date(step) or _do(step, on_progress)
 
 
-def _done_before(step: BuildStep) -> Built | None:
-    """The step as it was done, where nothing changed since; None where it is to be done."""
+def _up_to_date(step: BuildStep) -> Built | None:
+    """The earlier result of the step, None if anything changed."""
     stamp = fresh(step.stamp_file, step.key)
     if stamp is None or is_torn(step.directory):
         return None
-    model = next(one for one in stamp.published if one.path.endswith(".tflite"))
+    model = next(state for state in stamp.published if state.path.endswith(".tflite"))
     note = _check_note(step, Path(model.path), model.sha256)
     return _built(
         step,
@@ -102,37 +101,36 @@ def _done_before(step: BuildStep) -> Built | None:
 
 
 def _verdict(model: Path) -> list[str]:
-    """The verdict of a file, where there is one: the next one is a reason to build again."""
-    place = verdict_file(model.absolute())
-    return [str(place)] if place.is_file() else []
+    """The verdict of a file, if any: another one is a reason to build again."""
+    path = verdict_file(model.absolute())
+    return [str(path)] if path.is_file() else []
 
 
 def _check_note(step: BuildStep, model: Path, sha256: str) -> str:
-    """What there is to say of the last check of a file. Raises as `require_passed`."""
     is_unknown = step.accepted is not None and sha256 not in step.accepted
     is_required = step.embedding.require_check or is_unknown
     return require_passed(model, sha256, is_required=is_required)
 
 
-def _done_now(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
+def _do(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
     began_ns = time.time_ns()
     conversion = convert(step.converting)
     artifact = _chosen(step, conversion)
     model = Path(conversion.directory) / artifact.file
     note = _check_note(step, model, artifact.sha256)
-    asked = msgspec.structs.replace(step.embedding, artifact=str(model))
+    embedding = msgspec.structs.replace(step.embedding, artifact=str(model))
     try:
-        request = plan_of(asked)
+        request = plan_of(embedding)
     except EdgeconvError as error:
         error.location = error.location or step.table
         raise
     already = embedded_already(request)
-    # A SOURCE that runs code came this far only where its user allowed it.
+    # A SOURCE that runs code was refused before, unless the user allowed it.
     embedded = already or perform(
-        request, allow_code=True, allowance=asked.allowance, on_progress=on_progress
+        request, allow_code=True, allowance=embedding.allowance, on_progress=on_progress
     )
     directory = request.directory.absolute()
-    outputs = [directory / RECORD, *(directory / one.path for one in embedded.files)]
+    outputs = [directory / RECORD, *(directory / file.path for file in embedded.files)]
     inputs = step.inputs.files()
     if step.inputs.are_all:
         write_stamp(
@@ -156,16 +154,16 @@ def _done_now(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
 
 @contextlib.contextmanager
 def _turn(step: BuildStep, on_progress: Callable[[str], None]) -> Iterator[None]:
-    """Wait for other builds of the step; where there is no place for a lock, all do it at once.
+    """Wait for other builds of the step.
 
-    That is no harm: what they publish has locks of its own.
+    Where no lock can be written, builds run at once: what they publish has its own locks.
     """
-    place = step.stamp_file
+    stamp = step.stamp_file
     waiting = f"waiting for another build of {step.name}"
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OutputRefused):
-            writable_directory(place.parent)
-            lock = locked(place.with_suffix(".lock"), on_wait=lambda: on_progress(waiting))
+            writable_directory(stamp.parent)
+            lock = locked(stamp.with_suffix(".lock"), on_wait=lambda: on_progress(waiting))
             stack.enter_context(lock)
         yield
 
@@ -175,17 +173,18 @@ def _chosen(step: BuildStep, conversion: Conversion) -> Artifact:
     for failure in conversion.failures:
         if step.embedding.recipe in ("", failure.recipe):
             raise ToolFailed(f"{failure.recipe}: {failure.message}", hint=failure.hint)
-    found = [one for one in conversion.artifacts if step.embedding.recipe in ("", one.recipe.name)]
-    if len(found) == 1:
-        return found[0]
-    made = ", ".join(one.recipe.name for one in conversion.artifacts)
-    if not found:
+    recipe = step.embedding.recipe
+    fitting = [a for a in conversion.artifacts if recipe in ("", a.recipe.name)]
+    if len(fitting) == 1:
+        return fitting[0]
+    recipes = ", ".join(artifact.recipe.name for artifact in conversion.artifacts)
+    if not fitting:
         raise UsageError(
-            f"not converted to {step.embedding.recipe}, which is to be embedded",
-            hint=f"`to` of [convert] has {made}",
+            f"not converted to {recipe}, which is to be embedded",
+            hint=f"`to` of [convert] has {recipes}",
         )
     raise UsageError(
-        f"converted to {made}, of which one can be embedded",
+        f"converted to {recipes}, of which only one can be embedded",
         hint='name it: recipe = "int8" in [embed]',
     )
 

@@ -48,7 +48,7 @@ def command(call: CommandCall) -> None:
     Quiet where nothing changed, and done at once: nothing is loaded, and only what has another
     time is read. An error is one line, as compilers write it, FILE:LINE: error: what is wrong.
     """
-    from edgeconv.building.build import built, finished, make_steps
+    from edgeconv.building.build import build_step, finish, make_steps
 
     asked, shown = replace(call.request, **call.of_config), call.shown
     if shown.watch:
@@ -57,9 +57,9 @@ def command(call: CommandCall) -> None:
         done = []
         for step in make_steps(asked):
             with complaints(call, step.name):
-                done.append(built(step, on_progress))
+                done.append(build_step(step, on_progress))
             _tell(call, done[-1])
-        finished(asked, done)
+        finish(asked, done)
     _show(done, call)
 
 

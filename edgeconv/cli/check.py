@@ -24,25 +24,24 @@ def command(call: CommandCall) -> int:
     the budget. Exit code 0 if every limit holds; 1 if one is broken, was not measured, or cannot be
     decided. Only --update accepts anything, and what did not change is not measured again.
     """
-    from edgeconv.gate.check import checked
-    from edgeconv.gate.destinations import is_github, parse_destinations, publish, track
+    from edgeconv.gate.check import is_github, parse_destinations, publish, run_check, track
     from edgeconv.reporting.verdicts import render
 
     request = replace(call.request, **call.of_config)
-    places = parse_destinations(request)
+    destinations = parse_destinations(request)
     with progress(quiet=call.shown.quiet) as on_progress:
-        result = checked(request, on_progress)
-    for line in result.told:
-        echo(line, err=True)
+        run = run_check(request, on_progress)
+    for notice in run.notices:
+        echo(notice, err=True)
     if call.shown.as_json:
-        echo_text(render(result.checked, "json"))
+        echo_text(render(run.checked, "json"))
     else:
-        echo_text(render(result.checked, "text", **terminal()), own=COLORS)
+        echo_text(render(run.checked, "text", **terminal()), own=COLORS)
         if is_github():
-            echo_text(render(result.checked, "github-annotations"), own=ANNOTATIONS)
-    publish(result.checked, places.outputs)
-    # Last, so that a server that does not answer delays no verdict.
-    track(result.checked, result.reports, places)
-    if result.errors:
-        raise result.errors[0]
-    return 0 if result.checked.ok else 1
+            echo_text(render(run.checked, "github-annotations"), own=ANNOTATIONS)
+    publish(run.checked, destinations.outputs)
+    # Last: a server that does not answer must not keep the verdict back.
+    track(run, destinations)
+    if run.errors:
+        raise run.errors[0]
+    return 0 if run.checked.ok else 1

@@ -87,7 +87,7 @@ def command(
     Exit code 0 where all that was checked holds, 1 where anything does not or was rejected by its
     check, 3 where there is nothing to verify. See docs/evidence.md.
     """
-    from edgeconv.gate.evidence import Trust, examine
+    from edgeconv.gate.evidence import Trust, verify_files
     from edgeconv.reporting.verified import (
         evidence_schema,
         render_evidence_json,
@@ -108,11 +108,11 @@ def command(
         trust_config=trust_config,
         signature=signature,
     )
-    evidence, pieces = examine(
+    evidence, published = verify_files(
         paths, source=source or "", require=require, trust=trust, to_sign=key is not None
     )
     if key and evidence.ok:
-        evidence = _signed(evidence, pieces, paths, key, certificates, trust_config)
+        evidence = _signed(evidence, published, paths, key, certificates, trust_config)
     render = render_evidence_json if as_json else render_evidence_text
     echo_text(render(evidence))
     if key and not evidence.ok:
@@ -144,7 +144,7 @@ def _refuse_mixtures(
 
 def _signed(
     evidence: Evidence,
-    pieces: tuple[PublishedFile, ...],
+    published: tuple[PublishedFile, ...],
     paths: tuple[Path, ...],
     key: str,
     certificates: tuple[str, ...],
@@ -163,7 +163,7 @@ def _signed(
             asked.append(_passphrase(key))
         return asked[0]
 
-    written = tuple(str(sign(path, pieces, signer, passphrase)) for path in paths)
+    written = tuple(str(sign(path, published, signer, passphrase)) for path in paths)
     return msgspec.structs.replace(evidence, signed=written)
 
 

@@ -1,4 +1,4 @@
-"""The present state in place of what is locked: what was lost, and whether it was named."""
+"""`check --update`: the present state into the lock, unless it lost something unnamed."""
 
 from __future__ import annotations
 
@@ -7,64 +7,122 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edgeconv.config.lock import accept
 from edgeconv.errors import UsageError, unknown_name
 from edgeconv.types import RECIPE_NAMES, AcceptedDrop
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from edgeconv.types import Check, Finding, LockedModel
+    from edgeconv.gate.jobs import ModelJob
+    from edgeconv.gate.project import Project
+    from edgeconv.requests.check import CheckRequest
+    from edgeconv.types import Check, Checked, Finding, LockedModel
 
     Accepted = Mapping[str, Collection[str]]
 
 TRAINED = "trained"
 
 
-def parse_accepted(texts: Iterable[str], models: Collection[str]) -> Accepted:
+def accept_state(
+    project: Project, jobs: Sequence[ModelJob], checked: Checked, request: CheckRequest
+) -> list[str]:
+    """Write the checked models into the lock, the others as locked; returns notices.
+
+    The lock is not changed where a model breaks its budget, or lost something against the lock
+    that is not accepted.
+    """
+    path, checking = project.lock, project.checking
+    if not checked.ok:
+        return _reasons(checked, path)
+    command = _command(request)
+    accept(
+        [
+            with_accepted(checking.accepted(job), checking.locked.get(job.name), check, command)
+            for job, check in zip(jobs, checked.checks, strict=True)
+        ],
+        path,
+        of=project.config.models,
+    )
+    return [f"accepted: {', '.join(job.name for job in jobs)} in {path}"]
+
+
+def _reasons(checked: Checked, path: Path) -> list[str]:
+    lost = {check.name: unnamed(check) for check in checked.checks if not check.verdict.ok}
+    reasons = "; ".join(
+        f"{name} {'is worse than what is locked' if names else 'breaks its budget'}"
+        for name, names in lost.items()
+    )
+    notices = [f"not accepted, {path} is unchanged: {reasons}"]
+    if words := [f"--accept-drop {name}" for names in lost.values() for name in names]:
+        notices.append(
+            "  next: find out what was lost and restore it, or accept an intended loss by its "
+            f"name: {' '.join(words)}"
+        )
+    return notices
+
+
+def _command(request: CheckRequest) -> str:
+    """The command for the lock, without paths and what may be secret."""
+    words = ["edgeconv check --update"]
+    words += [f"--model {name}" for name in request.names]
+    words += [f"--accept-drop {name}" for name in request.accept_drops]
+    return " ".join(words)
+
+
+def parse_accepted(texts: Sequence[str], models: Collection[str], *, updates: bool) -> Accepted:
     """The stages whose losses are accepted, by model; "" for all of a model's.
 
-    Each text is NAME, NAME:RECIPE or NAME:trained. Raises `UsageError` for an unknown one.
+    Each text is NAME, NAME:RECIPE or NAME:trained. Raises `UsageError` for an unknown one, and
+    for any without an update.
     """
-    found: dict[str, set[str]] = {}
+    if texts and not updates:
+        raise UsageError(
+            f"--accept-drop {texts[0]} accepts nothing without --update", hint="add --update"
+        )
+    accepted: dict[str, set[str]] = {}
     for text in texts:
         name, colon, stage = text.partition(":")
         if name not in models:
             raise unknown_name("model of --accept-drop", name, models)
         if colon and stage not in (TRAINED, *RECIPE_NAMES):
             raise unknown_name("recipe of --accept-drop", stage, (TRAINED, *RECIPE_NAMES))
-        found.setdefault(name, set()).add(stage)
-    return found
+        accepted.setdefault(name, set()).add(stage)
+    return accepted
 
 
-def judged_losses(losses: Iterable[Finding], accepted: Collection[str]) -> Iterator[Finding]:
-    """The losses; those that are accepted warn only."""
+def accept_losses(losses: Iterable[Finding], accepted: Collection[str]) -> Iterator[Finding]:
+    """The losses; accepted ones become warnings."""
     for loss in losses:
         if {"", stage_of(loss)} & set(accepted):
-            said = "; ".join(filter(None, (loss.reason, "accepted by --accept-drop")))
-            yield msgspec.structs.replace(loss, severity="warn", reason=said)
+            reason = "; ".join(filter(None, (loss.reason, "accepted by --accept-drop")))
+            yield msgspec.structs.replace(loss, severity="warn", reason=reason)
         else:
             yield loss
 
 
 def stage_of(finding: Finding) -> str:
-    """What --accept-drop calls the model of a finding."""
+    """The stage of a finding, as --accept-drop names it."""
     return finding.recipe or TRAINED
 
 
 def unnamed(check: Check) -> tuple[str, ...]:
-    """The losses of an update that nobody accepted, as --accept-drop takes them."""
+    """The losses of an update that are not accepted, as --accept-drop names them."""
     lost = (f for f in check.verdict.findings if f.reference == "lock" and not f.ok)
-    return tuple(dict.fromkeys(f"{check.name}:{stage_of(one)}" for one in lost))
+    return tuple(dict.fromkeys(f"{check.name}:{stage_of(finding)}" for finding in lost))
 
 
 def with_accepted(
-    model: LockedModel, was: LockedModel | None, check: Check, command: str
+    model: LockedModel, previous: LockedModel | None, check: Check, command: str
 ) -> LockedModel:
-    """The model to be locked, with the losses that were accepted: now, and before this.
+    """The model to be locked, with its accepted losses.
 
-    `check` is that of the update. What was accepted once is left out where it was made up for.
+    Losses that were accepted before are dropped where they have been made up for. `check` is that
+    of the update.
     """
-    earlier = tuple(one for one in was.accepted if _is_still_lost(one, model)) if was else ()
+    accepted = previous.accepted if previous else ()
+    earlier = tuple(drop for drop in accepted if _is_still_lost(drop, model))
     new = _now_accepted(check, command)
     return msgspec.structs.replace(model, accepted=(*earlier, *new))
 
@@ -94,11 +152,3 @@ def _is_still_lost(drop: AcceptedDrop, model: LockedModel) -> bool:
             sign = 1 if accuracy.higher_is_better else -1
             return sign * accuracy.value < sign * drop.before
     return False
-
-
-def refuse_without_update(texts: Sequence[str], *, updates: bool) -> None:
-    """Raise `UsageError` for a loss that is accepted where nothing is."""
-    if texts and not updates:
-        raise UsageError(
-            f"--accept-drop {texts[0]} accepts nothing without --update", hint="add --update"
-        )

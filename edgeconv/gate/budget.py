@@ -1,4 +1,4 @@
-"""A report held against a budget, limit by limit."""
+"""A report checked against a budget, limit by limit."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.drops import (
     accuracy_drop,
     flip_rate,
-    relative_drop,
-    unlabelled_flip_rate,
+    unlabeled_flip_rate,
     unpaired_drop,
 )
 from edgeconv.gate.groups import Grouping, grouping_of, worst_drop
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
         Report,
     )
 
-    Held = Finding | OpenLimit
+    Result = Finding | OpenLimit
 
 _USUAL = GateStatistics()
 
@@ -48,30 +47,29 @@ def check(
     locked: LockedModel | None = None,
     slices: Sequence[str] = (),
 ) -> Verdict:
-    """Every limit the budget sets, held against every artifact in the report.
+    """Every limit of the budget, checked for every artifact in the report.
 
-    A drop is held against the trained model, and with `locked` against what was accepted: that
-    of the trained model too. `slices` names the slice of each test sample. What is left to
-    chance fails where its bound is beyond the limit, and all such limits of a report together
-    fail wrongly at most as often as `statistics.confidence` leaves over.
+    Drops are measured from the trained model and, with `locked`, from the lock; the latter also
+    for the trained model. `slices` has the slice of each test sample. An estimate fails where its
+    bound is beyond the limit; all such limits together fail wrongly with a probability of at most
+    1 - `statistics.confidence`.
 
-    A failed gate is an answer, not an error. What was not measured fails: a number that
-    is missing or not finite, all numbers of an artifact that did not run, and a recipe
-    that has limits, or a locked model, that is not in the report. Raises `InputRefused` for a
-    report without artifacts and for slices that do not fit it, `UsageError` for a budget without
-    limits and for a method that does not fit the metric.
+    A failed gate is a result, not an error. What was not measured fails: missing and non-finite
+    numbers, artifacts that did not run, and recipes with limits or locked models that are not in
+    the report. Raises `InputRefused` for a report without artifacts and for slices that do not fit
+    it, `UsageError` for a budget without limits and for a method that does not fit the metric.
     """
     artifacts = [each for each in report.measurements if each.role == "artifact"]
     if not artifacts:
         raise InputRefused(
-            f"the report {report.title!r} has no artifacts to judge",
-            hint="make one with edgeconv bench",
+            f"the report {report.title!r} has no artifacts to check",
+            hint="measure them with edgeconv bench",
         )
     gate = _Gate(report, budget, statistics, locked, grouping_of(report, slices))
-    held = [*gate.of_trained(), *gate.of_artifacts(artifacts), *gate.of_missing(artifacts)]
-    if not held:
-        raise UsageError("the budget sets no limit for anything in the report")
-    return Verdict(findings=tuple(_answered(held, statistics)))
+    results = [*gate.of_trained(), *gate.of_artifacts(artifacts), *gate.of_missing(artifacts)]
+    if not results:
+        raise UsageError("the budget has no limit for any model of the report")
+    return Verdict(findings=tuple(_decided(results, statistics)))
 
 
 def losses(
@@ -82,18 +80,17 @@ def losses(
     locked: LockedModel,
     slices: Sequence[str] = (),
 ) -> tuple[Finding, ...]:
-    """What the report has lost beside the lock, as findings that fail; empty where nothing.
+    """The losses against the lock, as findings that fail.
 
-    Every limit on a drop counts, whatever its severity, and where the budget has none on the
-    accuracy, a loss of a hundredth does. The accuracy counts as it was measured: too few samples
-    are no reason to accept a loss unseen. Raises as `check`.
+    Every limit on a drop counts, of either severity; without one on the accuracy, a loss of 0.01
+    does. The measured accuracy counts, also of too few samples: no loss is accepted unseen. Raises
+    as `check`.
     """
     gate = _Gate(report, budget, statistics, locked, grouping_of(report, slices))
-    found = _answered([*gate.beside_lock()], statistics)
     return tuple(
-        msgspec.structs.replace(one, outcome="failed", severity="error")
-        for one in found
-        if _is_loss(one)
+        msgspec.structs.replace(finding, outcome="failed", severity="error")
+        for finding in _decided([*gate.against_lock()], statistics)
+        if _is_loss(finding)
     )
 
 
@@ -111,7 +108,7 @@ def _is_loss(finding: Finding) -> bool:
 
 @dataclass(frozen=True)
 class _Gate:
-    """A report and all that it is judged by."""
+    """A report, and what it is checked against."""
 
     report: Report
     budget: Budget
@@ -119,14 +116,14 @@ class _Gate:
     locked: LockedModel | None
     grouping: Grouping
 
-    def of_trained(self) -> Iterator[Held]:
-        """The trained model beside the lock: its drops."""
+    def of_trained(self) -> Iterator[Result]:
+        """The drops of the trained model, from the lock."""
         if self.report.baseline is not None:
             for name, limit in self.budget.limits(None).items():
-                if name in _BESIDE:
-                    yield from self._beside(self.report.baseline, name, limit)
+                if name in _DROPS:
+                    yield from self._drops(self.report.baseline, name, limit)
 
-    def of_artifacts(self, artifacts: list[Measurement]) -> Iterator[Held]:
+    def of_artifacts(self, artifacts: list[Measurement]) -> Iterator[Result]:
         """All limits of all artifacts."""
         for row in artifacts:
             for name, limit in self.budget.limits(row.recipe).items():
@@ -134,27 +131,27 @@ class _Gate:
                     yield self._limit_check(row.name, row.recipe, name, limit).missing(
                         "it did not run"
                     )
-                elif name in _BESIDE:
-                    yield from self._beside(row, name, limit)
+                elif name in _DROPS:
+                    yield from self._drops(row, name, limit)
                 else:
                     yield own_number(
                         self._limit_check(row.name, row.recipe, name, limit), row, self.report
                     )
 
-    def beside_lock(self) -> Iterator[Held]:
-        """The limits on drops of all models that ran, beside the lock alone."""
+    def against_lock(self) -> Iterator[Result]:
+        """The limits on drops of all models that ran, only from the lock."""
         artifacts = [row for row in self.report.measurements if row.role == "artifact"]
         trained = [self.report.baseline] if self.report.baseline else []
         for row in (*trained, *artifacts):
-            limits = {n: one for n, one in self.budget.limits(row.recipe).items() if n in _BESIDE}
+            limits = {n: v for n, v in self.budget.limits(row.recipe).items() if n in _DROPS}
             if not _OF_ALL_SAMPLES & limits.keys():
                 limits |= _default_limit(row)
             if not row.error:
                 for name, limit in limits.items():
-                    yield from self._beside(row, name, limit, ("lock",))
+                    yield from self._drops(row, name, limit, ("lock",))
 
-    def of_missing(self, artifacts: list[Measurement]) -> Iterator[Held]:
-        """What has limits, or is locked, and is not in the report."""
+    def of_missing(self, artifacts: list[Measurement]) -> Iterator[Result]:
+        """Recipes with limits, and locked models, that are not in the report."""
         measured = {artifact.recipe for artifact in artifacts}
         for recipe, limits in self.budget.recipe.items():
             if recipe not in measured:
@@ -166,33 +163,33 @@ class _Gate:
         for stage in self.locked.stages:
             if not self._is_measured(stage, artifacts):
                 for name, limit in self.budget.limits(stage.recipe).items():
-                    if name in _BESIDE:
+                    if name in _DROPS:
                         check = self._limit_check(stage.name, stage.recipe, name, limit, "lock")
                         yield check.missing("it is in the lock, and not in the report")
 
     def _is_measured(self, stage: LockedStage, artifacts: list[Measurement]) -> bool:
-        """Whether something in the report is compared with what is locked, in any runtime."""
+        """Whether the report has the model of a locked stage, in any runtime."""
         if stage.role == "baseline":
             return self.report.baseline is not None or stage.name == "checkpoint"
         named = any(row.name == stage.name for row in artifacts)
         return named or any(row.recipe == stage.recipe for row in artifacts if row.recipe)
 
-    def _beside(
+    def _drops(
         self,
         row: Measurement,
         name: str,
         limit: AnyLimit,
         references: Sequence[Reference] = ("baseline", "lock"),
-    ) -> Iterator[Held]:
+    ) -> Iterator[Result]:
         for pair in pairs_of(row, self.report, self.locked):
             if pair.reference not in references:
                 continue
             reference, after = pair.reference, pair.after
             check = self._limit_check(row.name, row.recipe, name, limit, reference, after)
             if isinstance(pair, PairedAccuracies):
-                yield _BESIDE[name](check, pair, self.grouping)
+                yield _DROPS[name](check, pair, self.grouping)
             elif name == "max-flip-rate":
-                yield unlabelled_flip_rate(check, row, pair)
+                yield unlabeled_flip_rate(check, row, pair)
             elif name in _OF_ALL_SAMPLES:
                 yield unpaired_drop(check, pair)
             else:
@@ -209,7 +206,7 @@ class _Gate:
     ) -> LimitCheck:
         measured = (row.accuracy for row in self.report.measurements if row.accuracy)
         accuracy = accuracy or next(measured, None)
-        is_of_it = name in _OF_THE_METRIC and accuracy is not None and not accuracy.correct
+        has_unit = name in _OF_THE_METRIC and accuracy is not None and not accuracy.correct
         return LimitCheck(
             model=model,
             name=name,
@@ -217,30 +214,32 @@ class _Gate:
             statistics=self.statistics,
             reference=reference,
             recipe=recipe or "",
-            metric=accuracy.metric if accuracy and is_of_it else "",
+            metric=accuracy.metric if accuracy and has_unit else "",
         )
 
 
 def _default_limit(row: Measurement) -> dict[str, AnyLimit]:
-    """What a team that has no limit on the accuracy surely would not accept unseen."""
     is_share = row.accuracy is None or bool(row.accuracy.correct)
     return {"max-accuracy-drop" if is_share else "max-relative-accuracy-drop": Limit(limit=0.01)}
 
 
-def _answered(held: Sequence[Held], statistics: GateStatistics) -> Iterator[Finding]:
-    """Everything answered: those left to chance that may fail the gate share how often it may."""
+def _decided(results: Sequence[Result], statistics: GateStatistics) -> Iterator[Finding]:
+    """All findings; open limits that can fail the gate share its chance of failing wrongly."""
     alone = levels_of(statistics)
-    questions = [one for one in held if not isinstance(one, Finding)]
-    fatal = alone.shared(max(1, sum(one.is_fatal for one in questions)))
-    for one in held:
-        yield one if isinstance(one, Finding) else one.answer(fatal if one.is_fatal else alone)
+    fatal = sum(isinstance(result, OpenLimit) and result.is_fatal for result in results)
+    shared = alone.shared(max(1, fatal))
+    for result in results:
+        if isinstance(result, Finding):
+            yield result
+        else:
+            yield result.decide(shared if result.is_fatal else alone)
 
 
 _OF_ALL_SAMPLES = {"max-accuracy-drop", "max-relative-accuracy-drop"}
 _OF_THE_METRIC = {"max-accuracy-drop", "min-accuracy", "max-class-drop", "max-slice-drop"}
-_BESIDE: dict[str, Callable[[LimitCheck, PairedAccuracies, Grouping], Held]] = {
+_DROPS: dict[str, Callable[[LimitCheck, PairedAccuracies, Grouping], Result]] = {
     "max-accuracy-drop": lambda check, pair, _: accuracy_drop(check, pair),
-    "max-relative-accuracy-drop": lambda check, pair, _: relative_drop(check, pair),
+    "max-relative-accuracy-drop": lambda check, pair, _: accuracy_drop(check, pair),
     "max-class-drop": lambda check, pair, known: worst_drop(check, pair, "class", known),
     "max-slice-drop": lambda check, pair, known: worst_drop(check, pair, "slice", known),
     "max-flip-rate": lambda check, pair, _: flip_rate(check, pair),

@@ -1,7 +1,8 @@
-"""The verb `check`: every model of a configuration, or a report, held to its budget."""
+"""The verb `check`: every model of a configuration, or a report, checked against its budget."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,15 +11,18 @@ import msgspec
 from edgeconv.config import limited
 from edgeconv.config.chosen import Chosen, NoConfig, settled
 from edgeconv.errors import EdgeconvError, OutputRefused, UsageError
+from edgeconv.gate.accepting import accept_state
 from edgeconv.gate.flow import check_report, unchecked
 from edgeconv.gate.project import Project
-from edgeconv.gate.updating import accept_state
+from edgeconv.plugins import tracker
 from edgeconv.reporting.last_check import checked_report, write_last_check
-from edgeconv.store import sha256_file, writable_directory
+from edgeconv.reporting.verdicts import render
+from edgeconv.store import is_device, publish_bytes, sha256_file, writable_directory
 from edgeconv.types import NOT_CHECKED, Check, Checked, Report, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import ModuleType
 
     from edgeconv.config import Config
     from edgeconv.gate.jobs import ModelJob
@@ -34,88 +38,154 @@ _FOR_MODELS = {
 
 
 class CheckRun(NamedTuple):
-    """A check that is done.
+    """A finished check, before it is written anywhere.
 
-    `reports` is what was measured of each model, where it is to be tracked. `errors` are those of
-    models that could not be checked, which keep the verdict of the others from nobody. `told` is
-    what else there is to say.
+    `reports` are the measurements to track, by model. `errors` are those of models that could not
+    be checked; the others have their verdicts. `notices` are for the user.
     """
 
     checked: Checked
     reports: Mapping[str, Report] = {}
     errors: Sequence[EdgeconvError] = ()
-    told: Sequence[str] = ()
+    notices: Sequence[str] = ()
 
 
-def check(asked: CheckRequest, *, on_progress: Callable[[str], None] = lambda _: None) -> Checked:
-    """Convert, measure and judge models, and compare with the lock; or judge a report.
+class Destinations(NamedTuple):
+    """The format of each file to write, and each tracker with its location."""
 
-    A limit that is broken is an answer and no error: `Checked.ok` says it. A model of several
-    that cannot be checked does not pass. What `outputs` and `trackers` ask for is written.
-    Raises an `EdgeconvError` where nothing could be checked.
+    outputs: Mapping[Path, str]
+    trackers: Sequence[tuple[ModuleType, str]]
+
+
+def check(request: CheckRequest, *, on_progress: Callable[[str], None] = lambda _: None) -> Checked:
+    """Convert, measure and check models against budget and lock; or check a report.
+
+    A broken limit is a result, not an error: see `Checked.ok`. If only some models cannot be
+    checked, they do not pass. Writes `outputs` and logs to `trackers`. Raises an `EdgeconvError`
+    where no model could be checked.
     """
-    from edgeconv.gate.destinations import parse_destinations, publish, track
-
-    asked = settled(asked, "check")
-    places = parse_destinations(asked)
-    done = checked(asked, on_progress)
-    for line in done.told:
-        on_progress(line)
-    publish(done.checked, places.outputs)
-    track(done.checked, done.reports, places)
-    return done.checked
+    request = settled(request, "check")
+    destinations = parse_destinations(request)
+    run = run_check(request, on_progress)
+    for notice in run.notices:
+        on_progress(notice)
+    publish(run.checked, destinations.outputs)
+    track(run, destinations)
+    return run.checked
 
 
-def checked(asked: CheckRequest, on_progress: Callable[[str], None]) -> CheckRun:
-    """What `check` gives, before it is written anywhere. Raises an `EdgeconvError`."""
-    if asked.report is not None:
-        return _report_checked(asked, asked.report)
-    project = Project(asked, on_progress)
-    jobs = project.jobs(asked.names)
+def run_check(request: CheckRequest, on_progress: Callable[[str], None]) -> CheckRun:
+    """What `check` does, without writing outputs and logging. Raises an `EdgeconvError`."""
+    if request.report is not None:
+        return _check_report(request, request.report)
+    project = Project(request, on_progress)
+    jobs = project.jobs(request.names)
     errors: list[EdgeconvError] = []
-    told: list[str] = []
-    checks = tuple(_named(project, job, errors, told) for job in jobs)
+    notices: list[str] = []
+    checks = tuple(_check_or_error(project, job, errors, notices) for job in jobs)
     if len(errors) == len(jobs):
         raise errors[0]
-    answer = Checked(config=str(project.config.path), checks=checks)
-    if asked.update:
-        told += accept_state(project, jobs, answer, asked)
-    measured = (job for job, one in zip(jobs, checks, strict=True) if one.stages)
-    tracked = measured if asked.trackers else ()
+    checked = Checked(config=str(project.config.path), checks=checks)
+    if request.update:
+        notices += accept_state(project, jobs, checked, request)
+    measured = (job for job, each in zip(jobs, checks, strict=True) if each.stages)
+    tracked = measured if request.trackers else ()
     reports = {job.name: project.checking.report(job) for job in tracked}
-    return CheckRun(answer, reports, tuple(errors), tuple(told))
+    return CheckRun(checked, reports, tuple(errors), tuple(notices))
 
 
-def _report_checked(asked: CheckRequest, given: Report | str) -> CheckRun:
-    """A report held against a budget: the one that is given, or the configuration's."""
+def parse_destinations(request: CheckRequest) -> Destinations:
+    """Where a verdict is to be written and logged. Raises what is wrong before any work."""
+    outputs: dict[Path, str] = {}
+    for name, file in request.outputs:
+        path = Path(file)
+        if path in outputs:
+            raise UsageError(f"--output writes {file} twice", hint="give each format a file")
+        outputs[path] = name
+        if is_device(path):
+            continue
+        writable_directory(path.absolute().parent)
+        if path.is_dir():
+            raise OutputRefused(f"cannot write {path}: it is a directory", hint="name a file")
+    trackers = [(tracker(kind), location) for kind, location in request.trackers]
+    for module, location in trackers:
+        module.refuse(location)
+    return Destinations(outputs, trackers)
+
+
+def publish(checked: Checked, outputs: Mapping[Path, str]) -> None:
+    """Write every output, and the summary of a job of GitHub Actions.
+
+    Raises `OutputRefused` for a file that cannot be written, after all the others are.
+    """
+    refused = []
+    for path, name in outputs.items():
+        try:
+            publish_bytes(render(checked, name).encode(), path)
+        except OutputRefused as error:
+            refused.append(error)
+    summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
+    if is_github() and summary:
+        try:
+            _append(render(checked, "github-summary"), Path(summary))
+        except OutputRefused as error:
+            refused.append(error)
+    if refused:
+        raise refused[0]
+
+
+def track(run: CheckRun, destinations: Destinations) -> None:
+    """Log the measurements. Raises an `EdgeconvError` for a tracker that refuses them."""
+    for module, location in destinations.trackers:
+        module.track(run.checked, run.reports, location)
+
+
+def is_github() -> bool:
+    """Whether this is a job of GitHub Actions."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def _append(text: str, path: Path) -> None:
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise OutputRefused(
+            f"cannot write the job's summary {path}: {error.strerror}",
+            hint="GITHUB_STEP_SUMMARY must name a file that can be written",
+        ) from error
+
+
+def _check_report(request: CheckRequest, source: Report | str) -> CheckRun:
+    """A report checked against the budget of the request, or that of the configuration."""
     from edgeconv.reporting.files import read_report
 
     for name, option in _FOR_MODELS.items():
-        if getattr(asked, name):
+        if getattr(request, name):
             raise UsageError(f"{option} is for the models of a configuration", hint="remove REPORT")
-    path = Path(given) if isinstance(given, str) else None
-    if asked.budget is not None:
-        report = given if isinstance(given, Report) else read_report(Path(given))
-        answer = check_report(report, asked.budget, asked.statistics)
-        return CheckRun(Checked(checks=(answer,)))
+    path = Path(source) if isinstance(source, str) else None
+    if request.budget is not None:
+        report = source if isinstance(source, Report) else read_report(Path(source))
+        return CheckRun(Checked(checks=(check_report(report, request.budget, request.statistics),)))
     try:
-        chosen = Chosen(asked)
+        chosen = Chosen(request)
     except NoConfig as error:
         raise UsageError(
-            f"there is no budget to hold {path or 'the report'} against",
+            f"there is no budget to check {path or 'the report'} against",
             hint="--config FILE with a [budget], or an edgeconv.toml here",
         ) from error
-    report = given if isinstance(given, Report) else read_report(Path(given))
-    answer = check_report(report, limited(chosen.config), asked.statistics)
+    report = source if isinstance(source, Report) else read_report(Path(source))
+    result = check_report(report, limited(chosen.config), request.statistics)
     folders = [*([path.parent] if path else []), *chosen.published()]
-    # It was not held beside the lock, so that it rejects a file and clears none.
-    told = _note_down(answer, dict(_found_files(report, folders)), clears=False, report=path)
-    answer = _in_place(answer, chosen.config)
-    return CheckRun(Checked(config=str(chosen.config.path), checks=(answer,)), told=told)
+    # Without the lock, a file can fail here, but an earlier failure is not cleared.
+    files = dict(_published_files(report, folders))
+    notices = _write_verdicts(result, files, clears=False, report=path)
+    result = _with_lines(result, chosen.config)
+    return CheckRun(Checked(config=str(chosen.config.path), checks=(result,)), notices=notices)
 
 
-def _found_files(report: Report, folders: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """The files that were measured, where they are published as they were."""
+def _published_files(report: Report, folders: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    """The published files with the bytes that were measured."""
     for artifact in report.artifacts:
         for folder in folders:
             file = folder / artifact.file
@@ -123,66 +193,67 @@ def _found_files(report: Report, folders: Sequence[Path]) -> Iterator[tuple[Path
                 yield file, artifact.sha256
 
 
-def _named(project: Project, job: ModelJob, errors: list[EdgeconvError], told: list[str]) -> Check:
-    """The check of a model, or why there is none; an error says of which of several it is."""
+def _check_or_error(
+    project: Project, job: ModelJob, errors: list[EdgeconvError], notices: list[str]
+) -> Check:
     try:
-        return _in_place(_check(project, job, told), project.config, job.name)
+        result = _check_model(project, job, notices)
     except EdgeconvError as error:
         if len(project.config.models) > 1:
             error.message = f"model {job.name!r}: {error.message}"
         errors.append(error)
-        return _in_place(unchecked(job.name, error.message), project.config, job.name)
+        result = unchecked(job.name, error.message)
+    return _with_lines(result, project.config, job.name)
 
 
-def _in_place(check: Check, config: Config, model: str = "") -> Check:
+def _with_lines(check: Check, config: Config, model: str = "") -> Check:
     """The check with the line of each limit in the configuration.
 
-    It is no part of what is kept of a check: a comment above a limit moves it.
+    The cached check has none: a comment above a limit moves it.
     """
 
-    def placed(finding: Finding) -> Finding:
+    def with_line(finding: Finding) -> Finding:
         if finding.limit == NOT_CHECKED:
             line = config.line("model", model)
         else:
             line = config.limit_line(finding.limit, model=model, recipe=finding.recipe)
         return msgspec.structs.replace(finding, line=line)
 
-    verdict = Verdict(findings=tuple(map(placed, check.verdict.findings)))
+    verdict = Verdict(findings=tuple(map(with_line, check.verdict.findings)))
     return msgspec.structs.replace(check, verdict=verdict)
 
 
-def _check(project: Project, job: ModelJob, told: list[str]) -> Check:
-    """The check of a model; its report is written where [bench] says so."""
+def _check_model(project: Project, job: ModelJob, notices: list[str]) -> Check:
+    """The check of a model; its report is written where [bench] has a directory."""
     check = project.checking.check(job)
-    done = project.checking.published(job)
-    files = {Path(done.directory, one.file): one.sha256 for one in done.artifacts}
+    conversion = project.checking.published(job)
+    files = {Path(conversion.directory, a.file): a.sha256 for a in conversion.artifacts}
     directory = job.report_directory
     written = directory.absolute() / "report.json" if directory else None
-    if written and not (check.reused and _is_judged(written, files)):
+    if written and not (check.reused and _is_report_of(written, files)):
         from edgeconv.reporting.files import write_report
 
         writable_directory(written.parent)
         report = msgspec.structs.replace(project.checking.report(job), verdict=check.verdict)
         write_report(report, written.parent)
-    told += _note_down(check, files, report=written)
+    notices += _write_verdicts(check, files, report=written)
     return check
 
 
-def _is_judged(report: Path, files: Mapping[Path, str]) -> bool:
-    """Whether it is the report that the verdicts beside the files name."""
-    named = {checked_report(file, sha256) for file, sha256 in files.items()}
-    return report.is_file() and named == {sha256_file(report)}
+def _is_report_of(report: Path, files: Mapping[Path, str]) -> bool:
+    hashes = {checked_report(file, sha256) for file, sha256 in files.items()}
+    return report.is_file() and hashes == {sha256_file(report)}
 
 
-def _note_down(
+def _write_verdicts(
     check: Check, files: Mapping[Path, str], *, clears: bool = True, report: Path | None = None
 ) -> list[str]:
-    """The verdict beside each published file, for those who ship it; what could not be written."""
-    judged = sha256_file(report) if report else ""
-    told = []
+    """Write the verdict next to each published file; returns a notice for each that failed."""
+    report_sha256 = sha256_file(report) if report else ""
+    notices = []
     for file, sha256 in files.items():
         try:
-            write_last_check(check, file, sha256, clears=clears, report_sha256=judged)
+            write_last_check(check, file, sha256, clears=clears, report_sha256=report_sha256)
         except OutputRefused as error:
-            told.append(f"note: {file} will count as not checked: {error.message}")
-    return told
+            notices.append(f"note: {file} will count as not checked: {error.message}")
+    return notices

@@ -1,4 +1,4 @@
-"""The whole job on an embedded example: train, convert, measure, judge, report."""
+"""The verb `demo`: train, convert, measure and check a small model, and report on it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MODEL = "digits_cnn"
 CONFIG = """\
-# Every artifact of the demo is held to this; see `edgeconv check --help`.
+# The budget of every artifact of the demo; see `edgeconv check --help`.
 [budget]
 max-accuracy-drop = 0.03
 
@@ -40,7 +40,7 @@ max-peak-memory-bytes = 16000000
 
 
 class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
-    """What the demo made: the conversion, and the report with its verdict."""
+    """The results of the demo: the conversion, and the report with its verdict."""
 
     conversion: Conversion
     report: Report
@@ -49,15 +49,14 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def demonstrate(
-    asked: DemoRequest, *, on_progress: Callable[[str], None] = lambda _: None
+    request: DemoRequest, *, on_progress: Callable[[str], None] = lambda _: None
 ) -> Demonstration:
-    """Run the whole job on scikit-learn's handwritten digits; everything goes to one directory.
+    """Train, convert, measure and check a small CNN on scikit-learn's handwritten digits.
 
-    A small CNN is trained under MirroredStrategy on two logical CPU devices, exported as
-    the next version of a SavedModel, converted by every recipe, measured and held to a
-    small budget. Raises an `EdgeconvError` where a step fails.
+    It is trained under MirroredStrategy on two logical CPU devices, and converted by every recipe.
+    Everything is written to one directory. Raises an `EdgeconvError` where a step fails.
     """
-    directory, execution = Path(asked.directory).absolute(), asked.execution
+    directory, execution = Path(request.directory).absolute(), request.execution
     writable_directory(directory)
     training = TrainRequest(
         training=Training(module=MODEL), directory=str(directory), allowance=execution.allowance
@@ -90,15 +89,15 @@ def demonstrate(
     config = directory / FILE_NAME
     publish_bytes(CONFIG.encode(), config)
     budget = limited(load_config(config, {}))
-    judged = msgspec.structs.replace(report, verdict=check(report, budget))
-    as_json, as_html = write_report(judged, directory)
+    report = msgspec.structs.replace(report, verdict=check(report, budget))
+    as_json, as_html = write_report(report, directory)
     return Demonstration(
-        conversion=conversion, report=judged, report_json=str(as_json), report_html=str(as_html)
+        conversion=conversion, report=report, report_json=str(as_json), report_html=str(as_html)
     )
 
 
 def _store_data(directory: Path) -> tuple[str, str]:
-    """The training and the test set as .npz, so that every step can be run again by hand."""
+    """The training and the test set as .npz, for running the steps by hand."""
     import io
 
     import numpy as np

@@ -1,4 +1,4 @@
-"""How much worse a model is than its reference, sample by sample."""
+"""Drops and flips of a model against its reference."""
 
 from __future__ import annotations
 
@@ -22,41 +22,32 @@ if TYPE_CHECKING:
     from edgeconv.statistics.proportion import Proportion
     from edgeconv.types import Accuracy, Finding, GateStatistics, Measurement
 
-_TO_COMPARE = "measure on the samples of the lock to compare one by one"
+_TO_COMPARE = "measure on the samples of the lock to compare sample by sample"
 _OR_ACCEPT = ", or accept these samples with edgeconv check --update"
 
 
 def accuracy_drop(check: LimitCheck, pair: PairedAccuracies) -> Finding | OpenLimit:
-    """How much worse the metric is, in its own unit."""
-    return _drop(check, pair, is_relative=False)
-
-
-def relative_drop(check: LimitCheck, pair: PairedAccuracies) -> Finding | OpenLimit:
-    """How much worse the metric is, as a share of the reference's."""
-    return _drop(check, pair, is_relative=True)
-
-
-def _drop(check: LimitCheck, pair: PairedAccuracies, *, is_relative: bool) -> Finding | OpenLimit:
+    """The drop of the metric, in its unit or relative to the reference, by the limit's name."""
     before = pair.before.value
     if reason := _not_finite(pair.before, pair.after):
         return check.missing(reason)
     if pair.is_same:
         return check.same(pair.after.samples)
-    if is_relative and before <= 0:
-        return check.missing(f"there is no share of a reference of {before:g}")
     estimate: Estimate = drop_estimate(pair.before, pair.after, check.statistics)
     _, interval = drop_of(pair.before, pair.after)
-    if is_relative:
+    if "relative" in check.name:
+        if before <= 0:
+            return check.missing(f"a reference of {before:g} has no relative drop")
         estimate = _relative(pair, check.statistics)
         interval = interval and (interval[0] / before, interval[1] / before)
-    return check.defer(lambda levels: _between(check, estimate, levels, pair, interval))
+    return check.defer(lambda levels: _tested_drop(check, estimate, levels, pair, interval))
 
 
 def unpaired_drop(check: LimitCheck, other: UnpairedAccuracies) -> Finding | OpenLimit:
-    """How much worse the metric is than it was on other samples: enough to fail, never to pass.
+    """The drop from the metric on other samples, which can fail but never pass.
 
-    Two sets of samples differ by more than chance, so that what is not surely beyond the limit is
-    not measured. Both values are said.
+    Two sets of samples differ by more than chance: a drop that is not surely beyond the limit
+    counts as not measured.
     """
     from edgeconv.statistics.drop import UnpairedDrop
 
@@ -65,7 +56,7 @@ def unpaired_drop(check: LimitCheck, other: UnpairedAccuracies) -> Finding | Ope
         return check.missing(other.reason)
     if reason := _not_finite(before, after):
         return check.missing(reason)
-    if not all(one.samples and len(numbers(one)) == one.samples for one in (before, after)):
+    if not all(each.samples and len(numbers(each)) == each.samples for each in (before, after)):
         return check.missing(other.reason)
     estimate = UnpairedDrop(
         accuracy_estimate(before, check.statistics),
@@ -75,15 +66,15 @@ def unpaired_drop(check: LimitCheck, other: UnpairedAccuracies) -> Finding | Ope
     )
     values = (
         f"{value_of(after.metric, after.value)} on today's samples; "
-        f"{value_of(after.metric, before.value)} on the lock's, which were others ({other.reason})"
+        f"{value_of(after.metric, before.value)} on other samples in the lock ({other.reason})"
     )
     return check.defer(
-        lambda levels: _of_other_samples(check, estimate, levels, (before, after), values)
+        lambda levels: _tested_unpaired(check, estimate, levels, (before, after), values)
     )
 
 
 def flip_rate(check: LimitCheck, pair: PairedAccuracies) -> Finding | OpenLimit:
-    """The share of samples that are said to be of another class."""
+    """The share of samples whose predicted class changed."""
     before, after = pair.before.predicted, pair.after.predicted
     if not after or len(before) != len(after):
         return check.missing(f"the metric {pair.after.metric} has no classes that could change")
@@ -93,20 +84,23 @@ def flip_rate(check: LimitCheck, pair: PairedAccuracies) -> Finding | OpenLimit:
     return _flipped(check, changed, len(after))
 
 
-def unlabelled_flip_rate(
+def unlabeled_flip_rate(
     check: LimitCheck, row: Measurement, pair: UnpairedAccuracies
 ) -> Finding | OpenLimit:
-    """The same by the outputs, which need no labels; of them, the lock has none."""
-    counted = [(one.flips, one.samples) for one in row.agreement if one.flips is not None]
-    if counted and check.reference == "baseline":
-        return _flipped(check, *max(counted))
+    """The flip rate from the outputs, without labels; the lock has no outputs."""
+    flips = [(each.flips, each.samples) for each in row.agreement if each.flips is not None]
+    if flips and check.reference == "baseline":
+        return _flipped(check, *max(flips))
     return check.same() if pair.is_same else check.missing(pair.reason)
 
 
 def drop_estimate(
-    before: Accuracy, after: Accuracy, statistics: GateStatistics, rows: Sequence[int] | None = None
+    before: Accuracy,
+    after: Accuracy,
+    statistics: GateStatistics,
+    rows: Sequence[int] | None = None,
 ) -> MatchedDrop | MeanOf:
-    """What two accuracies of the same samples say of the drop, over all samples or these.
+    """The drop between two accuracies of the same samples, over all samples or `rows`.
 
     Raises `UsageError` for a method that does not fit the metric.
     """
@@ -123,20 +117,20 @@ def drop_estimate(
         )
     good, bad = numbers(before), numbers(after)
     sign = 1.0 if after.higher_is_better else -1.0
-    # So far as can be seen no two numbers are further apart.
+    # As far as is known, no two numbers differ by more.
     scale = max(0.0, *good, *bad) - min(0.0, *good, *bad)
     return _mean(tuple(sign * (good[i] - bad[i]) for i in chosen), scale, statistics)
 
 
 def numbers(accuracy: Accuracy) -> tuple[float, ...]:
-    """What each sample contributes: 1 and 0 where right answers are counted."""
+    """The result of each sample: 1 or 0 where right answers are counted."""
     if accuracy.correct:
-        return tuple(1.0 if one == "1" else 0.0 for one in accuracy.correct)
+        return tuple(1.0 if answer == "1" else 0.0 for answer in accuracy.correct)
     return accuracy.per_sample
 
 
 def accuracy_estimate(accuracy: Accuracy, statistics: GateStatistics) -> Proportion | MeanOf:
-    """What an accuracy of at least one sample, with a result for each, says of the true one."""
+    """The estimate of an accuracy with a result for each of at least one sample."""
     from edgeconv.statistics.proportion import Proportion
 
     if accuracy.correct:
@@ -146,7 +140,7 @@ def accuracy_estimate(accuracy: Accuracy, statistics: GateStatistics) -> Proport
 
 
 def accuracy_interval(accuracy: Accuracy) -> Interval | None:
-    """The 95 % interval of such an accuracy; None of a single number that is no right answer."""
+    """The 95 % interval of an accuracy; None for one number that is not a right answer."""
     from edgeconv.statistics.proportion import share_interval
 
     if accuracy.correct:
@@ -154,50 +148,53 @@ def accuracy_interval(accuracy: Accuracy) -> Interval | None:
     return mean_interval(accuracy.per_sample) if accuracy.samples > 1 else None
 
 
-def _between(
+def _tested_drop(
     check: LimitCheck,
     estimate: Estimate,
     levels: Levels,
     pair: PairedAccuracies,
     interval: Interval | None,
 ) -> Finding:
-    """The drop with the two values that it is between; they are said where it does not hold."""
-    found = check.test(estimate, levels, interval=interval)
+    """The finding with both values, which are its reason where it failed."""
+    finding = check.test(estimate, levels, interval=interval)
     before, after = pair.before.value, pair.after.value
-    reason = found.reason
-    if found.outcome == "failed":
-        there = "in the lock" if pair.reference == "lock" else "of the trained model"
+    reason = finding.reason
+    if finding.outcome == "failed":
+        reference = "in the lock" if pair.reference == "lock" else "of the trained model"
         metric = pair.after.metric
-        reason = f"{value_of(metric, after)} here, {value_of(metric, before)} {there}"
-    return msgspec.structs.replace(found, before=before, after=after, reason=reason)
+        reason = f"{value_of(metric, after)} here, {value_of(metric, before)} {reference}"
+    return msgspec.structs.replace(finding, before=before, after=after, reason=reason)
 
 
-def _of_other_samples(
+def _tested_unpaired(
     check: LimitCheck,
     estimate: UnpairedDrop,
     levels: Levels,
     values: tuple[Accuracy, Accuracy],
     reason: str,
 ) -> Finding:
-    found = check.test(estimate, levels, interval=_apart(estimate, *values), reason=reason)
-    if found.outcome != "failed":
+    interval = _unpaired_interval(estimate, *values)
+    finding = check.test(estimate, levels, interval=interval, reason=reason)
+    if finding.outcome != "failed":
         what_next = _TO_COMPARE if estimate.value > 0 else f"{_TO_COMPARE}{_OR_ACCEPT}"
-        found = check.missing(f"{reason}; {what_next}")
+        finding = check.missing(f"{reason}; {what_next}")
     before, after = values
-    return msgspec.structs.replace(found, before=before.value, after=after.value)
+    return msgspec.structs.replace(finding, before=before.value, after=after.value)
 
 
-def _apart(estimate: UnpairedDrop, before: Accuracy, after: Accuracy) -> Interval | None:
+def _unpaired_interval(
+    estimate: UnpairedDrop, before: Accuracy, after: Accuracy
+) -> Interval | None:
     """The 95 % interval of a drop between two sets of samples, from those of both values.
 
-    Each end is as far from the drop as both values together may be off: R. Newcombe, "Interval
-    estimation for the difference between independent proportions", Statistics in Medicine 17
-    (1998) 873-890, method 10. Of a relative drop, over the value before as it was measured.
+    R. Newcombe, "Interval estimation for the difference between independent proportions",
+    Statistics in Medicine 17 (1998) 873-890, method 10. A relative drop is over the measured value
+    before.
     """
-    was, is_now = accuracy_interval(before), accuracy_interval(after)
-    if was is None or is_now is None:
+    interval, other = accuracy_interval(before), accuracy_interval(after)
+    if interval is None or other is None:
         return None
-    (low, high), (other_low, other_high) = was, is_now
+    (low, high), (other_low, other_high) = interval, other
     down = math.hypot(before.value - low, other_high - after.value)
     up = math.hypot(high - before.value, after.value - other_low)
     if not estimate.higher_is_better:
@@ -232,5 +229,5 @@ def _relative(pair: PairedAccuracies, statistics: GateStatistics) -> Estimate:
 
 
 def _not_finite(*accuracies: Accuracy) -> str:
-    values = (number for one in accuracies for number in (one.value, *numbers(one)))
+    values = (value for each in accuracies for value in (each.value, *numbers(each)))
     return "" if all(map(math.isfinite, values)) else "a number of it is not finite"

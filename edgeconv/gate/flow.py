@@ -1,8 +1,7 @@
-"""The whole check of one model: converted, measured, judged, and compared with what is locked.
+"""The check of one model: convert, measure, check against the budget, compare with the lock.
 
-Each step is answered from what it gave before where nothing that goes into it has changed: the
-conversion by what is published, the report and the check by the stage cache. Then nothing here
-loads numpy or TensorFlow.
+A step whose inputs did not change is not repeated: the published files, the cached report and the
+cached check are taken. Then nothing here loads numpy or TensorFlow.
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ Kept = TypeVar("Kept", Report, Check)
 
 @dataclass
 class Checking:
-    """Jobs at work: how they are judged and run, and what was found out already.
+    """How jobs are checked, and their results so far.
 
-    `locked` is what was accepted; with `accepting` the present state is to take its place: it is
-    held to the budget beside the trained baseline, and what it lost beside the lock fails, but for
-    the stages in `accepted_drops`, by model.
+    `locked` are the models of the lock. With `accepting` they are to be replaced: the present state
+    is checked against the budget and the trained baseline, and its losses against the lock fail,
+    except those of the stages in `accepted_drops` (by model), which are warnings.
     """
 
     statistics: GateStatistics
@@ -62,40 +61,40 @@ class Checking:
     accepting: bool = False
     accepted_drops: Mapping[str, Collection[str]] = field(default_factory=dict)
     on_progress: Callable[[str], None] = lambda _: None
-    _done: dict[str, _Converted] = field(default_factory=dict)
+    _conversions: dict[str, _Converted] = field(default_factory=dict)
     _reports: dict[str, Report] = field(default_factory=dict)
 
     def check(self, job: ModelJob) -> Check:
-        """What the gate says of the model. Raises an `EdgeconvError` where it cannot say."""
+        """The check of a model. Raises an `EdgeconvError` where it cannot be checked."""
         locked = self.locked.get(job.name)
         key = hash_of(
             *(self._report_key(job), job.budget, self.statistics, locked, self.has_lock),
             *(self.accepting, sorted(self.accepted_drops.get(job.name, ()))),
         )
-        if (found := self._kept("check", key, Check)) is not None:
-            return msgspec.structs.replace(found, reused=True)
+        if (cached := self._cached("check", key, Check)) is not None:
+            return msgspec.structs.replace(cached, reused=True)
         report = self.report(job)
-        check = self._judged(job, report, locked)
+        check = self._new_check(job, report, locked)
         if _is_sound(report):
             self._keep("check", key, check)
         return check
 
     def report(self, job: ModelJob) -> Report:
-        """What was measured of the model; measured now, if anything changed."""
+        """The measurements of the model; measured again where anything changed."""
         key = self._report_key(job)
         if key not in self._reports:
-            done = self._converted(job)
-            report = self._kept("report", key, Report)
+            converted = self._converted(job)
+            report = self._cached("report", key, Report)
             if report is None:
-                report = _measured(job, done, self._extent(job), self.on_progress)
-                # What changed meanwhile was measured as it was then, or as it is now.
-                if _is_sound(report) and self._inputs(job) == done.inputs:
+                report = _measured(job, converted, self._scope(job), self.on_progress)
+                # Inputs that changed meanwhile may have been measured in either state.
+                if _is_sound(report) and self._inputs(job) == converted.inputs:
                     self._keep("report", key, report)
             self._reports[key] = report
         return self._reports[key]
 
     def published(self, job: ModelJob) -> Conversion:
-        """What was converted of the model, and where it is."""
+        """The conversion of the model, with its directory."""
         return self._converted(job).conversion
 
     def accepted(self, job: ModelJob) -> LockedModel:
@@ -104,10 +103,10 @@ class Checking:
 
         return locked_model(job.name, self.report(job), self._converted(job).inputs)
 
-    def _judged(self, job: ModelJob, report: Report, locked: LockedModel | None) -> Check:
-        beside = None if self.accepting else locked
+    def _new_check(self, job: ModelJob, report: Report, locked: LockedModel | None) -> Check:
+        reference = None if self.accepting else locked
         slices = job_slices(job, report)
-        check = _check_of(report, job.budget, self.statistics, beside, slices)
+        check = _check_of(report, job.budget, self.statistics, reference, slices)
         if locked is None:
             notes = () if self.accepting else (_unlocked(job, has_lock=self.has_lock),)
             return msgspec.structs.replace(check, name=job.name, notes=(*notes, *check.notes))
@@ -132,52 +131,53 @@ class Checking:
     def _with_losses(
         self, check: Check, job: ModelJob, report: Report, slices: Sequence[str]
     ) -> Check:
-        """The check of an update, with what the present state has lost beside the lock."""
-        from edgeconv.gate.accepting import judged_losses
+        from edgeconv.gate.accepting import accept_losses
         from edgeconv.gate.budget import losses
 
-        found = losses(
+        lost = losses(
             report,
             job.budget,
             statistics=self.statistics,
             locked=self.locked[job.name],
             slices=slices,
         )
-        judged = judged_losses(found, self.accepted_drops.get(job.name, ()))
-        verdict = Verdict(findings=(*check.verdict.findings, *judged))
+        findings = accept_losses(lost, self.accepted_drops.get(job.name, ()))
+        verdict = Verdict(findings=(*check.verdict.findings, *findings))
         return msgspec.structs.replace(check, verdict=verdict)
 
-    def _extent(self, job: ModelJob) -> MeasurementScope:
+    def _scope(self, job: ModelJob) -> MeasurementScope:
         locked, inputs = self.locked.get(job.name), self._converted(job).inputs
         is_timed = any(name in NEED_TIMES for name in job.budget.names())
         data = inputs.get("test data")
         if locked is None or data is None or locked.inputs.get("test data") != data:
             return MeasurementScope(is_timed)
-        metrics = {one.accuracy.metric for one in locked.stages if one.accuracy}
+        metrics = {stage.accuracy.metric for stage in locked.stages if stage.accuracy}
         return MeasurementScope(is_timed, tuple(sorted(metrics & METRICS.keys())))
 
     def _report_key(self, job: ModelJob) -> str:
-        return hash_of(self._converted(job).key, self._extent(job))
+        return hash_of(self._converted(job).key, self._scope(job))
 
     def _converted(self, job: ModelJob) -> _Converted:
-        if job.name not in self._done:
-            # Before the conversion, which would speak of its own options.
+        if job.name not in self._conversions:
+            # Before the conversion, which would complain about its options first.
             refuse_job(job)
             self.on_progress(f"checking {job.name}")
             conversion = job.ready or self._convert(job)
             if not conversion.artifacts:
                 raise InputRefused(
                     "nothing could be converted: "
-                    + "; ".join(one.message for one in conversion.failures),
-                    hint=next((one.hint for one in conversion.failures if one.hint), ""),
+                    + "; ".join(failure.message for failure in conversion.failures),
+                    hint=next(
+                        (failure.hint for failure in conversion.failures if failure.hint), ""
+                    ),
                 )
-            self._done[job.name] = _Converted(job, conversion, self._inputs(job))
-        return self._done[job.name]
+            self._conversions[job.name] = _Converted(job, conversion, self._inputs(job))
+        return self._conversions[job.name]
 
     def _convert(self, job: ModelJob) -> Conversion:
         from edgeconv.conversion.convert import convert
 
-        assert job.converting is not None, "what is not ready is converted"
+        assert job.converting is not None, "a source that is not ready is converted"
         return convert(job.converting, on_progress=self.on_progress)
 
     def _inputs(self, job: ModelJob) -> dict[str, str]:
@@ -186,9 +186,9 @@ class Checking:
     def _cache(self) -> Cache:
         return Cache(cache_directory() if self.execution.use_cache else None, self.on_progress)
 
-    def _kept(self, stage: str, key: str, kind: type[Kept]) -> Kept | None:
-        found = self._cache().find(stage, key)
-        return read_noun(found / f"{stage}.json", kind, what=stage) if found else None
+    def _cached(self, stage: str, key: str, kind: type[Kept]) -> Kept | None:
+        entry = self._cache().find(stage, key)
+        return read_noun(entry / f"{stage}.json", kind, what=stage) if entry else None
 
     def _keep(self, stage: str, key: str, noun: Report | Check) -> None:
         with scratch_directory() as scratch:
@@ -198,7 +198,7 @@ class Checking:
 
 
 def unchecked(name: str, reason: str) -> Check:
-    """What the gate says of a model that could not be judged: it does not pass."""
+    """The check of a model that could not be checked, which does not pass."""
     finding = Finding(
         model=name,
         limit=NOT_CHECKED,
@@ -211,7 +211,7 @@ def unchecked(name: str, reason: str) -> Check:
 
 
 def check_report(report: Report, budget: Budget, statistics: GateStatistics) -> Check:
-    """A report held against a budget. Raises as `edgeconv.gate.budget.check`."""
+    """A report checked against a budget. Raises as `edgeconv.gate.budget.check`."""
     return _check_of(report, budget, statistics, None, ())
 
 
@@ -242,8 +242,6 @@ def _check_of(
 
 
 class _Converted:
-    """A conversion, the hashes of all that went into it, and the key of its measuring."""
-
     def __init__(self, job: ModelJob, conversion: Conversion, inputs: dict[str, str]) -> None:
         self.conversion = conversion
         self.inputs = inputs
@@ -251,7 +249,7 @@ class _Converted:
         self.key = hash_of(
             job.name,
             inputs,
-            [(one.name, one.recipe.name, one.sha256) for one in conversion.artifacts],
+            [(a.name, a.recipe.name, a.sha256) for a in conversion.artifacts],
             conversion.failures,
             tool_versions(),
             (here.machine, here.cpu, here.cores),
@@ -260,21 +258,23 @@ class _Converted:
     @property
     def files(self) -> list[Path]:
         """The published files, in the order of their recipes."""
-        return [Path(self.conversion.directory) / one.file for one in self.conversion.artifacts]
+        return [Path(self.conversion.directory) / a.file for a in self.conversion.artifacts]
 
 
 def _measured(
-    job: ModelJob, done: _Converted, extent: MeasurementScope, on_progress: Callable[[str], None]
+    job: ModelJob,
+    converted: _Converted,
+    scope: MeasurementScope,
+    on_progress: Callable[[str], None],
 ) -> Report:
-    """The report of all artifacts, of the recipes that failed, and of the checkpoint."""
     from edgeconv.measure.bench import bench
 
-    report = bench(job.bench_request(done.files, extent), on_progress=on_progress)
-    failed = tuple(_failed(one) for one in done.conversion.failures)
+    report = bench(job.bench_request(converted.files, scope), on_progress=on_progress)
+    failed = tuple(map(_failed, converted.conversion.failures))
     checkpoint = None
     if job.checkpoint:
-        asked = job.bench_request(done.files[:1], extent, job.checkpoint)
-        first = bench(asked, on_progress=on_progress).baseline
+        request = job.bench_request(converted.files[:1], scope, job.checkpoint)
+        first = bench(request, on_progress=on_progress).baseline
         checkpoint = first and msgspec.structs.replace(first, name="checkpoint")
     return msgspec.structs.replace(
         report, measurements=(*report.measurements, *failed), checkpoint=checkpoint
@@ -282,12 +282,11 @@ def _measured(
 
 
 def _is_sound(report: Report) -> bool:
-    """Whether every model ran: what failed may do better the next time."""
+    """Whether every model ran; a failure may be temporary, and is not cached."""
     return not any(row.error for row in report.measurements)
 
 
 def _failed(failure: Failure) -> Measurement:
-    """The row of a recipe that gave no file."""
     return Measurement(
         name=failure.recipe,
         role="artifact",
@@ -301,4 +300,4 @@ def _failed(failure: Failure) -> Measurement:
 
 def _unlocked(job: ModelJob, *, has_lock: bool) -> str:
     what = f"model {job.name!r} is not in the lock" if has_lock else "there is no lock"
-    return f"{what}: only the trained baseline is compared with; --update accepts this state"
+    return f"{what}: compared only with the trained baseline; --update accepts this state"

@@ -1,4 +1,4 @@
-"""The text of a first edgeconv.toml, from what can be seen of a model without running it."""
+"""The text of a first edgeconv.toml, from what is known of a model without running it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS = {
     "hdf5": "Keras HDF5 file",
     "tflite": ".tflite",
 }
-# Below, what every .tflite has beside its weights says more of its size than the recipe.
+# Smaller files are mostly not weights, so recipes hardly change their size.
 _SMALL_BYTES = 100_000
 _SIZE_RATIOS = {"float16": 0.6, "int8": 0.4}
 _DROPS = (0.01, 0.02, 0.03, 0.05, 0.1)
@@ -35,10 +35,10 @@ _UNKNOWN_TYPES = frozenset({"object", "resource", "variant"})
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """What a first configuration is made from; paths and SOURCEs as the file is to have them.
+    """What the file is written from; paths and SOURCEs as they are to be in it.
 
-    `signatures` are those that can be converted, none where that is not known (a Keras file).
-    `samples` is how many `data` has, 0 where that is not known.
+    `signatures` are those that can be converted, empty where they are not known (a Keras file).
+    `samples` is the number in `data`, 0 where it is not known.
     """
 
     inspection: Inspection
@@ -52,12 +52,12 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def signature(self) -> Signature | None:
         """The signature to convert."""
-        named = [one for one in self.signatures if one.key == SERVING_DEFAULT]
-        return next(iter((*named, *self.signatures)), None)
+        default = [each for each in self.signatures if each.key == SERVING_DEFAULT]
+        return next(iter((*default, *self.signatures)), None)
 
     @property
     def recipes(self) -> tuple[str, ...]:
-        """The recipes that can be made with what is there."""
+        """The recipes that are possible with these inputs and data."""
         inputs = self.signature.inputs if self.signature else ()
         if any(tensor.dtype in _UNKNOWN_TYPES for tensor in inputs):
             return ("float32",)
@@ -71,9 +71,9 @@ def starting_text(start: Start) -> str:
 
 
 def _head() -> Iterator[str]:
-    yield "# What `edgeconv check` converts, measures and judges; see docs/config.md."
-    yield "# Paths start in this file's folder. `edgeconv config show` prints every value and where"
-    yield "# it is from, `edgeconv config schema` what editors complete this file with."
+    yield "# What `edgeconv check` converts, measures and checks; see docs/config.md."
+    yield "# Paths are relative to this file's folder. `edgeconv config show` prints values and"
+    yield "# their origins, `edgeconv config schema` a schema for editors."
 
 
 def _model(start: Start) -> Iterator[str]:
@@ -83,42 +83,42 @@ def _model(start: Start) -> Iterator[str]:
     for note in model.notes:
         yield f"# {plain(note)}"
     if not start.signatures:
-        yield "# A Keras file has its inputs and outputs only once it is loaded."
+        yield "# The inputs and outputs of a Keras file are known once it is loaded."
     for signature in start.signatures:
         yield f"# signature {plain(signature.key) or '(without a name)'}"
         for side, tensors in (("input", signature.inputs), ("output", signature.outputs)):
             yield from (f"#   {side} {_tensor(tensor)}" for tensor in tensors)
     yield f"source = {toml_value(start.source)}"
-    yield "# The stage before it, which is measured too:"
+    yield "# The model before it, which is measured too:"
     yield _optional("checkpoint", start.checkpoint, "model.keras")
-    yield "# The slice of each test sample, such as a country or a camera, a line each:"
+    yield "# The slice of each test sample, such as a country or a camera, one on each line:"
     yield '# slices = "slices.txt"'
 
 
 def _convert(start: Start) -> Iterator[str]:
     yield "[convert]"
-    yield "# float32, float16, dynamic, weight-only-int8, int8, int16x8; or all; weight-only-int4"
-    yield "# and int8x4, of 4 bits; or qat, which trains on. int8, int16x8 and 4 bits need samples."
+    yield "# float32, float16, dynamic, weight-only-int8, int8, int16x8; or all; 4 bits:"
+    yield "# weight-only-int4 and int8x4; or qat, which trains. int8, int16x8, int8x4 need samples."
     yield f"to = {toml_value(start.recipes)}"
-    yield "# Some hundred samples as the model is to see them; see docs/data.md."
+    yield "# Some hundred typical samples; see docs/data.md."
     yield _optional("calibration", start.calibration, "calibration.npz")
-    yield "# What is done to each stored sample; `edgeconv doctor MODEL DATA` finds it out."
+    yield "# The preprocessing of each stored sample; `edgeconv doctor MODEL DATA` finds it."
     yield '# preprocess = "scale=1/127.5&mean=1"'
     yield from _signature_lines(start)
     yield from _shape_lines(start)
     if start.signature and all(tensor.dtype in _FLOATS for tensor in start.signature.inputs):
-        yield "# Integers at the ends of the full-integer recipes:"
+        yield "# Integer inputs and outputs of the full-integer recipes:"
         yield '# io = ["int8"]'
     yield "# Post-training methods that keep the accuracy; see docs/methods.md:"
     yield '# methods = "auto"'
-    yield "# The runtime that ships, where the files are proved too:"
+    yield "# The runtime of your app, where the files are verified too:"
     yield '# target-runtime = "tflite-runtime==2.14.0"'
 
 
 def _signature_lines(start: Start) -> Iterator[str]:
     if len(start.signatures) > 1 and start.signature:
-        keys = ", ".join(plain(one.key) for one in start.signatures)
-        yield f"# One of {keys}; or several, or all, in one file."
+        keys = ", ".join(plain(signature.key) for signature in start.signatures)
+        yield f"# One or several of {keys}, in one file; or all."
         yield f"signature = {toml_value([start.signature.key])}"
 
 
@@ -129,14 +129,14 @@ def _shape_lines(start: Start) -> Iterator[str]:
         yield "# batch = 1"
     inner = [tensor for tensor in inputs if -1 in tensor.shape[1:]]
     if inner:
-        yield "# Dimensions beside the batch are open (?); some devices need them fixed:"
+        yield "# Further dimensions are open (?); some devices need them fixed:"
         yield f"# shape = {toml_value([_shape(tensor) for tensor in inner])}"
 
 
 def _bench(start: Start) -> Iterator[str]:
     yield "[bench]"
-    yield "# Samples with labels that neither trained nor calibrated: without them there is no"
-    yield "# accuracy, and a limit on it does not hold."
+    yield "# Samples with labels, used neither for training nor for calibration. Without them no"
+    yield "# accuracy is measured, and a limit on it does not hold."
     yield _optional("data", start.data, "test.npz")
     yield '# metric = "top1"'
     yield '# runtime = "litert"'
@@ -144,12 +144,12 @@ def _bench(start: Start) -> Iterator[str]:
 
 def _budget(start: Start) -> Iterator[str]:
     is_small = start.inspection.model.size_bytes < _SMALL_BYTES
-    yield "# A limit that is broken ends `edgeconv check` with 1. What was not measured breaks it."
+    yield "# A broken limit, or one whose number is missing, ends `edgeconv check` with 1."
     yield "[budget]"
     drop = decidable_drop(start.samples, len(start.recipes)) if start.samples else _DROPS[0]
     if start.samples:
-        enough = f"are enough to tell a drop of {drop:g}" if drop else "are too few to tell a drop"
-        yield f"# {start.samples} test samples {enough}; docs/gate-statistics.md says why."
+        enough = f"are enough for a drop of {drop:g}" if drop else "are too few to detect a drop"
+        yield f"# {start.samples} test samples {enough}; see docs/gate-statistics.md."
     yield from _limit("max-accuracy-drop", drop or _DROPS[-1], active=bool(start.data))
     yield from _limit("max-class-drop", 0.05, active=False)
     yield from _limit("max-size-ratio", 1.5 if is_small else 1.1, active=True)
@@ -163,9 +163,9 @@ def _budget(start: Start) -> Iterator[str]:
 
 
 def decidable_drop(samples: int, models: int) -> float | None:
-    """The smallest usual limit that so many samples hold so many models to; None for none.
+    """The smallest usual limit that these samples can decide for this number of models, or None.
 
-    One answer in a hundred is taken to differ between a model and the one it was made from.
+    One answer in a hundred is assumed to differ between a model and its reference.
     """
     from edgeconv.gate.limit_check import levels_of
     from edgeconv.statistics.matched import enough_pairs
@@ -183,10 +183,10 @@ def _check() -> Iterator[str]:
     yield "[check]"
     for key, leaf in options_of("check").items():
         if key in ("confidence", "method", "inconclusive"):
-            one_of = f" One of {', '.join(leaf.choices)}." if leaf.choices else ""
-            yield f"# {leaf.option.help}{one_of}"
+            choices = f" One of {', '.join(leaf.choices)}." if leaf.choices else ""
+            yield f"# {leaf.option.help}{choices}"
             yield f"# {key} = {toml_value(leaf.raw_default)}"
-    yield "# Also text, json, sarif and those of GitHub and GitLab:"
+    yield "# Also text, json, sarif, and the formats of GitHub and GitLab:"
     yield '# output = ["junit=build/junit.xml"]'
 
 

@@ -1,4 +1,4 @@
-"""One model of a configuration with all that is done to it, and the hashes of what goes in."""
+"""One model of a configuration as a job of the gate, and the hashes of its inputs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,7 @@ _LONGEST_SLICE = 200
 
 
 class MeasurementScope(NamedTuple):
-    """What a check measures besides what is configured, and what it leaves out.
-
-    `is_timed`: whether a limit needs times or memory. `metrics`: those of the lock, so that the
-    next answers are compared with it by the metric that it has.
-    """
+    """What a check measures: times and memory where a limit needs them, and the lock's metrics."""
 
     is_timed: bool
     metrics: tuple[str, ...] = ()
@@ -38,12 +34,11 @@ class MeasurementScope(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelJob:
-    """One model of a configuration, with all that is done to it.
+    """One model of a configuration, and how it is converted, measured and checked.
 
-    `converting` publishes its artifacts; None where the source is `ready`, as it is. `measuring`
-    measures them beside the trained model, and then the `checkpoint`, where there is one. `slices`
-    is a file with the slice of each test sample on a line, `report_directory` where the report
-    goes, if it goes anywhere.
+    `converting` publishes its artifacts; it is None where the source itself is `ready`. `measuring`
+    measures them with the trained model, and the `checkpoint`, if any. `slices` is a file with the
+    slice of each test sample on a line. The report is written into `report_directory`, if any.
     """
 
     name: str
@@ -57,49 +52,49 @@ class ModelJob:
     report_directory: Path | None = None
 
     def bench_request(
-        self, files: Sequence[Path], extent: MeasurementScope, baseline: str | None = None
+        self, files: Sequence[Path], scope: MeasurementScope, baseline: str | None = None
     ) -> BenchRequest:
-        """What `bench` is asked: these files beside the trained model, or beside `baseline`."""
-        asked = self.measuring
-        beside = baseline or asked.baseline
-        opening = asked.opening
-        if self.converting is not None and not beside and self.converting.opening.custom_objects:
+        """The request to measure these files with the trained model, or with `baseline`."""
+        request = self.measuring
+        baseline = baseline or request.baseline
+        opening = request.opening
+        if self.converting is not None and not baseline and self.converting.opening.custom_objects:
             custom = self.converting.opening.custom_objects
             opening = replace(opening, custom_objects=custom)
-        first = asked.measuring.metrics or ("top1",)
-        further = tuple(name for name in extent.metrics if name not in first)
-        metrics = (*first, *further) if further else asked.measuring.metrics
+        first = request.measuring.metrics or ("top1",)
+        further = tuple(name for name in scope.metrics if name not in first)
+        metrics = (*first, *further) if further else request.measuring.metrics
         return replace(
-            asked,
+            request,
             models=tuple(map(str, files)),
-            baseline=beside,
+            baseline=baseline,
             directory=None,
             opening=opening,
-            measuring=replace(asked.measuring, metrics=metrics, is_timed=extent.is_timed),
+            measuring=replace(request.measuring, metrics=metrics, is_timed=scope.is_timed),
         )
 
 
 def refuse_job(job: ModelJob) -> None:
-    """Raise `UsageError` where nothing could come of the check."""
+    """Raise `UsageError` for a budget without limits."""
     if not job.budget.every.given() and not job.budget.recipe:
         raise UsageError(
-            "the budget sets no limit, so nothing would be checked",
+            "the budget has no limit, so nothing would be checked",
             hint="add one to [budget], for example max-accuracy-drop = 0.01",
         )
 
 
 def job_inputs(job: ModelJob, execution: Execution) -> dict[str, str]:
-    """All that goes into the conversion and the measuring, by name: hashes, and settings."""
+    """The inputs of conversion and measurement by name: hashes, and settings."""
     convert, bench = job.converting, job.measuring
     requests = {"convert": convert, "bench": bench}
-    found = {
+    inputs = {
         f"{verb} --{key}": _short(value)
         for verb, request in requests.items()
         if request is not None
         for key, value in request.settings().items()
     }
     models = {"source": job.source, "checkpoint": job.checkpoint, "baseline": bench.baseline}
-    found |= {name: source.identify(path).sha256 for name, path in models.items() if path}
+    inputs |= {name: source.identify(path).sha256 for name, path in models.items() if path}
     sources = {
         "training data": convert.training if convert else "",
         "test data": bench.data or "",
@@ -107,51 +102,42 @@ def job_inputs(job: ModelJob, execution: Execution) -> dict[str, str]:
     calibrating = convert.calibration if convert else {}
     for number, (_, text) in enumerate(sorted(calibrating.items())):
         sources["calibration data" + (f" {number + 1}" if number else "")] = text
-    found |= {
+    inputs |= {
         name: data.identity(text, allow_code=execution.allow_code, allowance=execution.allowance)
         for name, text in sources.items()
         if text
     }
     if job.slices:
-        found["slices"] = _file_hash(job)
-    return dict(sorted(found.items()))
+        with _reading(job):
+            refuse_pointer(Path(job.slices))
+            inputs["slices"] = sha256_file(Path(job.slices))
+    return dict(sorted(inputs.items()))
 
 
 def _short(value: object) -> str:
-    """A setting as text, or its hash where that is long."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return text if len(text) <= _LONGEST_SETTING else hash_of(value)
 
 
 def job_slices(job: ModelJob, report: Report) -> tuple[str, ...]:
-    """The slice of each measured sample. Raises `InputRefused` for another number of them."""
+    """The slice of each measured sample. Raises `InputRefused` for another number of slices."""
     if not job.slices:
         return ()
-    lines = _slice_lines(job)
+    with _reading(job):
+        lines = tuple(Path(job.slices).read_text(encoding="utf-8").splitlines())
     if too_long := [n for n, name in enumerate(lines, 1) if len(name) > _LONGEST_SLICE]:
         raise InputRefused(
-            f"{job.slices}, line {too_long[0]}: a slice has a name of {_LONGEST_SLICE} characters "
-            "at most",
-            hint="write the name of a slice on each line, and nothing else",
+            f"{job.slices}, line {too_long[0]}: the name of a slice is longer than "
+            f"{_LONGEST_SLICE} characters",
+            hint="write only the name of a slice on each line",
         )
     count = report.data.samples if report.data else 0
     if len(lines) != count:
         raise InputRefused(
-            f"{job.slices} has {len(lines)} lines, and {count} test samples were measured",
-            hint="write the name of each sample's slice on a line of its own, for all samples",
+            f"{job.slices} has {len(lines)} lines, but {count} test samples were measured",
+            hint="write one line for each sample, with the name of its slice",
         )
     return lines
-
-
-def _slice_lines(job: ModelJob) -> tuple[str, ...]:
-    with _reading(job):
-        return tuple(Path(job.slices).read_text(encoding="utf-8").splitlines())
-
-
-def _file_hash(job: ModelJob) -> str:
-    with _reading(job):
-        refuse_pointer(Path(job.slices))
-        return sha256_file(Path(job.slices))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a budget asks of one model, and what is answered."""
+"""One limit of a budget, checked for one model."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from edgeconv.types import AnyLimit, GateStatistics, Outcome, Reference, Severity, Value
 
 Interval = tuple[float, float]
-# How often enough samples leave a number open all the same.
+# How often a limit stays undecided with enough samples.
 _MISSED = 0.05
-_LEAST_SURE = 0.5
-_NO_NUMBER = "no number of samples can show that it is 0 at most: allow a little more than 0"
+_LEAST_CONFIDENCE = 0.5
+_NO_NUMBER = "no number of samples can show that it is at most 0: allow a little more than 0"
 
 
 @dataclass(frozen=True)
 class OpenLimit:
-    """A limit on a number that is left to chance.
+    """A limit on an estimate. `decide` it once all limits that can fail the gate are counted.
 
-    It is answered once it is known how many there are that may fail the gate: `is_fatal`.
+    `is_fatal`: it can fail the gate.
     """
 
     is_fatal: bool
-    answer: Callable[[Levels], Finding]
+    decide: Callable[[Levels], Finding]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LimitCheck:
-    """One limit of a budget, for one model, beside `reference` if it is about a difference.
+    """One limit of a budget, for one model, against `reference` where it limits a difference.
 
     `metric` is the unit of its numbers, "" for shares of right answers.
     """
@@ -50,34 +50,34 @@ class LimitCheck:
     metric: str = ""
 
     @property
-    def is_least(self) -> bool:
+    def is_minimum(self) -> bool:
         """Whether the number must not be below the limit, rather than not above it."""
         return self.name.startswith("min-")
 
     @property
     def allowed(self) -> float:
-        """The limit, where it is a number; else NaN, which nothing keeps to."""
+        """The limit as a number; else NaN, within which nothing is."""
         return float(self.limit.limit) if isinstance(self.limit, Limit) else math.nan
 
-    def defer(self, answer: Callable[[Levels], Finding]) -> OpenLimit:
-        """The limit, to be answered later."""
-        return OpenLimit(self.limit.severity == "error", answer)
+    def defer(self, decide: Callable[[Levels], Finding]) -> OpenLimit:
+        """The limit, to be decided later."""
+        return OpenLimit(self.limit.severity == "error", decide)
 
     def missing(self, reason: str = "", actual: Value | None = None) -> Finding:
-        """There is no number that could be held against the limit."""
+        """There is no number to compare with the limit."""
         return self.finding("missing", actual, reason=reason)
 
     def compare(self, actual: float | None, reason: str = "", subject: str = "") -> Finding:
-        """A number that is not left to chance; None and what is not finite is missing."""
+        """An exact number, without statistics; None and what is not finite is missing."""
         if actual is None or not math.isfinite(actual) or math.isnan(self.allowed):
             return self.missing(reason, actual)
-        # Limits are inclusive, and 0.91 - 0.90 is a hair over 0.01.
+        # Limits are inclusive, and 0.91 - 0.90 is slightly more than 0.01.
         is_equal = math.isclose(actual, self.allowed, rel_tol=1e-12, abs_tol=1e-12)
-        holds = actual > self.allowed if self.is_least else actual < self.allowed
+        holds = actual > self.allowed if self.is_minimum else actual < self.allowed
         return self.finding("passed" if holds or is_equal else "failed", actual, subject=subject)
 
     def same(self, samples: int | None = None) -> Finding:
-        """Nothing is other than in the reference: not even a file, so that nothing is chance."""
+        """The file and its answers are those of the reference: the drop is exactly 0."""
         return self.finding("passed", 0.0, interval=(0.0, 0.0), method="same file", samples=samples)
 
     def test(
@@ -89,9 +89,9 @@ class LimitCheck:
         subject: str = "",
         reason: str = "",
     ) -> Finding:
-        """What the estimate says: beyond the limit, within it, or not to be told.
+        """Test an estimate against the limit: beyond it, within it, or inconclusive.
 
-        `interval` is the one that every report shows of the number; the tests need none.
+        `interval` is the one that every report shows of the number; the tests do not use it.
         """
         outcome = self.outcome(estimate, levels)
         needed = estimate.enough(self.allowed, levels) if outcome == "inconclusive" else None
@@ -110,9 +110,9 @@ class LimitCheck:
         )
 
     def outcome(self, estimate: Estimate, levels: Levels) -> Outcome:
-        """What the tests say: the one that fails, and the one that holds, each at its level."""
-        if self.is_least:
-            # Not below the limit is above all that is below it.
+        """The results of both tests, for failing and for holding, each at its level."""
+        if self.is_minimum:
+            # Not below the limit is above all numbers below it.
             below = math.nextafter(self.allowed, -math.inf)
             is_broken = estimate.is_below(below, levels.fail)
             is_held = estimate.is_above(below, levels.hold)
@@ -121,10 +121,10 @@ class LimitCheck:
             is_held = estimate.is_below(self.allowed, levels.hold)
         return "failed" if is_broken else "passed" if is_held else "inconclusive"
 
-    def finding(self, outcome: Outcome, actual: Value | None, **facts: Any) -> Finding:
-        """A finding; what cannot be told may be a warning by choice."""
-        is_open = outcome == "inconclusive" and self.statistics.inconclusive == "warn"
-        severity: Severity = "warn" if is_open else self.limit.severity
+    def finding(self, outcome: Outcome, actual: Value | None, **fields: Any) -> Finding:
+        """A finding; an inconclusive one is a warning where the statistics say so."""
+        is_warning = outcome == "inconclusive" and self.statistics.inconclusive == "warn"
+        severity: Severity = "warn" if is_warning else self.limit.severity
         return Finding(
             model=self.model,
             limit=self.name,
@@ -135,15 +135,15 @@ class LimitCheck:
             reference=self.reference,
             recipe=self.recipe,
             metric=self.metric,
-            **facts,
+            **fields,
         )
 
 
 def levels_of(statistics: GateStatistics) -> Levels:
-    """How often the gate may be wrong. Raises `UsageError` for a confidence that is none."""
-    if not _LEAST_SURE <= statistics.confidence < 1:
+    """How often the gate may be wrong. Raises `UsageError` for an impossible confidence."""
+    if not _LEAST_CONFIDENCE <= statistics.confidence < 1:
         raise UsageError(
-            f"a confidence of {statistics.confidence:g} is not between {_LEAST_SURE:g} and 1",
+            f"a confidence of {statistics.confidence:g} is not between {_LEAST_CONFIDENCE:g} and 1",
             hint="confidence = 0.95",
         )
     level = 1 - statistics.confidence

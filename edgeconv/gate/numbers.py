@@ -1,4 +1,4 @@
-"""Limits on one model's own numbers, on its times, and on what it is made of."""
+"""Limits on numbers of one model: size, times, memory, accuracy, outputs and operators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_PARTNER = "there is no float32 .tflite that was timed in the same rounds"
 
 
 def own_number(check: LimitCheck, row: Measurement, report: Report) -> Finding | OpenLimit:
-    """The limit held against the model's number of that name."""
+    """The limit checked against the model's number of that name."""
     return _ANSWERS[check.name](check, row, report)
 
 
@@ -44,7 +44,7 @@ def _min_accuracy(check: LimitCheck, row: Measurement, _: Report) -> Finding | O
     if accuracy is None or accuracy.samples == 0 or not math.isfinite(accuracy.value):
         return check.missing("the accuracy was not measured")
     if not accuracy.higher_is_better:
-        return check.missing(f"of the metric {accuracy.metric} less is better")
+        return check.missing(f"less is better for the metric {accuracy.metric}")
     if len(accuracy.correct or accuracy.per_sample) != accuracy.samples:
         return check.missing("there is no result for every sample")
     estimate, interval = accuracy_estimate(accuracy, check.statistics), accuracy_interval(accuracy)
@@ -52,7 +52,6 @@ def _min_accuracy(check: LimitCheck, row: Measurement, _: Report) -> Finding | O
 
 
 def _latency_p50(check: LimitCheck, row: Measurement, _: Report) -> Finding | OpenLimit:
-    """The median time of an invoke."""
     latency = row.latency
     if latency is None or not math.isfinite(latency.p50_us) or latency.p50_us <= 0:
         return check.missing("it was not timed")
@@ -69,7 +68,7 @@ def _latency_ratio(check: LimitCheck, row: Measurement, report: Report) -> Findi
     """The median time over that of the float32 .tflite in the same runtime, by rounds."""
     ratio = row.latency_ratio
     if row.latency is None or ratio is None or not math.isfinite(ratio):
-        return check.missing("it was not timed beside a float32 .tflite")
+        return check.missing("it was not timed with a float32 .tflite")
     other, rounds = row.float_latency(report.measurements), row.latency.rounds_us
     if other is row.latency:
         return check.compare(ratio)
@@ -84,7 +83,7 @@ def _latency_ratio(check: LimitCheck, row: Measurement, report: Report) -> Findi
 
 @dataclass(frozen=True)
 class _Times(BoundedEstimate):
-    """Estimate of a time, or a ratio of two, of which the rounds are the samples."""
+    """A time, or a ratio of two times, whose samples are rounds."""
 
     method: str
     value: float
@@ -96,7 +95,7 @@ class _Times(BoundedEstimate):
         return self.bounded(low_level, high_level)
 
     def enough(self, limit: float, levels: Levels) -> int | None:
-        """How many rounds tell a time from a limit, if both stay as they are."""
+        """How many rounds distinguish the time from the limit, if it stays the same."""
         from scipy.special import stdtrit
 
         if self.value == limit or limit <= 0:
@@ -109,25 +108,25 @@ class _Times(BoundedEstimate):
 
 
 def _timed(check: LimitCheck, estimate: _Times, interval: Interval | None) -> OpenLimit:
-    """As of any estimate, but what there is of it are rounds, and no samples."""
+    """As other estimates, with the number of rounds instead of samples."""
 
     def answer(levels: Levels) -> Finding:
-        found = check.test(estimate, levels, interval=interval)
-        needed, reason = found.samples_needed, found.reason
+        finding = check.test(estimate, levels, interval=interval)
+        needed, reason = finding.samples_needed, finding.reason
         if needed is not None:
-            reason = f"{estimate.samples} rounds are too few: {needed} (--rounds) may tell"
-        return msgspec.structs.replace(found, samples=None, samples_needed=None, reason=reason)
+            reason = f"{estimate.samples} rounds are too few: {needed} (--rounds) may be enough"
+        return msgspec.structs.replace(finding, samples=None, samples_needed=None, reason=reason)
 
     return check.defer(answer)
 
 
 def _snr(check: LimitCheck, row: Measurement, _: Report) -> Finding:
-    worst = min(row.agreement, key=lambda one: one.snr_db, default=None)
+    worst = min(row.agreement, key=lambda agreement: agreement.snr_db, default=None)
     if worst is None:
-        return check.missing("the outputs were not compared with a reference's")
+        return check.missing("the outputs were not compared with a reference")
     if worst.is_flat and worst.snr_db < MAX_SNR_DB:
-        reason = f"output {worst.output} is the same throughout, so that there is no signal"
-        return check.missing(f"{reason}: measure on samples that it differs for")
+        reason = f"output {worst.output} is constant, so it has no signal"
+        return check.missing(f"{reason}: measure on samples for which it varies")
     return check.compare(worst.snr_db, "it is not finite", worst.output)
 
 
@@ -138,7 +137,7 @@ def _oldest_runtime(check: LimitCheck, row: Measurement, report: Report) -> Find
     needs = artifact.oldest_runtime if artifact else None
     if needs is not None and needs.unknown:
         names = ", ".join(sorted({need.operator for need in needs.unknown}))
-        return check.missing(f"from which runtime on there is {names} is not known")
+        return check.missing(f"the oldest runtime with {names} is not known")
     if not row.oldest_runtime:
         return check.missing("the oldest runtime is not known")
     holds = _release(row.oldest_runtime) <= allowed
@@ -149,19 +148,18 @@ def _operators(check: LimitCheck, row: Measurement, report: Report) -> Finding:
     assert isinstance(check.limit, OperatorsLimit)
     artifact = _artifact_of(row, report)
     if artifact is None:
-        return check.missing("the file has no manifest that says its operators")
-    names = tuple(sorted({one.name for one in artifact.operators}))
+        return check.missing("the file has no manifest that lists its operators")
+    names = tuple(sorted({operator.name for operator in artifact.operators}))
     further = [name for name in names if name not in check.limit.limit]
     subject = further[0] if len(further) == 1 else ""
     return check.finding("failed" if further else "passed", names, subject=subject)
 
 
 def _artifact_of(row: Measurement, report: Report) -> Artifact | None:
-    return next((one for one in report.artifacts if one.sha256 == row.sha256), None)
+    return next((each for each in report.artifacts if each.sha256 == row.sha256), None)
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """A version to compare by, of three numbers. Raises `UsageError`."""
     parts = version.split(".")
     if not (1 <= len(parts) <= _PARTS and all(part.isascii() and part.isdigit() for part in parts)):
         raise UsageError(f"{version!r} is not a release of a runtime", hint='such as "2.14.0"')

@@ -1,4 +1,4 @@
-"""What a model is held beside, on the same samples: the trained baseline, and the lock."""
+"""What a model is compared with on the same samples: the trained baseline, and the lock."""
 
 from __future__ import annotations
 
@@ -23,10 +23,7 @@ _DIGITS = 12
 
 @dataclass(frozen=True, kw_only=True)
 class PairedAccuracies:
-    """Two accuracies of the same samples, by the same metric.
-
-    `is_same` says that not even the file is another one, and every answer as it was.
-    """
+    """Two accuracies of the same samples and metric; `is_same`: of the same file and answers."""
 
     reference: Reference
     before: Accuracy
@@ -36,11 +33,10 @@ class PairedAccuracies:
 
 @dataclass(frozen=True, kw_only=True)
 class UnpairedAccuracies:
-    """There is nothing to be paired with, and why.
+    """Why there is no pair.
 
-    `is_same` says that the file and the samples are those of the reference all the same, so that
-    no answer can be another one. `before` and `after` are known where they are of one metric, and
-    of different samples.
+    `is_same`: file and samples are those of the reference, so no answer can differ. `before` and
+    `after` are set where they have the same metric and different samples.
     """
 
     reference: Reference
@@ -53,7 +49,7 @@ class UnpairedAccuracies:
 def pairs_of(
     row: Measurement, report: Report, locked: LockedModel | None
 ) -> Iterator[PairedAccuracies | UnpairedAccuracies]:
-    """Of an artifact: beside the trained baseline; and of every model that is locked, the lock."""
+    """An artifact with the trained baseline, and a model that is locked with the lock."""
     if row.role == "artifact":
         baseline = baseline_of(report)
         if baseline is None:
@@ -63,68 +59,66 @@ def pairs_of(
         else:
             is_same = baseline.sha256 == row.sha256
             yield paired("baseline", baseline.accuracy, row.accuracy, is_same=is_same)
-    was = locked.stage_of(row) if locked else None
-    if locked is not None and was is not None:
-        yield _beside_lock(row, report, locked, was)
+    stage = locked.stage_of(row) if locked else None
+    if locked is not None and stage is not None:
+        yield _paired_with_lock(row, report, locked, stage)
 
 
 def baseline_of(report: Report) -> Measurement | None:
-    """The trained model; where the source is a .tflite, the float32 artifact made of it."""
+    """The trained model; for a .tflite source, the float32 artifact."""
     if report.baseline is not None:
         return report.baseline
-    sources = {one.sha256 for one in report.artifacts if one.source_kind == "tflite"}
+    sources = {each.sha256 for each in report.artifacts if each.source_kind == "tflite"}
     rows = [row for row in report.measurements if row.recipe == "float32" and not row.error]
     return next((row for row in rows if row.sha256 in sources), None)
 
 
-def _beside_lock(
-    row: Measurement, report: Report, locked: LockedModel, was: LockedStage
+def _paired_with_lock(
+    row: Measurement, report: Report, locked: LockedModel, stage: LockedStage
 ) -> PairedAccuracies | UnpairedAccuracies:
-    after = _by_metric(row, was.accuracy)
+    after = _by_metric(row, stage.accuracy)
     data = report.data
     if data is None or data.sha256 != locked.test_sha256:
-        return _of_others(was.accuracy, after, data, locked)
-    is_same = was.sha256 == row.sha256
-    if was.accuracy is None and after is None:
-        # The preprocessing is no part of the samples: the same file may answer otherwise now.
+        return _on_other_samples(stage.accuracy, after, data, locked)
+    is_same = stage.sha256 == row.sha256
+    if stage.accuracy is None and after is None:
+        # Preprocessing is not part of the samples, and changes the answers of the same file.
         is_same = is_same and data.preprocessing == locked.preprocessing
         reason = (
-            "without labels the lock has no answers to compare with; give the test data labels, or "
-            "look at the outputs before you accept them with edgeconv check --update"
+            "without labels the lock has no answers to compare with; add labels to the test data, "
+            "or review the outputs before you accept them with edgeconv check --update"
         )
         return UnpairedAccuracies(reference="lock", reason=reason, is_same=is_same)
-    return paired("lock", was.accuracy, after, is_same=is_same)
+    return paired("lock", stage.accuracy, after, is_same=is_same)
 
 
-def _by_metric(row: Measurement, was: Accuracy | None) -> Accuracy | None:
-    """The accuracy of a model by the metric that is locked, where that was measured too."""
-    measured = [one for one in (row.accuracy, *row.metrics) if one is not None]
-    alike = (one for one in measured if was is not None and one.metric == was.metric)
+def _by_metric(row: Measurement, locked: Accuracy | None) -> Accuracy | None:
+    measured = [each for each in (row.accuracy, *row.metrics) if each is not None]
+    alike = (each for each in measured if locked is not None and each.metric == locked.metric)
     return next(alike, row.accuracy)
 
 
-def _of_others(
+def _on_other_samples(
     before: Accuracy | None, after: Accuracy | None, data: DataIdentity | None, locked: LockedModel
 ) -> UnpairedAccuracies:
-    """The lock is of other samples: the two sets, each by its number and hash."""
-    here = _named(data.samples, data.sha256) if data else "none"
-    there = _named(locked.test_samples, locked.test_sha256)
-    reason = f"the test samples are others than those of the lock: {here} here, {there} there"
+    here = _samples_text(data.samples, data.sha256) if data else "none"
+    there = _samples_text(locked.test_samples, locked.test_sha256)
+    reason = f"the test samples differ from those of the lock: {here} here, {there} there"
     if before is None or after is None or before.metric != after.metric:
         return UnpairedAccuracies(reference="lock", reason=reason)
     return UnpairedAccuracies(reference="lock", reason=reason, before=before, after=after)
 
 
-def _named(samples: int, sha256: str) -> str:
+def _samples_text(samples: int, sha256: str) -> str:
     return f"{samples} (hash {sha256[:_DIGITS]})"
 
 
 def paired(
     reference: Reference, before: Accuracy | None, after: Accuracy | None, *, is_same: bool
 ) -> PairedAccuracies | UnpairedAccuracies:
-    """Two accuracies, if they are of the same samples; `is_same`: they are of the same file."""
+    """Two accuracies, if they are of the same samples; `is_same`: of the same file."""
     if before is None or after is None:
-        which = "this model" if after is None else "what it is compared with"
+        which = "this model" if after is None else "its reference"
         return UnpairedAccuracies(
             reference=reference, reason=f"the accuracy of {which} was not measured"
         )
@@ -143,7 +137,7 @@ def _unlike(before: Accuracy, after: Accuracy) -> str:
             f"metric = [{names}] in [bench]"
         )
     if before.samples != after.samples or after.samples == 0:
-        return f"it has {after.samples} samples, and what it is compared with {before.samples}"
+        return f"it has {after.samples} samples, its reference {before.samples}"
     counts = {len(before.correct or before.per_sample), len(after.correct or after.per_sample)}
     if counts != {after.samples} or bool(before.correct) != bool(after.correct):
         return "there is no result for every sample"

@@ -1,4 +1,4 @@
-"""The models of a configuration as jobs for the gate: what `convert` and `bench` are to do."""
+"""The models of a configuration as jobs of the gate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgeconv.config import lock
 from edgeconv.config.chosen import Chosen
 from edgeconv.config.lock import FILE_NAME
 from edgeconv.errors import InputRefused
-from edgeconv.gate.accepting import parse_accepted, refuse_without_update
+from edgeconv.gate.accepting import parse_accepted
 from edgeconv.gate.flow import Checking
 from edgeconv.gate.jobs import ModelJob
 from edgeconv.requests.bench import BenchRequest
@@ -28,46 +28,46 @@ if TYPE_CHECKING:
 
 
 class Project:
-    """The models of a configuration, how they are judged and run, and the place of the lock.
+    """The models of a configuration, how they are checked, and the path of the lock.
 
-    Raises `InputRefused` for a lock that cannot be read, `UsageError` for a configuration that
-    cannot be, or for losses to be accepted that there cannot be.
+    Raises `InputRefused` for a lock that cannot be read, `UsageError` for a wrong configuration or
+    unknown losses to accept.
     """
 
-    def __init__(self, asked: CheckRequest, on_progress: Callable[[str], None]) -> None:
-        refuse_without_update(asked.accept_drops, updates=asked.update)
-        self._chosen = Chosen(asked)
+    def __init__(self, request: CheckRequest, on_progress: Callable[[str], None]) -> None:
+        self._chosen = Chosen(request)
         self.config: Config = self._chosen.config
-        self.lock = self._lock_place(asked.lock)
+        accepted_drops = parse_accepted(
+            request.accept_drops, self.config.models, updates=request.update
+        )
+        default = self.config.folder / FILE_NAME
+        self.lock = (
+            Path(request.lock) if request.lock else self._chosen.within_project(default, "the lock")
+        )
         is_there = self.lock.exists() or self.lock.is_symlink()
         accepted = lock.read(self.lock) if is_there else None
         self.checking = Checking(
-            statistics=asked.statistics,
-            execution=asked.execution.execution,
+            statistics=request.statistics,
+            execution=request.execution.execution,
             locked=accepted.models if accepted else {},
             has_lock=accepted is not None,
-            accepting=asked.update,
-            accepted_drops=parse_accepted(asked.accept_drops, self.config.models),
+            accepting=request.update,
+            accepted_drops=accepted_drops,
             on_progress=on_progress,
         )
 
     def jobs(self, names: Sequence[str]) -> tuple[ModelJob, ...]:
-        """The jobs of these models, of all where none is named. Raises `UsageError`."""
+        """The jobs of these models, of all models without names. Raises `UsageError`."""
         return tuple(self._job(model) for model in self._chosen.models(names))
-
-    def _lock_place(self, given: str | None) -> Path:
-        """Where the lock is: as `given`, or beside the configuration."""
-        beside = self.config.folder / FILE_NAME
-        return Path(given) if given else self._chosen.within_project(beside, "the lock")
 
     def _job(self, model: ModelTable) -> ModelJob:
         ready = self._ready_made(model)
-        # The files are known when they are made.
+        # The job replaces these models by the converted files.
         measuring = {"models": (model.source,)}
         return ModelJob(
             name=model.name,
             source=model.source,
-            budget=_of_recipe(model.budget, ready) if ready else model.budget,
+            budget=_budget_of(model.budget, ready) if ready else model.budget,
             converting=None if ready else self._chosen.converting(model),
             ready=ready,
             measuring=self._chosen.request(BenchRequest, "bench", model, measuring),
@@ -77,30 +77,29 @@ class Project:
         )
 
     def _ready_made(self, model: ModelTable) -> Conversion | None:
-        """The source of a model itself, where it is quantized already; None for any other.
+        """The source of a model, where it is a quantized .tflite; else None.
 
         Raises `UsageError` for options that would convert it.
         """
         if not model.source.lower().endswith(".tflite"):
             return None
         try:
-            found = artifact_of_file(model.source)
+            artifact = artifact_of_file(model.source)
         except InputRefused:
-            return None  # The conversion says what is wrong with it.
-        if found.recipe.name in ("float32", "float16"):
+            return None  # The conversion refuses it, with the reason.
+        if artifact.recipe.name in ("float32", "float16"):
             return None
-        own = ("model", model.name, "convert")
-        if self.config.written.has(*own):
+        table = ("model", model.name, "convert")
+        if self.config.written.has(*table):
             raise self.config.written.error(
-                own,
-                f"model {model.name!r} is quantized already, so nothing is converted",
+                table,
+                f"model {model.name!r} is quantized already, so it is not converted",
                 "remove this table, or name the float model as its source",
             )
-        return Conversion(directory=str(Path(model.source).parent), artifacts=(found,))
+        return Conversion(directory=str(Path(model.source).parent), artifacts=(artifact,))
 
 
-def _of_recipe(budget: Budget, ready: Conversion) -> Budget:
-    """The limits for what is there, without those of recipes that nothing is converted to."""
-    made = {one.recipe.name for one in ready.artifacts}
-    fitting = {name: limits for name, limits in budget.recipe.items() if name in made}
+def _budget_of(budget: Budget, ready: Conversion) -> Budget:
+    recipes = {artifact.recipe.name for artifact in ready.artifacts}
+    fitting = {name: limits for name, limits in budget.recipe.items() if name in recipes}
     return replace(budget, recipe=fitting)

@@ -1,4 +1,4 @@
-"""The verb `report`: measurements together, judged where there is a budget, as files."""
+"""The verb `report`: measurements of one or several files, checked against a budget."""
 
 from __future__ import annotations
 
@@ -18,42 +18,41 @@ if TYPE_CHECKING:
     from edgeconv.types import Report
 
 
-def report(asked: ReportRequest) -> tuple[Report, ...]:
-    """One report of all, or with `side_by_side` as few as compare within themselves.
+def report(request: ReportRequest) -> tuple[Report, ...]:
+    """One report of all files; with `side_by_side`, one for each group of comparable files.
 
-    They are written where a directory is named. Raises `InputRefused` for a file that is not a
-    report, or for reports that do not compare, and `UsageError` without any.
+    Writes them where a directory is named. Raises `InputRefused` for a file that is not a report
+    and for reports that are not comparable, `UsageError` without files.
     """
-    if not asked.files:
+    if not request.files:
         raise UsageError("give one or several report.json of `edgeconv bench`")
-    reports = tuple(_judged(one, asked) for one in _gathered(asked))
-    if asked.directory is not None:
-        directory = Path(asked.directory).absolute()
+    reports = tuple(_finished(each, request) for each in _combined(request))
+    if request.directory is not None:
+        directory = Path(request.directory).absolute()
         writable_directory(directory)
-        write_formats(reports, directory, tuple(dict.fromkeys(asked.formats)) or ("html",))
+        write_formats(reports, directory, tuple(dict.fromkeys(request.formats)) or ("html",))
     return reports
 
 
-def _gathered(asked: ReportRequest) -> tuple[Report, ...]:
-    reports = [read_report(Path(file)) for file in asked.files]
+def _combined(request: ReportRequest) -> tuple[Report, ...]:
+    reports = [read_report(Path(file)) for file in request.files]
     measured(reports)
-    if not asked.side_by_side:
+    if not request.side_by_side:
         return (combine_reports(reports),)
     groups: list[list[Report]] = []
-    for one in reports:
-        fitting = (g for g in groups if not any(differences_of(each, one) for each in g))
+    for each in reports:
+        fitting = (g for g in groups if not any(differences_of(other, each) for other in g))
         group = next(fitting, None)
         if group is None:
-            groups.append([one])
+            groups.append([each])
         else:
-            group.append(one)
+            group.append(each)
     return tuple(combine_reports(group) for group in groups)
 
 
-def _judged(one: Report, asked: ReportRequest) -> Report:
-    """The report with the title and the verdict that were asked for."""
-    if asked.title:
-        one = msgspec.structs.replace(one, title=asked.title)
-    if asked.budget is None:
-        return one
-    return msgspec.structs.replace(one, verdict=check(one, asked.budget))
+def _finished(report: Report, request: ReportRequest) -> Report:
+    if request.title:
+        report = msgspec.structs.replace(report, title=request.title)
+    if request.budget is None:
+        return report
+    return msgspec.structs.replace(report, verdict=check(report, request.budget))

@@ -1,6 +1,6 @@
-"""Which stage moved: the checkpoint, the trained model, float32 and what was quantised of it.
+"""Which stage moved: the checkpoint, the trained model, float32 or a quantized file.
 
-Each is held against what is locked of it and against the stage before it, on the same samples.
+Each is compared with its locked state and with the stage before it, on the same samples.
 """
 
 from __future__ import annotations
@@ -27,30 +27,29 @@ _FLOAT32 = "float32"
 
 
 class _MeasuredStage(NamedTuple):
-    """A measured model at its stage, and the one that it was made from, if that is measured."""
+    """A measured model, its stage, and the model it was converted from, where it is measured."""
 
     stage: StageName
     row: Measurement
-    made_from: Measurement | None
+    source: Measurement | None
 
 
 def stage_states(
     report: Report, locked: LockedModel | None, statistics: GateStatistics
 ) -> tuple[StageState, ...]:
-    """Every measured model beside what is locked of it and the stage before it, in their order.
+    """Every measured model compared with its locked state and the stage before it, in order.
 
-    Of an accuracy beside the lock only both values are said where that is of other samples, and
-    nothing where it is of another metric. `moved` is wrong for any of the stages at most with
-    probability 1 - confidence, where nothing moved (Bonferroni, over both sides and all stages).
+    On other samples than those of the lock there are both values, but no drop; by another metric
+    there are none. If nothing moved, any of the stages has `moved` with a probability of at most
+    1 - confidence (Bonferroni, over both sides and all stages).
     """
     steps = list(_steps(report))
-    beside = [_beside_lock(step.row, report, locked) for step in steps]
-    level = (1 - statistics.confidence) / max(
-        1, 2 * sum(isinstance(p, PairedAccuracies) for p in beside)
-    )
+    pairs = [_with_lock(step.row, report, locked) for step in steps]
+    tests = 2 * sum(isinstance(pair, PairedAccuracies) for pair in pairs)
+    level = (1 - statistics.confidence) / max(1, tests)
     return tuple(
         _state(step, locked, pair, level, statistics)
-        for step, pair in zip(steps, beside, strict=True)
+        for step, pair in zip(steps, pairs, strict=True)
     )
 
 
@@ -66,20 +65,20 @@ def _steps(report: Report) -> Iterator[_MeasuredStage]:
         yield _MeasuredStage("float32", row, trained)
     for row in artifacts:
         if row.recipe != _FLOAT32:
-            alike = [one for one in floats if one.runtime == row.runtime]
-            made_from = next(iter(alike or floats), trained)
-            yield _MeasuredStage("quantized", row, made_from)
+            alike = [each for each in floats if each.runtime == row.runtime]
+            source = next(iter(alike or floats), trained)
+            yield _MeasuredStage("quantized", row, source)
 
 
-def _beside_lock(
+def _with_lock(
     row: Measurement, report: Report, locked: LockedModel | None
 ) -> PairedAccuracies | UnpairedAccuracies | None:
-    found = (one for one in pairs_of(row, report, locked) if one.reference == "lock")
-    return next(found, None)
+    pairs = (pair for pair in pairs_of(row, report, locked) if pair.reference == "lock")
+    return next(pairs, None)
 
 
-def _beside_stage(step: _MeasuredStage) -> PairedAccuracies | None:
-    other = step.made_from
+def _with_source(step: _MeasuredStage) -> PairedAccuracies | None:
+    other = step.source
     if other is None:
         return None
     is_same = other.sha256 == step.row.sha256
@@ -90,23 +89,24 @@ def _beside_stage(step: _MeasuredStage) -> PairedAccuracies | None:
 def _state(
     step: _MeasuredStage,
     locked: LockedModel | None,
-    beside: PairedAccuracies | UnpairedAccuracies | None,
+    locked_pair: PairedAccuracies | UnpairedAccuracies | None,
     level: float,
     statistics: GateStatistics,
 ) -> StageState:
-    """`level`: how often it may be said wrongly that the stage moved, either way."""
+    """`level`: how often `moved` may be wrong, in each direction."""
     row = step.row
-    pair = beside if isinstance(beside, PairedAccuracies) else None
+    pair = locked_pair if isinstance(locked_pair, PairedAccuracies) else None
     drop, interval = _drop(pair)
-    after = (beside and beside.after) or row.accuracy
+    after = (locked_pair and locked_pair.after) or row.accuracy
+    before = locked_pair and locked_pair.before
     was = locked.stage_of(row) if locked else None
-    own, own_interval = _drop(_beside_stage(step))
+    own, own_interval = _drop(_with_source(step))
     return StageState(
         stage=step.stage,
         model=row.name,
         changed=None if was is None else was.sha256 != row.sha256,
         metric=after.metric if after else "",
-        before=beside.before.value if beside and beside.before else None,
+        before=before.value if before else None,
         after=after.value if after else None,
         drop=drop,
         interval=interval,
@@ -118,14 +118,12 @@ def _state(
 
 
 def _drop(pair: PairedAccuracies | None) -> tuple[float | None, tuple[float, float] | None]:
-    """How much worse it is, and the interval of that, as every report has it."""
     if pair is None:
         return None, None
     return (0.0, (0.0, 0.0)) if pair.is_same else drop_of(pair.before, pair.after)
 
 
 def _has_moved(pair: PairedAccuracies, level: float, statistics: GateStatistics) -> bool:
-    """Whether it is surely another value than before."""
     if pair.is_same:
         return False
     estimate = drop_estimate(pair.before, pair.after, statistics)

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
-from edgeconv.statistics.signal import snr_db
+from edgeconv.statistics.outputs import snr_db
 from edgeconv.types import MAX_SNR_DB
 
 if TYPE_CHECKING:

@@ -107,7 +107,6 @@ def _operator_rows(model: ModelDifference) -> list[Row]:
 
 
 def _label(quantity: str) -> str:
-    """The name of a quantity without its unit, which its values carry."""
     if quantity == "weight_bytes":
         return "weights as stored"
     kind, _, name = quantity.partition(":")

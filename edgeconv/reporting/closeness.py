@@ -124,7 +124,6 @@ def _badness(error: OutputError) -> tuple[float, float, str]:
 
 
 def _largest(error: Distance, largest: float, samples: int, in_steps: str = "") -> str:
-    """The largest error and the range of the reference."""
     text = f"max error {units.significant(largest)}{in_steps}" if largest else "no error"
     if largest >= sys.float_info.max:
         text = "values that are not finite"

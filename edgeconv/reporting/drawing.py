@@ -115,7 +115,6 @@ def _with_tooltip(mark: re.Match[str], rows: Iterator[int]) -> str:
 
 
 def _read(chart: str) -> Fields:
-    """A specification, merged with its base."""
     spec = msgspec.json.decode((_CHARTS / f"{chart}.json").read_bytes(), type=Fields)
     if base := spec.pop("base", None):
         general = _read(base)

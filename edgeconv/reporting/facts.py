@@ -130,13 +130,13 @@ def hash_table(report: Report) -> PageTable:
 def _latency_line(model: Measurement) -> Line:
     latency = model.latency
     assert latency is not None
-    count = sum(map(len, latency.rounds_us))
+    rounds, count = len(latency.rounds_us), sum(map(len, latency.rounds_us))
     load, first = (
         median(times) if times else None for times in (latency.load_us, latency.first_us)
     )
     return Line(
         cells=(
-            Cell(text=units.plain(model.name), under=_processes(len(latency.rounds_us))),
+            Cell(text=units.plain(model.name), under=f"{rounds} process{'es' * (rounds > 1)}"),
             number(units.duration(load), load),
             number(units.duration(first), first),
             number(units.duration(latency.p50_us), latency.p50_us),
@@ -149,10 +149,6 @@ def _latency_line(model: Measurement) -> Line:
             number(str(latency.batch), latency.batch),
         )
     )
-
-
-def _processes(count: int) -> str:
-    return "1 process" if count == 1 else f"{count} processes"
 
 
 def _agreement_line(model: Measurement, each: Agreement) -> Line:

@@ -26,8 +26,6 @@ FORMAT_VERSION = 2
 
 
 class _Version(msgspec.Struct):
-    """The field that reports of every version have."""
-
     format: int | None = None
 
 
@@ -97,8 +95,11 @@ def read_report(path: Path) -> Report:
     """The report in a report.json. Raises `InputRefused`, also for one of another version."""
     try:
         return read_noun(path, Report, what="report")
-    except InputRefused:
-        version = _version_of(path)
+    except InputRefused as error:
+        try:
+            version = read_noun(path, _Version, what="report").format
+        except InputRefused:
+            raise error from None
         if version is None or version == FORMAT_VERSION:
             raise
     raise InputRefused(
@@ -107,11 +108,3 @@ def read_report(path: Path) -> Report:
         if version < FORMAT_VERSION
         else "install the version of edgeconv that wrote it, or a newer one",
     )
-
-
-def _version_of(path: Path) -> int | None:
-    """The format number in a file; None where it is not a report."""
-    try:
-        return read_noun(path, _Version, what="report").format
-    except InputRefused:
-        return None

@@ -100,7 +100,6 @@ def _unbeaten(
 
 
 def _p50(model: Measurement) -> float:
-    """The median time in microseconds; infinite where it was not measured."""
     p50_us = model.latency.p50_us if model.latency else math.inf
     return p50_us if p50_us > 0 else math.inf
 

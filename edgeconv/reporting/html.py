@@ -93,7 +93,6 @@ def _shape(tensor: TensorSpec) -> str:
 
 
 def _few(values: Sequence[float]) -> str:
-    """The first of many numbers, and how many there are."""
     if not values:
         return units.ABSENT
     first = ", ".join(f"{value:.6g}" for value in values[:_MOST_CHANNELS])

@@ -139,7 +139,6 @@ def explanation(finding: Finding, *, below_table: bool = False) -> tuple[str, ..
 
 
 def _interval(finding: Finding) -> str:
-    """The interval of the number; "" where it is not known."""
     if finding.interval is None:
         return ""
     low, high = (_form_of(finding)(end, 3) for end in finding.interval)
@@ -147,7 +146,6 @@ def _interval(finding: Finding) -> str:
 
 
 def _test(finding: Finding) -> str:
-    """The statistical test: method, samples and confidence."""
     method = units.plain(finding.method)
     over = units.counted(finding.samples, "sample") if finding.samples is not None else ""
     by = ", ".join(filter(None, (method, over)))
@@ -189,7 +187,6 @@ def closing_line(verdict: Verdict | None) -> str:
 
 
 def _outcomes(findings: Sequence[Finding], total: str = "") -> str:
-    """How many are broken, inconclusive and not measured, and the models."""
     counts = {
         word: sum(finding.outcome == outcome for finding in findings)
         for outcome, word in _OUTCOMES.items()
@@ -215,7 +212,6 @@ def _needed(findings: Sequence[Finding]) -> str:
 
 
 def _not_allowed(actual: Value | None, allowed: tuple[str, ...]) -> str:
-    """The operators that are not allowed; the number of operators where all are."""
     if not isinstance(actual, tuple):
         return _text(actual)
     further = tuple(name for name in actual if name not in allowed)

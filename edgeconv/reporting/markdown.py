@@ -68,7 +68,6 @@ def _table(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
 
 
 def _broken(report: Report) -> Iterator[str]:
-    """The limits that do not hold; last those that are only warnings."""
     findings = report.verdict.findings if report.verdict else ()
     for word, heading in _HEADINGS.items():
         if listed := [finding for finding in findings if word_of(finding) == word]:

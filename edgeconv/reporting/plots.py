@@ -13,7 +13,7 @@ from edgeconv.reporting.labels import place_labels
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from edgeconv.types import Measurement, Report
+    from edgeconv.types import Report
 
 # As in charts/accuracy.json.
 _WIDTH, _HEIGHT = 330, 220
@@ -73,8 +73,6 @@ class Worth:
 
 @dataclass(frozen=True)
 class _Axis:
-    """The range of an axis; `bent` is its scale."""
-
     low: float
     high: float
     bent: Callable[[float], float] = float
@@ -200,25 +198,21 @@ def _labels(
 def size_region(report: Report) -> BudgetRegion:
     """What the budget allows of size and accuracy, by the loosest limit of all models."""
     base = report.baseline.size_bytes if report.baseline else None
-    ratio = _loosest(report, "max-size-ratio", max)
-    return BudgetRegion(
-        most_cost=_least(
-            _loosest(report, "max-size-bytes", max),
-            ratio * base if ratio is not None and base is not None else None,
-        ),
-        least_value=_accuracy(report),
-    )
+    return _region(report, "max-size-bytes", "max-size-ratio", base)
 
 
 def latency_region(report: Report) -> BudgetRegion:
     """What the budget allows of median latency and accuracy."""
-    base = _float_p50_us(report.measurements)
-    ratio = _loosest(report, "max-latency-ratio", max)
+    times = (m.latency.p50_us for m in report.measurements if m.recipe == "float32" and m.latency)
+    base = next(times, None)
+    return _region(report, "max-latency-p50-us", "max-latency-ratio", base)
+
+
+def _region(report: Report, limit: str, ratio_limit: str, base: float | None) -> BudgetRegion:
+    cost, ratio = _loosest(report, limit, max), _loosest(report, ratio_limit, max)
+    costs = (cost, ratio * base if ratio is not None and base is not None else None)
     return BudgetRegion(
-        most_cost=_least(
-            _loosest(report, "max-latency-p50-us", max),
-            ratio * base if ratio is not None and base is not None else None,
-        ),
+        most_cost=min((cost for cost in costs if cost is not None), default=None),
         least_value=_accuracy(report),
     )
 
@@ -241,12 +235,3 @@ def _loosest(report: Report, limit: str, of: Callable[[list[float]], float]) -> 
     allowed = [f.allowed for f in named if isinstance(f.allowed, float | int)]
     is_general = {f.model for f in named} == {f.model for f in findings}
     return of(allowed) if allowed and is_general else None
-
-
-def _float_p50_us(models: tuple[Measurement, ...]) -> float | None:
-    times = (m.latency.p50_us for m in models if m.recipe == "float32" and m.latency)
-    return next(times, None)
-
-
-def _least(*values: float | None) -> float | None:
-    return min((value for value in values if value is not None), default=None)

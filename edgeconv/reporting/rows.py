@@ -112,7 +112,6 @@ def difference_lines(report: Report) -> list[str]:
 
 
 def _drops(report: Report) -> Iterator[str]:
-    """The models in groups: within chance of the baseline, worse, better."""
     intervals = [
         (units.plain(model.name), model.accuracy_drop_interval)
         for model in report.measurements
@@ -193,7 +192,6 @@ def _speed_up(model: Measurement) -> str:
 
 
 def _training(qat: QatRecord | None, training: TrainingRecord | None) -> str:
-    """The time of the training; of a resumed one at least that of its steps."""
     if qat is not None:
         return units.duration(qat.seconds * 1e6)
     if training is None:
@@ -204,6 +202,4 @@ def _training(qat: QatRecord | None, training: TrainingRecord | None) -> str:
 
 
 def _flips(fixed: int | None, broken: int | None) -> str:
-    if fixed is None or broken is None:
-        return units.ABSENT
-    return f"+{fixed} −{broken}"
+    return units.ABSENT if fixed is None or broken is None else f"+{fixed} −{broken}"

@@ -54,7 +54,7 @@ def sections(report: Report, prefix: str) -> dict[str, Any]:
         "closing": closing_line(report.verdict),
         "highlights": highlights(report, rows),
         "pictures": pictures,
-        "is_shaded": _is_shaded(report),
+        "is_shaded": size_region(report).is_limited or latency_region(report).is_limited,
         "latencies": latency_table(report),
         "batched": batched_line(report.baseline),
         "dots_a_row": DOTS_A_ROW,
@@ -130,10 +130,6 @@ def _plots(report: Report) -> dict[str, Plot | None]:
         "starts": start_plot(timed),
         "snr": snr_plot(closeness),
     }
-
-
-def _is_shaded(report: Report) -> bool:
-    return size_region(report).is_limited or latency_region(report).is_limited
 
 
 def _worth(report: Report) -> Worth:

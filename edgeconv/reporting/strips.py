@@ -86,7 +86,6 @@ def snr_plot(models: Sequence[tuple[str, float | None]]) -> Plot | None:
 def _plot(
     chart: str, title: str, rows: list[Fields], x: Fields | None = None, **data: list[Fields]
 ) -> Plot | None:
-    """The chart of rows with labels and tooltips; None without any."""
     if not rows:
         return None
     return Plot(
@@ -128,7 +127,6 @@ def _bar(value: float | None, least: float, most: float) -> Fields:
 
 
 def _ends(model: Measurement) -> tuple[float, ...]:
-    """The drop and the limits of its interval, where all of them can be drawn."""
     if model.accuracy_drop is None or model.role == "baseline":
         return ()
     ends = (model.accuracy_drop, *(model.accuracy_drop_interval or ()))

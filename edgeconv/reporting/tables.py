@@ -125,7 +125,6 @@ def _line(index: int, row: ModelRow, cells: list[Cell], fixed: int) -> Line:
 
 
 def _known(report: Report, pairs: list[_Pair]) -> list[_Column]:
-    """What is known of every model, also of one that did not run."""
     sizes = [number(r.size, m.size_bytes, under=_under("gzip ", r.gzip)) for m, r in pairs]
     ratios = [number(r.size_ratio, m.size_ratio) for m, r in pairs]
     marks = [Cell(text=row.mark, key=row.mark, kind=f"mark {row.mark}") for _, row in pairs]
@@ -134,7 +133,6 @@ def _known(report: Report, pairs: list[_Pair]) -> list[_Column]:
 
 
 def _measured(report: Report, pairs: list[_Pair]) -> Iterator[_Column]:
-    """What was measured of any model."""
     for heading, cells in (
         *_times(pairs),
         (
@@ -167,7 +165,6 @@ def _times(pairs: list[_Pair]) -> Iterator[tuple[str, list[Cell]]]:
 
 
 def _accuracies(report: Report, pairs: list[_Pair]) -> Iterator[tuple[str, list[Cell]]]:
-    """The metrics, the drop and the flips."""
     heading = accuracy_heading(report)
     accuracies = [number(r.accuracy, m.accuracy.value if m.accuracy else None) for m, r in pairs]
     yield heading[:1].upper() + heading[1:], accuracies
@@ -175,7 +172,7 @@ def _accuracies(report: Report, pairs: list[_Pair]) -> Iterator[tuple[str, list[
         yield name, [_metric(model, row, name) for model, row in pairs]
     drops = [number(r.drop, m.accuracy_drop, under=_under("", r.drop_interval)) for m, r in pairs]
     yield "Drop", drops
-    yield "Flips", [number(r.flips, _changed(m)) for m, r in pairs]
+    yield "Flips", [number(r.flips, _sum(m.fixed, m.broken)) for m, r in pairs]
 
 
 def _metric(model: Measurement, row: ModelRow, name: str) -> Cell:
@@ -183,10 +180,8 @@ def _metric(model: Measurement, row: ModelRow, name: str) -> Cell:
     return number(row.metrics.get(name, units.ABSENT), values.get(name))
 
 
-def _changed(model: Measurement) -> int | None:
-    if model.fixed is None or model.broken is None:
-        return None
-    return model.fixed + model.broken
+def _sum(fixed: int | None, broken: int | None) -> int | None:
+    return None if fixed is None or broken is None else fixed + broken
 
 
 def _under(label: str, text: str) -> str:

@@ -86,7 +86,7 @@ def conversion_page(conversion: Conversion) -> Page:
     base = next((a.size_bytes for a in conversion.artifacts if a.recipe.name == "float32"), None)
     shared = _shared(conversion.artifacts)
     rows = [_artifact_row(a, base, conversion.reused, shared) for a in conversion.artifacts]
-    rows += [_failure_row(failure) for failure in conversion.failures]
+    rows += map(_failure_row, conversion.failures)
     table = [Grid(_CONVERSION, rows)] if rows else []
     remarks = [Text(f"all: {remark}", style) for remark, style in shared.items()]
     remarks += [Text(line, "dim") for line in compared_with(conversion.artifacts)]
@@ -94,7 +94,6 @@ def conversion_page(conversion: Conversion) -> Page:
 
 
 def _shared(artifacts: Sequence[Artifact]) -> dict[str, str]:
-    """The remarks that all of several artifacts have, with their styles."""
     if len(artifacts) < 2:
         return {}
     each = [_remarks(artifact) for artifact in artifacts]
@@ -171,7 +170,6 @@ def _artifact_row(
 
 
 def _remarks(artifact: Artifact) -> dict[str, str]:
-    """Lines about an artifact, each with its style."""
     remarks = {f"warning: {w}": "yellow" for w in artifact.verification.warnings}
     for step in artifact.ladder:
         failure = f"failed, {step.attempt}: {units.first_line(step.failed)}"

@@ -242,7 +242,6 @@ def _treatments(record: QatRecord) -> str:
 
 
 def _left_float(record: QatRecord) -> list[str]:
-    """The layers left float, grouped by reason."""
     layers = [layer for layer in record.layers if layer.treatment == "float"]
     reasons = dict.fromkeys(layer.reason for layer in layers)
     return [

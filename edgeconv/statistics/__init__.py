@@ -1,1 +1,1 @@
-"""What is left to chance: intervals of accuracies, and of their differences."""
+"""Intervals and tests of accuracies, times and their differences."""

@@ -1,8 +1,7 @@
-"""Factors that make the ranges of a channel's weights in two layers alike.
+"""Factors that equalize the ranges of a channel's weights in two layers.
 
 M. Nagel, M. van Baalen, T. Blankevoort, M. Welling, "Data-Free Quantization Through Weight
-Equalization and Bias Correction" (ICCV 2019), section 4.1. The layers of a graph and those of a
-Keras model are equalized by the same factors.
+Equalization and Bias Correction" (ICCV 2019), section 4.1.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
 def balancing_logarithms(
     first: NDArray[np.float64], second: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The logarithm of the factor of each channel, (channels,): sqrt(r1 / r2), equation 11.
+    """The logarithm of the factor of each channel, sqrt(r1 / r2), equation 11: float64 [channels].
 
-    `first` has the logarithm of the largest weight that makes the channel, `second` that of the
-    largest that takes it, -inf where all are zero; nothing is gained there, and the factor is 1.
+    `first` and `second`, float64 [channels]: the logarithms of the largest weights that produce
+    and that consume the channel; -inf where all are zero, for which the factor is 1.
     """
     alive = np.isfinite(first) & np.isfinite(second)
     ratios: NDArray[np.float64] = np.subtract(first, second, out=np.zeros_like(first), where=alive)

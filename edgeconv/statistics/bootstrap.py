@@ -1,10 +1,8 @@
-"""The paired bootstrap: bounds of the mean of any numbers, one a sample.
+"""The studentized bootstrap: bounds of the mean of one number for each sample.
 
-Studentised: samples are drawn again and again from those there are, and what is looked at is how
-far the mean of the drawn is from that of all, in its own standard errors. B. Efron and R.
-Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 12; P. Hall, "Theoretical
-comparison of bootstrap confidence intervals", Annals of Statistics 16 (1988), for why this one:
-a one-sided bound of it is off by the order of 1 / n, and that of the percentiles of 1 / √n.
+B. Efron and R. Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 12. One-sided bounds
+of it have errors of order 1 / n, those of percentiles 1 / √n: P. Hall, "Theoretical comparison of
+bootstrap confidence intervals", Annals of Statistics 16 (1988).
 """
 
 from __future__ import annotations
@@ -24,12 +22,12 @@ if TYPE_CHECKING:
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-# Where fewer samples than these differ from 0, what is not among them may decide.
+# With fewer samples that differ from 0, unseen ones may decide.
 _FEW = 20
-# Below these no bound is trusted, or a number of samples promised.
+# No bound of fewer samples is trusted, and no smaller number of samples promised.
 _LEAST = 2
 _LEAST_ENOUGH = 30
-# Resampled means that must be beyond a bound, for its place among them to be known.
+# Resampled means beyond a bound that are needed to locate it.
 _BEYOND = 20
 _MOST_RESAMPLES = 200_000
 _TINY = 1e-30
@@ -37,13 +35,13 @@ _CHUNK_VALUES = 1 << 22
 _FEW_VALUES = 16
 _DOUBT = 0.05
 _WIDER = 1.2
-# The bootstrap holds a level nearly, not exactly: so it is given a fifth less.
+# The bootstrap exceeds a level slightly, so it gets a fifth less.
 KEPT = 0.8
 
 
 @dataclass(frozen=True)
 class Resampling:
-    """How often samples are drawn, and from which seed."""
+    """The number of resamples, and the seed."""
 
     resamples: int
     seed: int
@@ -51,11 +49,10 @@ class Resampling:
 
 @dataclass(frozen=True)
 class MeanOf(BoundedEstimate):
-    """One number a sample: estimate of their true mean.
+    """The true mean of one number for each sample.
 
-    `scale` is the most that one of them can be, either way, so far as that is known: it bounds
-    what few samples that differ from 0 may hide. `has_zero` says that a true mean of 0 is what
-    is hoped for, as of a drop.
+    `scale` is the largest absolute value that one can have, as far as is known: it bounds what
+    unseen samples may add. `has_zero`: a mean of 0 is expected, as of a drop.
     """
 
     values: tuple[float, ...]
@@ -65,12 +62,12 @@ class MeanOf(BoundedEstimate):
 
     @property
     def method(self) -> str:
-        """What it is tested by."""
+        """The name of the test."""
         return "paired bootstrap" if self.has_zero else "bootstrap"
 
     @property
     def samples(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return len(self.values)
 
     @property
@@ -79,14 +76,13 @@ class MeanOf(BoundedEstimate):
         return math.fsum(self.values) / len(self.values)
 
     def bounds(self, low_level: float, high_level: float) -> tuple[float, float]:
-        """See `BoundedEstimate`; of a single sample they are all that can be."""
+        """See `BoundedEstimate`."""
         return mean_bounds(self.values, self.scale, low_level, high_level, self.resampling)
 
     def enough(self, limit: float, levels: Levels) -> int | None:
-        """How many samples tell a mean of 0, and one of twice the limit, from the limit.
+        """How many samples distinguish a mean of 0, and one of twice the limit, from the limit.
 
-        Where there are as many already, or 0 is not hoped for, how many tell it if it stays as
-        it is.
+        Where there are enough already, or 0 is not expected, how many distinguish the present mean.
         """
         variance = _variance_at_most(np.asarray(self.values))
         if not self.has_zero:
@@ -105,19 +101,19 @@ class MeanOf(BoundedEstimate):
 
 @dataclass(frozen=True)
 class RelativeMean:
-    """A mean as a share of another one: one number a sample of each, and that one above 0."""
+    """A mean over another one above 0, both of one number for each sample."""
 
     of: MeanOf
     to: tuple[float, ...]
 
     @property
     def method(self) -> str:
-        """What it is tested by."""
+        """The name of the test."""
         return self.of.method
 
     @property
     def samples(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return self.of.samples
 
     @property
@@ -130,7 +126,7 @@ class RelativeMean:
         return math.fsum(self.to) / len(self.to)
 
     def is_above(self, limit: float, level: float) -> bool:
-        """See `Estimate`: of how far the one is beyond the limit times the other."""
+        """See `Estimate`: whether the mean of (number - limit * other) is above 0."""
         return self._beyond(limit).is_above(0.0, level)
 
     def is_below(self, limit: float, level: float) -> bool:
@@ -139,13 +135,13 @@ class RelativeMean:
 
     def enough(self, limit: float, levels: Levels) -> int | None:
         """As of a `MeanOf`."""
-        share = tuple(one / self._whole for one in self.of.values)
+        share = tuple(value / self._whole for value in self.of.values)
         estimate = MeanOf(share, self.of.scale / self._whole, self.of.resampling)
         return estimate.enough(limit, levels)
 
     def _beyond(self, limit: float) -> MeanOf:
         pairs = zip(self.of.values, self.to, strict=True)
-        values = tuple(one - limit * whole for one, whole in pairs)
+        values = tuple(value - limit * whole for value, whole in pairs)
         return MeanOf(values, self.of.scale, self.of.resampling)
 
 
@@ -156,12 +152,12 @@ def mean_bounds(
     high_level: float,
     resampling: Resampling,
 ) -> tuple[float, float]:
-    """The bounds of the true mean, each wrong about as often as its level says at most.
+    """The bounds of the true mean, each wrong about as often as its level at most.
 
-    The wider of the studentised bootstrap's and Student's at either end, for the one is too
-    narrow where numbers are few, and the other where they are skewed. Where fewer than 20 of the
-    numbers are other than 0, each bound is at least as far out as that part of all samples may
-    be (Clopper and Pearson) times `scale`, which is all there is for a single sample.
+    On each side the wider of the studentized bootstrap, which is too narrow for few numbers, and
+    Student's, which is too narrow for skewed ones. Where fewer than 20 numbers differ from 0, a
+    bound is at least the bound of their share (Clopper and Pearson) times `scale`; of a single
+    sample it is `scale`.
     """
     from scipy.special import stdtrit
 
@@ -185,24 +181,24 @@ def mean_bounds(
 def _resampled(
     values: tuple[float, ...], low_level: float, high_level: float, resampling: Resampling
 ) -> tuple[float, float]:
-    """How far a bound is below, and above the mean, in standard errors."""
+    """The distances of the bounds below and above the mean, in standard errors."""
     least = min(low_level, high_level)
     resamples = max(resampling.resamples, min(_MOST_RESAMPLES, math.ceil(_BEYOND / least)))
     scores = resampled_scores(values, resamples, resampling.seed)
-    below, above = (max(1, int((resamples + 1) * one)) for one in (high_level, low_level))
+    below, above = (max(1, int((resamples + 1) * level)) for level in (high_level, low_level))
     return float(scores[-above]), -float(scores[below - 1])
 
 
 @lru_cache(maxsize=16)
 def resampled_scores(values: tuple[float, ...], resamples: int, seed: int) -> Floats:
-    """The mean of every resample in standard errors of its own, the lowest first."""
-    centred = np.asarray(values, np.float64) - np.mean(values)
-    if not centred.any():
+    """The mean of every resample over its standard error, sorted: float64 [resamples]."""
+    centered = np.asarray(values, np.float64) - np.mean(values)
+    if not centered.any():
         return np.zeros(resamples)
-    centred /= np.abs(centred).max()
-    rng, count = np.random.default_rng(seed), len(centred)
-    kinds, counts = np.unique(centred, return_counts=True)
-    found = []
+    centered /= np.abs(centered).max()
+    rng, count = np.random.default_rng(seed), len(centered)
+    kinds, counts = np.unique(centered, return_counts=True)
+    scores = []
     step = max(1, _CHUNK_VALUES // count)
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
@@ -210,23 +206,22 @@ def resampled_scores(values: tuple[float, ...], resamples: int, seed: int) -> Fl
             times = rng.multinomial(count, counts / count, size=size)
             sums, squares = times @ kinds, times @ kinds**2
         else:
-            drawn = centred[rng.integers(0, count, (size, count))]
+            drawn = centered[rng.integers(0, count, (size, count))]
             sums, squares = drawn.sum(axis=1), np.einsum("ij,ij->i", drawn, drawn)
         means = sums / count
         variance = np.maximum(squares / count - means**2, 0.0) / (count - 1)
-        # In samples that are few and alike there may be no spread at all: beyond every bound.
-        found.append(means / np.sqrt(np.maximum(variance, _TINY)))
-    return np.sort(np.concatenate(found))
+        # A resample of equal numbers has no spread, and is beyond every bound.
+        scores.append(means / np.sqrt(np.maximum(variance, _TINY)))
+    return np.sort(np.concatenate(scores))
 
 
 def _variance_at_most(numbers: Floats) -> float:
-    """The variance of the numbers, and as much more as it may be by chance."""
     count = len(numbers)
     if count < _LEAST:
         return 0.0
-    centred = numbers - numbers.mean()
-    variance = float((centred**2).mean())
+    centered = numbers - numbers.mean()
+    variance = float((centered**2).mean())
     if variance == 0:
         return 0.0
-    spread = max(1.0, float((centred**4).mean()) / variance**2 - 1)
+    spread = max(1.0, float((centered**4).mean()) / variance**2 - 1)
     return variance * (1 + normal_quantile(_DOUBT) * math.sqrt(spread / count))

@@ -1,4 +1,4 @@
-"""Which of two is better beyond noise; what neither is counts as equal."""
+"""Which of two is better beyond noise."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _T = TypeVar("_T")
 def latency_ratio_interval(a: Latency, b: Latency) -> tuple[float, float] | None:
     """The 95 % interval of a's median time over b's, timed in the same rounds.
 
-    None where nothing is known of it: for a lone round, other numbers of them, or no times.
+    None for a single round, for different numbers of rounds, and without times.
     """
     every = (*a.rounds_us, *b.rounds_us)
-    if not all(one and 0 < median(one) < math.inf for one in every):
+    if not all(times and 0 < median(times) < math.inf for times in every):
         return None
     low, high = ratio_bounds(a.rounds_us, b.rounds_us, LEVEL / 2, LEVEL / 2)
     return (low, high) if math.isfinite(high) else None
@@ -33,8 +33,7 @@ def latency_ratio_interval(a: Latency, b: Latency) -> tuple[float, float] | None
 def is_faster(a: Latency, b: Latency) -> bool:
     """Whether a's median time is below b's beyond noise.
 
-    By the ratio in the rounds; where that is not known (a lone round, or not the same rounds),
-    by the intervals of both medians.
+    By the ratio in the rounds; where it has no interval, by the intervals of both medians.
     """
     interval = latency_ratio_interval(a, b)
     if interval is not None:
@@ -43,7 +42,7 @@ def is_faster(a: Latency, b: Latency) -> bool:
 
 
 def is_faster_trial(a: TuningTrial, b: TuningTrial) -> bool:
-    """The same of two trials, each timed by itself; without intervals by their medians alone."""
+    """The same for two trials that were timed apart; without intervals by the medians."""
     if a.latency_us is None or b.latency_us is None:
         return a.latency_us is not None
     return _is_shorter(a.latency_us, a.latency_interval_us, b.latency_us, b.latency_interval_us)
@@ -63,8 +62,8 @@ def _is_shorter(
 def loses_less(a: TuningTrial, b: TuningTrial) -> bool:
     """Whether trial a's drop is smaller than b's beyond chance.
 
-    Of the pairs only the variances are kept, and the drops of both share the float32 model's
-    answers: as if they did not, which errs on the side of equal.
+    As if both drops were independent, though they share the float32 model's answers: that errs
+    towards equal.
     """
     if a.loss is None or b.loss is None:
         return a.loss is not None
@@ -75,10 +74,9 @@ def loses_less(a: TuningTrial, b: TuningTrial) -> bool:
 def is_more_accurate(a: Accuracy, b: Accuracy) -> bool:
     """Whether a is better than b by the same metric on the same samples, beyond chance.
 
-    Without results by sample, of which chance can be told, by the values alone.
+    Without results of each sample, by the values alone.
     """
     alike = len(a.correct) == len(b.correct) and len(a.per_sample) == len(b.per_sample)
-    # How much worse the other is.
     interval = drop_of(a, b)[1] if alike and (a.correct or a.per_sample) else None
     if interval is not None:
         return interval[0] > 0
@@ -88,10 +86,10 @@ def is_more_accurate(a: Accuracy, b: Accuracy) -> bool:
 def unbeaten(
     items: Sequence[_T], is_cheaper: Callable[[_T, _T], bool], is_better: Callable[[_T, _T], bool]
 ) -> list[bool]:
-    """The Pareto front: whether each is beaten by no other.
+    """The Pareto front: for each item, whether no other beats it.
 
-    Both functions say of two whether the first is the one beyond noise. One beats another if it
-    is worse in neither and better in one.
+    Both functions tell whether the first of two is better beyond noise. An item beats another if
+    it is worse in neither way and better in one.
     """
 
     def beats(a: _T, b: _T) -> bool:

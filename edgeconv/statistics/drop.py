@@ -1,4 +1,4 @@
-"""A drop of accuracy as estimate: paired by sample, as a share, and of samples of their own."""
+"""Estimates of a drop of accuracy: paired by sample, relative, and of different samples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MatchedDrop:
-    """So many of the pairs lost, and won: estimate of a drop of accuracy."""
+    """A drop of accuracy, from the pairs of answers that were lost and won."""
 
     lost: int
     won: int
@@ -32,21 +32,21 @@ class MatchedDrop:
 
     @property
     def variance(self) -> float:
-        """That of one pair's part in the drop."""
+        """The variance of the contribution of one pair."""
         return (self.lost + self.won) / self.samples - self.value**2
 
     def is_above(self, limit: float, level: float) -> bool:
-        """Whether the true drop is above the limit, said wrongly at most as often as `level`."""
+        """See `Estimate`."""
         return is_above(self.lost, self.won, self.samples, limit, level)
 
     def is_below(self, limit: float, level: float) -> bool:
-        """Whether it is below the limit, likewise."""
+        """See `Estimate`."""
         return is_above(self.won, self.lost, self.samples, -limit, level)
 
     def enough(self, limit: float, levels: Levels) -> int | None:
-        """How many samples tell a drop of 0, and one of twice the limit, from the limit.
+        """How many samples distinguish a drop of 0, and one of twice the limit, from the limit.
 
-        Where there are as many already, how many tell it if it stays as it is.
+        Where there are enough already, how many distinguish the present drop.
         """
         _, differ = likely_share(self.lost + self.won, self.samples)
         needed = enough_pairs(differ, limit, levels)
@@ -57,9 +57,9 @@ class MatchedDrop:
 
 @dataclass(frozen=True)
 class RelativeDrop:
-    """A drop as a share of the accuracy before, of `right` samples, of which there is one.
+    """A drop relative to the accuracy before, of `right` right answers (at least one).
 
-    Both the drop and the accuracy are left to chance (Bonferroni).
+    The level is shared by the bounds of the drop and of that accuracy (Bonferroni).
     """
 
     drop: MatchedDrop
@@ -68,20 +68,20 @@ class RelativeDrop:
 
     @property
     def samples(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return self.drop.samples
 
     @property
     def value(self) -> float:
-        """The share."""
+        """The relative drop."""
         return self.drop.value / (self.right / self.samples)
 
     def is_above(self, limit: float, level: float) -> bool:
-        """Whether the true share is above the limit, said wrongly at most as often as `level`."""
+        """See `Estimate`."""
         return self.drop.is_above(limit * self._right(level)[1], (1 - RELATIVE) * level)
 
     def is_below(self, limit: float, level: float) -> bool:
-        """Whether it is below the limit, likewise."""
+        """See `Estimate`."""
         return self.drop.is_below(limit * self._right(level)[0], (1 - RELATIVE) * level)
 
     def _right(self, level: float) -> tuple[float, float]:
@@ -102,12 +102,11 @@ class RelativeDrop:
 
 @dataclass(frozen=True)
 class UnpairedDrop(BoundedEstimate):
-    """How much worse `after` is than `before`, each measured on samples of its own.
+    """A drop between two different sets of samples.
 
-    Nothing can be paired, so each of the two values gets bounds of its own, and those of the drop
-    are their differences. Each is given half of the level (Bonferroni): where both hold, so does
-    the difference, whatever the two sets are. For shares of right answers that is exact.
-    `is_relative`: as a share of `before`, which is above 0.
+    The bounds are differences of the bounds of both values, each at half of the level
+    (Bonferroni), which is exact for shares of right answers. `is_relative`: over `before`, which
+    is above 0.
     """
 
     before: Proportion | MeanOf
@@ -117,31 +116,30 @@ class UnpairedDrop(BoundedEstimate):
 
     @property
     def method(self) -> str:
-        """What it is tested by."""
+        """The name of the test."""
         return f"{self.after.method}, unpaired"
 
     @property
     def samples(self) -> int:
-        """How many samples the smaller set has."""
+        """The number of samples of the smaller set."""
         return min(self.before.samples, self.after.samples)
 
     @property
     def value(self) -> float:
-        """The drop, as it was measured."""
+        """The measured drop."""
         return self._drop(self.before.value, self.after.value)
 
     def bounds(self, low_level: float, high_level: float) -> tuple[float, float]:
         """See `BoundedEstimate`."""
         low, high = low_level / 2, high_level / 2
         if self.higher_is_better:
-            # The least drop: the least that it was before, and the most that it is after.
             before, after = self.before.bounds(low, high), self.after.bounds(high, low)
             return self._drop(before[0], after[1]), self._drop(before[1], after[0])
         before, after = self.before.bounds(high, low), self.after.bounds(low, high)
         return self._drop(before[1], after[0]), self._drop(before[0], after[1])
 
     def enough(self, limit: float, levels: Levels) -> int | None:
-        """None: more samples would still be other samples."""
+        """None: more samples would still be different ones."""
         del limit, levels
         return None
 

@@ -1,14 +1,12 @@
 """The exact test of a difference of two accuracies on the same samples, and its power.
 
-Of `samples` pairs, `lost` are right before and wrong after, and `won` the other way round; the
-drop is (lost - won) / samples. Whether it is above a limit is tested without an approximation:
-the tail of Tango's score statistic (see `paired.py`), from the probabilities of all outcomes
-there are, for the worst share of pairs that differ. H. Hsueh, J. Liu and J. Chen, "Unconditional
-exact tests for equivalence or noninferiority for paired binary endpoints", Biometrics 57 (2001)
-478-483. The worst is looked for among the shares that the data do not rule out, and the chance
-that they rule out the true one is added: R. Berger and D. Boos, "P values maximized over a
-confidence set for the nuisance parameter", Journal of the American Statistical Association 89
-(1994) 1012-1016. That makes it nearly as powerful as the approximation.
+Of `samples` pairs, `lost` are right before and wrong after, and `won` the reverse; the drop is
+(lost - won) / samples. The test of a limit is exact: the tail of Tango's score statistic (see
+`paired.py`) over all possible outcomes, for the worst share of pairs that differ. H. Hsueh, J. Liu
+and J. Chen, "Unconditional exact tests for equivalence or noninferiority for paired binary
+endpoints", Biometrics 57 (2001) 478-483. The worst share is searched in its confidence set, whose
+level is added: R. Berger and D. Boos, "P values maximized over a confidence set for the nuisance
+parameter", Journal of the American Statistical Association 89 (1994) 1012-1016.
 """
 
 from __future__ import annotations
@@ -28,27 +26,24 @@ if TYPE_CHECKING:
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-# Of the level, what is spent on the share of pairs that differ.
+# The part of the level that is spent on the share of pairs that differ.
 _SPENT = 0.02
-# Beyond so many standard deviations an outcome does not count: less than 1 in 10^10.
+# Outcomes beyond this number of standard deviations are ignored: less than 1 in 10^10.
 _FAR = 6.5
 _AWAY = 15
 _COARSE, _FINE = 11, 5
 _ROUNDING = 1e-9
 _TINY = 1e-12
-# An exact test rejects a little later than its score alone says; by how much is found out where
-# so few pairs differ that it matters.
+# An exact test rejects slightly later than its score suggests; below this number of differing
+# pairs that is computed.
 _EXACT = 0.9
 _MANY = 100
-# Of a level, what a relative drop spends on the accuracy that it is relative to.
+# The part of the level that a relative drop spends on the accuracy that it is relative to.
 RELATIVE = 0.02
 
 
 def drop_p_value(lost: int, won: int, samples: int, drop: float, level: float) -> float:
-    """How probable it is at most to see this much where the true drop is `drop`, or below.
-
-    For a test at `level`, which decides how much is spent on the share of pairs that differ.
-    """
+    """An upper bound of the p-value of a true drop of at most `drop`, for a test at `level`."""
     observed = float(score(lost, won, samples, drop))
     if observed <= 0:
         return 1.0
@@ -59,22 +54,22 @@ def drop_p_value(lost: int, won: int, samples: int, drop: float, level: float) -
     # Even steps of the square root: a share varies by the root of itself.
     roots = np.linspace(np.sqrt(low), np.sqrt(high), _COARSE)
     region.cover(low, high)
-    found = region.probability(roots**2)
-    best = int(found.argmax())
+    tails = region.probability(roots**2)
+    best = int(tails.argmax())
     step = roots[1] - roots[0]
     near = np.linspace(roots[best] - step, roots[best] + step, _FINE + 2)[1:-1] ** 2
     finer = region.probability(near.clip(low, high))
-    return float(min(1.0, max(found[best], finer.max()) + _SPENT * level))
+    return float(min(1.0, max(tails[best], finer.max()) + _SPENT * level))
 
 
 def is_above(lost: int, won: int, samples: int, drop: float, level: float) -> bool:
-    """Whether the true drop is above this one, which is said wrongly as often as `level`."""
+    """Whether the true drop is above `drop`; wrong with probability `level` at most."""
     observed = float(score(lost, won, samples, drop))
     if observed <= 0:
         return False
     low, high = _shares(lost + won, samples, drop, _SPENT * level)
     if low <= high:
-        # One share that is not ruled out is enough to say no, and mostly it is the likeliest.
+        # The likeliest share alone is usually enough to decide that it is not.
         share = min(max((lost + won) / samples - drop, 2 * low), 2 * high) / 2
         region = RejectionRegion(samples, drop, observed)
         region.cover(share, share)
@@ -84,7 +79,10 @@ def is_above(lost: int, won: int, samples: int, drop: float, level: float) -> bo
 
 
 def score(lost: Floats | int, won: Floats | int, samples: int, drop: float) -> Floats | np.float64:
-    """Tango's statistic of a true drop: standard normal where there are many samples."""
+    """Tango's statistic of a true drop, standard normal for many samples.
+
+    `lost` and `won` are ints or float64 [n], as is the result.
+    """
     half = (2 * samples - lost + won) * drop - lost - won
     product = 8.0 * samples * won * drop * (1 - drop)
     share = (np.sqrt(np.maximum(half * half + product, 0.0)) - half) / (4 * samples)
@@ -93,10 +91,7 @@ def score(lost: Floats | int, won: Floats | int, samples: int, drop: float) -> F
 
 
 class RejectionRegion:
-    """The outcomes that speak at least so much against a drop of at most `drop`.
-
-    All (lost, won) of `samples` pairs with a score of `least`, which is above 0, or more.
-    """
+    """All outcomes (lost, won) of `samples` pairs whose score is at least `least`, above 0."""
 
     def __init__(self, samples: int, drop: float, least: float) -> None:
         self._samples, self._drop, self._least = samples, drop, least
@@ -104,7 +99,7 @@ class RejectionRegion:
         self._from: Floats = np.zeros(0)
 
     def cover(self, low: float, high: float) -> None:
-        """Find the region as far as it matters where the true share won is `low` to `high`."""
+        """Compute the region where it matters for true shares won between `low` and `high`."""
         mean = self._samples * low, self._samples * high
         first = max(0.0, np.floor(mean[0] - _FAR * np.sqrt(mean[0])))
         last = min(self._samples, np.ceil(mean[1] + _FAR * np.sqrt(mean[1]) + _AWAY))
@@ -112,42 +107,38 @@ class RejectionRegion:
         self._from = self._least_lost(self._won)
 
     def probability(self, won: Floats, drop: float | None = None) -> Floats:
-        """The probability of the region for each true share won, (m,), within those covered.
+        """The probability of the region for covered true shares won: float64 [m] for [m].
 
-        `drop` is the true one, and that of the region where it is not given.
+        The true `drop` is by default that of the region.
         """
         from scipy.special import betainc, gammaln, xlog1py, xlogy
 
         share, count, n = won[:, None], self._won, self._samples
         ways = gammaln(n + 1) - gammaln(count + 1) - gammaln(n - count + 1)
         mass = np.exp(ways + xlogy(count, share) + xlog1py(n - count, -share))
-        # Of the pairs that are not won; where there are none of those it counts for nothing.
+        # Of the pairs that are not won; irrelevant where there are none.
         of_rest = (share + (self._drop if drop is None else drop)) / np.maximum(1 - share, _TINY)
         rest = n - count
         a, b = np.maximum(self._from, 1.0), np.maximum(rest - self._from + 1, 1.0)
         tail = betainc(a, b, of_rest.clip(0.0, 1.0))
         tail = np.where(self._from > rest, 0.0, np.where(self._from < 1, 1.0, tail))
-        found: Floats = (mass * tail).sum(axis=1)
-        return found
+        probability: Floats = (mass * tail).sum(axis=1)
+        return probability
 
     def _least_lost(self, won: Floats) -> Floats:
-        """The least number lost with which an outcome is in the region; above `rest` if none."""
+        """The smallest number lost in the region; above the number of other pairs if none."""
         low = np.maximum(np.floor(won + self._samples * self._drop), 0.0) - 1
         high = self._samples - won + 1
         low = np.minimum(low, high - 1)
         while (high - low > 1).any():
             middle = np.floor((low + high) / 2)
-            inside = self._scores(middle, won) >= self._least - _ROUNDING
+            inside = score(middle, won, self._samples, self._drop) >= self._least - _ROUNDING
             high, low = np.where(inside, middle, high), np.where(inside, low, middle)
         return high
 
-    def _scores(self, lost: Floats, won: Floats) -> Floats:
-        found: Floats = np.asarray(score(lost, won, self._samples, self._drop))
-        return found
-
 
 def _shares(differ: int, samples: int, drop: float, level: float) -> tuple[float, float]:
-    """The shares won that the number of pairs that differ does not rule out, at a true drop."""
+    """The confidence interval of the share won at a true drop, from the pairs that differ."""
     low, high = proportion_bounds(differ, samples, level / 2, level / 2)
     least, most = max(0.0, -drop), (1 - drop) / 2
     return max(least, (low - drop) / 2), min(most, (high - drop) / 2)
@@ -157,12 +148,11 @@ def _shares(differ: int, samples: int, drop: float, level: float) -> tuple[float
 def enough_pairs(
     differ: float, limit: float, levels: Levels, right: float | None = None
 ) -> int | None:
-    """How many pairs tell a drop of 0, and one of twice the limit, from the limit.
+    """How many pairs distinguish a drop of 0, and one of twice the limit, from the limit.
 
-    `differ` is the share of pairs of which one is right and one is wrong. With so many, a drop
-    of twice the limit is found to be above it, and none is found to be below it, each but for
-    the chance `levels.missed`. `right` is the accuracy before where the limit is a share of it.
-    None where no number of pairs is enough.
+    `differ` is the share of pairs whose answers differ. Each test succeeds with probability
+    1 - `levels.missed`. `right` is the accuracy before, where the limit is relative to it. None
+    where no number of pairs is enough.
     """
     if limit <= 0:
         return None
@@ -185,21 +175,21 @@ def enough_pairs(
 
 
 def _limits(samples: int, limit: float, right: float, levels: Levels) -> tuple[float, float]:
-    """The limit times the accuracy, at least and at most, for all that so many samples say."""
+    """The bounds of the limit times the accuracy, for this number of samples."""
     spent = RELATIVE * levels.fail, RELATIVE * levels.hold
     low, high = proportion_bounds(round(samples * right), samples, spent[1], spent[0])
     return limit * low, limit * high
 
 
 def _power(samples: int, limit: float, won: float, drop: float, level: float) -> float:
-    """How often a drop is found to be above the limit, where `won` is the share of pairs won."""
+    """The power of the test of a drop above the limit; `won` is the share of pairs won."""
     region = RejectionRegion(samples, limit, _least_score(samples, limit, won, drop, level))
     region.cover(won, won)
     return float(region.probability(np.array([won]), drop)[0])
 
 
 def _least_score(samples: int, limit: float, won: float, drop: float, level: float) -> float:
-    """The score from which the exact test rejects, for about as many pairs as will be won."""
+    """The smallest score that the exact test rejects, for the expected number of pairs won."""
     differ, typical = samples * (2 * won + drop), round(samples * won)
     if differ > _MANY:
         return normal_quantile(_EXACT * level)

@@ -1,4 +1,4 @@
-"""The difference of two models on the same samples, as reports show it: with its interval."""
+"""The difference of two models on the same samples, with the interval that reports show."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 Interval = tuple[float, float]
 _LEAST = 2
-# Each one halves what is left of at most 2.
+# Bisections of an interval of length 2 at most.
 _HALVINGS = 60
 
 
 def drop_of(
     before: Accuracy, after: Accuracy, rows: Sequence[int] | None = None, level: float = LEVEL
 ) -> tuple[float, Interval | None]:
-    """How much worse `after` is, by the same metric, and the interval of that.
+    """The drop from `before` to `after` by the same metric, and its interval.
 
-    Paired by sample, over all of them or `rows`; the interval misses the true drop with the
-    probability `level`. A single sample with another metric than right or wrong has none. It is
-    the one interval of a drop: whatever shows one asks here. Raises `InputRefused` for different
-    numbers of samples.
+    Paired by sample, over all samples or `rows`; the interval misses the true drop with
+    probability `level`. It is None for a single sample that is not right or wrong. Every report
+    takes the interval from here. Raises `InputRefused` for different numbers of samples.
     """
     if before.correct or after.correct:
         answers = _chosen(before.correct, rows), _chosen(after.correct, rows)
@@ -46,14 +45,13 @@ def drop_of(
 def paired_difference(
     correct_a: Sequence[str], correct_b: Sequence[str], level: float = LEVEL
 ) -> tuple[float, float, float]:
-    """The accuracy of a minus that of b, and its interval: (difference, low, high).
+    """The accuracy of a minus that of b with its interval: (difference, low, high), fractions.
 
-    `correct_a`, `correct_b`: one character a sample, "1" right and "0" wrong, in the same order.
-    All are fractions. The interval, which misses the true difference with the probability
-    `level`, is Tango's, from the score statistic: T. Tango, "Equivalence test and confidence
-    interval for the difference in proportions for the paired-sample design", Statistics in
-    Medicine 17 (1998) 891-908. It has a width even where the two never differ, and holds for few
-    samples. Raises `InputRefused` for no samples, or different numbers of them.
+    `correct_a`, `correct_b`: "1" for right and "0" for wrong, one for each sample, in the same
+    order. The interval misses the true difference with probability `level`: T. Tango, "Equivalence
+    test and confidence interval for the difference in proportions for the paired-sample design",
+    Statistics in Medicine 17 (1998) 891-908. Raises `InputRefused` without samples, and for
+    different numbers of them.
     """
     if len(correct_a) != len(correct_b) or not correct_a:
         raise InputRefused(
@@ -68,11 +66,10 @@ def paired_difference(
 def paired_mean_difference(
     values_a: Sequence[float], values_b: Sequence[float], level: float = LEVEL
 ) -> tuple[float, float, float]:
-    """The mean of a minus that of b, and its interval: (difference, low, high).
+    """The mean of a minus that of b with Student's interval: (difference, low, high).
 
-    One number a sample, in the same order. The interval is Student's, of the samples'
-    differences; it has no width where all of them are equal. Raises `InputRefused` for fewer
-    than two samples, or different numbers of them.
+    One number for each sample, in the same order. Raises `InputRefused` for fewer than two
+    samples, and for different numbers of them.
     """
     count = len(values_a)
     if count != len(values_b) or count < _LEAST:
@@ -91,10 +88,9 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
 
 
 def is_better(accuracy: Accuracy, other: Accuracy, comparisons: int) -> bool:
-    """Whether the one is better than the other on the same samples, and not by chance.
+    """Whether an accuracy is better than the other on the same samples beyond chance.
 
-    Only the samples that one has right and the other wrong count: McNemar's test, exact
-    (Psychometrika 12, 1947), at `LEVEL` for `comparisons` of its kind together.
+    McNemar's exact test (Psychometrika 12, 1947), at `LEVEL` over all `comparisons` (Bonferroni).
     """
     from scipy.stats import binomtest
 
@@ -121,11 +117,10 @@ def _upper(won: int, lost: int, samples: int, level: float) -> float:
 def _is_rejected(difference: float, won: int, lost: int, samples: int, far: float) -> bool:
     """Whether Tango's score statistic of a true difference is beyond `far`.
 
-    As `matched.score`, without numpy, which rendering a report would wait for. Both sides are
-    squared and multiplied out, for the variance may be 0.
+    As `matched.score`, but without numpy, whose import would delay a report. Both sides are
+    squared and multiplied out, because the variance may be 0.
     """
-    # The likeliest share of samples that only b has right: the larger root of the quadratic
-    # equation in section 3 of the paper.
+    # The likeliest share of samples that only b has right: the larger root in section 3.
     half = (2 * samples - won + lost) * difference - won - lost
     product = 8 * samples * lost * difference * (1 - difference)
     share = (math.sqrt(max(half * half + product, 0.0)) - half) / (4 * samples)

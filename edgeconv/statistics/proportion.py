@@ -1,4 +1,4 @@
-"""A share of samples, such as of right answers, and what it says of the true one."""
+"""Estimates of a share of samples, such as of right answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgeconv.statistics.estimate import (
 if TYPE_CHECKING:
     from edgeconv.statistics.estimate import Levels
 
-# Of 1, how often a true share is above the one that is taken to be on the safe side.
+# The level of one-sided bounds that are on the safe side.
 _DOUBT = 0.2
 
 
@@ -27,8 +27,7 @@ def share_interval(count: int, samples: int) -> tuple[float, float]:
     """The 95 % interval of a share, by the score method.
 
     E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
-    Journal of the American Statistical Association 22 (1927): it stays within 0 and 1, and
-    holds for few samples too.
+    Journal of the American Statistical Association 22 (1927).
     """
     from scipy.stats import binomtest
 
@@ -37,10 +36,10 @@ def share_interval(count: int, samples: int) -> tuple[float, float]:
 
 
 def chance_of(right: int, samples: int, guessing: float, tried: int) -> float:
-    """How probable it is that guessing has as many right in one of `tried` attempts; at most 1.
+    """The probability of `right` right answers by guessing, in the best of `tried` attempts.
 
     `guessing` is the probability of a right guess. One-sided and exact, times `tried`
-    (Bonferroni): the best of many attempts looks good even where all of them guess.
+    (Bonferroni); at most 1.
     """
     from scipy.stats import binomtest
 
@@ -52,10 +51,10 @@ def chance_of(right: int, samples: int, guessing: float, tried: int) -> float:
 def proportion_bounds(
     count: int, samples: int, low_level: float, high_level: float
 ) -> tuple[float, float]:
-    """The bounds of the true share, each wrong at most as often as its level says.
+    """The exact bounds of the true share, each wrong with probability of its level at most.
 
     C. Clopper and E. Pearson, "The use of confidence or fiducial limits illustrated in the case
-    of the binomial", Biometrika 26 (1934): exact for any number of samples.
+    of the binomial", Biometrika 26 (1934).
     """
     from scipy.special import betaincinv
 
@@ -65,13 +64,13 @@ def proportion_bounds(
 
 
 def likely_share(count: int, samples: int) -> tuple[float, float]:
-    """The shares that the true one is hardly below, and hardly above."""
+    """Likely bounds of the true share."""
     return proportion_bounds(count, samples, _DOUBT, _DOUBT)
 
 
 @dataclass(frozen=True)
 class Proportion(BoundedEstimate):
-    """So many of the samples: estimate of a share that must not be too small."""
+    """A share of samples that must not be too small."""
 
     count: int
     samples: int
@@ -87,19 +86,19 @@ class Proportion(BoundedEstimate):
         return proportion_bounds(self.count, self.samples, low_level, high_level)
 
     def enough(self, limit: float, levels: Levels) -> int | None:
-        """How many samples tell it from the limit if it stays as it is."""
+        """How many samples distinguish the present share from the limit."""
         variance = max(self.value * (1 - self.value), limit * (1 - limit))
         return resolving(self.value, limit, variance, self.samples, levels)
 
 
 @dataclass(frozen=True)
 class Flips(Proportion):
-    """So many samples that changed: estimate of a share that must not be too large."""
+    """The share of samples that changed, which must not be too large."""
 
     def enough(self, limit: float, levels: Levels) -> int | None:
-        """How many samples tell a share of 0, and one of twice the limit, from the limit.
+        """How many samples distinguish a share of 0, and one of twice the limit, from the limit.
 
-        Where there are as many already, how many tell it if it stays as it is.
+        Where there are enough already, how many distinguish the present share.
         """
         needed = _enough_trials(limit, levels)
         if needed is None or self.samples < needed:
@@ -111,15 +110,15 @@ def _enough_trials(limit: float, levels: Levels) -> int | None:
     if not 0 < limit < 1:
         return None
     far = normal_quantile(levels.fail) + math.sqrt(2) * normal_quantile(levels.missed)
-    return least(lambda samples: _is_told(samples, limit, levels), far * far / limit)
+    return least(lambda samples: _can_decide(samples, limit, levels), far * far / limit)
 
 
-def _is_told(samples: int, limit: float, levels: Levels) -> bool:
+def _can_decide(samples: int, limit: float, levels: Levels) -> bool:
     from scipy.special import bdtr, bdtrc, bdtrik
 
     if proportion_bounds(0, samples, levels.fail, levels.hold)[1] > limit:
         return False
-    # The most that may happen without a share above the limit being sure.
+    # The largest count that does not prove a share above the limit.
     most = max(0, math.ceil(bdtrik(1 - levels.fail, samples, limit)) - 1)
     while bdtrc(most, samples, limit) > levels.fail:
         most += 1

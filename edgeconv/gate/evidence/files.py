@@ -1,4 +1,4 @@
-"""What of a folder is evidence, by names and first bytes."""
+"""The files of a folder that are evidence, by their names and first bytes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ REPORT = "report.json"
 PAGE = "report.html"
 VERDICT = ".verdict.json"
 SIGNATURE = "model.sig"
-# More than any project has; each costs microseconds.
+# More than any project has.
 _MOST_ENTRIES = 200_000
-# Those that are opened.
 _MOST_DOCUMENTS = 5_000
 _DEEPEST = 64
 _HEAD_BYTES = 120
@@ -28,12 +27,12 @@ _MANIFEST_HEAD = re.compile(rb'\s*\{\s*"format":\s*\d+,\s*"name":')
 
 @dataclass
 class EvidenceFiles:
-    """What was found at one PATH: `root` is the directory that all of it has to lie in.
+    """The files at one PATH, all of them inside `root`.
 
-    `links` are directories that are symbolic links, into which nobody looked.
+    `links` are symbolic links to directories, which are not followed.
     """
 
-    given: Path
+    path: Path
     root: Root
     models: list[Path] = field(default_factory=list)
     manifests: list[Path] = field(default_factory=list)
@@ -47,54 +46,53 @@ class EvidenceFiles:
 
     @property
     def documents(self) -> int:
-        """How many files say something of a model, or are one."""
+        """The number of files."""
         lists = (self.models, self.manifests, self.verdicts, self.reports, self.pages)
         return sum(map(len, (*lists, self.records, self.locks, self.signatures)))
 
 
-def find(given: Path) -> EvidenceFiles:
-    """What is at a PATH: of a directory all that is below it, of a file what belongs to it.
+def find_files(path: Path) -> EvidenceFiles:
+    """The evidence at a PATH: below a directory, or the files that belong to a file.
 
-    Raises `InputRefused` for a path that is not there, or a directory of too many files.
+    Raises `InputRefused` for a path that does not exist, and for a directory of too many files.
     """
     try:
-        is_directory = given.is_dir()
-        is_there = is_directory or os.path.lexists(given)
+        is_directory = path.is_dir()
+        exists = is_directory or os.path.lexists(path)
     except (OSError, ValueError) as error:
-        raise InputRefused(f"{given!s} cannot be read: {error}") from error
-    if not is_there:
-        raise InputRefused(f"{given} does not exist", hint="give what convert or embed wrote")
-    found = EvidenceFiles(given=given, root=Root(given if is_directory else given.parent))
+        raise InputRefused(f"{path!s} cannot be read: {error}") from error
+    if not exists:
+        raise InputRefused(f"{path} does not exist", hint="give what convert or embed wrote")
+    files = EvidenceFiles(path=path, root=Root(path if is_directory else path.parent))
     if is_directory:
-        paths = _walked(given, found)
-    elif given.name == RECORD:
-        paths = [given]
+        paths = _walk(path, files)
+    elif path.name == RECORD:
+        paths = [path]
     else:
-        paths = _family(given)
-    for path in sorted(paths):
-        _sort_in(path, found)
-    if not is_directory and not found.documents:
+        paths = _belonging(path)
+    for each in sorted(paths):
+        _sort_in(each, files)
+    if not is_directory and not files.documents:
         raise InputRefused(
-            f"{given} is nothing that edgeconv can verify",
+            f"{path} is not a file that edgeconv can verify",
             hint="give a .tflite, its manifest, a report, a lock, or a folder of these",
         )
-    return found
+    return files
 
 
-def _family(given: Path) -> list[Path]:
-    """A file and what lies beside it that is about it."""
-    model = given.with_name(given.name.removesuffix(VERDICT) + ".tflite")
-    if not given.name.endswith(VERDICT):
-        model = given.with_suffix(".tflite") if given.suffix == ".json" else given
-    if model.suffix != ".tflite" or not (model == given or os.path.lexists(model)):
-        return [given]
-    beside = (model.with_suffix(".json"), model.with_suffix(VERDICT), model.parent / REPORT)
-    family = [model, *beside, Path(f"{model}.sig")]
-    return [path for path in family if os.path.lexists(path)]
+def _belonging(path: Path) -> list[Path]:
+    """A file and the files next to it that belong to it."""
+    model = path.with_name(path.name.removesuffix(VERDICT) + ".tflite")
+    if not path.name.endswith(VERDICT):
+        model = path.with_suffix(".tflite") if path.suffix == ".json" else path
+    if model.suffix != ".tflite" or not (model == path or os.path.lexists(model)):
+        return [path]
+    others = (model.with_suffix(".json"), model.with_suffix(VERDICT), model.parent / REPORT)
+    return [each for each in (model, *others, Path(f"{model}.sig")) if os.path.lexists(each)]
 
 
-def _walked(top: Path, found: EvidenceFiles) -> list[Path]:
-    """All files below a directory. Links to directories are not followed."""
+def _walk(top: Path, files: EvidenceFiles) -> list[Path]:
+    """The files below a directory; links to directories are not followed."""
     paths: list[Path] = []
     entries, folders = 0, [(top, 0)]
     while folders:
@@ -104,46 +102,46 @@ def _walked(top: Path, found: EvidenceFiles) -> list[Path]:
                 for entry in listing:
                     entries += 1
                     if entries > _MOST_ENTRIES or depth > _DEEPEST:
-                        raise _too_much(top)
+                        raise _too_many(top)
                     if entry.is_dir(follow_symlinks=False):
                         folders.append((Path(entry.path), depth + 1))
                     elif entry.is_symlink() and entry.is_dir():
-                        found.links.append(Path(entry.path))
-                    # A folder may stand in the place of a file.
+                        files.links.append(Path(entry.path))
+                    # Also a folder with the name of a file, which is then refused.
                     if entry.name.endswith((".tflite", ".json", ".sig", ".html", ".lock")):
                         paths.append(Path(entry.path))
         except OSError as error:
             raise InputRefused(f"{folder} cannot be read: {error.strerror}") from error
     if len(paths) > _MOST_DOCUMENTS:
-        raise _too_much(top)
+        raise _too_many(top)
     return paths
 
 
-def _too_much(top: Path) -> InputRefused:
+def _too_many(top: Path) -> InputRefused:
     return InputRefused(
         f"{top} has more files than any folder of published models",
-        hint="give the folders that edgeconv convert, bench and embed wrote, each by its name",
+        hint="give only the folders that edgeconv convert, bench and embed wrote",
     )
 
 
-def _sort_in(path: Path, found: EvidenceFiles) -> None:
+def _sort_in(path: Path, files: EvidenceFiles) -> None:
     name = path.name
-    kinds = {RECORD: found.records, LOCK: found.locks, PAGE: found.pages, REPORT: found.reports}
+    kinds = {RECORD: files.records, LOCK: files.locks, PAGE: files.pages, REPORT: files.reports}
     if name in kinds:
         kinds[name].append(path)
     elif name.endswith(VERDICT):
-        found.verdicts.append(path)
+        files.verdicts.append(path)
     elif name.endswith(".tflite"):
-        found.models.append(path)
+        files.models.append(path)
     elif name == SIGNATURE or name.endswith(".tflite.sig"):
-        found.signatures.append(path)
+        files.signatures.append(path)
     elif name.endswith(".json") and os.path.lexists(path.with_suffix(".tflite")):
-        found.manifests.append(path)
-    elif name.endswith(".json") and (head := _head(found.root, path)):
+        files.manifests.append(path)
+    elif name.endswith(".json") and (head := _head(files.root, path)):
         if _REPORT_HEAD.match(head):
-            found.reports.append(path)
+            files.reports.append(path)
         elif _MANIFEST_HEAD.match(head):
-            found.manifests.append(path)
+            files.manifests.append(path)
 
 
 def _head(root: Root, path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""Reading of files that anybody may have put there: regular ones only, and never without end."""
+"""Reading of untrusted files: only regular ones, and of limited size."""
 
 from __future__ import annotations
 
@@ -15,46 +15,42 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# A .tflite ends at 2 GiB, by its offsets. What else is hashed is smaller.
+# A .tflite has at most 2 GiB, by its offsets; other files are smaller.
 LARGEST_HASHED_BYTES = 1 << 32
-# Reports have every answer to every sample.
 LARGEST_REPORT_BYTES = 1 << 28
 LARGEST_DOCUMENT_BYTES = 1 << 24
 LARGEST_LOCK_BYTES = 1 << 22
-# All files of one PATH together; sparse ones cost nobody anything to make.
+# Of all files of one PATH; sparse files are cheap to create.
 _MOST_HASHED_BYTES = 1 << 34
 _BLOCK_BYTES = 1 << 20
 
 
 @dataclass
 class Root:
-    """The directory that files have to lie in, and how many bytes of it may still be hashed."""
+    """The directory that files must be in, and how many bytes of it may still be hashed."""
 
     path: Path
     left_bytes: int = _MOST_HASHED_BYTES
 
 
 def read_within(root: Root, path: Path, limit_bytes: int) -> bytes:
-    """The content of a file that is in `root`.
+    """The content of a file in `root`.
 
-    Raises `InputRefused` for what is not a regular file, lies elsewhere, is larger than the limit,
-    or cannot be read.
+    Raises `InputRefused` for a file that is not regular, outside of `root`, larger than the limit,
+    or unreadable.
     """
     with _opened(root, path, limit_bytes) as (file, size):
         return file.read(size)
 
 
 def head_within(root: Root, path: Path, count: int) -> bytes:
-    """Its first bytes, of a file of whatever size. Raises `InputRefused` likewise."""
+    """The first bytes of a file of any size. Raises `InputRefused` likewise."""
     with _opened(root, path, None) as (file, _):
         return file.read(count)
 
 
 def hash_within(root: Root, path: Path, size_bytes: int | None = None) -> str:
-    """The sha256 of a file in `root`; of one that has not the size that it should have, "".
-
-    Raises `InputRefused` likewise.
-    """
+    """The sha256 of a file in `root`, "" if it is not of `size_bytes`. Raises likewise."""
     with _opened(root, path, LARGEST_HASHED_BYTES) as (file, size):
         if size_bytes is not None and size != size_bytes:
             return ""
@@ -62,7 +58,7 @@ def hash_within(root: Root, path: Path, size_bytes: int | None = None) -> str:
         if root.left_bytes < 0:
             raise InputRefused(f"{root.path} has more bytes than are hashed in one run")
         digest = hashlib.sha256()
-        # As many bytes as there were, so that a file that grows while it is read has an end.
+        # Only the bytes that there were: the file may grow while it is read.
         while size > 0 and (block := file.read(min(_BLOCK_BYTES, size))):
             digest.update(block)
             size -= len(block)
@@ -77,7 +73,7 @@ def _opened(root: Root, path: Path, limit_bytes: int | None) -> Iterator[tuple[B
             f"{path} is a symbolic link that leads out of {root.path}", hint="copy it with cp -rL"
         )
     try:
-        # A pipe would have to be waited for; a terminal would become this process's own.
+        # A pipe would block, and a terminal would become the controlling one.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise InputRefused(f"{path} does not exist") from None
@@ -90,7 +86,7 @@ def _opened(root: Root, path: Path, limit_bytes: int | None) -> Iterator[tuple[B
         raise InputRefused(f"{path} is not a regular file")
     with open(handle, "rb") as file:  # noqa: PTH123
         if limit_bytes is not None and status.st_size > limit_bytes:
-            raise InputRefused(f"{path} has {status.st_size} bytes, and at most {limit_bytes} fit")
+            raise InputRefused(f"{path} has {status.st_size} bytes, more than {limit_bytes}")
         try:
             yield file, status.st_size
         except OSError as error:

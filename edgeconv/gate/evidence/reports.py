@@ -1,4 +1,4 @@
-"""Reports and locks, held against the published files that they speak of."""
+"""Reports and locks, checked against the published files that they name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from edgeconv.config import lock as locks
 from edgeconv.errors import InputRefused
-from edgeconv.gate.evidence.published import checksum_links
+from edgeconv.gate.evidence.published import checksum_links, link_of
 from edgeconv.gate.evidence.reading import LARGEST_LOCK_BYTES, LARGEST_REPORT_BYTES, read_within
 from edgeconv.reporting import units
 from edgeconv.store import decode_checked, html_checksum
@@ -22,26 +22,27 @@ if TYPE_CHECKING:
     from edgeconv.gate.evidence.files import EvidenceFiles
     from edgeconv.gate.evidence.published import PublishedFile
     from edgeconv.gate.evidence.reading import Root
+    from edgeconv.types import LinkState
 
 
-class _Made(msgspec.Struct):
-    """As much of a manifest as tells which file was measured."""
+class _MeasuredFile(msgspec.Struct):
+    """The fields of a manifest that identify the measured file."""
 
     file: str
     sha256: str
 
 
-# Samples and answers are most of a report, and stay the text that they are. Any other field than
-# those of a report is refused, as a report with it is.
+# Samples and answers are most of a report, and are not decoded. Unknown fields are refused, as in
+# a report.
 _VIEW = msgspec.defstruct(
     "ReportView",
     [
-        (one.name, one.type, one.default)
-        if one.name == "checksum"
-        else ("artifacts", tuple[_Made, ...], ())
-        if one.name == "artifacts"
-        else (one.name, msgspec.Raw, msgspec.Raw())
-        for one in msgspec.structs.fields(Report)
+        (field.name, field.type, field.default)
+        if field.name == "checksum"
+        else ("artifacts", tuple[_MeasuredFile, ...], ())
+        if field.name == "artifacts"
+        else (field.name, msgspec.Raw, msgspec.Raw())
+        for field in msgspec.structs.fields(Report)
     ],
     forbid_unknown_fields=True,
     frozen=True,
@@ -49,120 +50,100 @@ _VIEW = msgspec.defstruct(
 
 
 def report_links(
-    found: EvidenceFiles, pieces: Sequence[PublishedFile]
+    evidence: EvidenceFiles, files: Sequence[PublishedFile]
 ) -> tuple[dict[str, Path], list[Link]]:
-    """What the reports at a PATH were measured of; and the hash of each report that is whole."""
+    """The intact reports at a PATH by their hash, and the links of all reports."""
     hashes: dict[str, Path] = {}
     links: list[Link] = []
-    for path in found.reports:
+    for path in evidence.reports:
         try:
-            content = read_within(found.root, path, LARGEST_REPORT_BYTES)
+            content = read_within(evidence.root, path, LARGEST_REPORT_BYTES)
             view, checksum = decode_checked(content, _VIEW, what="report", path=path)
         except InputRefused as error:
-            links.append(Link(link="report", file=str(path), state="failed", text=error.message))
+            links.append(link_of("report", path, "failed", error.message))
             continue
         links += checksum_links(path, "report", checksum)
-        links += _measured(path, view, pieces)
+        links += _measured(path, view, files)
         if checksum != "changed":
             hashes[hashlib.sha256(content).hexdigest()] = path
-    for path in found.pages:
-        links += _page_links(found.root, path)
+    for path in evidence.pages:
+        links += _page_links(evidence.root, path)
     return hashes, links
 
 
-def judged_links(pieces: Iterable[PublishedFile], reports: dict[str, Path]) -> Iterator[Link]:
-    """Whether the report that each verdict is of is one of those that are there."""
-    for piece in pieces:
-        if piece.verdict is None:
+def verdict_report_links(
+    files: Iterable[PublishedFile], reports: dict[str, Path]
+) -> Iterator[Link]:
+    """Whether the report of each verdict is one of `reports`, by hash."""
+    for file in files:
+        if file.verdict is None:
             continue
-        judged = piece.verdict.report_sha256
-        if not judged:
-            text, state = "its verdict names no report: the check wrote none ([bench] out)", None
-        elif judged in reports:
-            text, state = f"its verdict is of this report, sha256 {judged}", "verified"
+        sha256 = file.verdict.report_sha256
+        state: LinkState = "unchecked"
+        if not sha256:
+            text = "its verdict names no report: the check wrote none ([bench] out)"
+        elif sha256 in reports:
+            text, state = f"its verdict is of this report, sha256 {sha256}", "verified"
         elif reports:
-            text, state = f"no report here is the one that was judged, sha256 {judged}", "failed"
+            text, state = f"no report here is that of its verdict, sha256 {sha256}", "failed"
         else:
-            text, state = f"the report that was judged is not at hand, sha256 {judged}", None
-        link = Link(
-            link="report",
-            file=str(piece.model),
-            against=str(reports.get(judged, "")),
-            state="unchecked",
-            text=text,
-        )
-        yield msgspec.structs.replace(link, state=state) if state else link
+            text = f"the report of its verdict was not found, sha256 {sha256}"
+        yield link_of("report", file.model, state, text, reports.get(sha256, ""))
 
 
-def _measured(path: Path, view: Any, pieces: Sequence[PublishedFile]) -> Iterator[Link]:
+def _measured(path: Path, view: Any, files: Sequence[PublishedFile]) -> Iterator[Link]:
     by_name: dict[str, dict[str, Path]] = {}
-    for piece in pieces:
-        by_name.setdefault(piece.model.name, {})[piece.sha256] = piece.model
-    for made in view.artifacts:
-        name = units.plain(made.file)
-        link = Link(
-            link="report",
-            file=str(path),
-            against=name,
-            state="verified",
-            text=f"it measured {name}, sha256 {units.plain(made.sha256)}",
-        )
-        if made.file not in by_name:
-            yield msgspec.structs.replace(
-                link, state="unchecked", text=f"{name}, which it measured, is not at hand"
-            )
-        elif made.sha256 in by_name[made.file]:
-            yield msgspec.structs.replace(link, against=str(by_name[made.file][made.sha256]))
+    for file in files:
+        by_name.setdefault(file.model.name, {})[file.sha256] = file.model
+    for measured in view.artifacts:
+        name = units.plain(measured.file)
+        hashes = by_name.get(measured.file)
+        if hashes is None:
+            text = f"it measured {name}, which was not found"
+            yield link_of("report", path, "unchecked", text, name)
+        elif measured.sha256 in hashes:
+            text = f"it measured {name}, sha256 {units.plain(measured.sha256)}"
+            yield link_of("report", path, "verified", text, hashes[measured.sha256])
         else:
-            yield msgspec.structs.replace(
-                link, state="failed", text=f"it measured other bytes under the name {name}"
-            )
+            text = f"it measured other bytes under the name {name}"
+            yield link_of("report", path, "failed", text, name)
 
 
 def _page_links(root: Root, path: Path) -> list[Link]:
     try:
         checksum = html_checksum(read_within(root, path, LARGEST_REPORT_BYTES))
     except InputRefused as error:
-        return [Link(link="report", file=str(path), state="failed", text=error.message)]
+        return [link_of("report", path, "failed", error.message)]
     if checksum == "whole":
-        text = "the page is as it was written"
-        return [Link(link="report", file=str(path), state="verified", text=text)]
+        return [link_of("report", path, "verified", "the page is as it was written")]
     return checksum_links(path, "report", checksum)
 
 
-def lock_links(found: EvidenceFiles, pieces: Sequence[PublishedFile]) -> Iterator[Link]:
+def lock_links(evidence: EvidenceFiles, files: Sequence[PublishedFile]) -> Iterator[Link]:
     """Whether the files are those that a lock at a PATH accepted."""
-    for path in found.locks:
+    for path in evidence.locks:
         try:
-            content = read_within(found.root, path, LARGEST_LOCK_BYTES)
+            content = read_within(evidence.root, path, LARGEST_LOCK_BYTES)
             lock = locks.read(path)
         except InputRefused as error:
-            yield Link(link="lock", file=str(path), state="failed", text=error.message)
+            yield link_of("lock", path, "failed", error.message)
             continue
         if not locks.is_as_written(content):
             text = "it is not as `edgeconv check --update` wrote it: it was edited"
-            yield Link(link="lock", file=str(path), state="failed", text=text)
-        for piece in pieces:
-            if piece.artifact is not None:
-                yield _locked(path, lock, piece)
+            yield link_of("lock", path, "failed", text)
+        yield from (_lock_link(path, lock, file) for file in files if file.artifact is not None)
 
 
-def _locked(path: Path, lock: Lock, piece: PublishedFile) -> Link:
-    link = Link(link="lock", file=str(piece.model), against=str(path), state="verified", text="")
-    accepted = [
-        (model, stage)
-        for model in lock.models.values()
-        for stage in model.stages
-        if stage.role == "artifact" and stage.sha256 == piece.sha256
-    ]
-    if accepted:
-        model, stage = accepted[0]
-        text = f"accepted as {units.plain(stage.name)} of model {units.plain(model.name)}"
-        return msgspec.structs.replace(link, text=text)
-    name = piece.verdict.model if piece.verdict else ""
-    recipe = piece.artifact.recipe.name if piece.artifact else None
+def _lock_link(path: Path, lock: Lock, file: PublishedFile) -> Link:
+    for model in lock.models.values():
+        for stage in model.stages:
+            if stage.role == "artifact" and stage.sha256 == file.sha256:
+                text = f"accepted as {units.plain(stage.name)} of model {units.plain(model.name)}"
+                return link_of("lock", file.model, "verified", text, path)
+    name = file.verdict.model if file.verdict else ""
+    recipe = file.artifact.recipe.name if file.artifact else None
     own = lock.models.get(name)
     if own and any(stage.recipe == recipe for stage in own.stages if stage.role == "artifact"):
         text = f"other bytes were accepted as {recipe} of model {units.plain(name)}"
-        return msgspec.structs.replace(link, state="failed", text=text)
-    return msgspec.structs.replace(link, state="unchecked", text="it is not in the lock")
+        return link_of("lock", file.model, "failed", text, path)
+    return link_of("lock", file.model, "unchecked", "it is not in the lock", path)

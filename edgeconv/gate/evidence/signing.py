@@ -1,8 +1,8 @@
-"""Signing, and who signed, with OpenSSF model-signing: keys, certificates, Sigstore.
+"""Signing, and verifying signers, with OpenSSF model-signing: keys, certificates, Sigstore.
 
-The package is an extra, `edgeconv[sign]`, and is imported here only, inside functions. What it
-writes is the signature that its own command writes, with one more field in the statement, as its
-specification allows: `edgeconv`, the verdicts. So its command verifies what edgeconv signed.
+The package is the extra `edgeconv[sign]`, imported only here, inside functions. The signatures have
+one more field in the statement, `edgeconv` with the verdicts, as the specification allows: the
+command model_signing verifies them.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 SIGSTORE = "sigstore"
 _NO_NETWORK = (
-    "Sigstore needs its servers: sign where there is a network, or with a key; to verify without, "
-    "give --trust-config"
+    "Sigstore needs its servers: use a network, or sign with a key; to verify offline, give "
+    "--trust-config"
 )
 
 
 class Signer(msgspec.Struct, frozen=True, kw_only=True):
-    """Who signs: a file with a private `key` in PEM, or "sigstore" for an identity there.
+    """The signer: a file with a private `key` in PEM, or "sigstore" for an identity there.
 
-    `certificates` are the one of that key, and those that vouch for it. `trust_config` is a file
-    with other servers than Sigstore's own.
+    `certificates` are that of the key, and its chain. `trust_config` is a file with other servers
+    than Sigstore's.
     """
 
     key: str
@@ -48,12 +48,12 @@ class Signer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sign(
-    path: Path, pieces: Sequence[PublishedFile], signer: Signer, passphrase: Callable[[], str]
+    path: Path, published: Sequence[PublishedFile], signer: Signer, passphrase: Callable[[], str]
 ) -> Path:
-    """Sign a directory or file that was verified, with the verdicts of its files; where it went.
+    """Sign a verified directory or file with the verdicts of its files; returns the signature.
 
-    `passphrase` is called where the key is encrypted. Raises `UsageError` for a key or certificate
-    that cannot be used, `ToolFailed` where Sigstore cannot be reached or the package is missing,
+    `passphrase` is called for an encrypted key. Raises `UsageError` for an unusable key or
+    certificate, `ToolFailed` where Sigstore cannot be reached or the package is missing,
     `InputRefused` for files that cannot be signed, `OutputRefused` where it cannot be written.
     """
     signing = _package().signing
@@ -66,7 +66,7 @@ def sign(
     except (ValueError, OSError) as error:
         raise InputRefused(f"{path} cannot be signed: {error}") from error
     payload = signing.signing.Payload(manifest)
-    added = SignedEvidence(artifacts=tuple(_artifacts(path, pieces)))
+    added = SignedEvidence(artifacts=tuple(_artifacts(path, published)))
     _refuse_changed(path, manifest, added)
     payload.statement.pb.predicate.update({FIELD: json.loads(msgspec.json.encode(added))})
     with scratch_directory() as scratch:
@@ -77,10 +77,10 @@ def sign(
 
 
 def verified_payload(bundle: bytes, path: Path, trust: Trust) -> tuple[bytes, str]:
-    """What was signed, and by whom, once it is certain that they did.
+    """The verified payload of a signature, and its signer.
 
-    Raises `InputRefused` where it was somebody else or the signature is damaged, `UsageError` for
-    a key or certificate that cannot be used, `ToolFailed` as `sign`.
+    Raises `InputRefused` for another signer and for a damaged signature, `UsageError` for an
+    unusable key or certificate, `ToolFailed` as `sign`.
     """
     payload = payload_of(bundle, path)
     _refuse_other_kind(bundle, path, trust)
@@ -94,7 +94,7 @@ def verified_payload(bundle: bytes, path: Path, trust: Trust) -> tuple[bytes, st
             verifier.verify(kind.Signature.read(copy))
         except _errors_of_signatures() as error:
             raise InputRefused(
-                f"it was not signed by {by}, or was changed since: {_reason(error)}"
+                f"it was not signed by {by}, or changed since: {_reason(error)}"
             ) from error
     return payload, by
 
@@ -104,22 +104,19 @@ def is_encrypted(key: str) -> bool:
     return b"ENCRYPTED" in _content(key)
 
 
-def _artifacts(path: Path, pieces: Sequence[PublishedFile]) -> Iterator[SignedArtifact]:
-    for piece in pieces:
-        is_inside = path in piece.model.parents
-        if is_inside or piece.model == path:
-            file = piece.model.relative_to(path).as_posix()
-            yield SignedArtifact(file=file, sha256=piece.sha256, verdict=piece.verdict)
+def _artifacts(path: Path, published: Sequence[PublishedFile]) -> Iterator[SignedArtifact]:
+    for each in published:
+        if path == each.model or path in each.model.parents:
+            file = each.model.relative_to(path).as_posix()
+            yield SignedArtifact(file=file, sha256=each.sha256, verdict=each.verdict)
 
 
 def _refuse_changed(path: Path, manifest: Any, added: SignedEvidence) -> None:
-    """What is signed has to be what was verified."""
-    found = {one.identifier: one.digest.digest_hex for one in manifest.resource_descriptors()}
-    for one in added.artifacts:
-        if found.get(one.file) != one.sha256:
-            raise InputRefused(
-                f"{path / one.file} changed while it was signed", hint="run it again"
-            )
+    hashes = {each.identifier: each.digest.digest_hex for each in manifest.resource_descriptors()}
+    for artifact in added.artifacts:
+        if hashes.get(artifact.file) != artifact.sha256:
+            changed = path / artifact.file
+            raise InputRefused(f"{changed} changed while it was signed", hint="run it again")
 
 
 def _signer_of(signing: ModuleType, signer: Signer, passphrase: Callable[[], str]) -> Any:
@@ -128,15 +125,15 @@ def _signer_of(signing: ModuleType, signer: Signer, passphrase: Callable[[], str
         with _reported(SIGSTORE):
             return signing.sigstore.Signer(use_ambient_credentials=True, trust_config=config)
     encrypted = is_encrypted(signer.key)
-    certificates = [Path(one) for one in signer.certificates]
+    certificates = [Path(name) for name in signer.certificates]
     if certificates and encrypted:
         raise UsageError(
-            f"the key {signer.key} has a passphrase, and model-signing takes none together with a "
-            "certificate",
-            hint="sign with the key alone, or with a key that is protected otherwise",
+            f"the key {signer.key} has a passphrase, which model-signing does not support together "
+            "with a certificate",
+            hint="sign without a certificate, or with a key without a passphrase",
         )
-    for one in certificates:
-        _content(str(one))
+    for name in signer.certificates:
+        _content(name)
     secret = passphrase().encode() if encrypted else None
     with _reported(signer.key):
         if certificates:
@@ -157,7 +154,7 @@ def _verifier_of(verifying: ModuleType, trust: Trust) -> tuple[Any, str]:
         _content(name)
     with _reported(names[0]):
         if trust.certificates:
-            verifier = verifying.certificate.Verifier([Path(one) for one in names])
+            verifier = verifying.certificate.Verifier([Path(name) for name in names])
             return verifier, f"a certificate of {names[0]}"
         return verifying.ec_key.Verifier(Path(trust.key)), f"the key {trust.key}"
 
@@ -171,12 +168,12 @@ def _refuse_other_kind(bundle: bytes, path: Path, trust: Trust) -> None:
     }
     try:
         material = msgspec.json.decode(bundle)["verificationMaterial"]
-        found = next(name for name in kinds if name in material)
+        kind = next(name for name in kinds if name in material)
     except (msgspec.DecodeError, KeyError, TypeError, StopIteration) as error:
         raise InputRefused(f"{path} does not say how it was signed") from error
-    what, is_trusted = kinds[found]
+    what, is_trusted = kinds[kind]
     if not is_trusted:
-        raise InputRefused(f"it was signed with {what}, which is not what was given to trust")
+        raise InputRefused(f"it was signed with {what}, not with what you trust")
 
 
 def _package() -> ModuleType:
@@ -194,7 +191,7 @@ def _package() -> ModuleType:
 
 @contextlib.contextmanager
 def _reported(what: str) -> Iterator[None]:
-    """What the package raises for a key, a certificate or Sigstore, as this package's errors."""
+    """Errors of the package about a key, a certificate or Sigstore, as errors of edgeconv."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from OpenSSL.crypto import Error as OpenSslError
     from sigstore.errors import Error as SigstoreError
@@ -206,12 +203,12 @@ def _reported(what: str) -> Iterator[None]:
     except (ValueError, TypeError, AttributeError, UnsupportedAlgorithm, OpenSslError) as error:
         if what == SIGSTORE:
             raise ToolFailed(f"Sigstore could not be used: {error}", hint=_NO_NETWORK) from error
-        # What the package looks for in any key, and other kinds do not have.
+        # The package reads an attribute that other kinds of keys do not have.
         is_other = isinstance(error, AttributeError)
         why = "it is not an elliptic curve key" if is_other else _reason(error)
         raise UsageError(
             f"{what} cannot be used to sign or verify: {why}",
-            hint="a key is made with openssl ecparam -name prime256v1 -genkey -noout, its public "
+            hint="create a key with openssl ecparam -name prime256v1 -genkey -noout, its public "
             "part with openssl ec -pubout; see docs/evidence.md",
         ) from error
     except OSError as error:

@@ -1,8 +1,8 @@
-"""The statement of a signature, as OpenSSF model-signing writes it, held against the files.
+"""The statement of a signature of OpenSSF model-signing, checked against the files.
 
 A signature is a Sigstore bundle with a DSSE envelope, whose payload is an in-toto statement that
-lists every file with its hash. edgeconv adds the verdicts of the files to it. Who signed is not
-known here: `edgeconv.gate.evidence.signing` says that.
+lists every file with its hash. edgeconv adds the verdicts of the files. The signer is verified in
+`edgeconv.gate.evidence.signing`.
 
 Sources: the specification of model-signing 1.0, https://github.com/ossf/model-signing-spec, and of
 DSSE 1.0, https://github.com/secure-systems-lab/dsse.
@@ -19,20 +19,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.errors import InputRefused
+from edgeconv.gate.evidence.published import link_of
 from edgeconv.gate.evidence.reading import hash_within
 from edgeconv.reporting import units
-from edgeconv.types import Link, SignedEvidence
+from edgeconv.types import SignedEvidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from edgeconv.gate.evidence.published import PublishedFile
     from edgeconv.gate.evidence.reading import Root
+    from edgeconv.types import Link, LinkState
 
 FIELD = "edgeconv"
 PREDICATE = "https://model_signing/signature/v1.0"
 PAYLOAD = "application/vnd.in-toto+json"
-# What model-signing leaves out of every signature of a directory.
+# model-signing leaves these out of the signature of a directory.
 _OF_GIT = (".git", ".gitattributes", ".github", ".gitignore")
 _MOST_FILES = 200_000
 
@@ -61,9 +63,9 @@ class _InTotoStatement(msgspec.Struct, frozen=True, rename={"predicate_type": "p
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
-    """What was signed: each file's sha256 by its relative path, "." for a file by itself.
+    """What was signed: the sha256 of each file by its relative path, "." for a single file.
 
-    `ignored` are paths that do not count. `evidence` is what edgeconv added, None where another
+    `ignored` are paths that are not signed. `evidence` is what edgeconv added, None where another
     tool signed.
     """
 
@@ -73,7 +75,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def payload_of(bundle: bytes, path: Path) -> bytes:
-    """The payload of a signature, of which nothing is checked. Raises `InputRefused`."""
+    """The payload of a signature, unverified. Raises `InputRefused`."""
     try:
         envelope: Any = msgspec.json.decode(bundle)["dsseEnvelope"]
         if envelope["payloadType"] != PAYLOAD:
@@ -88,76 +90,74 @@ def payload_of(bundle: bytes, path: Path) -> bytes:
 def statement_of(payload: bytes, path: Path) -> Statement:
     """The statement of a signature. Raises `InputRefused` for one of another kind."""
     try:
-        found = msgspec.json.decode(payload, type=_InTotoStatement)
-        how = found.predicate.serialization
-        added = bytes(found.predicate.edgeconv)
-        said = _whole(msgspec.json.decode(added)) if added else None
-        evidence = msgspec.convert(said, SignedEvidence | None)
+        statement = msgspec.json.decode(payload, type=_InTotoStatement)
+        serialization = statement.predicate.serialization
+        added = bytes(statement.predicate.edgeconv)
+        content = _with_integers(msgspec.json.decode(added)) if added else None
+        evidence = msgspec.convert(content, SignedEvidence | None)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise _refused(path, str(error)) from error
-    if found.predicate_type != PREDICATE:
-        raise _refused(path, f"its statement is of {units.plain(found.predicate_type)}")
-    resources = found.predicate.resources
-    if how.method != "files" or any(one.algorithm != "sha256" for one in resources):
-        said = units.plain(f"{how.method}, {how.hash_type}")
-        raise _refused(path, f"it hashes otherwise than edgeconv does ({said})")
-    files = {one.name: one.digest for one in resources}
+    if statement.predicate_type != PREDICATE:
+        raise _refused(path, f"its statement is of {units.plain(statement.predicate_type)}")
+    resources = statement.predicate.resources
+    if serialization.method != "files" or any(each.algorithm != "sha256" for each in resources):
+        method = units.plain(f"{serialization.method}, {serialization.hash_type}")
+        raise _refused(path, f"it hashes in another way than edgeconv ({method})")
+    files = {each.name: each.digest for each in resources}
     if len(files) < len(resources) or not files:
-        raise _refused(path, "it lists no files, or one of them twice")
-    return Statement(files=files, ignored=how.ignore_paths, evidence=evidence)
+        raise _refused(path, "it lists no files, or a file twice")
+    return Statement(files=files, ignored=serialization.ignore_paths, evidence=evidence)
 
 
-def _whole(value: Any) -> Any:
-    """The value as it was before it was signed: a statement has no whole numbers."""
+def _with_integers(value: Any) -> Any:
+    """The value before it was signed: a statement has only floats."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {key: _whole(each) for key, each in value.items()}
-    return [_whole(each) for each in value] if isinstance(value, list) else value
+        return {key: _with_integers(each) for key, each in value.items()}
+    return [_with_integers(each) for each in value] if isinstance(value, list) else value
 
 
 def difference(statement: Statement, root: Root, signed: Path, signature: Path) -> str:
-    """How the files differ from those that were signed, in words; "" where they do not.
+    """How the files differ from the signed ones, in words; "" where they do not.
 
     Raises `InputRefused` for a directory with too many files.
     """
     if not signed.is_dir():
         if set(statement.files) != {"."}:
-            return "it signs a directory, and not this file"
+            return "it signs a directory, not this file"
         return _changed(root, signed, statement.files["."])
-    there = set(_files(signed, signature, statement.ignored))
-    if missing := sorted(set(statement.files) - there):
-        return f"{_named(missing)} was signed and is not there"
-    if added := sorted(there - set(statement.files)):
-        return f"{_named(added)} was added after signing"
-    for name in sorted(there):
+    present = set(_files(signed, signature, statement.ignored))
+    if missing := sorted(set(statement.files) - present):
+        return f"{_first_of(missing)} was signed and is missing"
+    if added := sorted(present - set(statement.files)):
+        return f"{_first_of(added)} was added after signing"
+    for name in sorted(present):
         if text := _changed(root, signed / name, statement.files[name]):
             return text
     return ""
 
 
 def verdict_links(
-    statement: Statement, signed: Path, pieces: Sequence[PublishedFile]
+    statement: Statement, signed: Path, published: Sequence[PublishedFile]
 ) -> Iterator[Link]:
-    """The verdicts that were signed, held against the files and the verdicts beside them."""
-    for one in statement.evidence.artifacts if statement.evidence else ():
-        path = signed / one.file if signed.is_dir() else signed
-        piece = next((piece for piece in pieces if piece.model == path), None)
-        link = Link(link="signature", file=str(path), state="failed", text="")
-        if piece is None:
-            text = "its verdict was signed, and it is not there"
-        elif piece.sha256 != one.sha256:
-            text = "its verdict was signed for other bytes than these"
-        elif piece.verdict is not None and piece.verdict != one.verdict:
-            text = "the verdict beside it is not the one that was signed: sign again"
-        elif one.verdict is None:
-            text = "it was signed without a verdict: it had not been checked"
-            link = msgspec.structs.replace(link, state="unchecked")
+    """The signed verdicts, checked against the files and their present verdicts."""
+    for artifact in statement.evidence.artifacts if statement.evidence else ():
+        path = signed / artifact.file if signed.is_dir() else signed
+        file = next((each for each in published if each.model == path), None)
+        state: LinkState = "failed"
+        if file is None:
+            text = "its verdict was signed, but the file is missing"
+        elif file.sha256 != artifact.sha256:
+            text = "its verdict was signed for other bytes"
+        elif file.verdict is not None and file.verdict != artifact.verdict:
+            text = "its verdict is not the one that was signed: sign again"
+        elif artifact.verdict is None:
+            state, text = "unchecked", "it was signed without a verdict: it was not checked before"
         else:
-            when = units.plain(one.verdict.date)
-            text = f"signed with the verdict: {one.verdict.outcome}, {when}"
-            link = msgspec.structs.replace(link, state="verified")
-        yield msgspec.structs.replace(link, text=text)
+            date = units.plain(artifact.verdict.date)
+            state, text = "verified", f"signed with the verdict: {artifact.verdict.outcome}, {date}"
+        yield link_of("signature", path, state, text)
 
 
 def _changed(root: Root, path: Path, sha256: str) -> str:
@@ -170,8 +170,8 @@ def _changed(root: Root, path: Path, sha256: str) -> str:
 
 
 def _files(top: Path, signature: Path, ignored: Sequence[str]) -> Iterator[str]:
-    """The files below a directory that count, as model-signing counts them."""
-    not_counted = {PurePosixPath(one) for one in (*_OF_GIT, *ignored)}
+    """The files below a directory that model-signing signs."""
+    not_signed = {PurePosixPath(path) for path in (*_OF_GIT, *ignored)}
     count = 0
     for folder, folders, names in os.walk(top):
         links = [name for name in folders if Path(folder, name).is_symlink()]
@@ -181,11 +181,11 @@ def _files(top: Path, signature: Path, ignored: Sequence[str]) -> Iterator[str]:
             count += 1
             if count > _MOST_FILES:
                 raise InputRefused(f"{top} has more than {_MOST_FILES} files")
-            if path != signature and not not_counted & {below, *below.parents}:
+            if path != signature and not not_signed & {below, *below.parents}:
                 yield str(below)
 
 
-def _named(names: Sequence[str]) -> str:
+def _first_of(names: Sequence[str]) -> str:
     more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
     return f"{units.plain(names[0])}{more}"
 
@@ -193,5 +193,5 @@ def _named(names: Sequence[str]) -> str:
 def _refused(path: Path, why: str) -> InputRefused:
     return InputRefused(
         f"{path} is not a signature that edgeconv can read: {why}",
-        hint="the model_signing command verifies what other tools sign",
+        hint="verify signatures of other tools with the command model_signing",
     )

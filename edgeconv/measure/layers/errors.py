@@ -17,7 +17,7 @@ from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.runtimes.tensors import raw, signature_of
-from edgeconv.statistics.signal import Signal, snr_db
+from edgeconv.statistics.outputs import Signal, snr_db
 from edgeconv.tflite.cut import with_fixed_shapes, with_outputs
 from edgeconv.tflite.flatbuffer import is_constant, operator_name, parse, text
 from edgeconv.tflite.uses import shape_of, type_of

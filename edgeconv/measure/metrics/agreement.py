@@ -10,7 +10,7 @@ import numpy as np
 
 from edgeconv.data.strings import holds_strings
 from edgeconv.measure.metrics.scores import blocks
-from edgeconv.statistics.signal import Signal, ValueRange, snr_db
+from edgeconv.statistics.outputs import OutputRange, Signal, snr_db
 from edgeconv.types import Agreement
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def agreement(output: str, given: Array, wanted: Array, name: str) -> Agreement:
         return _string_agreement(output, given, wanted, name)
     has_classes = given.ndim == 2 and given.shape[1] > 1
     flips, highest = 0, 0.0
-    signal, extent = Signal(), ValueRange()
+    signal, extent = Signal(), OutputRange()
     noise, cosines = 0.0, 0.0
     for rows, block in blocks(given):
         have = np.asarray(block, np.float64).reshape(len(block), -1)

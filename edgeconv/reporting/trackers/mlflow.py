@@ -47,7 +47,8 @@ def track(checked: Checked, reports: Mapping[str, Report], location: str) -> Non
         raise _not_installed(str(error)) from error
     try:
         client = MlflowClient(tracking_uri=location)
-        experiment = _experiment(client)
+        known = client.get_experiment_by_name(EXPERIMENT)
+        experiment = known.experiment_id if known else client.create_experiment(EXPERIMENT)
         tracked = list(runs(checked, reports))
         for check in checked.checks:
             _log_check(client, experiment, check, checked.config, tracked)
@@ -62,16 +63,12 @@ def _not_installed(why: str) -> UsageError:
     return UsageError(f"--track mlflow needs MLflow: {why}", hint="pip install 'edgeconv[mlflow]'")
 
 
-def _experiment(client: Any) -> str:
-    experiment = client.get_experiment_by_name(EXPERIMENT)
-    return str(experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT))
-
-
 def _log_check(
     client: Any, experiment: str, check: Check, config: str, tracked: list[TrackedRun]
 ) -> None:
     name = _text(check.name)
-    tags = {"edgeconv.config": _text(config), "edgeconv.verdict": _verdict(check)}
+    verdict = "pass" if check.verdict.ok else "fail"
+    tags = {"edgeconv.config": _text(config), "edgeconv.verdict": verdict}
     parent = client.create_run(experiment, tags=tags, run_name=name).info.run_id
     broken = sum(not finding.ok for finding in check.verdict.findings)
     _log_numbers(client, parent, {"limits_broken": float(broken)})
@@ -97,15 +94,8 @@ def _log_model(client: Any, experiment: str, parent: str, run: TrackedRun) -> No
 def _log_numbers(client: Any, run: str, numbers: Mapping[str, float]) -> None:
     milliseconds = int(now().timestamp() * 1000)
     for name, value in numbers.items():
-        client.log_metric(run, _name(name), value, timestamp=milliseconds)
-
-
-def _verdict(check: Check) -> str:
-    return "pass" if check.verdict.ok else "fail"
-
-
-def _name(text: str) -> str:
-    return _NOT_IN_A_NAME.sub("_", text)[:_MOST_IN_A_NAME]
+        key = _NOT_IN_A_NAME.sub("_", name)[:_MOST_IN_A_NAME]
+        client.log_metric(run, key, value, timestamp=milliseconds)
 
 
 def _text(text: str) -> str:

@@ -179,7 +179,6 @@ def _more(count: int, what: str) -> Iterator[str]:
 
 
 def _shown(text: str, detail: _Detail) -> str:
-    """The text, escaped and shortened."""
     harmless = units.plain(text[: detail.characters + 1])
     if len(harmless) > detail.characters:
         harmless = f"{harmless[: detail.characters - 1]}…"

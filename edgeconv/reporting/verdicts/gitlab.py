@@ -81,7 +81,6 @@ def _labels(check: Check, finding: Finding) -> _Labels:
 
 
 def _escaped(text: str) -> str:
-    """A label's value, with backslashes and quotes escaped."""
     return units.plain(text).replace("\\", "\\\\").replace('"', '\\"')
 
 

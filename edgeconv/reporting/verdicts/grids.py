@@ -52,7 +52,6 @@ def class_grid(check: Check, most: int) -> VerdictTable | None:
 
 
 def _metric(check: Check) -> str:
-    """The metric of the check; "" where it is not known."""
     return next((stage.metric for stage in check.stages if stage.metric), "")
 
 
@@ -96,7 +95,6 @@ def _class_row(drop: ClassDrop, metric: str) -> tuple[str, ...]:
 
 
 def _without_empty(grid: VerdictTable) -> VerdictTable:
-    """The table without columns of numbers that have no value."""
     keep = [
         i
         for i in range(len(grid.headings))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _LONGEST_FIRST = sorted(EVERY_RECIPE, key=len, reverse=True)
 _MOST_CHANGES = 4
+# A sentence that begins with one of these, and not with a name, gets a capital letter.
 _WORDS = ("the", "every", "no", "what")
 _BEFORE: dict[StageName, tuple[StageName, ...]] = {
     "checkpoint": (),
@@ -30,7 +31,10 @@ def summary(verdict: Verdict, stages: Sequence[StageState], changed: Sequence[st
     sentences = [_of_lock(stages, changed) if is_locked else _of_flow(stages)]
     if not any(stage.moved and stage.drop is not None and stage.drop > 0 for stage in stages):
         sentences += _of_broken([finding for finding in verdict.findings if not finding.ok])
-    return " ".join(f"{_capitalized(sentence)}." for sentence in sentences)
+    return " ".join(
+        f"{text[0].upper() + text[1:] if text.split()[0] in _WORDS else text}."
+        for text in sentences
+    )
 
 
 def changes(
@@ -38,9 +42,7 @@ def changes(
 ) -> tuple[str, ...]:
     """What differs from the lock, a clause each: "the source model changed since the lock"."""
     clauses = [*_settings(locked, inputs)]
-    clauses += [
-        f"{_input(name)} {change} since the lock" for name, change in _changed(locked, inputs)
-    ]
+    clauses += [f"the {name} {change} since the lock" for name, change in _changed(locked, inputs)]
     versions = [
         f"{name} {locked.tools.get(name, 'none')} → {tools.get(name, 'none')}"
         for name in sorted(locked.tools.keys() | tools.keys())
@@ -53,13 +55,14 @@ def _changed(locked: LockedModel, inputs: Mapping[str, str]) -> Iterator[tuple[s
     for name in sorted(locked.inputs.keys() | inputs.keys()):
         if _is_setting(name):
             continue
-        be = "are" if name.split()[0].endswith("s") else "is"
+        shown = "source model" if name == "source" else units.plain(name)
+        is_plural = name.split()[0].endswith("s")
         if name not in inputs:
-            yield name, f"{be} missing"
+            yield shown, f"{'were' if is_plural else 'was'} removed"
         elif name not in locked.inputs:
-            yield name, f"{be} new"
+            yield shown, f"{'are' if is_plural else 'is'} new"
         elif inputs[name] != locked.inputs[name]:
-            yield name, "changed"
+            yield shown, "changed"
 
 
 def _settings(locked: LockedModel, inputs: Mapping[str, str]) -> Iterator[str]:
@@ -71,15 +74,6 @@ def _settings(locked: LockedModel, inputs: Mapping[str, str]) -> Iterator[str]:
 
 def _is_setting(name: str) -> bool:
     return " --" in name
-
-
-def _input(name: str) -> str:
-    return "the source model" if name == "source" else f"the {units.plain(name)}"
-
-
-def _capitalized(text: str) -> str:
-    """With a capital letter, unless it begins with a name."""
-    return text[0].upper() + text[1:] if text.split()[0] in _WORDS else text
 
 
 def _of_lock(stages: Sequence[StageState], changed: Sequence[str]) -> str:
@@ -144,13 +138,11 @@ def _of_broken(broken: Sequence[Finding]) -> Iterator[str]:
 
 
 def _previous(stages: Sequence[StageState], state: StageState) -> StageState | None:
-    """The stage that this one was converted from."""
     by_name = {stage.stage: stage for stage in reversed(stages)}
     return next((by_name[name] for name in _BEFORE[state.stage] if name in by_name), None)
 
 
 def _name(state: StageState) -> str:
-    """Such as "the trained model" or "int8"."""
     if state.stage in ("checkpoint", "trained"):
         return "the checkpoint" if state.stage == "checkpoint" else "the trained model"
     recipes = (recipe for recipe in _LONGEST_FIRST if state.model.endswith(recipe))

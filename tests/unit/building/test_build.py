@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Builds = Callable[..., tuple[int, str, str]]
-NEXT = "edgeconv check says whether it keeps the budget\n"
+NEXT = "`edgeconv check` shows whether it keeps the budget\n"
 
 
 @pytest.fixture(scope="module")

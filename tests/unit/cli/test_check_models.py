@@ -63,7 +63,7 @@ def test_an_update_that_accepts_nothing_says_why(
 ) -> None:
     (project / "edgeconv.toml").write_text(TWO, encoding="utf-8")
     assert run(["check", "--update", "-q"]) == 1
-    assert "not accepted, edgeconv.lock is as it was: two breaks" in capsys.readouterr().err
+    assert "not accepted, edgeconv.lock is unchanged: two breaks" in capsys.readouterr().err
     assert not (project / "edgeconv.lock").exists()
 
 

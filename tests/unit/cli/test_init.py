@@ -137,7 +137,7 @@ def test_open_dimensions_beside_the_batch_are_named() -> None:
 def test_of_several_signatures_one_is_chosen_and_all_are_named() -> None:
     text = starting_text(start(keys=("encode", "serving_default", "decode")))
     assert loaded(text).tables["convert"]["signature"] == ["serving_default"]
-    assert "# One of encode, serving_default, decode;" in text
+    assert "# One or several of encode, serving_default, decode" in text
     assert loaded(starting_text(start(keys=("b", "a")))).tables["convert"]["signature"] == ["b"]
     assert "signature =" not in starting_text(start())
 

@@ -41,7 +41,7 @@ def update(work, model, was: LockedModel, *names: str) -> tuple[Check, LockedMod
         accepting=True,
         has_lock=True,
         locked={"digits": was},
-        accepted_drops=parse_accepted(names, ["digits"]),
+        accepted_drops=parse_accepted(names, ["digits"], updates=True),
     )
     check = run.check(job(work, model))
     command = " ".join(["edgeconv check --update", *(f"--accept-drop {name}" for name in names)])
@@ -119,4 +119,4 @@ def test_a_lock_without_accepted_losses_is_as_it_always_was(work, model, tmp_pat
 )
 def test_a_loss_of_what_there_is_not_cannot_be_accepted(text: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        parse_accepted([text], ["digits"])
+        parse_accepted([text], ["digits"], updates=True)

@@ -272,7 +272,7 @@ def test_a_report_without_artifacts_is_refused() -> None:
 
 
 def test_a_budget_without_limits_is_refused() -> None:
-    with pytest.raises(UsageError, match="sets no limit"):
+    with pytest.raises(UsageError, match="has no limit"):
         check(report(measured()), Budget())
 
 
@@ -300,6 +300,6 @@ def test_an_output_that_never_varies_has_no_signal_to_hold_against_a_limit() -> 
     flat = msgspec.structs.replace(close, span=(1.0, 1.0), varies_by=0.0)
     (finding,) = check(report(measured(agreement=(flat,))), budget).findings
     assert (finding.outcome, finding.actual) == ("missing", None)
-    assert "scores is the same throughout" in finding.reason
+    assert "scores is constant" in finding.reason
     exact = msgspec.structs.replace(flat, snr_db=200.0)
     assert check(report(measured(agreement=(exact,))), budget).ok

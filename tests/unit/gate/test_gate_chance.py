@@ -287,7 +287,7 @@ def test_a_slice_is_held_like_a_class() -> None:
     without = check(rows, budget).findings[0]
     assert (without.outcome, without.reason) == (
         "missing",
-        "the slices of the test samples are not given",
+        "the slices of the test samples are not known",
     )
 
 
@@ -311,7 +311,7 @@ def test_classes_of_a_metric_that_counts_nothing_are_judged_by_what_is_said() ->
     bare = msgspec.structs.replace(f1, predicted=())
     found = judged(beside(bare, bare), max_class_drop=0.5)
     assert found.outcome == "missing"
-    assert "no value of a class" in found.reason
+    assert "no value for a class" in found.reason
 
 
 def errors(values: list[float]) -> Accuracy:
@@ -457,7 +457,7 @@ def test_other_samples_that_are_surely_worse_fail_unpaired_with_both_numbers() -
     assert found[1].interval is not None
     assert found[1].interval[0] > 0.3
     reason = found[1].reason
-    assert "49.00 % on today's samples; 99.00 % on the lock's, which were others" in reason
+    assert "49.00 % on today's samples; 99.00 % on other samples in the lock" in reason
     assert f"100 (hash {'e' * 12}) there" in reason
     assert "--update" not in reason
 
@@ -470,7 +470,7 @@ def test_other_samples_never_pass_and_a_loss_is_not_advised_to_be_accepted(
     found = of_lock(check(ruined(accepted(), right=right), DROP, locked=lock))
     assert [one.outcome for one in found] == ["missing", "missing"]
     assert all(f"{percent(right / 100)} on today's samples" in one.reason for one in found)
-    assert all("99.00 % on the lock's" in one.reason for one in found)
+    assert all("99.00 % on other samples in the lock" in one.reason for one in found)
     assert all(("--update" in one.reason) != is_loss for one in found)
 
 

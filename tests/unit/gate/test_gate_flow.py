@@ -206,7 +206,7 @@ def test_nothing_converted_is_an_error_with_its_reason(work, model):
 
 
 def test_a_job_without_a_limit_is_refused_before_the_work(work, model):
-    with pytest.raises(UsageError, match="the budget sets no limit"):
+    with pytest.raises(UsageError, match="the budget has no limit"):
         checking().check(job(work, model, budget=Budget()))
     assert work.conversions == 0
 
@@ -214,8 +214,8 @@ def test_a_job_without_a_limit_is_refused_before_the_work(work, model):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"a\nb\n", r"has 2 lines, and \d+ test samples"),
-        (b"a\n" + b"b" * 201 + b"\n", "line 2: a slice has a name of 200 characters at most"),
+        (b"a\nb\n", r"has 2 lines, but \d+ test samples"),
+        (b"a\n" + b"b" * 201 + b"\n", "line 2: the name of a slice is longer than 200 characters"),
         (b"\xff\xfe\n", "cannot be read"),
         (None, "cannot be read"),
     ],

@@ -147,7 +147,7 @@ REFUSED = {
     'edgeconv_artifact("tony", "int8")': "unknown model 'tony'",
     'edgeconv_artifact("tiny", "int4")': "unknown recipe of model 'tiny' 'int4'",
     f"{INT8}.assert_within(max_size=1)": "unknown limit 'max_size'",
-    f"{INT8}.assert_within()": "no limit to hold the artifact to",
+    f"{INT8}.assert_within()": "give a limit to check",
     f'{INT8}.assert_within(max_size_bytes=float("nan"))': (
         "max_size_bytes must be a finite number of 0 or more, not nan"
     ),

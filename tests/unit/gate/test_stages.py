@@ -213,7 +213,7 @@ def test_changes_name_inputs_and_versions():
     assert changes(model, now, tools) == (
         "the slices are new since the lock",
         "the source model changed since the lock",
-        "the test data is gone since the lock",
+        "the test data was removed since the lock",
         "ai-edge-quantizer 0.10.0 → 0.11.0",
         "keras none → 3.0",
     )
@@ -292,7 +292,7 @@ def test_nothing_moved_and_nothing_to_compare_with():
 
 def test_without_a_lock_the_loss_on_the_way_is_said():
     now = reported(baseline=0, float32=0, int8=36)
-    assert said(now, None) == "int8 lost 10.00 pp beside float32."
+    assert said(now, None) == "int8 lost 10.00 pp against float32."
     assert said(SOUND, None) == "No stage lost accuracy beyond chance."
     assert said(reported(int8=0), None) == "No accuracy was compared."
 

@@ -13,8 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from edgeconv.measure.metrics import scores
 from edgeconv.measure.metrics.agreement import agreement, agreements
-from edgeconv.statistics.outputs import output_errors
-from edgeconv.statistics.signal import Signal, snr_db
+from edgeconv.statistics.outputs import Signal, output_errors, snr_db
 from edgeconv.types import MAX_SNR_DB
 
 RNG = np.random.default_rng(2)

@@ -161,8 +161,8 @@ def test_the_closing_line_counts_the_broken_limits_and_names_each_model_once() -
     absent = finding("max-size-ratio", 1, None, outcome="missing", model="d", severity="warn")
     mixed = Verdict(findings=(broken[0], unsure, absent, unsure))
     assert closing_line(mixed) == (
-        "1 of 4 limits broken, 2 inconclusive, by a, c. Warnings: 1 not measured, by d."
+        "1 of 4 limits broken, 2 inconclusive: a, c. Warnings: 1 not measured: d."
     )
-    assert closing_line(Verdict(findings=(unsure,))) == "1 of 1 limit inconclusive, by c."
+    assert closing_line(Verdict(findings=(unsure,))) == "1 of 1 limit inconclusive: c."
     assert "nothing was judged" in closing_line(Verdict(findings=()))
     assert closing_line(None) == "No budget was checked."

@@ -121,7 +121,7 @@ def test_the_page_speaks_of_a_dashed_line_only_where_there_is_one() -> None:
     page = render_html(msgspec.structs.replace(example.report(), training=alone, artifacts=()))
     assert "On the training samples, during each epoch.</p>" in page
     assert "Dashed: on" not in page
-    assert "Dashed: on those kept apart, after each epoch. The large points are" in render_html(
+    assert "Dashed: on the validation samples, after it. The large points are" in render_html(
         example.report()
     )
 
@@ -223,8 +223,8 @@ def test_the_facts_of_quantisation_aware_training_are_those_of_its_record() -> N
     assert facts["stopped"] == "no better validation result for 1 epoch"
     assert facts["layers"] == "3 quantized (1 by a config of edgeconv's), 3 left float"
     assert facts["before it"] == "prune: 4 epochs, 9.60 s of steps"
-    assert facts["started from"].endswith("rebuilt in tf_keras, outputs at most 1.80e-07 apart")
-    assert facts_of(qat(rebuilt=False))["started from"] == "the tf_keras model as it is"
+    assert facts["started from"].endswith("rebuilt in tf_keras, outputs differ by at most 1.80e-07")
+    assert facts_of(qat(rebuilt=False))["started from"] == "the tf_keras model, unchanged"
     after = {n: Qat(freeze_batch_norm_after=n) for n in (None, 0, 1, 2)}
     assert [facts_of(qat(settings=s))["batch normalization"] for s in after.values()] == [
         "follows its batches",

@@ -160,7 +160,7 @@ def test_an_absence_is_said_and_is_no_pass(project: Path) -> None:
     assert evidence.ok
     text = render_evidence_text(evidence)
     assert "not checked  source" in text
-    assert "not at hand" in text
+    assert "was not found" in text
     assert text.endswith("verified: 1 ok, 7 not checked\n")
     for name in unchecked:
         assert is_found("moved", require=[name]), name
@@ -186,7 +186,7 @@ def test_a_verdict_report_lock_or_embedding_of_other_bytes_is_found(project: Pat
     assert sha256_file(MODEL) != sha256_file("old" / MODEL)
     assert not failures(edgeconv.verify("net.tflites", "reports"))
     for old, said in {
-        VERDICT: "it judged other bytes",
+        VERDICT: "it is the verdict of other bytes",
         REPORT: "it measured other bytes under the name net.int8.tflite",
     }.items():
         content = old.read_bytes()

@@ -168,14 +168,14 @@ def test_a_verdict_that_is_not_the_signed_one_is_found(here: Path) -> None:
     del content["checksum"]
     verdict.write_text(json.dumps(content | {"date": "2020-01-01T00:00:00+00:00"}))
     texts = [link.text for link in signatures(str(FILE), key="key.pub")]
-    assert "the verdict beside it is not the one that was signed: sign again" in texts
+    assert "its verdict is not the one that was signed: sign again" in texts
 
 
 def test_unsigned_wrong_key_and_changed_after_signing_are_told_apart(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["verify", "out", "--key", "key.pub"]) == 1
-    assert "it is not signed by whom you trust" in capsys.readouterr().out
+    assert "it is not signed by a signer that you trust" in capsys.readouterr().out
     assert run(["verify", "out", "--require", "signature"]) == 1
     assert "a verified signature was required" in capsys.readouterr().out
     assert run(["verify", "out", "--sign", "key.pem"]) == 0
@@ -187,7 +187,7 @@ def test_unsigned_wrong_key_and_changed_after_signing_are_told_apart(
     (Path("out") / "added").unlink()
     (Path("out") / "reports/report.html").unlink()
     assert run(["verify", "out", "--key", "key.pub"]) == 1
-    assert "reports/report.html was signed and is not there" in capsys.readouterr().out
+    assert "reports/report.html was signed and is missing" in capsys.readouterr().out
 
 
 def test_every_byte_of_a_signature_counts_where_a_key_is_given(here: Path) -> None:
