@@ -199,13 +199,13 @@ def _budget(recipe: str, limits: dict[str, float | str | Collection[str]]) -> Bu
 def _number(name: str, value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
         return value
-    raise _refused(name, "a finite number of 0 or more", value)
+    raise _refusal(name, "a finite number of 0 or more", value)
 
 
 def _text(name: str, value: object) -> str:
     if isinstance(value, str):
         return value
-    raise _refused(name, 'a text such as "2.14.0"', value)
+    raise _refusal(name, 'a text such as "2.14.0"', value)
 
 
 def _names(name: str, value: object) -> tuple[str, ...]:
@@ -213,10 +213,10 @@ def _names(name: str, value: object) -> tuple[str, ...]:
         names = [name for name in value if isinstance(name, str)]
         if len(names) == len(value):
             return tuple(names)
-    raise _refused(name, "a list of names", value)
+    raise _refusal(name, "a list of names", value)
 
 
-def _refused(name: str, expected: str, value: object) -> UsageError:
+def _refusal(name: str, expected: str, value: object) -> UsageError:
     from edgeconv.errors import UsageError
 
     return UsageError(f"{name} must be {expected}, not {value!r}")

@@ -73,7 +73,7 @@ def make_steps(request: BuildRequest) -> list[BuildStep]:
     directory.
     """
     chosen = Chosen(request, read_config(_config(request)))
-    models = _embedded(chosen, request.names)
+    models = _models_to_embed(chosen, request.names)
     _refuse_shared(chosen)
     steps = [_step(chosen, model) for model in models]
     for step in steps:
@@ -89,7 +89,7 @@ def _config(request: BuildRequest) -> Path:
     return Path(os.path.abspath(file))  # noqa: PTH100
 
 
-def _embedded(chosen: Chosen, names: Sequence[str]) -> list[ModelTable]:
+def _models_to_embed(chosen: Chosen, names: Sequence[str]) -> list[ModelTable]:
     models = chosen.models(names)
     without = [model.name for model in models if not model.tables.get(EMBED)]
     if names and without:
@@ -166,11 +166,11 @@ def _step(chosen: Chosen, model: ModelTable) -> BuildStep:
         inputs=_inputs(converting, embedding),
         location=chosen.config.origin("model", model.name),
         table=table,
-        accepted=_accepted(chosen, model),
+        accepted=_accepted_hashes(chosen, model),
     )
 
 
-def _accepted(chosen: Chosen, model: ModelTable) -> frozenset[str] | None:
+def _accepted_hashes(chosen: Chosen, model: ModelTable) -> frozenset[str] | None:
     name = model.tables.get("check", {}).get("lock")
     folder = chosen.config.folder
     path = Path(path_within(name, folder)) if isinstance(name, str) else folder / FILE_NAME

@@ -31,7 +31,7 @@ def stamp_file(*identity: str) -> Path:
     return cache_directory() / BUILDS / f"{hash_of(*identity)}.json"
 
 
-def fresh(path: Path, key: str) -> Stamp | None:
+def read_fresh(path: Path, key: str) -> Stamp | None:
     """The stamp, if it has this key and every file is unchanged; else None.
 
     A file with the same size and times is not read. Where only the times differ, as after a

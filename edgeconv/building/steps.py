@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.building.stamp import fresh, stamp_file, write_stamp
+from edgeconv.building.stamp import read_fresh, stamp_file, write_stamp
 from edgeconv.conversion.convert import convert
 from edgeconv.conversion.plan import REVISION
 from edgeconv.embedding.embedding import perform
@@ -85,12 +85,12 @@ def do_step(step: BuildStep, *, on_progress: Callable[[str], None] = lambda _: N
 
 def _up_to_date(step: BuildStep) -> Built | None:
     """The earlier result of the step, None if anything changed."""
-    stamp = fresh(step.stamp_file, step.key)
+    stamp = read_fresh(step.stamp_file, step.key)
     if stamp is None or is_torn(step.directory):
         return None
     model = next(state for state in stamp.published if state.path.endswith(".tflite"))
     note = _check_note(step, Path(model.path), model.sha256)
-    return _built(
+    return _result(
         step,
         stamp.embedded,
         [*(state.path for state in stamp.inputs), *_verdict(Path(model.path))],
@@ -115,7 +115,7 @@ def _check_note(step: BuildStep, model: Path, sha256: str) -> str:
 def _do(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
     began_ns = time.time_ns()
     conversion = convert(step.converting)
-    artifact = _chosen(step, conversion)
+    artifact = _choose(step, conversion)
     model = Path(conversion.directory) / artifact.file
     note = _check_note(step, model, artifact.sha256)
     embedding = msgspec.structs.replace(step.embedding, artifact=str(model))
@@ -142,7 +142,7 @@ def _do(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
             embedded=embedded,
             began_ns=began_ns,
         )
-    return _built(
+    return _result(
         step,
         embedded,
         [*map(str, inputs), *_verdict(model)],
@@ -168,7 +168,7 @@ def _turn(step: BuildStep, on_progress: Callable[[str], None]) -> Iterator[None]
         yield
 
 
-def _chosen(step: BuildStep, conversion: Conversion) -> Artifact:
+def _choose(step: BuildStep, conversion: Conversion) -> Artifact:
     """The artifact to embed. Raises `ToolFailed` where it failed, `UsageError` for several."""
     for failure in conversion.failures:
         if step.embedding.recipe in ("", failure.recipe):
@@ -189,7 +189,7 @@ def _chosen(step: BuildStep, conversion: Conversion) -> Artifact:
     )
 
 
-def _built(
+def _result(
     step: BuildStep,
     embedded: Embedded,
     inputs: Iterable[str],

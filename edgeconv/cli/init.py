@@ -49,7 +49,7 @@ def command(
     a float .tflite. Without it, the one model in the current directory is taken. Nothing is
     overwritten.
     """
-    from edgeconv.gate.init_config import Start, starting_text
+    from edgeconv.gate.init_config import Start, config_text
     from edgeconv.source import distinct_signatures, inspect_model, refuse_quantized
     from edgeconv.store import publish_new
 
@@ -69,7 +69,7 @@ def command(
         samples=_samples(data_source, signatures),
         calibration=_source_from(folder, calibration),
     )
-    publish_new(starting_text(start).encode(), target)
+    publish_new(config_text(start).encode(), target)
     echo(f"configuration: {target}")
     _say_refused(target, path, data_source, calibration)
     echo(_NEXT if data_source else _NEXT_WITHOUT_DATA)

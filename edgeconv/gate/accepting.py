@@ -49,7 +49,7 @@ def accept_state(
 
 
 def _reasons(checked: Checked, path: Path) -> list[str]:
-    lost = {check.name: unnamed(check) for check in checked.checks if not check.verdict.ok}
+    lost = {check.name: unnamed_losses(check) for check in checked.checks if not check.verdict.ok}
     reasons = "; ".join(
         f"{name} {'is worse than what is locked' if names else 'breaks its budget'}"
         for name, names in lost.items()
@@ -107,7 +107,7 @@ def stage_of(finding: Finding) -> str:
     return finding.recipe or TRAINED
 
 
-def unnamed(check: Check) -> tuple[str, ...]:
+def unnamed_losses(check: Check) -> tuple[str, ...]:
     """The losses of an update that are not accepted, as --accept-drop names them."""
     lost = (f for f in check.verdict.findings if f.reference == "lock" and not f.ok)
     return tuple(dict.fromkeys(f"{check.name}:{stage_of(finding)}" for finding in lost))

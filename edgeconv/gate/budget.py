@@ -69,7 +69,7 @@ def check(
     results = [*gate.of_trained(), *gate.of_artifacts(artifacts), *gate.of_missing(artifacts)]
     if not results:
         raise UsageError("the budget has no limit for any model of the report")
-    return Verdict(findings=tuple(_decided(results, statistics)))
+    return Verdict(findings=tuple(_decide(results, statistics)))
 
 
 def losses(
@@ -89,7 +89,7 @@ def losses(
     gate = _Gate(report, budget, statistics, locked, grouping_of(report, slices))
     return tuple(
         msgspec.structs.replace(finding, outcome="failed", severity="error")
-        for finding in _decided([*gate.against_lock()], statistics)
+        for finding in _decide([*gate.against_lock()], statistics)
         if _is_loss(finding)
     )
 
@@ -223,7 +223,7 @@ def _default_limit(row: Measurement) -> dict[str, AnyLimit]:
     return {"max-accuracy-drop" if is_share else "max-relative-accuracy-drop": Limit(limit=0.01)}
 
 
-def _decided(results: Sequence[Result], statistics: GateStatistics) -> Iterator[Finding]:
+def _decide(results: Sequence[Result], statistics: GateStatistics) -> Iterator[Finding]:
     """All findings; open limits that can fail the gate share its chance of failing wrongly."""
     alone = levels_of(statistics)
     fatal = sum(isinstance(result, OpenLimit) and result.is_fatal for result in results)

@@ -40,7 +40,7 @@ def accuracy_drop(check: LimitCheck, pair: PairedAccuracies) -> Finding | OpenLi
             return check.missing(f"a reference of {before:g} has no relative drop")
         estimate = _relative(pair, check.statistics)
         interval = interval and (interval[0] / before, interval[1] / before)
-    return check.defer(lambda levels: _tested_drop(check, estimate, levels, pair, interval))
+    return check.defer(lambda levels: _test_drop(check, estimate, levels, pair, interval))
 
 
 def unpaired_drop(check: LimitCheck, other: UnpairedAccuracies) -> Finding | OpenLimit:
@@ -69,7 +69,7 @@ def unpaired_drop(check: LimitCheck, other: UnpairedAccuracies) -> Finding | Ope
         f"{value_of(after.metric, before.value)} on other samples in the lock ({other.reason})"
     )
     return check.defer(
-        lambda levels: _tested_unpaired(check, estimate, levels, (before, after), values)
+        lambda levels: _test_unpaired(check, estimate, levels, (before, after), values)
     )
 
 
@@ -81,7 +81,7 @@ def flip_rate(check: LimitCheck, pair: PairedAccuracies) -> Finding | OpenLimit:
     if pair.is_same:
         return check.same(len(after))
     changed = sum(a != b for a, b in zip(before, after, strict=True))
-    return _flipped(check, changed, len(after))
+    return _flip_limit(check, changed, len(after))
 
 
 def unlabeled_flip_rate(
@@ -90,7 +90,7 @@ def unlabeled_flip_rate(
     """The flip rate from the outputs, without labels; the lock has no outputs."""
     flips = [(each.flips, each.samples) for each in row.agreement if each.flips is not None]
     if flips and check.reference == "baseline":
-        return _flipped(check, *max(flips))
+        return _flip_limit(check, *max(flips))
     return check.same() if pair.is_same else check.missing(pair.reason)
 
 
@@ -148,7 +148,7 @@ def accuracy_interval(accuracy: Accuracy) -> Interval | None:
     return mean_interval(accuracy.per_sample) if accuracy.samples > 1 else None
 
 
-def _tested_drop(
+def _test_drop(
     check: LimitCheck,
     estimate: Estimate,
     levels: Levels,
@@ -166,7 +166,7 @@ def _tested_drop(
     return msgspec.structs.replace(finding, before=before, after=after, reason=reason)
 
 
-def _tested_unpaired(
+def _test_unpaired(
     check: LimitCheck,
     estimate: UnpairedDrop,
     levels: Levels,
@@ -203,7 +203,7 @@ def _unpaired_interval(
     return estimate.value - down / per, estimate.value + up / per
 
 
-def _flipped(check: LimitCheck, changed: int, samples: int) -> OpenLimit:
+def _flip_limit(check: LimitCheck, changed: int, samples: int) -> OpenLimit:
     from edgeconv.statistics.proportion import Flips, share_interval
 
     estimate, interval = Flips(changed, samples), share_interval(changed, samples)

@@ -86,7 +86,7 @@ class Checking:
             converted = self._converted(job)
             report = self._cached("report", key, Report)
             if report is None:
-                report = _measured(job, converted, self._scope(job), self.on_progress)
+                report = _measure(job, converted, self._scope(job), self.on_progress)
                 # Inputs that changed meanwhile may have been measured in either state.
                 if _is_sound(report) and self._inputs(job) == converted.inputs:
                     self._keep("report", key, report)
@@ -106,7 +106,7 @@ class Checking:
     def _new_check(self, job: ModelJob, report: Report, locked: LockedModel | None) -> Check:
         reference = None if self.accepting else locked
         slices = job_slices(job, report)
-        check = _check_of(report, job.budget, self.statistics, reference, slices)
+        check = check_report(report, job.budget, self.statistics, reference, slices)
         if locked is None:
             notes = () if self.accepting else (_unlocked(job, has_lock=self.has_lock),)
             return msgspec.structs.replace(check, name=job.name, notes=(*notes, *check.notes))
@@ -210,18 +210,14 @@ def unchecked(name: str, reason: str) -> Check:
     return Check(name=name, verdict=Verdict(findings=(finding,)))
 
 
-def check_report(report: Report, budget: Budget, statistics: GateStatistics) -> Check:
-    """A report checked against a budget. Raises as `edgeconv.gate.budget.check`."""
-    return _check_of(report, budget, statistics, None, ())
-
-
-def _check_of(
+def check_report(
     report: Report,
     budget: Budget,
     statistics: GateStatistics,
-    locked: LockedModel | None,
-    slices: Sequence[str],
+    locked: LockedModel | None = None,
+    slices: Sequence[str] = (),
 ) -> Check:
+    """A report checked against a budget. Raises as `edgeconv.gate.budget.check`."""
     from edgeconv.gate.budget import check
     from edgeconv.gate.groups import class_drops
     from edgeconv.gate.stages import stage_states
@@ -261,7 +257,7 @@ class _Converted:
         return [Path(self.conversion.directory) / a.file for a in self.conversion.artifacts]
 
 
-def _measured(
+def _measure(
     job: ModelJob,
     converted: _Converted,
     scope: MeasurementScope,

@@ -56,7 +56,7 @@ def grouping_of(report: Report, slices: Sequence[str]) -> Grouping:
         )
     classes = {label: _class_name(label, report.class_names) for label in set(report.labels)}
     known = [classes[label] for label in report.labels]
-    return Grouping(report.labels, _grouped(known), _grouped(slices))
+    return Grouping(report.labels, _group(known), _group(slices))
 
 
 def worst_drop(
@@ -95,12 +95,12 @@ def class_drops(
         for row in (*baseline, *rows)
         for pair in pairs_of(row, report, locked)
         if isinstance(pair, PairedAccuracies) and not pair.is_same
-        for drop in _dropped(row.name, pair, grouping, statistics)
+        for drop in _class_drops(row.name, pair, grouping, statistics)
     ]
     return tuple(sorted(drops, key=lambda d: (-d.interval[0], -d.drop, d.model, d.name)))
 
 
-def _dropped(
+def _class_drops(
     model: str, pair: PairedAccuracies, grouping: Grouping, statistics: GateStatistics
 ) -> Iterator[ClassDrop]:
     counted = _by_sample(pair, grouping)
@@ -192,7 +192,7 @@ def _class_name(label: int, names: tuple[str, ...]) -> str:
     return name if name and names.count(name) == 1 else f"{name} {label}".strip()
 
 
-def _grouped(names: Sequence[str]) -> Groups:
+def _group(names: Sequence[str]) -> Groups:
     groups: Groups = {}
     for index, name in enumerate(names):
         groups.setdefault(name, []).append(index)

@@ -64,7 +64,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
         return ("float32", "float16", "dynamic", *(("int8",) if self.calibration else ()))
 
 
-def starting_text(start: Start) -> str:
+def config_text(start: Start) -> str:
     """The file, which `load_config` takes."""
     parts = (_head(), _model(start), _convert(start), _bench(start), _budget(start), _check())
     return "\n".join("\n".join(part) + "\n" for part in parts)

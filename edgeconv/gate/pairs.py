@@ -58,7 +58,7 @@ def pairs_of(
             )
         else:
             is_same = baseline.sha256 == row.sha256
-            yield paired("baseline", baseline.accuracy, row.accuracy, is_same=is_same)
+            yield pair_accuracies("baseline", baseline.accuracy, row.accuracy, is_same=is_same)
     stage = locked.stage_of(row) if locked else None
     if locked is not None and stage is not None:
         yield _paired_with_lock(row, report, locked, stage)
@@ -89,7 +89,7 @@ def _paired_with_lock(
             "or review the outputs before you accept them with edgeconv check --update"
         )
         return UnpairedAccuracies(reference="lock", reason=reason, is_same=is_same)
-    return paired("lock", stage.accuracy, after, is_same=is_same)
+    return pair_accuracies("lock", stage.accuracy, after, is_same=is_same)
 
 
 def _by_metric(row: Measurement, locked: Accuracy | None) -> Accuracy | None:
@@ -113,7 +113,7 @@ def _samples_text(samples: int, sha256: str) -> str:
     return f"{samples} (hash {sha256[:_DIGITS]})"
 
 
-def paired(
+def pair_accuracies(
     reference: Reference, before: Accuracy | None, after: Accuracy | None, *, is_same: bool
 ) -> PairedAccuracies | UnpairedAccuracies:
     """Two accuracies, if they are of the same samples; `is_same`: of the same file."""

@@ -26,7 +26,7 @@ def report(request: ReportRequest) -> tuple[Report, ...]:
     """
     if not request.files:
         raise UsageError("give one or several report.json of `edgeconv bench`")
-    reports = tuple(_finished(each, request) for each in _combined(request))
+    reports = tuple(_finish(each, request) for each in _combine(request))
     if request.directory is not None:
         directory = Path(request.directory).absolute()
         writable_directory(directory)
@@ -34,7 +34,7 @@ def report(request: ReportRequest) -> tuple[Report, ...]:
     return reports
 
 
-def _combined(request: ReportRequest) -> tuple[Report, ...]:
+def _combine(request: ReportRequest) -> tuple[Report, ...]:
     reports = [read_report(Path(file)) for file in request.files]
     measured(reports)
     if not request.side_by_side:
@@ -50,7 +50,7 @@ def _combined(request: ReportRequest) -> tuple[Report, ...]:
     return tuple(combine_reports(group) for group in groups)
 
 
-def _finished(report: Report, request: ReportRequest) -> Report:
+def _finish(report: Report, request: ReportRequest) -> Report:
     if request.title:
         report = msgspec.structs.replace(report, title=request.title)
     if request.budget is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.gate.drops import drop_estimate
-from edgeconv.gate.pairs import PairedAccuracies, UnpairedAccuracies, paired, pairs_of
+from edgeconv.gate.pairs import PairedAccuracies, UnpairedAccuracies, pair_accuracies, pairs_of
 from edgeconv.statistics.paired import drop_of
 from edgeconv.types import StageState
 
@@ -82,7 +82,7 @@ def _with_source(step: _MeasuredStage) -> PairedAccuracies | None:
     if other is None:
         return None
     is_same = other.sha256 == step.row.sha256
-    pair = paired("baseline", other.accuracy, step.row.accuracy, is_same=is_same)
+    pair = pair_accuracies("baseline", other.accuracy, step.row.accuracy, is_same=is_same)
     return pair if isinstance(pair, PairedAccuracies) else None
 
 

@@ -71,7 +71,7 @@ def agreement_line(agreement: Agreement) -> str:
     return f"{what}: {', '.join(parts)}"
 
 
-def compared_with(artifacts: Sequence[Artifact]) -> list[str]:
+def comparison_lines(artifacts: Sequence[Artifact]) -> list[str]:
     """A line with the references and samples that published files were compared with, if any."""
     references: dict[str, list[str]] = {}
     for artifact in artifacts:
@@ -89,7 +89,7 @@ def compared_with(artifacts: Sequence[Artifact]) -> list[str]:
     return [f"compared on {kind}: {pairs}"]
 
 
-def pictured(
+def worst_outputs(
     report: Report, models: Sequence[tuple[str, Measurement]]
 ) -> tuple[list[tuple[str, float | None]], str]:
     """The worst output of each file, by its label, and what it was compared with, for a plot.

@@ -67,7 +67,7 @@ def drawable(value: float) -> bool:
     return _LEAST < value < _MOST
 
 
-def drawn(plot: Plot | None, key: str) -> Markup | None:
+def draw_svg(plot: Plot | None, key: str) -> Markup | None:
     """An SVG element, None without a plot; `key` makes its ids unique.
 
     The description of a mark becomes its tooltip. Raises `ToolFailed` where the process may not

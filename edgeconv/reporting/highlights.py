@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
 from edgeconv.reporting.rows import all_models
-from edgeconv.statistics.comparison import is_faster, is_more_accurate, unbeaten
+from edgeconv.statistics.comparison import is_faster, is_more_accurate, pareto_front
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ def highlights(report: Report, rows: Sequence[ModelRow]) -> list[tuple[str, str,
 
 def unbeaten_by_size(report: Report) -> list[Measurement]:
     """The artifacts that no other beats in accuracy and size, beyond chance."""
-    return _unbeaten(report.measurements, lambda a, b: a.size_bytes < b.size_bytes)
+    return _pareto_front(report.measurements, lambda a, b: a.size_bytes < b.size_bytes)
 
 
 def unbeaten_by_latency(report: Report) -> list[Measurement]:
     """The same of accuracy and latency."""
-    return _unbeaten([m for m in report.measurements if _p50(m) < math.inf], _is_faster)
+    return _pareto_front([m for m in report.measurements if _p50(m) < math.inf], _is_faster)
 
 
 def _fastest(timed: Sequence[_Pair]) -> tuple[str, str, str]:
@@ -91,11 +91,11 @@ def _names(pairs: Sequence[_Pair]) -> str:
     return listed((row.name for _, row in pairs), _MOST_NAMES)
 
 
-def _unbeaten(
+def _pareto_front(
     rows: Sequence[Measurement], is_cheaper: Callable[[Measurement, Measurement], bool]
 ) -> list[Measurement]:
     evaluated = [model for model in rows if not model.error and _goodness(model) > -math.inf]
-    best = unbeaten(evaluated, is_cheaper, _is_better)
+    best = pareto_front(evaluated, is_cheaper, _is_better)
     return [model for model, is_best in zip(evaluated, best, strict=True) if is_best]
 
 

@@ -65,7 +65,7 @@ def place_labels(
     taken = [Label("", x, y) for x, y in points]
     labels: list[Label | None] = []
     for point, text in zip(points, texts, strict=True):
-        places = (_near(point, shortened(text), ring, angle) for ring, angle in _PLACES)
+        places = (_near(point, fit_cells(text), ring, angle) for ring, angle in _PLACES)
         inside = (label for label in places if label.within(width, height))
         free = (label for label in inside if not any(map(label.meets, taken)))
         label = next(free, None)
@@ -74,7 +74,7 @@ def place_labels(
     return labels
 
 
-def shortened(text: str, most_cells: int = _MOST_CELLS) -> str:
+def fit_cells(text: str, most_cells: int = _MOST_CELLS) -> str:
     """The text, with an ellipsis where it is wider than `most_cells`."""
     if cell_len(text) <= most_cells:
         return text

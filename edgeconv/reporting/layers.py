@@ -31,16 +31,16 @@ def worst_first(errors: tuple[LayerError, ...]) -> list[tuple[int, LayerError]]:
     return sorted(numbered, key=lambda pair: _badness(pair[1]))
 
 
-def layered(report: Report) -> list[Measurement]:
+def models_with_layers(report: Report) -> list[Measurement]:
     """The models with errors by layer; that with the worst layer comes first."""
     models = [model for model in report.measurements if model.layer_errors]
     return sorted(models, key=lambda model: _badness(worst_first(model.layer_errors)[0][1]))
 
 
 def layer_tables(report: Report) -> list[tuple[str, str, PageTable]]:
-    """For each of `layered`: its name, its worst layer, and the table."""
+    """For each of `models_with_layers`: its name, its worst layer, and the table."""
     tables = []
-    for index, model in enumerate(layered(report)):
+    for index, model in enumerate(models_with_layers(report)):
         name = units.plain(model.name)
         _, worst = worst_first(model.layer_errors)[0]
         summary = f"worst: {layer_name(worst.layer)}, {units.decibels(worst.snr_db)}"

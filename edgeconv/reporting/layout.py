@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: one heading a column, and rows of as many cells."""
+    """A table: headings, and rows with a cell for each."""
 
     columns: tuple[GridColumn, ...]
     rows: list[Row]
@@ -91,7 +91,7 @@ def to_text(page: Page, *, width: int | None, color: bool) -> str:
         legacy_windows=False,
     )
     for line in _lines(page, width):
-        for part in _wrapped(line, width):
+        for part in _wrap(line, width):
             part.rstrip()
             harmless = harmless_line(part.plain)
             if harmless != part.plain:
@@ -158,15 +158,15 @@ def table_lines(columns: tuple[GridColumn, ...], rows: list[Row], width: int | N
     grid = [[[cell] for cell in row.cells] for row in (heading, *rows)]
     shown = columns
     if width is not None and _total(_widths(grid)) > width:
-        grid = [_folded(columns, line) for line in grid]
+        grid = [_fold(columns, line) for line in grid]
         shown = tuple(column for column in columns if not column.beneath)
         at = next(i for i, column in enumerate(shown) if column.wraps)
         room = width - _total(_widths(grid)) + _widths(grid)[at]
         if room < min(_LEAST_WRAPPED, _widths(grid)[at]):
             return _cards(columns, rows)
         for line in grid:
-            line[at] = [part for cell in line[at] for part in _wrapped(cell, room)]
-    return _drawn(grid, [column.right for column in shown], rows)
+            line[at] = [part for cell in line[at] for part in _wrap(cell, room)]
+    return _draw(grid, [column.right for column in shown], rows)
 
 
 def _labelled_lines(pairs: list[tuple[str, str]], width: int | None) -> list[Text]:
@@ -175,23 +175,23 @@ def _labelled_lines(pairs: list[tuple[str, str]], width: int | None) -> list[Tex
         return [Text.assemble((f"{label}: ", "dim"), text) for label, text in pairs]
     lines = []
     for label, text in pairs:
-        first, *rest = _wrapped(Text(text), None if width is None else width - indent)
+        first, *rest = _wrap(Text(text), None if width is None else width - indent)
         lines.append(Text.assemble((set_cell_size(label, indent), "dim"), first))
         lines += [Text(" " * indent) + part for part in rest]
     return lines
 
 
-def _drawn(grid: list[list[list[Text]]], sides: list[bool], rows: list[Row]) -> list[Text]:
+def _draw(grid: list[list[list[Text]]], sides: list[bool], rows: list[Row]) -> list[Text]:
     widths = _widths(grid)
-    drawn = _aligned(grid[0], widths, sides)
+    drawn = _align(grid[0], widths, sides)
     drawn.append(Text("─" * _total(widths), style="dim"))
     for cells, row in zip(grid[1:], rows, strict=True):
-        drawn += _aligned(cells, widths, sides)
-        drawn += _indented(row.details)
+        drawn += _align(cells, widths, sides)
+        drawn += _indent(row.details)
     return drawn
 
 
-def _aligned(cells: list[list[Text]], widths: list[int], sides: list[bool]) -> list[Text]:
+def _align(cells: list[list[Text]], widths: list[int], sides: list[bool]) -> list[Text]:
     lines = []
     for parts in zip_longest(*cells, fillvalue=Text()):
         padded = []
@@ -202,7 +202,7 @@ def _aligned(cells: list[list[Text]], widths: list[int], sides: list[bool]) -> l
     return [line for line in lines if line.plain.strip()]
 
 
-def _folded(columns: tuple[GridColumn, ...], line: list[list[Text]]) -> list[list[Text]]:
+def _fold(columns: tuple[GridColumn, ...], line: list[list[Text]]) -> list[list[Text]]:
     folded: list[list[Text]] = []
     for column, cell in zip(columns, line, strict=True):
         if column.beneath:
@@ -220,11 +220,11 @@ def _cards(columns: tuple[GridColumn, ...], rows: list[Row]) -> list[Text]:
         for column, cell in zip(columns[1:], row.cells[1:], strict=True):
             if cell:
                 lines.append(Text(f"  {column.heading}: ", style="dim") + cell)
-        lines += _indented(row.details)
+        lines += _indent(row.details)
     return lines
 
 
-def _indented(details: tuple[Text, ...]) -> list[Text]:
+def _indent(details: tuple[Text, ...]) -> list[Text]:
     return [Text(" " * _DETAIL_INDENT) + detail for detail in details]
 
 
@@ -239,7 +239,7 @@ def _total(widths: list[int]) -> int:
     return sum(widths) + _GAP * (len(widths) - 1)
 
 
-def _wrapped(text: Text, width: int | None) -> list[Text]:
+def _wrap(text: Text, width: int | None) -> list[Text]:
     """The text in lines of at most `width` cells, all indented as the first."""
     if width is None or text.cell_len <= width:
         return [text]

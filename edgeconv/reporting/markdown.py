@@ -9,7 +9,7 @@ from edgeconv.reporting.facts import command_line
 from edgeconv.reporting.flips import class_name, flips_of
 from edgeconv.reporting.layers import layer_name, worst_first
 from edgeconv.reporting.limits import closing_line, sentence, word_of
-from edgeconv.reporting.markup import escaped, folded, row
+from edgeconv.reporting.markup import escape, fold, row
 from edgeconv.reporting.rows import ModelRow, accuracy_heading, difference_lines, model_rows
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ def render_markdown(report: Report, *others: Report) -> str:
 def _lines(report: Report) -> Iterator[str]:
     rows = model_rows(report)
     word = "" if not report.verdict else "✅ Pass: " if report.verdict.ok else "❌ Fail: "
-    yield f"### {word}{escaped(report.title)}"
+    yield f"### {word}{escape(report.title)}"
     yield ""
     if report.verdict:
-        yield escaped(closing_line(report.verdict))
+        yield escape(closing_line(report.verdict))
         yield ""
     yield from _table(report, rows)
     yield from _broken(report)
@@ -57,14 +57,14 @@ def _table(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
         for name, cell in columns.items()
         if any(cell(row) != units.ABSENT for row in rows)
     }
-    yield row(["", "model", *(escaped(name) for name in shown)])
+    yield row(["", "model", *(escape(name) for name in shown)])
     yield row(["---", "---", *("--:" for _ in shown)])
     for each in rows:
         is_named = each.is_baseline and each.name != "baseline"
-        name = f"{escaped(each.name)}{' (baseline)' * is_named}"
+        name = f"{escape(each.name)}{' (baseline)' * is_named}"
         if each.error:
-            name += f"<br>did not run: {escaped(each.error)}"
-        yield row([_MARKS[each.mark], name, *(escaped(cell(each)) for cell in shown.values())])
+            name += f"<br>did not run: {escape(each.error)}"
+        yield row([_MARKS[each.mark], name, *(escape(cell(each)) for cell in shown.values())])
 
 
 def _broken(report: Report) -> Iterator[str]:
@@ -74,17 +74,17 @@ def _broken(report: Report) -> Iterator[str]:
             yield ""
             yield f"**{heading}**"
             yield ""
-            yield from (f"- {escaped(sentence(finding, below_table=True))}" for finding in listed)
+            yield from (f"- {escape(sentence(finding, below_table=True))}" for finding in listed)
 
 
 def _details(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
-    yield from folded("Differences", [f"- {escaped(line)}" for line in difference_lines(report)])
-    yield from folded("Flips", list(_flips(report)))
-    yield from folded(
-        "Outputs", [f"- {escaped(r.name)}: {escaped(a)}" for r in rows for a in r.agreement]
+    yield from fold("Differences", [f"- {escape(line)}" for line in difference_lines(report)])
+    yield from fold("Flips", list(_flips(report)))
+    yield from fold(
+        "Outputs", [f"- {escape(r.name)}: {escape(a)}" for r in rows for a in r.agreement]
     )
-    yield from folded("Worst layers, against the float32 model", list(_layers(report)))
-    yield from folded("How this was measured", list(_circumstances(report)))
+    yield from fold("Worst layers, against the float32 model", list(_layers(report)))
+    yield from fold("How this was measured", list(_circumstances(report)))
 
 
 def _flips(report: Report) -> Iterator[str]:
@@ -95,34 +95,34 @@ def _flips(report: Report) -> Iterator[str]:
         flips = flips_of(model, report.baseline, report.labels)
         for flip in flips[:_MOST_FLIPS]:
             label, was, is_now = (
-                escaped(class_name(index, names)) for index in (flip.label, flip.before, flip.after)
+                escape(class_name(index, names)) for index in (flip.label, flip.before, flip.after)
             )
             count = len(flip.samples)
             yield (
-                f"- {escaped(units.plain(model.name))}: {count} of class {label} from {was} "
+                f"- {escape(units.plain(model.name))}: {count} of class {label} from {was} "
                 f"to {is_now}, such as sample {flip.samples[0]}"
             )
         if len(flips) > _MOST_FLIPS:
-            yield f"- {escaped(model.name)}: {len(flips) - _MOST_FLIPS} more kinds of flips"
+            yield f"- {escape(model.name)}: {len(flips) - _MOST_FLIPS} more kinds of flips"
 
 
 def _layers(report: Report) -> Iterator[str]:
     for model in report.measurements:
         for _, error in worst_first(model.layer_errors)[:_MOST_LAYERS]:
-            layer = f"{escaped(layer_name(error.layer))} ({escaped(error.operator)})"
-            yield f"- {escaped(model.name)}: {layer}, {escaped(units.decibels(error.snr_db))}"
+            layer = f"{escape(layer_name(error.layer))} ({escape(error.operator)})"
+            yield f"- {escape(model.name)}: {layer}, {escape(units.decibels(error.snr_db))}"
 
 
 def _circumstances(report: Report) -> Iterator[str]:
     here = report.environment
-    processor = f"{escaped(here.cpu)}, {here.cores} cores"
-    yield f"- {escaped(here.machine)}: {processor}, {escaped(here.system)}"
+    processor = f"{escape(here.cpu)}, {here.cores} cores"
+    yield f"- {escape(here.machine)}: {processor}, {escape(here.system)}"
     if report.data:
-        steps = f", {escaped(report.data.preprocessing)}" if report.data.preprocessing else ""
-        yield f"- {report.data.samples} samples of {escaped(report.data.source)}{steps}"
+        steps = f", {escape(report.data.preprocessing)}" if report.data.preprocessing else ""
+        yield f"- {report.data.samples} samples of {escape(report.data.source)}{steps}"
     tools = ", ".join(f"{name} {version}" for name, version in sorted(here.tools.items()))
     if tools:
-        yield f"- {escaped(tools)}"
+        yield f"- {escape(tools)}"
     if report.command:
-        yield f"- {escaped(command_line(report))}"
-    yield from (f"- {escaped(note)}" for note in report.notes)
+        yield f"- {escape(command_line(report))}"
+    yield from (f"- {escape(note)}" for note in report.notes)

@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.reporting import units
-from edgeconv.reporting.closeness import pictured
+from edgeconv.reporting.closeness import worst_outputs
 from edgeconv.reporting.curves import layer_plot, metric_plots
-from edgeconv.reporting.drawing import Plot, drawn
+from edgeconv.reporting.drawing import Plot, draw_svg
 from edgeconv.reporting.facts import (
     agreement_table,
     batched_line,
@@ -20,7 +20,7 @@ from edgeconv.reporting.facts import (
 )
 from edgeconv.reporting.flips import flip_tables
 from edgeconv.reporting.highlights import highlights, unbeaten_by_latency, unbeaten_by_size
-from edgeconv.reporting.layers import layer_tables, layered, profile_tables
+from edgeconv.reporting.layers import layer_tables, models_with_layers, profile_tables
 from edgeconv.reporting.limits import closing_line, word_of_verdict
 from edgeconv.reporting.plots import Point, Worth, accuracy_plot, latency_region, size_region
 from edgeconv.reporting.rows import all_models, difference_lines, first_accuracy, model_rows
@@ -37,13 +37,17 @@ if TYPE_CHECKING:
 def sections(report: Report, prefix: str) -> dict[str, Any]:
     """All that the template of a report needs; `prefix` makes its ids unique on the page."""
     rows = model_rows(report)
-    pictures = {name: drawn(plot, f"{prefix}plot-{name}") for name, plot in _plots(report).items()}
+    pictures = {
+        name: draw_svg(plot, f"{prefix}plot-{name}") for name, plot in _plots(report).items()
+    }
     layers = []
-    for (name, worst, table), model in zip(layer_tables(report), layered(report), strict=True):
-        plot = drawn(layer_plot(model.layer_errors, name), f"{prefix}trace-{table.name}")
+    for (name, worst, table), model in zip(
+        layer_tables(report), models_with_layers(report), strict=True
+    ):
+        plot = draw_svg(layer_plot(model.layer_errors, name), f"{prefix}trace-{table.name}")
         layers.append((name, worst, table, plot))
     curves = [
-        (name, drawn(plot, f"{prefix}metric-{number}"))
+        (name, draw_svg(plot, f"{prefix}metric-{number}"))
         for number, (name, plot) in enumerate(metric_plots(report.training))
     ]
     parts = {
@@ -60,7 +64,7 @@ def sections(report: Report, prefix: str) -> dict[str, Any]:
         "dots_a_row": DOTS_A_ROW,
         "flips": flip_tables(report),
         "agreement": agreement_table(report),
-        "pictured_against": pictured(report, _labelled(report))[1],
+        "pictured_against": worst_outputs(report, _labelled(report))[1],
         "layers": layers,
         "profiles": profile_tables(report),
         "curves": curves,
@@ -113,7 +117,7 @@ def _plots(report: Report) -> dict[str, Plot | None]:
         if m.latency
     ]
     worth = _worth(report)
-    closeness, _ = pictured(report, models)
+    closeness, _ = worst_outputs(report, models)
     return {
         "size": accuracy_plot(
             sizes, cost="size on disk", unit="bytes", worth=worth, region=size_region(report)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.reporting import units
-from edgeconv.reporting.closeness import compared_with, error_lines
+from edgeconv.reporting.closeness import comparison_lines, error_lines
 from edgeconv.reporting.layout import Grid, GridColumn, Labelled, Page, Row
 from edgeconv.reporting.limits import closing_line, word_of_verdict
 from edgeconv.reporting.rows import (
@@ -89,7 +89,7 @@ def conversion_page(conversion: Conversion) -> Page:
     rows += map(_failure_row, conversion.failures)
     table = [Grid(_CONVERSION, rows)] if rows else []
     remarks = [Text(f"all: {remark}", style) for remark, style in shared.items()]
-    remarks += [Text(line, "dim") for line in compared_with(conversion.artifacts)]
+    remarks += [Text(line, "dim") for line in comparison_lines(conversion.artifacts)]
     return [*table, *remarks, _conversion_summary(conversion)]
 
 

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.statistics.estimate import BoundedEstimate, normal_quantile, resolving, rounded_up
+from edgeconv.statistics.estimate import (
+    BoundedEstimate,
+    normal_quantile,
+    round_up,
+    samples_to_resolve,
+)
 from edgeconv.statistics.proportion import proportion_bounds
 
 if TYPE_CHECKING:
@@ -86,17 +91,17 @@ class MeanOf(BoundedEstimate):
         """
         variance = _variance_at_most(np.asarray(self.values))
         if not self.has_zero:
-            return resolving(self.value, limit, variance, self.samples, levels)
+            return samples_to_resolve(self.value, limit, variance, self.samples, levels)
         if limit <= 0:
             return None
         hidden = self.scale * -math.log(min(levels.fail, levels.hold)) / limit
         count = max(_LEAST_ENOUGH, _WIDER * levels.far**2 * variance / limit**2)
         if np.count_nonzero(self.values) < _FEW:
             count = max(count, hidden)
-        needed = rounded_up(math.ceil(count))
+        needed = round_up(math.ceil(count))
         if self.samples < needed:
             return needed
-        return resolving(self.value, limit, variance, self.samples, levels)
+        return samples_to_resolve(self.value, limit, variance, self.samples, levels)
 
 
 @dataclass(frozen=True)

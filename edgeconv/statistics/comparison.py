@@ -83,7 +83,7 @@ def is_more_accurate(a: Accuracy, b: Accuracy) -> bool:
     return a.value > b.value if a.higher_is_better else a.value < b.value
 
 
-def unbeaten(
+def pareto_front(
     items: Sequence[_T], is_cheaper: Callable[[_T, _T], bool], is_better: Callable[[_T, _T], bool]
 ) -> list[bool]:
     """The Pareto front: for each item, whether no other beats it.

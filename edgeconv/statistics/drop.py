@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgeconv.statistics.estimate import BoundedEstimate, resolving
+from edgeconv.statistics.estimate import BoundedEstimate, samples_to_resolve
 from edgeconv.statistics.matched import RELATIVE, enough_pairs, is_above
 from edgeconv.statistics.proportion import likely_share, proportion_bounds
 
@@ -52,7 +52,7 @@ class MatchedDrop:
         needed = enough_pairs(differ, limit, levels)
         if needed is None or self.samples < needed:
             return needed
-        return resolving(self.value, limit, self.variance, self.samples, levels)
+        return samples_to_resolve(self.value, limit, self.variance, self.samples, levels)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class RelativeDrop:
             return needed
         accuracy = self.right / self.samples
         variance = self.drop.variance / accuracy**2
-        return resolving(self.value, limit, variance, self.samples, levels)
+        return samples_to_resolve(self.value, limit, variance, self.samples, levels)
 
 
 @dataclass(frozen=True)

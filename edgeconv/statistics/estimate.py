@@ -95,7 +95,7 @@ def normal_quantile(level: float) -> float:
     return -NormalDist().inv_cdf(level)
 
 
-def least(is_enough: Callable[[int], bool], guess: float) -> int | None:
+def smallest_sufficient(is_enough: Callable[[int], bool], guess: float) -> int | None:
     """The smallest sufficient number, rounded up to two digits; None where none is.
 
     Power is not monotonic in the number of samples, so larger numbers are checked too. The search
@@ -105,14 +105,14 @@ def least(is_enough: Callable[[int], bool], guess: float) -> int | None:
     while count > 1 and is_enough(math.ceil(count / _STEP)):
         count /= _STEP
     while count <= _MOST:
-        rounded = rounded_up(math.ceil(count))
+        rounded = round_up(math.ceil(count))
         if all(is_enough(math.ceil(rounded * factor)) for factor in _ABOVE):
             return rounded
         count *= _STEP
     return None
 
 
-def resolving(
+def samples_to_resolve(
     value: float, limit: float, variance: float, samples: int, levels: Levels
 ) -> int | None:
     """How many samples distinguish a number from a limit, if it stays the same.
@@ -125,10 +125,10 @@ def resolving(
         return None
     # One step of a count more on each side: a share of samples moves in steps.
     count = _WIDER * levels.far**2 * variance / distance**2 + 2 / distance
-    return rounded_up(max(math.ceil(count), samples + 1)) if count <= _MOST else None
+    return round_up(max(math.ceil(count), samples + 1)) if count <= _MOST else None
 
 
-def rounded_up(count: int) -> int:
+def round_up(count: int) -> int:
     """The next number with two significant digits: 5412 becomes 5500."""
     unit = int(10 ** max(0, len(str(count)) - _DIGITS))
     return -(-count // unit) * unit

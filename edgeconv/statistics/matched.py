@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.statistics.estimate import MARGIN, least, normal_quantile
+from edgeconv.statistics.estimate import MARGIN, normal_quantile, smallest_sufficient
 from edgeconv.statistics.proportion import proportion_bounds
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ def score(lost: Floats | int, won: Floats | int, samples: int, drop: float) -> F
 
 
 class RejectionRegion:
-    """All outcomes (lost, won) of `samples` pairs whose score is at least `least`, above 0."""
+    """All outcomes (lost, won) of `samples` pairs whose score is at least `threshold`, above 0."""
 
-    def __init__(self, samples: int, drop: float, least: float) -> None:
-        self._samples, self._drop, self._least = samples, drop, least
+    def __init__(self, samples: int, drop: float, threshold: float) -> None:
+        self._samples, self._drop, self._threshold = samples, drop, threshold
         self._won: Floats = np.zeros(0)
         self._from: Floats = np.zeros(0)
 
@@ -132,7 +132,7 @@ class RejectionRegion:
         low = np.minimum(low, high - 1)
         while (high - low > 1).any():
             middle = np.floor((low + high) / 2)
-            inside = score(middle, won, self._samples, self._drop) >= self._least - _ROUNDING
+            inside = score(middle, won, self._samples, self._drop) >= self._threshold - _ROUNDING
             high, low = np.where(inside, middle, high), np.where(inside, low, middle)
         return high
 
@@ -140,8 +140,8 @@ class RejectionRegion:
 def _shares(differ: int, samples: int, drop: float, level: float) -> tuple[float, float]:
     """The confidence interval of the share won at a true drop, from the pairs that differ."""
     low, high = proportion_bounds(differ, samples, level / 2, level / 2)
-    least, most = max(0.0, -drop), (1 - drop) / 2
-    return max(least, (low - drop) / 2), min(most, (high - drop) / 2)
+    lowest, most = max(0.0, -drop), (1 - drop) / 2
+    return max(lowest, (low - drop) / 2), min(most, (high - drop) / 2)
 
 
 @lru_cache(maxsize=1024)
@@ -171,7 +171,7 @@ def enough_pairs(
         return caught >= 1 - missed and _power(samples, -low, differ / 2, 0.0, hold) >= 1 - missed
 
     far = replace(levels, missed=missed).far
-    return least(can_tell, far * far * shares / middle**2)
+    return smallest_sufficient(can_tell, far * far * shares / middle**2)
 
 
 def _limits(samples: int, limit: float, right: float, levels: Levels) -> tuple[float, float]:

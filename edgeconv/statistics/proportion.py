@@ -11,9 +11,9 @@ from edgeconv.statistics.estimate import (
     LEVEL,
     MARGIN,
     BoundedEstimate,
-    least,
     normal_quantile,
-    resolving,
+    samples_to_resolve,
+    smallest_sufficient,
 )
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Proportion(BoundedEstimate):
     def enough(self, limit: float, levels: Levels) -> int | None:
         """How many samples distinguish the present share from the limit."""
         variance = max(self.value * (1 - self.value), limit * (1 - limit))
-        return resolving(self.value, limit, variance, self.samples, levels)
+        return samples_to_resolve(self.value, limit, variance, self.samples, levels)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,9 @@ def _enough_trials(limit: float, levels: Levels) -> int | None:
     if not 0 < limit < 1:
         return None
     far = normal_quantile(levels.fail) + math.sqrt(2) * normal_quantile(levels.missed)
-    return least(lambda samples: _can_decide(samples, limit, levels), far * far / limit)
+    return smallest_sufficient(
+        lambda samples: _can_decide(samples, limit, levels), far * far / limit
+    )
 
 
 def _can_decide(samples: int, limit: float, levels: Levels) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.statistics.comparison import is_faster_trial, loses_less, unbeaten
+from edgeconv.statistics.comparison import is_faster_trial, loses_less, pareto_front
 from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE
 from edgeconv.types import CALIBRATED, LayerRule
 
@@ -161,7 +161,7 @@ def pareto(trials: Iterable[TuningTrial], objective: Objective) -> tuple[TuningT
     measured = [
         trial for trial in trials if trial.loss is not None and trial.cost(objective) < float("inf")
     ]
-    best = unbeaten(measured, lambda a, b: is_cheaper(a, b, objective), loses_less)
+    best = pareto_front(measured, lambda a, b: is_cheaper(a, b, objective), loses_less)
     chosen = [trial for trial, is_best in zip(measured, best, strict=True) if is_best]
     return tuple(sorted(chosen, key=lambda trial: (trial.cost(objective), _drop(trial))))
 

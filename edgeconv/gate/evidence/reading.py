@@ -39,19 +39,19 @@ def read_within(root: Root, path: Path, limit_bytes: int) -> bytes:
     Raises `InputRefused` for a file that is not regular, outside of `root`, larger than the limit,
     or unreadable.
     """
-    with _opened(root, path, limit_bytes) as (file, size):
+    with _open(root, path, limit_bytes) as (file, size):
         return file.read(size)
 
 
 def head_within(root: Root, path: Path, count: int) -> bytes:
     """The first bytes of a file of any size. Raises `InputRefused` likewise."""
-    with _opened(root, path, None) as (file, _):
+    with _open(root, path, None) as (file, _):
         return file.read(count)
 
 
 def hash_within(root: Root, path: Path, size_bytes: int | None = None) -> str:
     """The sha256 of a file in `root`, "" if it is not of `size_bytes`. Raises likewise."""
-    with _opened(root, path, LARGEST_HASHED_BYTES) as (file, size):
+    with _open(root, path, LARGEST_HASHED_BYTES) as (file, size):
         if size_bytes is not None and size != size_bytes:
             return ""
         root.left_bytes -= size
@@ -66,7 +66,7 @@ def hash_within(root: Root, path: Path, size_bytes: int | None = None) -> str:
 
 
 @contextlib.contextmanager
-def _opened(root: Root, path: Path, limit_bytes: int | None) -> Iterator[tuple[BinaryIO, int]]:
+def _open(root: Root, path: Path, limit_bytes: int | None) -> Iterator[tuple[BinaryIO, int]]:
     real, top = os.path.realpath(path), os.path.realpath(root.path)
     if real != top and not real.startswith(top.rstrip("/") + "/"):
         raise InputRefused(

@@ -70,7 +70,7 @@ def sign(
     _refuse_changed(path, manifest, added)
     payload.statement.pb.predicate.update({FIELD: json.loads(msgspec.json.encode(added))})
     with scratch_directory() as scratch:
-        with _reported(signer.key):
+        with _translate_errors(signer.key):
             signs.sign(payload).write(scratch / "signature")
         publish_bytes((scratch / "signature").read_bytes(), target)
     return target
@@ -122,7 +122,7 @@ def _refuse_changed(path: Path, manifest: Any, added: SignedEvidence) -> None:
 def _signer_of(signing: ModuleType, signer: Signer, passphrase: Callable[[], str]) -> Any:
     if signer.key == SIGSTORE:
         config = Path(signer.trust_config) if signer.trust_config else None
-        with _reported(SIGSTORE):
+        with _translate_errors(SIGSTORE):
             return signing.sigstore.Signer(use_ambient_credentials=True, trust_config=config)
     encrypted = is_encrypted(signer.key)
     certificates = [Path(name) for name in signer.certificates]
@@ -135,7 +135,7 @@ def _signer_of(signing: ModuleType, signer: Signer, passphrase: Callable[[], str
     for name in signer.certificates:
         _content(name)
     secret = passphrase().encode() if encrypted else None
-    with _reported(signer.key):
+    with _translate_errors(signer.key):
         if certificates:
             return signing.certificate.Signer(Path(signer.key), certificates[0], certificates[1:])
         return signing.ec_key.Signer(Path(signer.key), secret)
@@ -144,7 +144,7 @@ def _signer_of(signing: ModuleType, signer: Signer, passphrase: Callable[[], str
 def _verifier_of(verifying: ModuleType, trust: Trust) -> tuple[Any, str]:
     if trust.identity:
         config = Path(trust.trust_config) if trust.trust_config else None
-        with _reported(SIGSTORE):
+        with _translate_errors(SIGSTORE):
             verifier = verifying.sigstore.Verifier(
                 identity=trust.identity, oidc_issuer=trust.issuer, trust_config=config
             )
@@ -152,7 +152,7 @@ def _verifier_of(verifying: ModuleType, trust: Trust) -> tuple[Any, str]:
     names = trust.certificates or (trust.key,)
     for name in names:
         _content(name)
-    with _reported(names[0]):
+    with _translate_errors(names[0]):
         if trust.certificates:
             verifier = verifying.certificate.Verifier([Path(name) for name in names])
             return verifier, f"a certificate of {names[0]}"
@@ -190,7 +190,7 @@ def _package() -> ModuleType:
 
 
 @contextlib.contextmanager
-def _reported(what: str) -> Iterator[None]:
+def _translate_errors(what: str) -> Iterator[None]:
     """Errors of the package about a key, a certificate or Sigstore, as errors of edgeconv."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from OpenSSL.crypto import Error as OpenSslError

@@ -79,12 +79,12 @@ def payload_of(bundle: bytes, path: Path) -> bytes:
     try:
         envelope: Any = msgspec.json.decode(bundle)["dsseEnvelope"]
         if envelope["payloadType"] != PAYLOAD:
-            raise _refused(path, f"its payload is {units.plain(str(envelope['payloadType']))}")
+            raise _refusal(path, f"its payload is {units.plain(str(envelope['payloadType']))}")
         return base64.b64decode(envelope["payload"], validate=True)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise _refused(path, str(error)) from error
+        raise _refusal(path, str(error)) from error
     except (KeyError, TypeError, binascii.Error) as error:
-        raise _refused(path, "it has no DSSE envelope with a payload") from error
+        raise _refusal(path, "it has no DSSE envelope with a payload") from error
 
 
 def statement_of(payload: bytes, path: Path) -> Statement:
@@ -96,16 +96,16 @@ def statement_of(payload: bytes, path: Path) -> Statement:
         content = _with_integers(msgspec.json.decode(added)) if added else None
         evidence = msgspec.convert(content, SignedEvidence | None)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise _refused(path, str(error)) from error
+        raise _refusal(path, str(error)) from error
     if statement.predicate_type != PREDICATE:
-        raise _refused(path, f"its statement is of {units.plain(statement.predicate_type)}")
+        raise _refusal(path, f"its statement is of {units.plain(statement.predicate_type)}")
     resources = statement.predicate.resources
     if serialization.method != "files" or any(each.algorithm != "sha256" for each in resources):
         method = units.plain(f"{serialization.method}, {serialization.hash_type}")
-        raise _refused(path, f"it hashes in another way than edgeconv ({method})")
+        raise _refusal(path, f"it hashes in another way than edgeconv ({method})")
     files = {each.name: each.digest for each in resources}
     if len(files) < len(resources) or not files:
-        raise _refused(path, "it lists no files, or a file twice")
+        raise _refusal(path, "it lists no files, or a file twice")
     return Statement(files=files, ignored=serialization.ignore_paths, evidence=evidence)
 
 
@@ -126,14 +126,14 @@ def difference(statement: Statement, root: Root, signed: Path, signature: Path) 
     if not signed.is_dir():
         if set(statement.files) != {"."}:
             return "it signs a directory, not this file"
-        return _changed(root, signed, statement.files["."])
+        return _change(root, signed, statement.files["."])
     present = set(_files(signed, signature, statement.ignored))
     if missing := sorted(set(statement.files) - present):
         return f"{_first_of(missing)} was signed and is missing"
     if added := sorted(present - set(statement.files)):
         return f"{_first_of(added)} was added after signing"
     for name in sorted(present):
-        if text := _changed(root, signed / name, statement.files[name]):
+        if text := _change(root, signed / name, statement.files[name]):
             return text
     return ""
 
@@ -160,7 +160,7 @@ def verdict_links(
         yield link_of("signature", path, state, text)
 
 
-def _changed(root: Root, path: Path, sha256: str) -> str:
+def _change(root: Root, path: Path, sha256: str) -> str:
     try:
         if hash_within(root, path) == sha256:
             return ""
@@ -190,7 +190,7 @@ def _first_of(names: Sequence[str]) -> str:
     return f"{units.plain(names[0])}{more}"
 
 
-def _refused(path: Path, why: str) -> InputRefused:
+def _refusal(path: Path, why: str) -> InputRefused:
     return InputRefused(
         f"{path} is not a signature that edgeconv can read: {why}",
         hint="verify signatures of other tools with the command model_signing",

@@ -22,16 +22,16 @@ from edgeconv.reporting.limits import (
     word_of,
     word_of_verdict,
 )
-from edgeconv.reporting.markup import escaped, folded, row
+from edgeconv.reporting.markup import escape, fold, row
 from edgeconv.reporting.verdicts.grids import class_grid, stage_grid
 from edgeconv.reporting.verdicts.words import (
+    broken_findings,
     closing,
     file_of,
     headline,
     level_of,
     remarks,
     statistics_line,
-    unheld,
     worst_first,
 )
 
@@ -130,13 +130,13 @@ def _check_lines(check: Check, detail: _Detail) -> Iterator[str]:
     grids = [stage_grid(check) if detail.has_stages else None, class_grid(check, detail.rows)]
     tables = [line for grid in grids if grid for line in _table(grid, detail)]
     if check.verdict.ok:
-        yield from folded("Stages and classes", tables)
+        yield from fold("Stages and classes", tables)
     else:
         yield from tables
     yield from _remarks(check, detail)
     if detail.has_held:
         held = [each for each in findings if each.outcome == "passed"]
-        yield from folded("What holds", list(_findings(held, detail))[1:])
+        yield from fold("What holds", list(_findings(held, detail))[1:])
 
 
 def _findings(findings: Sequence[Finding], detail: _Detail) -> Iterator[str]:
@@ -182,7 +182,7 @@ def _shown(text: str, detail: _Detail) -> str:
     harmless = units.plain(text[: detail.characters + 1])
     if len(harmless) > detail.characters:
         harmless = f"{harmless[: detail.characters - 1]}…"
-    return escaped(harmless)
+    return escape(harmless)
 
 
 def render_annotations(checked: Checked) -> str:
@@ -193,7 +193,7 @@ def render_annotations(checked: Checked) -> str:
 def _limit_commands(checked: Checked) -> Iterator[str]:
     file = file_of(checked)
     for level in ("error", "warning"):
-        broken = [(c, f) for c, f in unheld(checked) if level_of(f) == level]
+        broken = [(c, f) for c, f in broken_findings(checked) if level_of(f) == level]
         shown = broken if len(broken) <= _MOST_ANNOTATIONS else broken[: _MOST_ANNOTATIONS - 1]
         for check, finding in shown:
             yield _command(level, file, check.name, sentence(finding), finding.line)

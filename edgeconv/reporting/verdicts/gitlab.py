@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edgeconv.reporting import units
 from edgeconv.reporting.limits import sentence
 from edgeconv.reporting.verdicts.machine import as_json, fingerprint
-from edgeconv.reporting.verdicts.words import file_of, level_of, unheld, worst_first
+from edgeconv.reporting.verdicts.words import broken_findings, file_of, level_of, worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +95,7 @@ def _number(value: float) -> str:
 def render_code_quality(checked: Checked) -> str:
     """An issue for each limit that does not hold; an empty list where all do."""
     file = file_of(checked)
-    return as_json([_issue(check, each, file) for check, each in unheld(checked)])
+    return as_json([_issue(check, each, file) for check, each in broken_findings(checked)])
 
 
 def _issue(check: Check, finding: Finding, config: str) -> dict[str, Any]:

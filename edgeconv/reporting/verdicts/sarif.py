@@ -13,7 +13,7 @@ import edgeconv
 from edgeconv.reporting import units
 from edgeconv.reporting.limits import meaning, sentence
 from edgeconv.reporting.verdicts.machine import as_json, fingerprint
-from edgeconv.reporting.verdicts.words import closing, file_of, level_of, unheld
+from edgeconv.reporting.verdicts.words import broken_findings, closing, file_of, level_of
 
 if TYPE_CHECKING:
     from edgeconv.types import Check, Checked, Finding
@@ -28,7 +28,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "[": "\\[", "]": "\\]", "{": "{{", "}": 
 
 def render_sarif(checked: Checked) -> str:
     """One run; a result for each limit that does not hold, and a rule for each limit among them."""
-    broken = list(islice(unheld(checked), _MOST))
+    broken = list(islice(broken_findings(checked), _MOST))
     limits = list(dict.fromkeys(units.plain(finding.limit) for _, finding in broken))
     file = file_of(checked)
     results = [_result(check, finding, limits, file) for check, finding in broken]

@@ -29,7 +29,7 @@ def worst_first(check: Check) -> list[Finding]:
     return sorted(check.verdict.findings, key=rank)
 
 
-def unheld(checked: Checked) -> Iterator[tuple[Check, Finding]]:
+def broken_findings(checked: Checked) -> Iterator[tuple[Check, Finding]]:
     """All findings that do not hold: failures first, then warnings."""
     for is_ok in (False, True):
         for check in checked.checks:

@@ -11,7 +11,7 @@ from embed_models import tree
 
 from edgeconv.building import stamp as stamps
 from edgeconv.building.inputs import inputs
-from edgeconv.building.stamp import fresh, stamp_file, write_stamp
+from edgeconv.building.stamp import read_fresh, stamp_file, write_stamp
 from edgeconv.types import Embedded
 
 EMBEDDED = Embedded(target="c", name="n", symbol="s", key="k", model_sha256="m", files=())
@@ -43,7 +43,7 @@ class Project:
 
     @property
     def is_fresh(self) -> bool:
-        return fresh(self.place, "key") is not None
+        return read_fresh(self.place, "key") is not None
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_what_is_as_it_was_is_fresh_and_not_read(project, hashed):
-    found = fresh(project.place, "key")
+    found = read_fresh(project.place, "key")
     assert found is not None
     assert found.embedded == EMBEDDED
     assert [Path(state.path).name for state in found.inputs] == ["data", "a", "model.keras"]
@@ -76,7 +76,7 @@ def test_what_is_as_it_was_is_fresh_and_not_read(project, hashed):
 
 
 def test_another_key_is_stale(project):
-    assert fresh(project.place, "other") is None
+    assert read_fresh(project.place, "other") is None
 
 
 @pytest.mark.parametrize("name", ["model.keras", "data/a", "model.tflite", "out.c"])

@@ -14,7 +14,7 @@ from edgeconv.config import Config, limited
 from edgeconv.config.chosen import Chosen
 from edgeconv.config.reach import NOTHING_GRANTED
 from edgeconv.config.tables import Table, options_of, read_config
-from edgeconv.gate.init_config import Start, decidable_drop, starting_text
+from edgeconv.gate.init_config import Start, config_text, decidable_drop
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.check import CheckRequest
 from edgeconv.types import Inspection, Signature, SourceKind, SourceModel, TensorSpec
@@ -84,14 +84,14 @@ def with_every_option(text: str) -> str:
 
 
 def test_without_data_it_limits_what_can_be_measured_only() -> None:
-    config = loaded(starting_text(start()))
+    config = loaded(config_text(start()))
     assert config.tables["convert"]["to"] == ["float32", "float16", "dynamic"]
     assert set(limited(config, "mnist").every.given()) == {"max-size-ratio"}
     assert set(config.budget.recipe) == {"float16"}
 
 
 def test_with_data_and_calibration_it_limits_the_accuracy_drop_of_int8_too() -> None:
-    config = loaded(starting_text(start(data="test.npz", calibration="train.npz")))
+    config = loaded(config_text(start(data="test.npz", calibration="train.npz")))
     assert config.tables["convert"]["to"] == ["float32", "float16", "dynamic", "int8"]
     assert config.tables["convert"]["calibration"] == "train.npz"
     assert config.tables["bench"]["data"] == "test.npz"
@@ -106,7 +106,7 @@ def test_it_is_read_and_so_is_every_option_that_it_shows(
     kind: SourceKind, size_bytes: int, data: str
 ) -> None:
     keys = () if kind in ("keras", "hdf5") else ("a", "serving_default")
-    text = starting_text(
+    text = config_text(
         start(kind=kind, size_bytes=size_bytes, keys=keys, data=data, calibration=data)
     )
     loaded(text)
@@ -117,7 +117,7 @@ def test_it_is_read_and_so_is_every_option_that_it_shows(
 
 
 def test_it_says_what_the_model_takes_and_gives() -> None:
-    text = starting_text(start())
+    text = config_text(start())
     assert "# A SavedModel, 1,000,000 bytes.\n# version 2 of 1, 2\n" in text
     assert "#   input x: float32 [?, 28, 28, 1]\n#   output y: float32 [?, 10]\n" in text
     assert "# batch = 1\n" in text
@@ -127,32 +127,32 @@ def test_it_says_what_the_model_takes_and_gives() -> None:
 
 def test_open_dimensions_beside_the_batch_are_named() -> None:
     tokens = TensorSpec(name="ids", shape=(-1, -1), dtype="int32")
-    text = starting_text(start(tokens))
+    text = config_text(start(tokens))
     assert '# shape = ["ids=?x?"]\n' in text
     assert "# io" not in text
     fixed = TensorSpec(name="x", shape=(1, 4), dtype="float32")
-    assert "# batch" not in starting_text(start(fixed))
+    assert "# batch" not in config_text(start(fixed))
 
 
 def test_of_several_signatures_one_is_chosen_and_all_are_named() -> None:
-    text = starting_text(start(keys=("encode", "serving_default", "decode")))
+    text = config_text(start(keys=("encode", "serving_default", "decode")))
     assert loaded(text).tables["convert"]["signature"] == ["serving_default"]
     assert "# One or several of encode, serving_default, decode" in text
-    assert loaded(starting_text(start(keys=("b", "a")))).tables["convert"]["signature"] == ["b"]
-    assert "signature =" not in starting_text(start())
+    assert loaded(config_text(start(keys=("b", "a")))).tables["convert"]["signature"] == ["b"]
+    assert "signature =" not in config_text(start())
 
 
 def test_what_has_no_samples_is_not_quantised_and_text_has_some() -> None:
-    text = starting_text(start(TensorSpec(name="t", shape=(-1,), dtype="resource")))
+    text = config_text(start(TensorSpec(name="t", shape=(-1,), dtype="resource")))
     assert loaded(text).tables["convert"]["to"] == ["float32"]
-    text = starting_text(start(TensorSpec(name="t", shape=(-1,), dtype="string")))
+    text = config_text(start(TensorSpec(name="t", shape=(-1,), dtype="string")))
     assert loaded(text).tables["convert"]["to"] == ["float32", "float16", "dynamic"]
 
 
 def test_hostile_names_stay_in_their_comments_and_quotes() -> None:
     tensor = TensorSpec(name=HOSTILE, shape=(-1, -1), dtype=HOSTILE)
     given = start(tensor, keys=(HOSTILE, "b"), source=f"m/{HOSTILE}", name="n" * 200)
-    text = starting_text(given)
+    text = config_text(given)
     assert all(line.isprintable() for line in text.splitlines())
     config = loaded(text)
     assert config.tables["convert"]["signature"] == [HOSTILE]

@@ -14,7 +14,7 @@ from test_gate_flow import checking, job, model, work  # noqa: F401
 
 from edgeconv.config import lock
 from edgeconv.errors import UsageError
-from edgeconv.gate.accepting import parse_accepted, unnamed, with_accepted
+from edgeconv.gate.accepting import parse_accepted, unnamed_losses, with_accepted
 from edgeconv.reporting.verdicts import render
 from edgeconv.types import Accuracy, Check, Checked, Lock, LockedModel, Report
 
@@ -59,13 +59,13 @@ def was(work, model) -> LockedModel:
 def test_an_update_that_lost_accuracy_is_refused_and_says_which_models(work, model, was):
     check, _ = update(work, model, was)
     assert not check.verdict.ok
-    assert unnamed(check) == ("digits:trained", "digits:float32")
+    assert unnamed_losses(check) == ("digits:trained", "digits:float32")
     assert "47.78 % here, 97.78 % in the lock" in render(Checked(checks=(check,)), "text")
 
 
 def test_a_loss_that_is_named_is_accepted_and_the_others_are_not(work, model, was):
     check, _ = update(work, model, was, "digits:float32")
-    assert unnamed(check) == ("digits:trained",)
+    assert unnamed_losses(check) == ("digits:trained",)
     check, _ = update(work, model, was, "digits")
     assert check.verdict.ok
     assert {one.severity for one in check.verdict.findings if one.reference == "lock"} == {"warn"}

@@ -12,7 +12,13 @@ import report_example as example
 
 from edgeconv.measure.metrics.agreement import agreement
 from edgeconv.reporting import units
-from edgeconv.reporting.closeness import agreement_line, compared_with, error_lines, snr, worst_snr
+from edgeconv.reporting.closeness import (
+    agreement_line,
+    comparison_lines,
+    error_lines,
+    snr,
+    worst_snr,
+)
 from edgeconv.reporting.facts import agreement_table
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.pages import text_of
@@ -117,10 +123,10 @@ def test_a_measured_output_says_the_same_in_the_same_words() -> None:
 def test_the_conversion_says_what_its_numbers_are_against() -> None:
     assert "SNR" not in text_of(example.conversion()).splitlines()[0]
     made = example.conversion().artifacts
-    (said,) = compared_with(made)
+    (said,) = comparison_lines(made)
     assert said.startswith("compared on samples held back from calibration: float32, float16")
     checked = msgspec.structs.replace(made[0].verification, outputs=())
-    assert compared_with([msgspec.structs.replace(made[0], verification=checked)]) == []
+    assert comparison_lines([msgspec.structs.replace(made[0], verification=checked)]) == []
 
 
 def in_decibels(artifact: Artifact, snr_db: float) -> Artifact:

@@ -24,7 +24,7 @@ from edgeconv.measure.comparable import combine_reports, differences_of
 from edgeconv.reporting.files import FORMATS, NAMES, read_report, render, write_formats
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.markdown import render_markdown
-from edgeconv.reporting.markup import escaped
+from edgeconv.reporting.markup import escape
 from edgeconv.reporting.spreadsheet import render_csv, safe
 from edgeconv.reporting.verdicts.machine import report_schema
 
@@ -91,7 +91,7 @@ def test_a_report_that_was_not_judged_has_no_verdict_and_columns_only_of_what_wa
     ],
 )
 def test_foreign_text_is_no_markup_no_link_and_no_mention(text: str, shown: str) -> None:
-    assert escaped(text) == shown
+    assert escape(text) == shown
 
 
 def test_a_hostile_name_breaks_no_row_of_the_table() -> None:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from edgeconv.reporting import units
 from edgeconv.reporting.curves import layer_plot, metric_plots
-from edgeconv.reporting.drawing import Plot, drawn
-from edgeconv.reporting.labels import Label, place_labels, shortened
+from edgeconv.reporting.drawing import Plot, draw_svg
+from edgeconv.reporting.labels import Label, fit_cells, place_labels
 from edgeconv.reporting.plots import BudgetRegion, Point, Worth, accuracy_plot
 from edgeconv.reporting.strips import DOTS_A_ROW, drop_plot, latency_plot, snr_plot, start_plot
 
@@ -73,8 +73,8 @@ def test_seven_models_at_one_place_all_get_their_label() -> None:
 
 
 def test_a_long_label_is_shortened_by_cells_not_characters() -> None:
-    assert shortened("漢" * 20, 8) == "漢漢漢…"
-    assert shortened("int8", 8) == "int8"
+    assert fit_cells("漢" * 20, 8) == "漢漢漢…"
+    assert fit_cells("int8", 8) == "int8"
 
 
 @given(
@@ -117,7 +117,7 @@ def test_a_chart_is_drawn_as_it_stands_and_its_axes_say_what_they_show(
 ) -> None:
     vl_convert.vegalite_to_svg(msgspec.json.encode(plot.spec).decode(), show_warnings=True)
     assert capfd.readouterr() == ("", "")
-    svg = str(drawn(plot, "k"))
+    svg = str(draw_svg(plot, "k"))
     assert not re.search(r"NaN|Infinity|undefined|null|e[+]", svg)
     titles = re.findall(r'role-axis-title"[^>]*><text[^>]*>([^<]*)<', svg)
     encodings = plot.spec["encoding"].values()
@@ -134,7 +134,7 @@ def test_a_chart_is_drawn_as_it_stands_and_its_axes_say_what_they_show(
 
 
 def test_a_mark_says_in_its_tooltip_what_the_table_says_and_which_row_that_is() -> None:
-    svg = str(drawn(by_size(), "k"))
+    svg = str(draw_svg(by_size(), "k"))
     marks = re.findall(r'<path data-row="(\d)" [^>]*><title>([^<]*)</title></path>', svg)
     assert marks == [
         ("0", "baseline: 300 kB, 98.00 %"),
@@ -147,7 +147,7 @@ def test_a_mark_says_in_its_tooltip_what_the_table_says_and_which_row_that_is() 
 
 @pytest.mark.parametrize("text", [' d="1.23456"', 'x> x2="1.23456">', "1.23456"])
 def test_a_drawing_has_no_digit_that_depends_on_the_engine_and_names_keep_theirs(text: str) -> None:
-    svg = str(drawn(by_size([Point(text, 5e4, 0.97123456, False), *POINTS]), "k"))
+    svg = str(draw_svg(by_size([Point(text, 5e4, 0.97123456, False), *POINTS]), "k"))
     assert svg.count("1.23456") == 3
     inside_tags = " ".join(re.findall("<[a-z][^<>]*>", svg.replace("1.23456", "")))
     assert not re.search(r"\d\.\d{3}|e-\d", inside_tags)
@@ -156,7 +156,7 @@ def test_a_drawing_has_no_digit_that_depends_on_the_engine_and_names_keep_theirs
 @pytest.mark.parametrize("text", ["</svg><script>", "\"'&", "{{7*7}}", "signal('x')", "datum.x"])
 def test_text_of_a_model_is_nothing_but_text_in_a_drawing(text: str) -> None:
     points = [Point(text, 5e4, 0.97, False), Point("b", 6e4, 0.9, True)]
-    svg = str(drawn(by_size(points, worth=Worth(name=text)), "k"))
+    svg = str(draw_svg(by_size(points, worth=Worth(name=text)), "k"))
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     assert svg.replace("&#34;", '"').replace("&quot;", '"').replace("&#39;", "'").count(escaped) > 3
     assert svg.count("<svg") == svg.count("</svg") == 1
@@ -198,7 +198,7 @@ def test_many_samples_are_thinned_but_every_process_is_shown() -> None:
     assert {dot["process"] for dot in dots} == {0, 0.5, 1}
     assert len(dots) <= DOTS_A_ROW + 3
     # Each is a point of its own in the one path of its row.
-    svg = str(drawn(plot, "k"))
+    svg = str(draw_svg(plot, "k"))
     assert max(path.count("Z") for path in re.findall(r' d="([^"]*)"', svg)) == len(dots)
 
 
@@ -206,7 +206,7 @@ def test_many_samples_are_thinned_but_every_process_is_shown() -> None:
 def test_any_signal_to_noise_ratio_can_be_drawn(value: float | None) -> None:
     plot = snr_plot([("a", value), ("b", 20.0)])
     assert plot is not None
-    svg = str(drawn(plot, "k"))
+    svg = str(draw_svg(plot, "k"))
     assert units.decibels(value) in svg
     shapes = re.findall(r' (?:d|transform)="([^"]*)"', svg)
     assert not re.search("nan|inf|undefined", " ".join(shapes), re.IGNORECASE)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeconv.reporting.curves import layer_plot
-from edgeconv.reporting.drawing import Plot, drawn
+from edgeconv.reporting.drawing import Plot, draw_svg
 from edgeconv.reporting.facts import (
     agreement_table,
     batched_line,
@@ -135,8 +135,8 @@ def test_any_errors_along_a_graph_can_be_drawn_and_nan_leaves_a_gap(values: list
     plot = layer_plot([error(f"l{i}", v) for i, v in enumerate(values)], "m")
     assert (plot is None) == all(math.isnan(v) for v in values)
     if plot:
-        drawn = [layer["value"] for layer in plot.data["values"]]
-        assert drawn == [None if math.isnan(v) else min(max(v, -100), 100) for v in values]
+        draw_svg = [layer["value"] for layer in plot.data["values"]]
+        assert draw_svg == [None if math.isnan(v) else min(max(v, -100), 100) for v in values]
         known = [layer["number"] for layer in plot.data["values"] if layer["value"] is not None]
         assert [dot["number"] for dot in plot.data["dots"]] == known * (len(known) <= 120)
 
@@ -241,7 +241,7 @@ def test_a_metric_where_less_is_better_is_drawn_with_the_best_on_top() -> None:
     heights = {label["text"]: label["from_y"] for label in plot.data["labels"]}
     assert heights["good"] < heights["bad"]
     centers = re.findall(
-        r"<path [^>]*translate\([\d.]+,([\d.]+)\)[^>]*><title>(\w+):", str(drawn(plot, "k"))
+        r"<path [^>]*translate\([\d.]+,([\d.]+)\)[^>]*><title>(\w+):", str(draw_svg(plot, "k"))
     )
     assert {name: float(y) for y, name in centers} == pytest.approx(heights, abs=0.01)
     assert [model["kind"] for model in plot.data["models"]] == ["other", "best"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from edgeconv.reporting.curves import metric_plots
-from edgeconv.reporting.drawing import drawn
+from edgeconv.reporting.drawing import draw_svg
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.pages import text_of
 from edgeconv.reporting.rows import difference_lines, model_rows
@@ -145,7 +145,7 @@ def test_every_metric_has_a_picture_with_its_curves() -> None:
         large = [(dot["series"], dot["number"]) for dot in plot.data["dots"] if dot["size"] > 50]
         assert large == [("training", 3), ("validation", 3)]
         assert len(plot.data["dots"]) == 8
-        svg = str(drawn(plot, "k"))
+        svg = str(draw_svg(plot, "k"))
         assert re.findall(">(training|validation)</text>", svg) == ["training", "validation"]
     assert plots["accuracy"].description == "At epoch 4: training 0.9687, validation 0.9653."
 
@@ -155,7 +155,7 @@ def test_a_missing_number_breaks_the_curve_and_draws_nothing_false() -> None:
     ((name, plot),) = metric_plots(record)
     assert name == "loss"
     assert [value["value"] for value in plot.data["values"]] == [3.0, None, 2.0, 1.0]
-    svg = str(drawn(plot, "k"))
+    svg = str(draw_svg(plot, "k"))
     (path,) = re.findall('mark-line role-mark.*? d="([^"]*)"', svg)
     assert re.sub("[^MLZ]", "", path) == "MZML"
     assert re.findall(">(training|validation)</text>", svg) == ["training"]
@@ -180,7 +180,7 @@ def test_whatever_was_logged_can_be_drawn_and_written(
 @pytest.mark.parametrize("epochs", [1, 2, 3, 7, 500])
 def test_an_axis_of_epochs_has_whole_numbers_only(epochs: int) -> None:
     ((_, plot),) = metric_plots(of_epochs(*({"loss": 1 / n} for n in range(1, epochs + 1))))
-    svg = str(drawn(plot, "k"))
+    svg = str(draw_svg(plot, "k"))
     ticks = re.findall(r">([^<]+)</text>", svg.split("role-axis-label")[1].split("</g>")[0])
     assert all(1 <= int(tick) <= epochs for tick in ticks)
     assert len(ticks) == len(set(ticks)) >= min(epochs, 2)
@@ -318,6 +318,6 @@ def test_a_hostile_name_does_no_harm_in_a_training() -> None:
     assert "\x1b" not in text
     assert text.count("<b>[red]\\u001b[31m") == 6
     ((name, plot),) = metric_plots(record)
-    svg = str(drawn(plot, "k"))
+    svg = str(draw_svg(plot, "k"))
     assert name == "<b>[red]\\u001b[31m"
     assert "<b>" not in svg

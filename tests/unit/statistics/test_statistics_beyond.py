@@ -15,7 +15,7 @@ from edgeconv.statistics.comparison import (
     is_faster,
     is_more_accurate,
     latency_ratio_interval,
-    unbeaten,
+    pareto_front,
 )
 from edgeconv.statistics.rounds import median_interval, unpaired_ratio_bounds
 from edgeconv.types import Accuracy, Latency
@@ -111,7 +111,7 @@ POINTS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=12)
 
 @given(POINTS)
 def test_the_front_has_what_no_other_beats(points: list[tuple[int, int]]) -> None:
-    found = unbeaten(points, lambda a, b: a[0] < b[0], lambda a, b: a[1] > b[1])
+    found = pareto_front(points, lambda a, b: a[0] < b[0], lambda a, b: a[1] > b[1])
     for point, is_best in zip(points, found, strict=True):
         beaten = any(o != point and o[0] <= point[0] and o[1] >= point[1] for o in points)
         assert is_best != beaten
@@ -122,7 +122,7 @@ def test_the_front_has_what_no_other_beats(points: list[tuple[int, int]]) -> Non
 def test_noise_never_empties_the_front_nor_keeps_what_is_beaten_in_both(
     points: list[tuple[int, int]], noise: int
 ) -> None:
-    found = unbeaten(points, lambda a, b: a[0] + noise < b[0], lambda a, b: a[1] > b[1] + noise)
+    found = pareto_front(points, lambda a, b: a[0] + noise < b[0], lambda a, b: a[1] > b[1] + noise)
     assert any(found) == bool(points)
     best = [point for point, is_best in zip(points, found, strict=True) if is_best]
     for point in best:

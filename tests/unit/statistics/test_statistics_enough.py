@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from edgeconv.statistics.drop import MatchedDrop, RelativeDrop
-from edgeconv.statistics.estimate import Levels, least, resolving, rounded_up
+from edgeconv.statistics.estimate import Levels, round_up, samples_to_resolve, smallest_sufficient
 from edgeconv.statistics.matched import enough_pairs, is_above
 from edgeconv.statistics.proportion import Flips, Proportion, proportion_bounds
 
@@ -106,7 +106,7 @@ def test_an_accuracy_that_stays_as_it_is_is_told_with_enough_samples(right: int)
 
 @given(st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.integers(1, 10**6))
 def test_what_resolves_is_more_than_there_is(value: float, limit: float, samples: int) -> None:
-    found = resolving(value, limit, 0.25, samples, LEVELS)
+    found = samples_to_resolve(value, limit, 0.25, samples, LEVELS)
     assert found is None or found > samples
     if value == limit:
         assert found is None
@@ -114,19 +114,19 @@ def test_what_resolves_is_more_than_there_is(value: float, limit: float, samples
 
 @given(st.integers(1, 10**9))
 def test_numbers_are_rounded_up_to_two_digits(count: int) -> None:
-    found = rounded_up(count)
+    found = round_up(count)
     assert count <= found <= count * 1.1 + 1
     assert not str(found)[2:].strip("0")
 
 
 @given(st.integers(1, 5000), st.floats(1, 10_000))
 def test_the_least_is_found_from_any_guess(truth: int, guess: float) -> None:
-    found = least(lambda count: count >= truth, guess)
+    found = smallest_sufficient(lambda count: count >= truth, guess)
     assert truth <= found <= 1.2 * truth + 2
 
 
 def test_nothing_is_least_where_nothing_is_enough() -> None:
-    assert least(lambda _: False, 10.0) is None
+    assert smallest_sufficient(lambda _: False, 10.0) is None
 
 
 def test_shared_levels_add_up_to_those_of_one() -> None:
