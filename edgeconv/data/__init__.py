@@ -1,22 +1,22 @@
 """Samples for calibration and evaluation: from a SOURCE on the command line to checked arrays.
 
-A SOURCE is `kind:place?option=value&option=value`; see `edgeconv.data.location`. A kind
+A SOURCE is `kind:location?option=value&option=value`; see `edgeconv.data.location`. A kind
 is one module, named in `edgeconv.plugins.SAMPLE_SOURCES`, with three things in it:
 
     OPTIONS: frozenset[str]
         The options the kind takes. Every other option is a renaming,
         MODEL_INPUT=ARRAY, and is dealt with outside the kind.
-    identity(place, options) -> str
+    identity(location, options) -> str
         The hash of the content that `read` would read. Imports no numpy, because an
         up-to-date `convert` asks for nothing else.
-    read(place, options, wanted) -> Arrays
-        The arrays called `wanted`, or all of them where that is None, and the labels,
-        as they are stored. A kind never casts, scales or drops anything, and never
-        sees the model: `load.open_samples` preprocesses and checks what it gave. It knows
-        how much it is going to need before it allocates that, and asks `edgeconv.data.memory`.
+    read(location, options, array_names) -> Arrays
+        The arrays of these names, None for all, and the labels, as they are stored. A kind
+        never casts, scales or drops anything, and does not know the model:
+        `load.open_samples` preprocesses and checks. Before it allocates memory, it checks the
+        size with `edgeconv.data.memory`.
 
-One that runs a user's code also says `RUNS_CODE = True`, and has `returned(place, allowance)`,
-which runs the code in a child of its own, and whose result `read` takes as `given`.
+One that runs a user's code also has `RUNS_CODE = True` and `returned(location, allowance)`, which
+runs the code in another child, and whose result `read` takes as `answer`.
 
 `opened_samples` is how the rest of edgeconv gets samples: it reads them in a child, in which
 `load.open_samples` runs. `identity` only hashes files, and so needs none.

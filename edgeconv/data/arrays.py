@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 
 _NUMBERS = "biufc"
 _STRINGS = "US"
-# What a string takes more while it is put into edgeconv's form.
-_PYTHON_BYTES = 150
+# What a string takes in addition while it is put into edgeconv's form.
+PYTHON_BYTES = 150
 
-# All that numpy's header reader was seen to raise on damaged headers.
-# One may claim 4 GiB, for which there is no memory.
+# What numpy's header reader raises on damaged headers; one may claim 4 GiB.
 _BAD_HEADER = (
     ValueError,
     TypeError,
@@ -38,7 +37,7 @@ _BAD_HEADER = (
 
 
 class Items(Protocol):
-    """Samples that are read one by one, when they are asked for, and may differ in shape."""
+    """Samples that are read one by one, when needed, and may differ in shape."""
 
     def __len__(self) -> int:
         """How many there are."""
@@ -51,15 +50,12 @@ class Items(Protocol):
 class Arrays:
     """What a kind of data gives: arrays by name, as stored, and the labels if it has any.
 
-    A column is an array (n, *sample_shape), or `Items` where reading all of it at once would
-    be too much. An array that has no name in the data is called "". `is_text` says that the
-    numbers are written as text or in a table, and so have no dtype of their own: they are
-    taken in the dtype of the model's input, where that keeps their values; `as_strings` has
-    what gives the same arrays as strings, where the data has text, and `not_numbers` why one of
-    these is not in `by_name`. `class_names` are
-    the names of the labels 0, 1, …, where the data has names for them. `no_classes` says which
-    label is no class number, where there is one: it may be meant as a number. `rate_hz` is how many
-    values a second audio has, where the data says so.
+    A column is an array (n, *sample_shape), or `Items` where all of it at once would be too much.
+    An array without a name in the data is called "". `is_text`: the numbers are written as text or
+    in a table, without a dtype; they are cast to that of the model's input where it keeps their
+    values. Columns of text are also in `as_strings`; `not_numbers` has why one is not in
+    `by_name`. `class_names` are the names of the labels 0, 1, …. `no_classes` names a label that
+    is not a class number, if there is one. `rate_hz` is the sample rate of audio, where known.
     """
 
     by_name: Mapping[str, np.ndarray[Any, Any] | Items]
@@ -112,16 +108,16 @@ def read_array(
 ) -> np.ndarray[Any, Any]:
     """The array of numbers or strings in a stream of `size_bytes` in numpy's .npy format.
 
-    Strings come as `edgeconv.data.strings` has them; `are_ended` says that they are stored so.
-    Never unpickles, and allocates no more than the stream really holds. Raises
-    `InputRefused` with `what` named where the bytes are anything else.
+    Strings have the form of `edgeconv.data.strings`; with `are_ended` they are stored so. Never
+    unpickles, and allocates no more than the stream really holds. Raises `InputRefused`, naming
+    `what`.
     """
     from numpy.lib import format as npy
 
     shape, dtype, _ = read_header(stream, what, size_bytes)
     refuse_larger(
         what,
-        math.prod(shape) * (dtype.itemsize + _PYTHON_BYTES * (dtype.kind in _STRINGS)),
+        math.prod(shape) * (dtype.itemsize + PYTHON_BYTES * (dtype.kind in _STRINGS)),
         "a .npy file of numbers is read in parts",
     )
     stream.seek(0)
@@ -144,7 +140,7 @@ def _stored(array: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, Any]:
 class StoredRows:
     """The rows of an array in a .npy file, which is never read as a whole; `Items`.
 
-    Raises `InputRefused` for what is no array of numbers or strings, as `read_array` does.
+    Raises `InputRefused` as `read_array` does.
     """
 
     def __init__(self, path: Path) -> None:
@@ -199,10 +195,9 @@ def _old_headers() -> Iterator[None]:
 def read_header(
     stream: IO[bytes], what: str, size_bytes: int
 ) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
-    """The shape and dtype in a .npy stream, and whether the rows are stored one after the other.
+    """The shape and dtype in a .npy stream, and whether its rows are in C order.
 
-    What comes next is the first value. Raises `InputRefused` where that is not what
-    `size_bytes` hold.
+    The stream is then at the first value. Raises `InputRefused` where they do not fit `size_bytes`.
     """
     from numpy.lib import format as npy
 
@@ -215,13 +210,13 @@ def read_header(
             shape, is_fortran, dtype = readers[version](stream)
     except _BAD_HEADER as error:
         raise InputRefused(
-            f"{what} is no numpy array: {error}", hint="write it with np.save or np.savez"
+            f"{what} is not a numpy array: {error}", hint="write it with np.save or np.savez"
         ) from error
     _check_dtype(dtype, what)
     whole = stream.tell() + math.prod(shape) * dtype.itemsize
     if min(shape, default=0) >= 0:
         _check_size(whole, size_bytes, what)
-    # Of samples without values, and of values of no bytes, there may be any number.
+    # There can be any number of samples without values, and of values of no bytes.
     if min(shape, default=0) < 0 or max(shape, default=0) > size_bytes:
         raise InputRefused(f"{what} is damaged: it has the shape {shape} of {dtype}")
     return shape, dtype, not is_fortran

@@ -1,4 +1,4 @@
-"""Code of a user's: whatever it raises becomes one refusal that says where it was."""
+"""Code of the user: any exception of it becomes one refusal with its file and line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LONGEST_CHARACTERS = 500
 
 
 class Blamed:
-    """Turns whatever is raised in the block into an `InputRefused` that says what and where.
+    """Turns any exception in the block into an `InputRefused` that says what and where.
 
-    Code of a user's may raise anything, its own exit included. `directory` is where the user's
-    files are; edgeconv's own errors pass through.
+    The user's code may raise anything, its own exit too. `directory` has the user's files;
+    edgeconv's own errors pass through.
     """
 
     def __init__(self, what: str, directory: str, *, code: str = "the function") -> None:
@@ -40,24 +40,24 @@ class Blamed:
         traceback.print_exception(kind, error, trace)
         if isinstance(error, SystemExit):
             raise InputRefused(
-                f"{self._what} called exit({error.code!r}){self._place(error, trace)}",
+                f"{self._what} called exit({error.code!r}){self._where(error, trace)}",
                 hint=f"let {self._code} return instead",
             ) from error
         last = _in_a_line(traceback.format_exception_only(kind, error)[-1])
         raise InputRefused(
-            f"{self._what} failed: {last}{self._place(error, trace)}",
-            hint=f"correct {self._code}, or run it by itself to see more",
+            f"{self._what} failed: {last}{self._where(error, trace)}",
+            hint=f"correct {self._code}, or run it alone to see more",
         ) from error
 
-    def _place(self, error: BaseException, trace: TracebackType | None) -> str:
+    def _where(self, error: BaseException, trace: TracebackType | None) -> str:
         """Where: the last line that is the user's own, else the last."""
         if isinstance(error, SyntaxError):
             return f" ({error.filename}:{error.lineno})"
         frames = traceback.extract_tb(trace)
         # The first is the line here that called it.
         own = [frame for frame in frames[1:] if frame.filename.startswith(self._directory)]
-        found = (own or frames[1:])[-1:]
-        return "".join(f" ({frame.filename}:{frame.lineno})" for frame in found)
+        shown = (own or frames[1:])[-1:]
+        return "".join(f" ({frame.filename}:{frame.lineno})" for frame in shown)
 
 
 def _in_a_line(text: str) -> str:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-# float32 ends at 3.4e38, and a range near it makes a quantiser's scale meaningless.
+# float32 ends at 3.4e38, and a range near it makes a quantizer's scale meaningless.
 LARGEST_PLAUSIBLE = 1e30
 _BITS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
-_DTYPES = {"bool", *(f"{kind}{size}" for kind, sizes in _BITS.items() for size in sizes)}
+DTYPES = {"bool", *(f"{kind}{size}" for kind, sizes in _BITS.items() for size in sizes)}
 # The maximum is looked for where the minimum has just brought it into the caches.
 _BLOCK_BYTES = 1 << 20
 
@@ -30,7 +30,7 @@ def input_dtype(spec: TensorSpec) -> np.dtype[Any]:
     """The numpy dtype of an input, S for strings. Raises `InputRefused` for resources and such."""
     if spec.dtype == STRING:
         return np.dtype("S")
-    if spec.dtype not in _DTYPES:
+    if spec.dtype not in DTYPES:
         raise InputRefused(
             f"the model's input {spec.name!r} takes {spec.dtype}, for which there are no samples",
             hint="choose a signature with inputs of numbers or strings",
@@ -53,27 +53,27 @@ def check_input(source: str, array: Array, spec: TensorSpec) -> None:
 def as_written(where: str, array: Array, spec: TensorSpec, *, has_steps: bool) -> Array:
     """The numbers of a table in the dtype of the input (float32 before `has_steps`).
 
-    A row that has as many values as a sample is put into the sample's shape, in C order.
-    Raises `InputRefused` where a whole number is wanted and the text has another, or where
-    a row has more or fewer values than a sample.
+    A row with the number of values of a sample gets the sample's shape, in C order. Raises
+    `InputRefused` for other numbers of values, and for fractions where the input takes integers.
     """
     array = _as_samples(where, array, spec, has_steps=has_steps)
-    wanted = np.dtype(np.float32) if has_steps else input_dtype(spec)
-    if array.dtype == wanted or array.dtype.kind not in "iuf" or wanted.kind == "S":
+    expected = np.dtype(np.float32) if has_steps else input_dtype(spec)
+    if array.dtype == expected or array.dtype.kind not in "iuf" or expected.kind == "S":
         return array
-    if wanted.kind in "iub":
-        low, high = _limits(wanted)
+    if expected.kind in "iub":
+        low, high = limits_of(expected)
         bad = ~((array == np.rint(array)) & (array >= low) & (array <= high))
         if bad.any():
             raise InputRefused(
-                f"{where} takes {wanted.name}, and the data has {array[bad].flat[0]:g}",
+                f"{where} takes {expected.name}, and the data has {array[bad].flat[0]:g}",
                 hint="choose other columns, or correct the data",
             )
     with np.errstate(over="ignore"):
-        return array.astype(wanted)
+        return array.astype(expected)
 
 
-def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+def limits_of(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The lowest and the highest value of a dtype of integers or booleans."""
     if dtype.kind == "b":
         return 0, 1
     return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
@@ -82,8 +82,8 @@ def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
 def _as_samples(where: str, array: Array, spec: TensorSpec, *, has_steps: bool) -> Array:
     """Rows (n, k) as (n, *sample_shape), where the shape is fixed and has k values.
 
-    What has a shape of its own only gains or loses dimensions of 1: there may be more than
-    one way to put, say, (3, 32, 32) into (32, 32, 3).
+    Other shapes only gain or lose dimensions of 1: (3, 32, 32) could become (32, 32, 3) in more
+    than one way.
     """
     sample, stored = spec.shape[1:], array.shape[1:]
     if not array.ndim or -1 in sample or stored == sample:
@@ -151,10 +151,9 @@ def _shortened(text: str) -> str:
 def check_labels(
     source: str, labels: Array, count: int, *, only_classes: bool = True
 ) -> np.ndarray[Any, Any]:
-    """The labels as int64 (count,), or (count, ...) of any numbers.
+    """The labels: int64 (count,), or without `only_classes` numbers (count, ...).
 
-    Raises `InputRefused` where they are others than that, as numbers that are no classes are
-    where `only_classes`.
+    Raises `InputRefused` for any others.
     """
     where = f"{source}: the labels"
     if holds_strings(labels):
@@ -198,27 +197,29 @@ def _non_negative(where: str, labels: Array) -> Array:
     return labels
 
 
-def _check_dtype(where: str, array: Array, wanted: np.dtype[Any]) -> None:
-    if array.dtype == wanted or (holds_strings(array) and wanted.kind == "S"):
+def _check_dtype(where: str, array: Array, expected: np.dtype[Any]) -> None:
+    if array.dtype == expected or (holds_strings(array) and expected.kind == "S"):
         return
-    if holds_strings(array) or wanted.kind == "S":
-        raise _not_of_one_kind(where, array, wanted)
+    if holds_strings(array) or expected.kind == "S":
+        raise _not_of_one_kind(where, array, expected)
     # `.str` tells apart what only differs in byte order.
-    given = array.dtype.str if array.dtype.name == wanted.name else array.dtype.name
-    hint = f"convert it: x.astype(np.{wanted.name})"
-    kinds = {array.dtype.kind, wanted.kind}
+    actual = array.dtype.str if array.dtype.name == expected.name else array.dtype.name
+    hint = f"convert it: x.astype(np.{expected.name})"
+    kinds = {array.dtype.kind, expected.kind}
     if kinds == {"f"} or kinds <= {"i", "u"}:
-        hint = f"--preprocess dtype={wanted.name} converts it, as does x.astype(np.{wanted.name})"
-    if array.dtype.kind in "iu" and wanted.kind == "f":
+        hint = (
+            f"--preprocess dtype={expected.name} converts it, as does x.astype(np.{expected.name})"
+        )
+    if array.dtype.kind in "iu" and expected.kind == "f":
         hint += ", and scale it as it was in training (x / 255 if that was 0..1), which "
         hint += "--preprocess scale=1/255 does for both"
-    raise InputRefused(f"{where} is {given}, the model takes {wanted.name}", hint=hint)
+    raise InputRefused(f"{where} is {actual}, the model takes {expected.name}", hint=hint)
 
 
-def _not_of_one_kind(where: str, array: Array, wanted: np.dtype[Any]) -> InputRefused:
+def _not_of_one_kind(where: str, array: Array, expected: np.dtype[Any]) -> InputRefused:
     if holds_strings(array):
         return InputRefused(
-            f"{where} holds strings, the model takes {wanted.name}",
+            f"{where} holds strings, the model takes {expected.name}",
             hint="give numbers, made of the strings as in training; or another array or column",
         )
     return InputRefused(
@@ -230,9 +231,9 @@ def _not_of_one_kind(where: str, array: Array, wanted: np.dtype[Any]) -> InputRe
 
 def _check_shape(where: str, shape: tuple[int, ...], sample: tuple[int, ...]) -> None:
     if not shape or not _fits(shape[1:], sample):
-        wanted = ", ".join(["n", *("any" if size == -1 else str(size) for size in sample)])
+        expected = ", ".join(["n", *("any" if size == -1 else str(size) for size in sample)])
         raise InputRefused(
-            f"{where} has shape {shape}, the model takes ({wanted})",
+            f"{where} has shape {shape}, the model takes ({expected})",
             hint=_shape_hint(shape, sample),
         )
     if shape[0] == 0:
@@ -243,7 +244,7 @@ def _check_shape(where: str, shape: tuple[int, ...], sample: tuple[int, ...]) ->
 
 def _fits(shape: tuple[int, ...], sample: tuple[int, ...]) -> bool:
     return len(shape) == len(sample) and all(
-        size in (given, -1) for given, size in zip(shape, sample, strict=True)
+        size in (actual, -1) for actual, size in zip(shape, sample, strict=True)
     )
 
 

@@ -1,4 +1,4 @@
-"""A user's own function, `package.module:function`, in a child process of its own."""
+"""A function of the user, `package.module:function`, in a child process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def users_code(directory: str) -> Iterator[None]:
     os.chdir(directory)
     sys.path.insert(0, directory)
     _ignore_caches(directory)
-    # Fd 0 is the tie to the parent; a function that asks for input is told that there is none.
+    # Fd 0 is the tie to the parent: a function that reads its input finds the end of it.
     with Path(os.devnull).open(encoding="utf-8") as nothing:
         sys.stdin = nothing
         threading.Thread(target=_keep_log_small, daemon=True).start()
@@ -52,22 +52,22 @@ def users_function(module: str, name: str, directory: str) -> Any:
 
     Raises `UsageError` for one that does not exist, `InputRefused` where the import fails.
     """
-    place = f"{module}:{name}"
-    with Blamed(f"{module} (imported for {place})", directory):
+    what = f"{module}:{name}"
+    with Blamed(f"{module} (imported for {what})", directory):
         try:
-            found: Any = import_module(module)
+            target: Any = import_module(module)
         except ModuleNotFoundError as error:
             if not _is_part_of(error.name, module):
                 raise
             raise no_module(directory, str(error.name)) from error
     for part in name.split("."):
-        if not hasattr(found, part):
-            known = [n for n in dir(found) if callable(getattr(found, n)) and n[0] != "_"]
+        if not hasattr(target, part):
+            known = [n for n in dir(target) if callable(getattr(target, n)) and n[0] != "_"]
             raise unknown_name(f"function in {module}", name, known)
-        found = getattr(found, part)
-    if not callable(found):
-        raise UsageError(f"{place} is a {type(found).__name__}, not a function")
-    return found
+        target = getattr(target, part)
+    if not callable(target):
+        raise UsageError(f"{what} is a {type(target).__name__}, not a function")
+    return target
 
 
 def refuse_missing_module(module: str, directory: str) -> None:
@@ -76,42 +76,42 @@ def refuse_missing_module(module: str, directory: str) -> None:
     Nothing is imported. A directory without code in it, which Python takes for a package, is none.
     """
     parts = module.split(".")
-    place: Sequence[str] | None = None
+    search: Sequence[str] | None = None
     for count in range(1, len(parts) + 1):
         name = ".".join(parts[:count])
-        spec = None if place else PathFinder.find_spec(name, [directory])
-        spec = spec or _found(name, place)
+        spec = None if search else PathFinder.find_spec(name, [directory])
+        spec = spec or _find_spec(name, search)
         is_last = count == len(parts)
         if spec is None or (spec.origin is None and is_last):
             raise no_module(directory, name)
-        place = spec.submodule_search_locations
-        if place is None and not is_last:
+        search = spec.submodule_search_locations
+        if search is None and not is_last:
             raise no_module(directory, ".".join(parts[: count + 1]))
 
 
-def _found(name: str, place: Sequence[str] | None) -> ModuleSpec | None:
-    found = (finder.find_spec(name, place) for finder in sys.meta_path)
-    return next((spec for spec in found if spec is not None), None)
+def _find_spec(name: str, search: Sequence[str] | None) -> ModuleSpec | None:
+    specs = (finder.find_spec(name, search) for finder in sys.meta_path)
+    return next((spec for spec in specs if spec is not None), None)
 
 
 def _is_part_of(missing: str | None, module: str) -> bool:
     return missing is not None and f"{module}.".startswith(f"{missing}.")
 
 
-def no_module(place: str, missing: str) -> InputRefused:
-    """The refusal of a module that is neither in the directory `place` nor installed."""
-    directory = Path(place, *missing.split(".")[:-1])
+def no_module(search_path: str, missing: str) -> InputRefused:
+    """The refusal of a module that is neither in the directory `search_path` nor installed."""
+    directory = Path(search_path, *missing.split(".")[:-1])
     here = [path.stem for path in directory.glob("*") if path.is_dir() or path.suffix == ".py"]
     close = get_close_matches(missing.rpartition(".")[2], here, n=1)
     suggestion = f"did you mean {close[0]!r}? " if close else ""
     return InputRefused(
-        f"there is no module {missing!r} in {place}, nor is one installed",
+        f"there is no module {missing!r} in {search_path}, nor is one installed",
         hint=f"{suggestion}run edgeconv in the directory that has it, or set PYTHONPATH",
     )
 
 
 class _FromSource(SourceFileLoader):
-    """Compiles what somebody looked at; a __pycache__ beside it may hold something else."""
+    """Compiles the source that somebody looked at; its __pycache__ may hold something else."""
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
         raise OSError(f"{path} is compiled anew")
@@ -136,7 +136,7 @@ def _ignore_caches(directory: str) -> None:
 
 
 def _keep_log_small() -> None:
-    """Empty the log of this process each time it has grown large, whatever is printed."""
+    """Empty the log of this process each time it has grown large."""
     while True:
         time.sleep(_LOG_CHECK_S)
         # What is written on goes where it would have gone, and the hole before takes no space.

@@ -34,45 +34,50 @@ class ColumnChoice:
 
 
 def choose(
-    place: str, names: Sequence[str], options: Mapping[str, str], wanted: Iterable[str] | None
+    location: str,
+    names: Sequence[str],
+    options: Mapping[str, str],
+    array_names: Iterable[str] | None,
 ) -> ColumnChoice:
-    """What the options `labels` and `features`, or else the COLUMNS in `wanted`, mean.
+    """What the options `labels` and `features`, or else the COLUMNS in `array_names`, mean.
 
     Without any of them every column but that of the labels is in one array, called "".
-    Raises `UsageError` for a name that is no column, `InputRefused` for names that are
-    not told apart.
+    Raises `UsageError` for a name that is not a column, `InputRefused` for names that occur
+    twice.
     """
     twice = _twice(names)
     if twice:
         raise InputRefused(
-            f"{place} has more than one column called {', '.join(map(repr, twice[:_SHOWN]))}",
+            f"{location} has more than one column called {', '.join(map(repr, twice[:_SHOWN]))}",
             hint="rename them, so that it is clear which is meant",
         )
     labels = options.get("labels")
     if labels is not None and labels not in names:
-        raise unknown_name(f"column in {place}", labels, names)
-    if wanted is not None and "features" in options:
+        raise unknown_name(f"column in {location}", labels, names)
+    if array_names is not None and "features" in options:
         raise UsageError(
             "features= and INPUT=COLUMNS both say which columns to take",
-            hint="leave features= out",
+            hint="remove features=",
         )
-    if wanted is not None:
-        return ColumnChoice({text: _columns(place, names, text) for text in sorted(wanted)}, labels)
+    if array_names is not None:
+        return ColumnChoice(
+            {text: _columns(location, names, text) for text in sorted(array_names)}, labels
+        )
     if "features" in options:
-        return ColumnChoice({"": _columns(place, names, options["features"])}, labels)
+        return ColumnChoice({"": _columns(location, names, options["features"])}, labels)
     rest = tuple(name for name in names if name != labels)
     if not rest:
-        raise InputRefused(f"{place} has no columns but the labels")
+        raise InputRefused(f"{location} has no columns but the labels")
     return ColumnChoice({"": rest}, labels)
 
 
-def _columns(place: str, names: Sequence[str], text: str) -> tuple[str, ...]:
+def _columns(location: str, names: Sequence[str], text: str) -> tuple[str, ...]:
     if text in names:
         return (text,)
     chosen: list[str] = []
     known = set(names)
     for part in text.split(","):
-        chosen += [part] if part in known else _range(place, names, part)
+        chosen += [part] if part in known else _range(location, names, part)
     twice = _twice(chosen)
     if twice:
         raise UsageError(f"{text!r} names the column {twice[0]!r} twice")
@@ -83,17 +88,17 @@ def _twice(names: Sequence[str]) -> list[str]:
     return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
-def _range(place: str, names: Sequence[str], part: str) -> Sequence[str]:
+def _range(location: str, names: Sequence[str], part: str) -> Sequence[str]:
     first, colon, last = part.partition(":")
     if not colon:
-        raise unknown_name(f"column in {place}", part, names)
+        raise unknown_name(f"column in {location}", part, names)
     for name in (first, last):
         if name not in names:
-            raise unknown_name(f"column in {place}", name, names)
+            raise unknown_name(f"column in {location}", name, names)
     start, stop = names.index(first), names.index(last)
     if start > stop:
         raise UsageError(
-            f"in {place} the column {first!r} comes after {last!r}",
+            f"in {location} the column {first!r} comes after {last!r}",
             hint=f"turn them around: {last}:{first}",
         )
     return names[start : stop + 1]

@@ -38,8 +38,8 @@ class CustomModule(NamedTuple):
 
 def is_path(text: str) -> bool:
     """Whether a text names the file of a module, and not its dotted name."""
-    place = text.partition(":")[0]
-    return place.endswith(".py") or "/" in place
+    module = text.partition(":")[0]
+    return module.endswith(".py") or "/" in module
 
 
 def find_custom(text: str, directory: str) -> CustomModule:
@@ -47,21 +47,21 @@ def find_custom(text: str, directory: str) -> CustomModule:
 
     Raises `UsageError` for a text of another form, `InputRefused` where there is no such module.
     """
-    place, colon, name = text.rpartition(":") if ":" in text else (text, "", "")
-    if not place or (colon and not _NAME.fullmatch(name)):
+    module, colon, name = text.rpartition(":") if ":" in text else (text, "", "")
+    if not module or (colon and not _NAME.fullmatch(name)):
         raise UsageError(
-            f"--custom-objects {text!r} names no module and no class in one",
+            f"--custom-objects {text!r} does not name a module or a class in one",
             hint="MODULE or MODULE:NAME, as in my_layers or ./my_layers.py:AttentionPool",
         )
     if is_path(text):
-        return _of_file(Path(directory, place).absolute(), name)
-    if not _NAME.fullmatch(place):
-        raise UsageError(f"--custom-objects {text!r}: {place!r} is not the name of a module")
-    return _of_name(place, directory, name)
+        return _of_file(Path(directory, module).absolute(), name)
+    if not _NAME.fullmatch(module):
+        raise UsageError(f"--custom-objects {text!r}: {module!r} is not the name of a module")
+    return _of_name(module, directory, name)
 
 
 def custom_files(text: str, directory: str) -> tuple[Path, ...]:
-    """The source files that decide what a text names: its module, and what that imports beside it.
+    """The source files that decide what a text names: its module, and its imports in that root.
 
     Raises as `find_custom`.
     """
@@ -72,8 +72,8 @@ def custom_hash(modules: Iterable[CustomModule]) -> str:
     """The hash of the modules, and of what they import that lies in the same place."""
     return hash_of(
         [
-            (one.module, one.name, sorted((name, sha256_file(file)) for name, file in _files(one)))
-            for one in modules
+            (m.module, m.name, sorted((name, sha256_file(file)) for name, file in _files(m)))
+            for m in modules
         ]
     )
 
@@ -83,15 +83,15 @@ def shadows(root: Path) -> list[tuple[str, str]]:
 
     Code that is imported from there gets them, whether it names them or not.
     """
-    found = []
+    shadowing = []
     for name in sorted({entry.name.partition(".")[0] for entry in root.iterdir()}):
         spec = PathFinder.find_spec(name, [str(root)]) if name.isidentifier() else None
         if spec is None or spec.origin is None or PathFinder.find_spec(name, sys.path) is None:
             continue
         file = Path(spec.origin)
         is_package = spec.submodule_search_locations is not None
-        found.append((name, sha256_tree(file.parent) if is_package else sha256_file(file)))
-    return found
+        shadowing.append((name, sha256_tree(file.parent) if is_package else sha256_file(file)))
+    return shadowing
 
 
 def _of_file(path: Path, name: str) -> CustomModule:
@@ -112,22 +112,22 @@ def _of_file(path: Path, name: str) -> CustomModule:
 
 def _of_name(module: str, directory: str, name: str) -> CustomModule:
     search = [directory, *sys.path]
-    file = _found(module, search)
+    file = _source_of(module, search)
     if file is None:
         raise no_module(directory, module)
     depth = len(module.split(".")) + (file.stem == "__init__") - 1
     return CustomModule(file.parents[depth], module, file, name)
 
 
-def _found(module: str, search: list[str]) -> Path | None:
+def _source_of(module: str, search: list[str]) -> Path | None:
     """The source file of a dotted name; no package on the way is imported."""
-    places = search
+    directories = search
     parts = module.split(".")
     for index in range(len(parts)):
-        spec = PathFinder.find_spec(".".join(parts[: index + 1]), places)
+        spec = PathFinder.find_spec(".".join(parts[: index + 1]), directories)
         if spec is None:
             return None
-        places = list(spec.submodule_search_locations or ())
+        directories = list(spec.submodule_search_locations or ())
     return Path(spec.origin) if spec and spec.origin and spec.has_location else None
 
 
@@ -138,13 +138,13 @@ def _files(custom: CustomModule) -> Iterator[tuple[str, Path]]:
     """
     top = custom.module.split(".")[0]
     is_installed = str(custom.root) in sysconfig.get_paths().values()
-    waiting, seen = [*_with_packages(custom.module)], set[str]()
+    waiting, visited = [*_with_packages(custom.module)], set[str]()
     while waiting:
         module = waiting.pop()
-        if module in seen or (is_installed and module.split(".")[0] != top):
+        if module in visited or (is_installed and module.split(".")[0] != top):
             continue
-        seen.add(module)
-        file = _found(module, [str(custom.root)])
+        visited.add(module)
+        file = _source_of(module, [str(custom.root)])
         if file is None:
             continue
         # Also a compiled one, which decides what is run.
@@ -165,7 +165,7 @@ def _imported(file: Path, package: str) -> Iterator[str]:
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):
-        # What is wrong is said when it is imported.
+        # The import gives the reason.
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""Encoded images, in files of their own or in records, to pixels."""
+"""Encoded images, in files or in records, to pixels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MOST_PIXELS = 1 << 26
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
-_STANDS_FOR = {"1": "L", "CMYK": "RGB", "YCbCr": "RGB"}
+_CONVERTED = {"1": "L", "CMYK": "RGB", "YCbCr": "RGB"}
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_DEPTH_AT = 24
 # What Pillow was seen to raise on damaged images.
@@ -45,8 +45,8 @@ def decoded(
 ) -> np.ndarray[Any, Any]:
     """The pixels (height, width, channels), uint8.
 
-    `formats` are those that Pillow may take it for. `channels` of None are as many as the
-    image has, 1 to 4. Raises `InputRefused` with `what` named for anything else.
+    `formats` are those that Pillow may decode. With `channels` of None the image keeps its 1 to
+    4 channels. Raises `InputRefused`, naming `what`.
     """
     if data.startswith(_PNG) and data[_PNG_DEPTH_AT : _PNG_DEPTH_AT + 1] == b"\x10":
         raise InputRefused(
@@ -68,10 +68,10 @@ def opened_image(stream: IO[bytes], formats: tuple[str, ...], what: str) -> Iter
     from PIL import Image, ImageFile
 
     if ImageFile.LOAD_TRUNCATED_IMAGES:
-        # A program that edgeconv is part of may have set it; half a picture is no sample.
+        # A program that uses edgeconv may have set it; half an image is not a sample.
         raise InputRefused(f"{what} is not read while Pillow is set to load truncated images")
     try:
-        # What Pillow warns of lies beside the pixels, or is a size, which is checked here.
+        # Pillow warns of metadata, or of the size, which is checked here.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(stream, formats=formats) as image:
@@ -79,7 +79,7 @@ def opened_image(stream: IO[bytes], formats: tuple[str, ...], what: str) -> Iter
                 if width * height > MOST_PIXELS:
                     raise _too_large(what, f"has {width:,} × {height:,} pixels")
                 # In Pillow's memory, as what it stands for, and as an array.
-                refuse_larger(what, 3 * 4 * width * height, "make it smaller, or leave it out")
+                refuse_larger(what, 3 * 4 * width * height, "make it smaller, or remove it")
                 yield image
     except Image.DecompressionBombError as error:
         raise _too_large(what, "has many more pixels than that") from error
@@ -88,25 +88,29 @@ def opened_image(stream: IO[bytes], formats: tuple[str, ...], what: str) -> Iter
     except _BAD_IMAGE as error:
         names = " or ".join(formats)
         raise InputRefused(
-            f"{what} is no readable {names} image: {str(error)[:200]}",
-            hint="write it again, or leave it out",
+            f"{what} is not a readable {names} image: {str(error)[:200]}",
+            hint="write it again, or remove it",
         ) from error
 
 
 def _too_large(what: str, why: str) -> InputRefused:
     return InputRefused(
-        f"{what} {why}; the most is {MOST_PIXELS:,} pixels", hint="make it smaller, or leave it out"
+        f"{what} {why}; the most is {MOST_PIXELS:,} pixels", hint="make it smaller, or remove it"
     )
 
 
-def _with_channels(image: Image, channels: int | None, what: str) -> Image:
-    if image.mode in _STANDS_FOR:
-        image = image.convert(_STANDS_FOR[image.mode])
+def rgb_or_gray(image: Image) -> Image:
+    """The image without a palette, CMYK, YCbCr or single bits."""
     if image.mode == "P":
-        image = image.convert("RGBA" if "transparency" in image.info else "RGB")
+        return image.convert("RGBA" if "transparency" in image.info else "RGB")
+    return image.convert(_CONVERTED[image.mode]) if image.mode in _CONVERTED else image
+
+
+def _with_channels(image: Image, channels: int | None, what: str) -> Image:
+    image = rgb_or_gray(image)
     if image.mode not in _MODES.values():
         raise InputRefused(
-            f"{what} is an image of mode {image.mode}; 8 bits of grey or RGB are taken",
+            f"{what} is an image of mode {image.mode}; it must be 8-bit gray or RGB",
             hint="convert it before it is written: image.convert('RGB')",
         )
     return image if channels is None else image.convert(_MODES[channels])

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from edgeconv.data.arrays import Arrays, Items
+from edgeconv.data.checks import DTYPES, limits_of
 from edgeconv.data.decoding import decoded
 from edgeconv.data.memory import refuse_larger
 from edgeconv.data.strings import STRING, ended_list
@@ -26,9 +27,7 @@ Array = np.ndarray[Any, Any]
 
 Encoding = Literal["list", "jpeg", "png", "image", "raw", "zlib"]
 _FORMATS = {"jpeg": ("JPEG",), "png": ("PNG",), "image": ("JPEG", "PNG")}
-_BITS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
-_DTYPES = {"bool", *(f"{kind}{size}" for kind, sizes in _BITS.items() for size in sizes)}
-_LIST_DTYPES = _DTYPES - {"float16"} | {STRING}
+_LIST_DTYPES = DTYPES - {"float16"} | {STRING}
 # What a string is taken to need, before it is read.
 _STRING_BYTES = 64
 # Beyond this a feature is read sample by sample, as images are.
@@ -66,12 +65,12 @@ def check_feature(where: str, feature: Feature) -> None:
         if feature.dtype != "uint8" or feature.shape:
             raise UsageError(
                 f"{where}: an image has no shape, and no dtype but uint8",
-                hint="leave them out; images are resized with --preprocess",
+                hint="remove them; images are resized with --preprocess",
             )
         if feature.channels not in (None, 1, 3, 4):
             raise UsageError(f"{where}: channels = {feature.channels}, not 1, 3 or 4")
         return
-    known = _LIST_DTYPES if feature.encoding == "list" else _DTYPES
+    known = _LIST_DTYPES if feature.encoding == "list" else DTYPES
     if feature.dtype not in known:
         raise unknown_name(f"dtype in {where}", feature.dtype, known)
     sizes = [size for size in feature.shape if size != -1]
@@ -84,15 +83,15 @@ def check_feature(where: str, feature: Feature) -> None:
 def read_examples(
     records: Records,
     features: Mapping[str, Feature],
-    wanted: Iterable[str],
+    names: Iterable[str],
     labels: str | None,
 ) -> Arrays:
-    """The `wanted` features by name, and the one that has the labels.
+    """The features `names` by name, and the one that has the labels.
 
     Those of fixed shape are read at once, the others are `Items`. Raises `InputRefused`,
     naming the record, where one has not what the spec declares.
     """
-    chosen = {name: features[name] for name in wanted}
+    chosen = {name: features[name] for name in names}
     by_name: dict[str, Array | Items] = {
         name: _FeatureColumn(records, name, feature) for name, feature in chosen.items()
     }
@@ -149,7 +148,7 @@ def _room(feature: Feature) -> str:
 
 @dataclass(frozen=True)
 class _FeatureColumn:
-    """One feature of every record, read when it is asked for."""
+    """One feature of every record, read when it is used."""
 
     records: Records
     name: str
@@ -178,7 +177,7 @@ class _Example:
             example = Example.FromString(records[index])
         except DecodeError as error:
             raise InputRefused(
-                f"{where} is no tf.train.Example: {error}",
+                f"{where} is not a tf.train.Example: {error}",
                 hint="only records that are tf.train.Example messages are read",
             ) from error
         return cls(where, example.features.feature)
@@ -189,7 +188,7 @@ class _Example:
             has = ", ".join(sorted(self.stored)) or "nothing"
             raise InputRefused(
                 f"{self.where} has no feature {name!r}; it has: {has[:200]}",
-                hint="correct the name in the feature spec, or leave the record out",
+                hint="correct the name in the feature spec, or remove the record",
             )
         what = f"{self.where} feature {name!r},"
         if feature.encoding == "list":
@@ -215,10 +214,10 @@ def _only_bytes(what: str, stored: example_pb2.Feature) -> bytes:
 def _listed(what: str, stored: example_pb2.Feature, feature: Feature) -> Array:
     is_float = feature.dtype.startswith("float")
     is_text = feature.dtype == STRING
-    wanted = "bytes_list" if is_text else "float_list" if is_float else "int64_list"
+    field = "bytes_list" if is_text else "float_list" if is_float else "int64_list"
     stored_as = stored.WhichOneof("kind")
     # An empty list may leave no trace of its type.
-    if stored_as not in (wanted, None):
+    if stored_as not in (field, None):
         kind = _KINDS[stored_as]
         way_out = {
             "bytes": 'encoding = "png", "jpeg" or "raw", or dtype = "string"',
@@ -229,7 +228,7 @@ def _listed(what: str, stored: example_pb2.Feature, feature: Feature) -> Array:
             f"{what} holds {kind}, and the spec says {feature.dtype}",
             hint=f"correct the feature spec: {way_out[kind]}",
         )
-    values = getattr(stored, wanted).value
+    values = getattr(stored, field).value
     if is_text:
         return _shaped(what, ended_list(values, what.rstrip(",")), feature)
     array = np.fromiter(values, np.float32 if is_float else np.int64, len(values))
@@ -238,10 +237,10 @@ def _listed(what: str, stored: example_pb2.Feature, feature: Feature) -> Array:
 
 def _in_dtype(what: str, array: Array, dtype: np.dtype[Any]) -> Array:
     if dtype.kind in "iub":
-        limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        if array.size and (array.min() < limits[0] or array.max() > limits[1]):
+        low, high = limits_of(dtype)
+        if array.size and (array.min() < low or array.max() > high):
             raise InputRefused(
-                f"{what} has values from {array.min()} to {array.max()}: no {dtype.name}",
+                f"{what} has values from {array.min()} to {array.max()}, beyond {dtype.name}",
                 hint="correct the dtype in the feature spec",
             )
     return array.astype(dtype, copy=False)
@@ -261,9 +260,9 @@ def _from_bytes(what: str, data: bytes, feature: Feature) -> Array:
 def _shaped(what: str, array: Array, feature: Feature) -> Array:
     fixed = math.prod(size for size in feature.shape if size != -1)
     if array.size % fixed if -1 in feature.shape else array.size != fixed:
-        wanted = f"a multiple of {fixed}" if -1 in feature.shape else str(fixed)
+        needed = f"a multiple of {fixed}" if -1 in feature.shape else str(fixed)
         raise InputRefused(
-            f"{what} has {array.size} values, and shape {list(feature.shape)} takes {wanted}",
+            f"{what} has {array.size} values, and shape {list(feature.shape)} takes {needed}",
             hint="correct the shape in the feature spec; variable = true if it differs",
         )
     return array.reshape(feature.shape)

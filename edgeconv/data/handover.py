@@ -94,7 +94,7 @@ def mapped_samples(
 ) -> tuple[dict[str, Array], Array | None]:
     """The arrays that `write_samples` wrote for the inputs `names`, and the labels if any.
 
-    All have `count` rows, or as many as the first. Raises `InputRefused` where they do not.
+    All have `count` rows, or those of the first. Raises `InputRefused` where they do not.
     """
     arrays: dict[str, Array] = {}
     for position, name in enumerate(names):

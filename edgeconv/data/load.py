@@ -40,7 +40,7 @@ def open_samples(
 ) -> LocalDataSet:
     """What a SOURCE has for the model's inputs.
 
-    `inputs` have their batch dimension, of whatever size, in `shape[0]`. An option that
+    `inputs` have their batch dimension, of any size, in `shape[0]`. An option that
     is not the kind's own renames: `image=x_test` gives the array x_test to the input
     image, and then only arrays that are named so are read. `preprocessing` is by input
     name, "" for every input not named. A SOURCE that runs code is refused unless
@@ -56,31 +56,31 @@ def open_samples(
     for name in steps:
         if name and name not in names:
             raise unknown_name("model input in the preprocessing", name, names)
-    location = parse_location(source)
-    module = kind_module(source, location.kind, allow_code=allow_code)
-    own, renames = _sorted_options(location.options, module, inputs)
-    read = module.read if returned is None else partial(module.read, given=returned)
+    parsed = parse_location(source)
+    module = kind_module(source, parsed.kind, allow_code=allow_code)
+    own, renames = _sorted_options(parsed.options, module, inputs)
+    read = module.read if returned is None else partial(module.read, answer=returned)
     has_features = _FEATURES in module.OPTIONS and _FEATURES not in own
-    given, renames = _read(partial(read, location.place, own), renames, names, has_features)
-    _check_rate(source, given.rate_hz, steps)
-    columns = _by_input(source, given, renames, inputs)
+    arrays, renames = _read(partial(read, parsed.location, own), renames, names, has_features)
+    _check_rate(source, arrays.rate_hz, steps)
+    columns = _by_input(source, arrays, renames, inputs)
     for spec in inputs:
         column = columns[spec.name]
-        as_stored = not (steps or given.is_text)
+        as_stored = not (steps or arrays.is_text)
         if isinstance(column, np.ndarray) and (as_stored or not column.ndim):
             check_input(source, column, spec)  # All of it, whichever samples are taken.
     count = _same_count(source, columns)
     if not count:
         raise InputRefused(f"{source} has no samples", hint="give at least one")
-    labels = given.labels
+    labels = arrays.labels
     if labels is not None:
-        if only_classes and given.no_classes:
+        if only_classes and arrays.no_classes:
             raise InputRefused(
-                given.no_classes,
+                arrays.no_classes,
                 hint="labels are whole numbers from 0, or names; is this the column of the labels?",
             )
         labels = check_labels(source, labels, count, only_classes=only_classes)
-    return LocalDataSet(source, inputs, columns, labels, given.is_text, steps, given.class_names)
+    return LocalDataSet(source, inputs, columns, labels, arrays.is_text, steps, arrays.class_names)
 
 
 def _read(
@@ -134,21 +134,21 @@ def _sorted_options(
 
 
 def _by_input(
-    source: str, given: Arrays, renames: dict[str, str], inputs: tuple[TensorSpec, ...]
+    source: str, arrays: Arrays, renames: dict[str, str], inputs: tuple[TensorSpec, ...]
 ) -> dict[str, Column]:
     """The columns under the names of the inputs, in their order, none missing or left over."""
     names = [spec.name for spec in inputs]
-    arrays = _arrays_of_inputs(source, given.names, renames, names)
-    return {spec.name: _as_taken(given, arrays[spec.name], spec) for spec in inputs}
+    array_of = _arrays_of_inputs(source, arrays.names, renames, names)
+    return {spec.name: _as_taken(arrays, array_of[spec.name], spec) for spec in inputs}
 
 
-def _as_taken(given: Arrays, array: str, spec: TensorSpec) -> Column:
+def _as_taken(arrays: Arrays, array: str, spec: TensorSpec) -> Column:
     """An array as strings where the input takes these and the data has text."""
-    if spec.dtype == STRING and array in given.as_strings:
-        return given.as_strings[array]()
-    if spec.dtype != STRING and array in given.not_numbers:
-        raise given.not_numbers[array]
-    return given.by_name[array]
+    if spec.dtype == STRING and array in arrays.as_strings:
+        return arrays.as_strings[array]()
+    if spec.dtype != STRING and array in arrays.not_numbers:
+        raise arrays.not_numbers[array]
+    return arrays.by_name[array]
 
 
 def _arrays_of_inputs(
@@ -164,24 +164,24 @@ def _arrays_of_inputs(
                 "an .npz file with an array for each",
             )
         return {names[0]: ""}
-    given = renames or {name: name for name in arrays}
-    missing = [name for name in names if name not in given]
-    extra = [name for name in given if name not in names]
+    array_of = renames or {name: name for name in arrays}
+    missing = [name for name in names if name not in array_of]
+    extra = [name for name in array_of if name not in names]
     if missing or extra:
         raise _mismatch(source, missing, extra, names)
-    return {name: given[name] for name in names}
+    return {name: array_of[name] for name in names}
 
 
 def _mismatch(source: str, missing: list[str], extra: list[str], names: list[str]) -> InputRefused:
     parts = [f"the model's input {name!r} has no array" for name in missing]
-    parts += [f"the array {name!r} is no input" for name in extra]
-    place, _, options = source.partition("?")
+    parts += [f"the array {name!r} is not an input" for name in extra]
+    location, _, options = source.partition("?")
     # What was renamed already was renamed wrongly; the kind's own options stay.
     kept = [part for part in options.split("&") if part and part.partition("=")[0] not in names]
     pairs = [*kept, *(f"{name}={_likely_array(name, missing, extra)}" for name in names)]
     return InputRefused(
         f"{source}: {'; '.join(parts)} (the model takes {', '.join(map(repr, names))})",
-        hint=f"say which array each input gets: '{place}?{'&'.join(pairs)}'",
+        hint=f"say which array each input gets: '{location}?{'&'.join(pairs)}'",
     )
 
 

@@ -1,6 +1,6 @@
-"""What a SOURCE on the command line says: `kind:place?option=value&option=value`.
+"""What a SOURCE on the command line says: `kind:location?option=value&option=value`.
 
-`kind:` may be left out where the place tells it: by the ending of a file's name, as in
+`kind:` may be left out where the location tells it: by the ending of a file's name, as in
 `samples.npz`, by what a directory holds, or as `package.module:name`, which is a function.
 A file with a colon in its name is written with a directory before it (`./a:b.npz`); a `?`
 always begins the options.
@@ -39,7 +39,7 @@ PATH_OPTIONS = {
     "tfrecord": "spec",
     "wavs": "classes",
 }
-# What they read is no file of the user's, or nobody knows which.
+# They read no file of the user, or unknown ones.
 NO_FILES = frozenset({"function", "sklearn"})
 # Also of shards, compressed files and globs: x.tfrecord-00000-of-00002, x.tfrecord.gz.
 _TFRECORD = re.compile(r"\.tfrecords?(?:$|[-.*?\[])", re.IGNORECASE)
@@ -47,23 +47,23 @@ _TFRECORD = re.compile(r"\.tfrecords?(?:$|[-.*?\[])", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Location:
-    """A SOURCE taken apart; `options` keeps the order they were given in."""
+    """A SOURCE in its parts; `options` are in their order."""
 
     kind: str
-    place: str
+    location: str
     options: dict[str, str]
 
 
 def parse_location(source: str) -> Location:
-    """Take a SOURCE apart. Raises `UsageError`, or `InputRefused` for a place that is no file."""
+    """Parse a SOURCE. Raises `UsageError`, or `InputRefused` for a location that is not a file."""
     before, mark, after = source.partition("?")
     options = _options(source, after) if mark else {}
     if "\0" in source:
         raise UsageError(f"{source!r} has a NUL in it, which no path has", hint="check the path")
-    kind, place = _kind_and_place(before)
-    if not place:
-        raise UsageError(f"{source!r} names no data", hint="write KIND:PLACE or a path")
-    return Location(kind, place, options)
+    kind, location = _kind_and_place(before)
+    if not location:
+        raise UsageError(f"{source!r} does not name data", hint="write KIND:PLACE or a path")
+    return Location(kind, location, options)
 
 
 def kind_module(source: str, kind: str, *, allow_code: bool) -> ModuleType:
@@ -95,33 +95,33 @@ def identity(source: str, *, allow_code: bool = False, allowance: Allowance = Al
     Equal content and options give an equal hash, wherever the file is. A kind that runs code
     runs it for this too, within `allowance`. Raises `UsageError` or `InputRefused`.
     """
-    location = parse_location(source)
-    module = kind_module(source, location.kind, allow_code=allow_code)
-    own = {name: value for name, value in location.options.items() if name in module.OPTIONS}
+    parsed = parse_location(source)
+    module = kind_module(source, parsed.kind, allow_code=allow_code)
+    own = {name: value for name, value in parsed.options.items() if name in module.OPTIONS}
     runs = {"allowance": allowance} if getattr(module, "RUNS_CODE", False) else {}
-    content: str = module.identity(location.place, own, **runs)
-    return hash_of(location.kind, content, location.options)
+    content: str = module.identity(parsed.location, own, **runs)
+    return hash_of(parsed.kind, content, parsed.options)
 
 
-def roots_of(location: Location) -> tuple[Path, ...]:
+def roots_of(parsed: Location) -> tuple[Path, ...]:
     """The files, globs and directories that a SOURCE reads, whether they are there or not."""
-    if location.kind in NO_FILES:
+    if parsed.kind in NO_FILES:
         return ()
-    option = location.options.get(PATH_OPTIONS.get(location.kind, ""), "")
-    if location.kind == "tfds":
+    option = parsed.options.get(PATH_OPTIONS.get(parsed.kind, ""), "")
+    if parsed.kind == "tfds":
         from edgeconv.data.tfds_layout import find
 
         try:
             # Not the directory of all sets, which `dir` is.
-            return (find(location.place, option).directory,)
+            return (find(parsed.location, option).directory,)
         except (InputRefused, UsageError):
-            return (Path(location.place),)
-    return (Path(location.place), *([Path(option)] if option else []))
+            return (Path(parsed.location),)
+    return (Path(parsed.location), *([Path(option)] if option else []))
 
 
-def readable_of(location: Location) -> tuple[Path, ...]:
+def readable_of(parsed: Location) -> tuple[Path, ...]:
     """All that must be readable for a SOURCE, links within directories followed."""
-    roots = [_fixed(root) for root in roots_of(location)]
+    roots = [_fixed(root) for root in roots_of(parsed)]
     return tuple(dict.fromkeys([*roots, *(link for root in roots for link in _links(root))]))
 
 
@@ -200,7 +200,7 @@ def _options(source: str, text: str) -> dict[str, str]:
         name, equals, value = part.partition("=")
         if not (name and equals and value):
             raise UsageError(
-                f"{part!r} in {source!r} is no option",
+                f"{part!r} in {source!r} is not an option",
                 hint="options look like this: data.npz?labels=y_test&image=x_test",
             )
         if name in options:

@@ -6,7 +6,7 @@ import os
 
 from edgeconv.errors import InputRefused
 
-# The most that is ever decoded at once, whatever the machine has.
+# The most that is ever decoded at once, on any machine.
 LARGEST_BYTES = 16 << 30
 # Zeros are packed 1000 to 1; real samples stay far below this.
 _MOST_RATIO = 100

@@ -1,6 +1,6 @@
 """The steps of a preprocessing that are for images, and the mixing of audio channels.
 
-A resize without antialiasing takes the pixels that `tf.image.resize` takes, half-pixel centres
+A resize without antialiasing takes the pixels that `tf.image.resize` takes, half-pixel centers
 and float32 coordinates included, so that a model trained on its output sees the same; with
 antialiasing it is Pillow's own.
 """
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 # ITU-R BT.601 luma: of Pillow's "L", in 65536ths, and of tf.image.rgb_to_grayscale.
 _LUMA_65536 = (19595, 38470, 7471)
 _LUMA = (0.2989, 0.587, 0.114)
-# The cubic kernel of Keys (1981) with a = -0.5, which TensorFlow looks up in so many steps.
+# The cubic kernel of Keys (1981) with a = -0.5, which TensorFlow looks up in 1024 steps.
 _CUBIC_A = -0.5
 _CUBIC_STEPS = 1024
 _BLOCK_BYTES = 64 << 20
@@ -39,15 +39,15 @@ def converted_channels(batch: Array, steps: Preprocessing, where: str) -> Array:
         raise InputRefused(
             f"{where} has samples of shape {batch.shape[1:]}, and channels={steps.channels} is for "
             "images (height, width) or (height, width, 1 to 4 channels)",
-            hint="leave channels out, or for audio write channels=mono",
+            hint="remove channels, or for audio write channels=mono",
         )
     # Of two and four channels the last is alpha.
-    colours = pixels[..., : 1 if pixels.shape[-1] < 3 else 3]
+    colors = pixels[..., : 1 if pixels.shape[-1] < 3 else 3]
     if steps.channels == "gray":
-        return colours if colours.shape[-1] == 1 else _gray(colours)
-    if colours.shape[-1] == 1:
-        return np.repeat(colours, 3, axis=-1)
-    return colours if steps.channels == "rgb" else colours[..., ::-1]
+        return colors if colors.shape[-1] == 1 else _gray(colors)
+    if colors.shape[-1] == 1:
+        return np.repeat(colors, 3, axis=-1)
+    return colors if steps.channels == "rgb" else colors[..., ::-1]
 
 
 def resized(batch: Array, steps: Preprocessing, where: str) -> Array:
@@ -95,11 +95,11 @@ def _mono(batch: Array, where: str) -> Array:
     return np.asarray(batch.mean(axis=-1, dtype=np.float32))
 
 
-def _gray(colours: Array) -> Array:
+def _gray(colors: Array) -> Array:
     """(n, h, w, 1) of (n, h, w, 3): uint8 as Pillow rounds it of uint8, and else float32."""
-    if colours.dtype != np.uint8:
-        return np.asarray(colours.astype(np.float32) @ np.asarray(_LUMA, np.float32))[..., None]
-    weighted = colours.astype(np.uint32) @ np.asarray(_LUMA_65536, np.uint32)
+    if colors.dtype != np.uint8:
+        return np.asarray(colors.astype(np.float32) @ np.asarray(_LUMA, np.float32))[..., None]
+    weighted = colors.astype(np.uint32) @ np.asarray(_LUMA_65536, np.uint32)
     return ((weighted + (1 << 15)) >> 16).astype(np.uint8)[..., None]
 
 
@@ -108,12 +108,12 @@ def _refuse_no_image(batch: Array, step: str, where: str) -> None:
         raise InputRefused(
             f"{where} has samples of shape {batch.shape[1:]}, and {step} is for images "
             "(height, width) or (height, width, channels)",
-            hint=f"leave {step} out; for audio and rows, length=SAMPLES",
+            hint=f"remove {step}; for audio and rows, length=SAMPLES",
         )
 
 
 def _by_pillow(image: Array, steps: Preprocessing) -> Array:
-    """(height, width, channels) float32, channel by channel: Pillow has no floats in colour."""
+    """(height, width, channels) float32, channel by channel: Pillow has no floats in color."""
     from PIL import Image
 
     assert steps.resize is not None
@@ -133,17 +133,17 @@ def _by_pillow(image: Array, steps: Preprocessing) -> Array:
 
 
 def _resized_along(batch: Array, axis: int, size: int, method: str) -> Array:
-    centres = _centres(batch.shape[axis], size)
+    centers = _centers(batch.shape[axis], size)
     if method == "nearest":
-        nearest = np.minimum(np.floor(centres).astype(np.intp), batch.shape[axis] - 1)
+        nearest = np.minimum(np.floor(centers).astype(np.intp), batch.shape[axis] - 1)
         return np.asarray(np.take(batch, nearest, axis))
     taps = (_linear if method == "bilinear" else _cubic)(
-        centres - np.float32(0.5), batch.shape[axis]
+        centers - np.float32(0.5), batch.shape[axis]
     )
     shape = list(batch.shape)
     shape[axis] = size
     result = np.zeros(shape, np.float32)
-    # In blocks of samples, so that what is gathered stays small beside the result.
+    # In blocks of samples, so that what is gathered stays smaller than the result.
     step = max(1, _BLOCK_BYTES // max(1, 4 * math.prod(shape[1:])))
     for first in range(0, len(batch), step):
         block = slice(first, first + step)
@@ -153,26 +153,26 @@ def _resized_along(batch: Array, axis: int, size: int, method: str) -> Array:
     return result
 
 
-def _centres(have: int, want: int) -> Array:
+def _centers(have: int, want: int) -> Array:
     """Where the middles of `want` pixels lie among `have`, in float32 as TensorFlow has them."""
     scale = np.float32(have) / np.float32(want)
     return (np.arange(want, dtype=np.float32) + np.float32(0.5)) * scale
 
 
-def _linear(places: Array, have: int) -> list[tuple[Array, Array]]:
-    """The two neighbours of each place, and their weights; beyond the edge it is repeated."""
-    below = np.floor(places)
-    index, share = below.astype(np.intp), places - below
+def _linear(positions: Array, have: int) -> list[tuple[Array, Array]]:
+    """The two neighbors of each position, and their weights; beyond the edge it is repeated."""
+    below = np.floor(positions)
+    index, share = below.astype(np.intp), positions - below
     return [(np.clip(index + i, 0, have - 1), w) for i, w in ((0, 1 - share), (1, share))]
 
 
-def _cubic(places: Array, have: int) -> list[tuple[Array, Array]]:
-    """The four neighbours of each place, and their weights; beyond the edge there is nothing."""
-    below = np.floor(places)
+def _cubic(positions: Array, have: int) -> list[tuple[Array, Array]]:
+    """The four neighbors of each position, and their weights; beyond the edge there is nothing."""
+    below = np.floor(positions)
     index = below.astype(np.intp)
-    share = np.rint((places - below) * _CUBIC_STEPS) / _CUBIC_STEPS
-    neighbours = [(index + i, _keys(np.abs(share - i))) for i in (-1, 0, 1, 2)]
-    inside = [(i, np.where((i >= 0) & (i < have), w, 0)) for i, w in neighbours]
+    share = np.rint((positions - below) * _CUBIC_STEPS) / _CUBIC_STEPS
+    neighbors = [(index + i, _keys(np.abs(share - i))) for i in (-1, 0, 1, 2)]
+    inside = [(i, np.where((i >= 0) & (i < have), w, 0)) for i, w in neighbors]
     total = sum(w for _, w in inside)
     return [(np.clip(i, 0, have - 1), (w / total).astype(np.float32)) for i, w in inside]
 
@@ -185,4 +185,4 @@ def _keys(distance: Array) -> Array:
 
 
 def _along(weight: Array, axis: int, ndim: int) -> Array:
-    return weight.reshape([-1 if place == axis else 1 for place in range(ndim)])
+    return weight.reshape([-1 if index == axis else 1 for index in range(ndim)])

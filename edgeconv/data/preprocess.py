@@ -90,25 +90,25 @@ def _with_channel(batch: Array, steps: Preprocessing, where: str) -> Array:  # n
 def _with_dtype(batch: Array, steps: Preprocessing, where: str) -> Array:
     if steps.dtype is None or batch.dtype == steps.dtype:
         return batch
-    wanted = np.dtype(steps.dtype)
-    if wanted.kind == "f":
+    dtype = np.dtype(steps.dtype)
+    if dtype.kind == "f":
         with np.errstate(over="ignore"):
-            return batch.astype(wanted)
+            return batch.astype(dtype)
     whole = np.rint(batch) if batch.dtype.kind == "f" else batch
-    _refuse_outside(whole, wanted, where)
-    return whole.astype(wanted)
+    _refuse_outside(whole, dtype, where)
+    return whole.astype(dtype)
 
 
-def _refuse_outside(whole: Array, wanted: np.dtype[Any], where: str) -> None:
-    """Refuse what `wanted` cannot hold, NaN too."""
+def _refuse_outside(whole: Array, dtype: np.dtype[Any], where: str) -> None:
+    """Refuse what `dtype` cannot hold, NaN too."""
     if not whole.size:
         return
-    limits = np.iinfo(wanted)
-    # As Python's numbers: 2**63 - 1 is no float, and no integer type holds all of uint64 and int64.
+    limits = np.iinfo(dtype)
+    # As Python's numbers: no float is 2**63 - 1, and no integer type holds all of uint64 and int64.
     low, high = whole.min().item(), whole.max().item()
     if not limits.min <= low <= high <= limits.max:
         raise InputRefused(
-            f"{where}: the samples run from {low:g} to {high:g}, and {wanted.name} from "
+            f"{where}: the samples run from {low:g} to {high:g}, and {dtype.name} from "
             f"{limits.min} to {limits.max}",
             hint="choose another dtype, or scale and mean so that they fit; a bicubic resize "
             "goes beyond the stored values, a bilinear one does not",
@@ -172,9 +172,9 @@ def _mel_weights(steps: Preprocessing, fft_bins: int) -> Array:
     half_hz = steps.sample_rate_hz / 2
     low, high = _mel(np.array([steps.mel_low_hz, steps.mel_high_hz or half_hz]))
     edges = np.linspace(low, high, steps.mel_bins + 2)
-    places = _mel(np.linspace(0, half_hz, fft_bins))[:, None]
-    rising = (places - edges[:-2]) / (edges[1:-1] - edges[:-2])
-    falling = (edges[2:] - places) / (edges[2:] - edges[1:-1])
+    positions = _mel(np.linspace(0, half_hz, fft_bins))[:, None]
+    rising = (positions - edges[:-2]) / (edges[1:-1] - edges[:-2])
+    falling = (edges[2:] - positions) / (edges[2:] - edges[1:-1])
     weights = np.maximum(0, np.minimum(rising, falling))
     weights[0] = 0
     return np.asarray(weights)

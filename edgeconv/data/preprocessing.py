@@ -3,7 +3,7 @@
 Inline, steps are joined by `&`: `resize=224x224&scale=1/127.5&mean=1`. A step for one input
 has its name before it, `tokens.dtype=int32`, and `tokens.none` does nothing to that input. In
 a TOML file, `[preprocess]` holds the steps of every input that is not named, and
-`[preprocess.input.NAME]` those of one. What is said of a named input replaces the general steps,
+`[preprocess.input.NAME]` those of one. The steps of a named input replace the general steps,
 and adds nothing to them.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.data.arrays import opened
-from edgeconv.data.steps import KEYS, check, said_of, value_of
+from edgeconv.data.steps import KEYS, check, step_text, value_of
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types import Preprocessing
 
@@ -39,13 +39,13 @@ def parse_preprocessing(text: str) -> dict[str, Preprocessing]:
         return _parse_toml(Path(text))
     if not text:
         raise UsageError("the preprocessing is empty", hint=f"write {_NONE} for no preprocessing")
-    given: dict[str, dict[str, Any]] = {}
+    by_input: dict[str, dict[str, Any]] = {}
     for part in text.split("&"):
-        name, key, value = _taken_apart(part)
-        _add(given.setdefault(name, {}), part, key, value)
-    for values in given.values():
+        name, key, value = _parse_step(part)
+        _add(by_input.setdefault(name, {}), part, key, value)
+    for values in by_input.values():
         values.pop(_NONE, None)
-    return _meant({name: _checked(values, _of_input(name)) for name, values in given.items()})
+    return _meant({name: _checked(values, _of_input(name)) for name, values in by_input.items()})
 
 
 def describe(preprocessing: Mapping[str, Preprocessing]) -> str:
@@ -53,23 +53,23 @@ def describe(preprocessing: Mapping[str, Preprocessing]) -> str:
     parts = []
     for name, steps in sorted(preprocessing.items()):
         prefix = f"{_escaped(name)}." if name else ""
-        said = [
-            f"{prefix}{said_of(steps, key)}"
+        texts = [
+            f"{prefix}{step_text(steps, key)}"
             for key, field in KEYS.items()
             if getattr(steps, field.name) != field.default
         ]
-        parts += said or [prefix + _NONE]
+        parts += texts or [prefix + _NONE]
     several = [part for part in parts if part != _NONE]
     return "&".join(several) or _NONE
 
 
-def _taken_apart(part: str) -> tuple[str, str, str]:
+def _parse_step(part: str) -> tuple[str, str, str]:
     """The input's name, the key, and the value of one step; "none" has no value."""
     left, equals, value = part.partition("=")
     name, dot, key = left.rpartition(".")
     if (dot and not name) or (equals and not value) or (not equals and key != _NONE):
         raise UsageError(
-            f"{part!r} is no preprocessing step",
+            f"{part!r} is not a preprocessing step",
             hint="steps look like resize=224x224&scale=1/255, or image.scale=1/255 for one "
             "input; a file with steps ends in .toml",
         )
@@ -133,23 +133,23 @@ def _parse_toml(path: Path) -> dict[str, Preprocessing]:
     for name, values in inputs.items():
         if not name:
             raise UsageError(f"{path}: an input without a name", hint="write [preprocess]")
-        given = _table(path, f"preprocess.input.{name}", values)
-        steps[name] = _checked(given, f"{_of_input(name)} in {path}")
+        keys = _table(path, f"preprocess.input.{name}", values)
+        steps[name] = _checked(keys, f"{_of_input(name)} in {path}")
     return _meant(steps)
 
 
 def _toml(path: Path) -> dict[str, Any]:
     with opened(path) as (file, size_bytes):
         if size_bytes > _LARGEST_BYTES:
-            raise InputRefused(f"{path} has {size_bytes:,} bytes: that is no preprocessing file")
+            raise InputRefused(f"{path} has {size_bytes:,} bytes: that is not a preprocessing file")
         content = file.read()
     try:
         return msgspec.toml.decode(content, type=dict[str, Any])
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is not UTF-8 text, so it is no TOML") from None
+        raise UsageError(f"{path} is not UTF-8 text, so it is not TOML") from None
     # Not msgspec.DecodeError alone: a number of five thousand digits is another ValueError.
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is no valid TOML: {error}") from None
+        raise UsageError(f"{path} is not valid TOML: {error}") from None
 
 
 def _table(path: Path, name: str, value: object) -> dict[str, Any]:

@@ -59,14 +59,14 @@ def opened_samples(
     `allowance`. Also raises `WorkerTimedOut`, `WorkerOutOfMemory`, and `InputRefused` where
     reading crashes the child.
     """
-    location = parse_location(source)
-    module = kind_module(source, location.kind, allow_code=allow_code)
+    parsed = parse_location(source)
+    module = kind_module(source, parsed.kind, allow_code=allow_code)
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(scratch_directory())
         returned = None
         if hasattr(module, "returned"):
-            returned = stack.enter_context(module.returned(location.place, allowance))
-        paths = (Path(returned.directory),) if returned else readable_of(location)
+            returned = stack.enter_context(module.returned(parsed.location, allowance))
+        paths = (Path(returned.directory),) if returned else readable_of(parsed)
         access = Access(reads=tuple(path.absolute() for path in paths))
         reader = Reader(source, scratch, access, allowance)
         stack.callback(reader.child.close)

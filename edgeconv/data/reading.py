@@ -78,7 +78,7 @@ class ChunkJob(msgspec.Struct, frozen=True):
     number: int
 
 
-class Written(msgspec.Struct, frozen=True):
+class ArraysWritten(msgspec.Struct, frozen=True):
     """Whether there were arrays to write; `sha256` is that of a whole pass, at its end."""
 
     has_arrays: bool = True
@@ -132,35 +132,35 @@ def open_data_set(job: OpenJob) -> Opened:
 
 
 @_refusing
-def take(job: Indices) -> Written:
+def take(job: Indices) -> ArraysWritten:
     """Write the samples at these indices, preprocessed."""
     write_samples(_data_sets[0].take(np.array(job.indices, np.intp)), task_directory())
-    return Written()
+    return ArraysWritten()
 
 
 @_refusing
-def begin_pass(job: PassJob) -> Written:
+def begin_pass(job: PassJob) -> ArraysWritten:
     """Begin a pass, whose chunks `next_chunk` writes."""
     digest = SamplesHash() if job.hashes else None
     chunks = _data_sets[0].chunks(np.array(job.indices, np.intp), job.size, digest)
     _passes[job.number] = chunks, digest
-    return Written(has_arrays=False)
+    return ArraysWritten(has_arrays=False)
 
 
 @_refusing
-def next_chunk(job: ChunkJob) -> Written:
+def next_chunk(job: ChunkJob) -> ArraysWritten:
     """Write the next chunk; after the last one, give the hash of the pass."""
     chunks, digest = _passes[job.number]
     samples = next(chunks, None)
     if samples is None:
         del _passes[job.number]
-        return Written(has_arrays=False, sha256=digest.hexdigest() if digest else "")
+        return ArraysWritten(has_arrays=False, sha256=digest.hexdigest() if digest else "")
     write_samples(samples, task_directory())
-    return Written()
+    return ArraysWritten()
 
 
 @_refusing
-def write_stored(job: Indices) -> Written:
+def write_stored(job: Indices) -> ArraysWritten:
     """Write the samples as they are stored: I.npy for input I, or I-N.npy for its sample N."""
     columns = _data_sets[0].stored(np.array(job.indices, np.intp))
     for position, column in enumerate(columns.values()):
@@ -169,13 +169,13 @@ def write_stored(job: Indices) -> Written:
             continue
         for number, sample in enumerate(column):
             np.save(task_directory() / f"{position}-{number}.npy", sample, allow_pickle=False)
-    return Written()
+    return ArraysWritten()
 
 
 @_refusing
-def write_row_hashes(job: Indices) -> Written:
+def write_row_hashes(job: Indices) -> ArraysWritten:
     """Write the hash of each stored sample into 0.npy, where they can be had."""
     hashes = _data_sets[0].only(np.array(job.indices, np.intp)).row_hashes()
     if hashes is not None:
         np.save(task_directory() / "0.npy", hashes, allow_pickle=False)
-    return Written(has_arrays=hashes is not None)
+    return ArraysWritten(has_arrays=hashes is not None)

@@ -1,4 +1,4 @@
-"""TFRecord files: framed byte strings, found by their place and read when they are asked for.
+"""TFRecord files: framed byte strings, located first and read when needed.
 
 A record is its length (uint64, little-endian), the masked CRC-32C of these eight bytes, the
 bytes, and the masked CRC-32C of them. Files that are compressed with GZIP are unpacked into
@@ -73,7 +73,7 @@ class Records:
         return self._count
 
     def __getitem__(self, index: int) -> bytes:
-        file, number = self._found(index)
+        file, number = self._position_of(index)
         start, length = file.starts[number], file.lengths[number]
         if length > _LARGEST_RECORD_BYTES:
             raise InputRefused(
@@ -97,14 +97,14 @@ class Records:
 
     def where(self, index: int) -> str:
         """The record for a message; in its file it is counted from 1."""
-        file, number = self._found(index)
+        file, number = self._position_of(index)
         return f"{file.path}, record {number + 1},"
 
     def part(self, first: int, count: int) -> Records:
         """`count` of the records, from `first` on."""
         return Records(self._files, self._first + first, count)
 
-    def _found(self, index: int) -> tuple[Indexed, int]:
+    def _position_of(self, index: int) -> tuple[Indexed, int]:
         if not 0 <= index < self._count:
             raise IndexError(index)
         position = self._first + index
@@ -124,18 +124,18 @@ def open_records(paths: Iterable[Path]) -> Records:
 def indexed(path: Path, spool: Spool) -> Indexed:
     """Where the records of one file are; it is unpacked into `spool` where it is compressed.
 
-    Raises `InputRefused` for what is no TFRecord file.
+    Raises `InputRefused` for other files.
     """
     with opened(path) as (stream, size_bytes):
         start = stream.read(_LENGTH.size)
         stream.seek(0)
         # A length may begin with the same two bytes as GZIP; its checksum tells.
         if start[:2] != _GZIP or _length(start) is not None:
-            return Indexed(path, None, *_places(path, stream, 0, size_bytes))
+            return Indexed(path, None, *_positions(path, stream, 0, size_bytes))
         first = spool.file.seek(0, os.SEEK_END)
         end = first + _unpack(path, stream, size_bytes, spool)
     spool.file.seek(first)
-    return Indexed(path, spool, *_places(path, spool.file, first, end))
+    return Indexed(path, spool, *_positions(path, spool.file, first, end))
 
 
 def framed(record: bytes) -> bytes:
@@ -161,7 +161,7 @@ def _length(header: bytes) -> int | None:
     return int(length) if crc == masked_crc(header[:8]) else None
 
 
-def _places(
+def _positions(
     path: Path, stream: IO[bytes], position: int, end: int
 ) -> tuple[array[int], array[int]]:
     if position == end:
@@ -198,7 +198,7 @@ def _no_record(path: Path, number: int, header: bytes) -> InputRefused:
             hint="copy or write the file again",
         )
     return InputRefused(
-        f"{path} is no TFRecord file: it does not begin with a record",
+        f"{path} is not a TFRecord file: it does not begin with a record",
         hint="write it with tf.io.TFRecordWriter, uncompressed or with GZIP (not ZLIB)",
     )
 

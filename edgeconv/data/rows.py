@@ -21,7 +21,7 @@ class RowsFile:
     """A .npy file of `count` rows that are written in any order, and never all in memory.
 
     Strings are the exception: how much room they need is known once all of them are there.
-    Rows of different places may be written at the same time by different threads.
+    Rows of different positions may be written at the same time by different threads.
     """
 
     def __init__(self, path: Path, count: int, like: Array) -> None:
@@ -62,11 +62,11 @@ class RowsFile:
             self._strings[start] = rows
             return
         data = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
-        place = self._begin + start * self._row_bytes
+        position = self._begin + start * self._row_bytes
         try:
             while data:
-                written = os.pwrite(self._file, data, place)
-                data, place = data[written:], place + written
+                written = os.pwrite(self._file, data, position)
+                data, position = data[written:], position + written
         except OSError as error:
             raise _no_room(self.path, error) from error
 

@@ -24,7 +24,7 @@ class Samples:
 
     `arrays` maps an input's name to (n, *sample_shape), without the model's batch
     dimension, those of strings as `edgeconv.data.strings` has them; `labels` is int64 (n,), or
-    (n, ...) of any numbers where such were asked for, or None; `source` is where they came from.
+    (n, ...) of any numbers where metrics need them, or None; `source` is where they came from.
     """
 
     arrays: dict[str, Array]
@@ -68,7 +68,7 @@ def batch_size(inputs: tuple[TensorSpec, ...]) -> int:
 
 
 def check_whole_batches(what: str, count: int, batch: int) -> None:
-    """Refuse a count that is no multiple of the batch: no sample is dropped or repeated.
+    """Refuse a count that is not a multiple of the batch: no sample is dropped or repeated.
 
     `what` begins the message, as in "the source has". Raises `InputRefused`.
     """
@@ -96,7 +96,7 @@ class SamplesHash:
     """
 
     def __init__(self) -> None:
-        self._told = ""
+        self._hexdigest = ""
         # The labels are under a key that no input can have.
         self._columns: dict[tuple[str, bool], _ColumnHash] = {}
 
@@ -117,13 +117,13 @@ class SamplesHash:
 
     def take_over(self, hexdigest: str) -> None:
         """Take the hash of all of them from a process that has read them."""
-        self._told = hexdigest
+        self._hexdigest = hexdigest
 
     def hexdigest(self) -> str:
         """The hash of all of them."""
-        if self._told:
-            return self._told
-        named = [(key, *column.said()) for key, column in sorted(self._columns.items())]
+        if self._hexdigest:
+            return self._hexdigest
+        named = [(key, *column.parts()) for key, column in sorted(self._columns.items())]
         return hashlib.sha256(msgspec.json.encode(named)).hexdigest()
 
 
@@ -147,5 +147,5 @@ class _ColumnHash:
             return
         self._bytes.update(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
 
-    def said(self) -> tuple[list[tuple[int, str, tuple[int, ...]]], str]:
+    def parts(self) -> tuple[list[tuple[int, str, tuple[int, ...]]], str]:
         return self._runs, self._bytes.hexdigest()

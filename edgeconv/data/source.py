@@ -1,4 +1,4 @@
-"""A data set for a model's inputs, whose samples are read when they are asked for."""
+"""A data set for a model's inputs, whose samples are read when needed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 class LocalDataSet:
     """A data set for a model's inputs: counted and labelled, its samples not read yet.
 
-    `labels` is int64 (n,), or (n, ...) of any numbers where such were asked for, or None.
+    `labels` is int64 (n,), or (n, ...) of any numbers where metrics need them, or None.
     `preprocessing` is by input name, "" for those not named.
     """
 
@@ -60,15 +60,15 @@ class LocalDataSet:
         size: int,
         digest: SamplesHash | None = None,
     ) -> Iterator[Samples]:
-        """The samples at `indices`, `size` at a time, read when they are asked for.
+        """The samples at `indices`, `size` at a time, read when needed.
 
         `digest` is given them as they are stored, before preprocessing, and their labels.
         Raises as `take` does, also where later ones differ from the first in shape or dtype.
         """
-        seen: dict[str, np.dtype[Any]] = {}
+        dtypes: dict[str, np.dtype[Any]] = {}
         shapes: dict[str, tuple[int, ...]] = {}
         for start in range(0, len(indices), size):
-            samples = self._part(indices[start : start + size], seen, digest)
+            samples = self._part(indices[start : start + size], dtypes, digest)
             for name, array in samples.arrays.items():
                 if shapes.setdefault(name, array.shape[1:]) != array.shape[1:]:
                     raise InputRefused(
@@ -79,7 +79,7 @@ class LocalDataSet:
             yield samples
 
     def only(self, indices: Indices) -> LocalDataSet:
-        """The samples at `indices` as a data set of their own."""
+        """The samples at `indices` as another data set."""
         columns: dict[str, Column] = {
             name: column[indices]
             if isinstance(column, np.ndarray)
@@ -112,10 +112,10 @@ class LocalDataSet:
     def _part(
         self,
         indices: Indices,
-        seen: dict[str, np.dtype[Any]],
+        dtypes: dict[str, np.dtype[Any]],
         digest: SamplesHash | None,
     ) -> Samples:
-        arrays = {spec.name: self._taken(spec, indices, seen, digest) for spec in self.inputs}
+        arrays = {spec.name: self._taken(spec, indices, dtypes, digest) for spec in self.inputs}
         labels = None if self.labels is None else self.labels[indices]
         if digest and labels is not None:
             digest.add_labels(labels)
@@ -125,7 +125,7 @@ class LocalDataSet:
         self,
         spec: TensorSpec,
         indices: Indices,
-        seen: dict[str, np.dtype[Any]],
+        dtypes: dict[str, np.dtype[Any]],
         digest: SamplesHash | None,
     ) -> Array:
         where = f"{self.text}: input {spec.name!r}"
@@ -142,8 +142,8 @@ class LocalDataSet:
             stored = (column[int(index)] for index in indices)
             parts: list[Array] = []
             needed = 0
-            for item in alike(where, stored, seen.get(spec.name)):
-                seen[spec.name] = item.dtype
+            for item in alike(where, stored, dtypes.get(spec.name)):
+                dtypes[spec.name] = item.dtype
                 if digest:
                     digest.add(spec.name, item[None])
                 parts.append(_preprocessed(item[None], steps, where)[0])

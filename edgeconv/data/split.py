@@ -72,12 +72,12 @@ def _whole(count: int, batch: int) -> int:
 
 def _check_count(count: int, total: int, batch: int) -> None:
     if count < 1:
-        raise UsageError(f"asked for {count} samples", hint="at least 1 is needed")
+        raise UsageError(f"the request is for {count} samples", hint="at least 1 is needed")
     if count > total:
         raise InputRefused(
-            f"asked for {count} samples, the source has {total}", hint=f"at most {total}"
+            f"the request is for {count} samples, the source has {total}", hint=f"at most {total}"
         )
-    check_whole_batches("asked for", count, batch)
+    check_whole_batches("the request is for", count, batch)
 
 
 def _choose(

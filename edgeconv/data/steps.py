@@ -45,14 +45,14 @@ class _ValueType(NamedTuple):
 
 def value_of(key: str, value: object, where: str) -> Any:
     """The value of `key`, from text or from TOML. Raises `UsageError`, naming `where`."""
-    wanted = _VALUE_TYPES[key]
+    value_type = _VALUE_TYPES[key]
     try:
-        return wanted.read(value)
+        return value_type.read(value)
     except _WrongValueError:
-        raise UsageError(f"{key}{where} takes {wanted.takes}, not {value!r}") from None
+        raise UsageError(f"{key}{where} takes {value_type.takes}, not {value!r}") from None
 
 
-def said_of(steps: Preprocessing, key: str) -> str:
+def step_text(steps: Preprocessing, key: str) -> str:
     """`key=value`, as it is written inline, so that reading it gives the same value."""
     value = getattr(steps, KEYS[key].name)
     if isinstance(value, bool):
@@ -96,7 +96,7 @@ def _out_of_range(steps: Preprocessing) -> Iterator[tuple[str, str]]:
     if 0 in {steps.scale, steps.wave_scale}:
         yield "a scale is 0, so every sample would be the same", "scale=1/255 for pixels"
     if any(not part > 0 for part in steps.std):
-        yield f"it has {said_of(steps, 'std')}", "std must be over 0, in the units after scale"
+        yield f"it has {step_text(steps, 'std')}", "std must be over 0, in the units after scale"
     if not steps.log_floor > 0:
         yield f"log-floor is {steps.log_floor}", "it must be over 0: silence has no logarithm"
 
@@ -111,16 +111,16 @@ def _contradictions(steps: Preprocessing) -> Iterator[tuple[str, str]]:
     if steps.resize is None:
         yield from _useless(steps, _RESIZE, "resize")
     if steps.antialias and steps.resize_method == "nearest":
-        yield "antialias does nothing for resize-method=nearest", "leave one of them out"
+        yield "antialias does nothing for resize-method=nearest", "remove one of them"
     audio = [key for key in ("length", "mel-bins") if _is_given(steps, key)]
     audio += ["channels"] if steps.channels == "mono" else []
     image = [key for key in ("resize", "crop") if _is_given(steps, key)]
     image += ["channels"] if steps.channels in {"rgb", "bgr", "gray"} else []
     if audio and image:
         yield (
-            f"{said_of(steps, audio[0])} is for audio and rows, "
-            f"{said_of(steps, image[0])} is for images",
-            "leave one of them out; a model with both has an input for each: image.resize=224x224",
+            f"{step_text(steps, audio[0])} is for audio and rows, "
+            f"{step_text(steps, image[0])} is for images",
+            "remove one of them; a model with both has an input for each: image.resize=224x224",
         )
     yield from _mel_contradictions(steps)
 
@@ -140,7 +140,7 @@ def _mel_contradictions(steps: Preprocessing) -> Iterator[tuple[str, str]]:
     if 0 < steps.fft_length < steps.frame_length:
         yield (
             f"fft-length {steps.fft_length} is below frame-length {steps.frame_length}",
-            "leave fft-length out for the next power of two",
+            "remove fft-length for the next power of two",
         )
     if steps.length is not None and steps.length < steps.frame_length:
         yield (
@@ -154,7 +154,7 @@ def _useless(
 ) -> Iterator[tuple[str, str]]:
     for key in keys:
         if _is_given(steps, key):
-            yield f"{key} does nothing without {without}", f"add {without}, or leave it out"
+            yield f"{key} does nothing without {without}", f"add {without}, or remove it"
 
 
 def _is_given(steps: Preprocessing, key: str) -> bool:
@@ -249,4 +249,4 @@ _VALUE_TYPES = {
     "dtype": _one_of(*DTYPES),
 }
 
-_WHOLE = {key for key, wanted in _VALUE_TYPES.items() if wanted in (_COUNT, _HEIGHT_WIDTH)}
+_WHOLE = {key for key, value_type in _VALUE_TYPES.items() if value_type in (_COUNT, _HEIGHT_WIDTH)}

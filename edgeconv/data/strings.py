@@ -88,6 +88,6 @@ def _encoded(value: object, index: int, where: str) -> bytes:
     if len(data) > LONGEST_BYTES:
         raise InputRefused(
             f"{where}: string {index + 1} has {len(data):,} bytes; the most is {LONGEST_BYTES:,}",
-            hint="leave the sample out, or cut it",
+            hint="remove the sample, or cut it",
         )
     return data + END

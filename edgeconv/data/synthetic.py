@@ -59,7 +59,7 @@ def _made_up(
     if math.prod(shape) > _MOST_NUMBERS:
         raise InputRefused(
             f"{count} samples of input {spec.name!r} would be {math.prod(shape)} numbers",
-            hint="check the shape of the input; a model this large needs samples of its own",
+            hint="check the shape of the input; a model this large needs real samples",
         )
     if dtype.kind == "S":
         return _words(shape, rng, [words for words in vocabularies if words])

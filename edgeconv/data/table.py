@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from edgeconv.data.arrays import Arrays
+from edgeconv.data.arrays import PYTHON_BYTES, Arrays
 from edgeconv.data.memory import refuse_larger
 from edgeconv.data.strings import ended_list
 from edgeconv.errors import InputRefused
@@ -29,8 +29,6 @@ _LARGEST_EXACT = 2**53
 _SHOWN_CHARACTERS = 40
 # More dimensions than any sample has.
 _DEEPEST = 8
-# What a string takes more while it is put into edgeconv's form.
-_PYTHON_BYTES = 150
 _NUMBER_TESTS = (
     pa.types.is_boolean,
     pa.types.is_integer,
@@ -40,7 +38,7 @@ _NUMBER_TESTS = (
 )
 
 
-def arrays(place: str, table: pa.Table, choice: ColumnChoice, first_row: int) -> Arrays:
+def arrays(location: str, table: pa.Table, choice: ColumnChoice, first_row: int) -> Arrays:
     """The chosen columns of a table as arrays, each (n, columns), and the labels.
 
     One column of lists becomes (n, *list_shape). `first_row` is the number that the table's
@@ -50,21 +48,21 @@ def arrays(place: str, table: pa.Table, choice: ColumnChoice, first_row: int) ->
     by_name: dict[str, Array] = {}
     not_numbers: dict[str, InputRefused] = {}
     as_strings = {
-        name: partial(_stacked, place, table, columns, first_row, _strings)
+        name: partial(_stacked, location, table, columns, first_row, _strings)
         for name, columns in choice.columns.items()
         if all(_holds_text(table.schema.field(column).type) for column in columns)
     }
     for name, columns in choice.columns.items():
         try:
-            by_name[name] = _stacked(place, table, columns, first_row, _numbers)
+            by_name[name] = _stacked(location, table, columns, first_row, _numbers)
         except InputRefused as error:
-            words = _unnamed_labels(place, table, columns) if choice.labels is None else None
+            words = _unnamed_labels(location, table, columns) if choice.labels is None else None
             if name not in as_strings:
                 raise words or error from error
             not_numbers[name] = words or error
     if choice.labels is None:
         return Arrays(by_name, is_text=True, as_strings=as_strings, not_numbers=not_numbers)
-    where = f"{place}, column {choice.labels!r} (the labels)"
+    where = f"{location}, column {choice.labels!r} (the labels)"
     labels, class_names = _class_numbers(where, table.column(choice.labels), first_row)
     fault = _no_classes(where, labels, first_row)
     if labels.ndim == 1 and labels.dtype.kind == "f" and not fault:
@@ -111,15 +109,17 @@ def _text_bytes(array: pa.Array) -> int:
     return int(np.nan_to_num(lengths) @ counts)
 
 
-def _unnamed_labels(place: str, table: pa.Table, columns: tuple[str, ...]) -> InputRefused | None:
+def _unnamed_labels(
+    location: str, table: pa.Table, columns: tuple[str, ...]
+) -> InputRefused | None:
     """What is wrong with a column of words among numbers: most likely it has the labels."""
     words = [name for name in columns if _is_words(table.column(name))]
     if len(words) != 1 or len(columns) == 1:
         return None
     name, cell = words[0], table.column(words[0])[0].as_py()
     return InputRefused(
-        f"{place}, column {name!r} has words, such as {_shown(cell)}, where numbers are needed",
-        hint=f"if it has the labels: {place}?labels={name}; else choose the other columns with "
+        f"{location}, column {name!r} has words, such as {_shown(cell)}, where numbers are needed",
+        hint=f"if it has the labels: {location}?labels={name}; else choose the other columns with "
         "features=COLUMNS",
     )
 
@@ -133,19 +133,19 @@ def _is_words(column: pa.ChunkedArray) -> bool:
 
 
 def _stacked(
-    place: str,
+    location: str,
     table: pa.Table,
     columns: tuple[str, ...],
     first_row: int,
     of: _Cells,
 ) -> Array:
-    parts = [of(f"{place}, column {name!r}", table.column(name), first_row) for name in columns]
+    parts = [of(f"{location}, column {name!r}", table.column(name), first_row) for name in columns]
     if len(parts) == 1:
         return parts[0][:, None] if parts[0].ndim == 1 else parts[0]
     lists = [name for name, part in zip(columns, parts, strict=True) if part.ndim > 1]
     if lists:
         raise InputRefused(
-            f"{place}: the column {lists[0]!r} holds lists, and is one of {len(parts)} columns",
+            f"{location}: the column {lists[0]!r} holds lists, and is one of {len(parts)} columns",
             hint=f"choose it alone, as features={lists[0]} or INPUT={lists[0]}",
         )
     return np.stack(parts, axis=1)
@@ -168,7 +168,7 @@ def _strings(where: str, column: pa.ChunkedArray, first_row: int) -> Array:
         column = column.cast(column.type.value_type)
     if _is_list(column.type):
         return _lists(where, column, first_row, _strings)
-    refuse_larger(where, column.nbytes + len(column) * _PYTHON_BYTES, "give fewer samples")
+    refuse_larger(where, column.nbytes + len(column) * PYTHON_BYTES, "give fewer samples")
     return ended_list(column.to_pylist(), where)
 
 
@@ -221,7 +221,7 @@ def _lists(
 
 
 def _not_numbers(where: str, kind: pa.DataType) -> InputRefused:
-    # An image is stored as its bytes, or as a struct that has them beside its path.
+    # An image is stored as its bytes, or as a struct of them and its path.
     fields = [kind.field(index).type for index in range(kind.num_fields)]
     binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
     if any(test(part) for test in binary for part in (kind, *fields)):
@@ -269,8 +269,10 @@ def _bad_cell(where: str, column: pa.ChunkedArray, first_row: int) -> InputRefus
         )
     hint = "choose other columns with features=COLUMNS, or correct the cell"
     if row == 0 and _all_numbers(column.slice(1, 1)):
-        hint = "if that is the header, leave header=no out; else correct the cell"
-    return InputRefused(f"{where}, row {first_row + row}: {_shown(cell)} is no number", hint=hint)
+        hint = "if that is the header, remove header=no; else correct the cell"
+    return InputRefused(
+        f"{where}, row {first_row + row}: {_shown(cell)} is not a number", hint=hint
+    )
 
 
 def _is_number(cell: str) -> bool:
@@ -329,11 +331,13 @@ def _class_names(where: str, column: pa.ChunkedArray, first_row: int) -> list[st
 
 
 def _no_classes(where: str, labels: Array, first_row: int) -> str:
-    """Which label is no class number, "" where all may be."""
+    """The label that is not a class number, "" where all are."""
     if labels.ndim != 1 or labels.dtype.kind in "iu" or not len(labels):
         return ""
     numbers = labels.astype(np.float64)
     bad = ~((numbers == np.rint(numbers)) & (np.abs(numbers) < _LARGEST_EXACT))
     row = int(np.argmax(bad))
     is_bad = bool(bad.any())
-    return f"{where}, row {first_row + row}: {numbers[row]:g} is no class number" if is_bad else ""
+    return (
+        f"{where}, row {first_row + row}: {numbers[row]:g} is not a class number" if is_bad else ""
+    )

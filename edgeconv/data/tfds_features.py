@@ -155,7 +155,7 @@ def _class_names(directory: Path, parts: tuple[str, ...], count: int) -> tuple[s
         return ()
     with opened(path) as (file, size_bytes):
         if size_bytes > _LARGEST_NAMES_BYTES:
-            raise InputRefused(f"{path} has {size_bytes:,} bytes and is no list of names")
+            raise InputRefused(f"{path} has {size_bytes:,} bytes and is not a list of names")
         text = file.read().decode("utf-8", "replace")
     names = tuple(line.strip() for line in text.splitlines() if line.strip())
     return names if len(names) == count else ()

@@ -12,6 +12,7 @@ import msgspec
 
 from edgeconv.data.arrays import opened
 from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.types.words import listed
 
 Content = TypeVar("Content")
 
@@ -76,14 +77,14 @@ class PreparedDataSet:
         return self.directory / relative
 
 
-def find(place: str, root: str | None) -> PreparedDataSet:
-    """The data set that `place` names or is the directory of.
+def find(location: str, root: str | None) -> PreparedDataSet:
+    """The data set that `location` names or is the directory of.
 
     Without a version it is the newest, without a configuration the only one. Raises
     `UsageError`, or `InputRefused` where it is not on disk or not as TFRecord files.
     """
-    path = Path(place)
-    directory = path if (path / INFO).is_file() else _named(place, root)
+    path = Path(location)
+    directory = path if (path / INFO).is_file() else _named(location, root)
     info = read_json(directory / INFO, _Info)
     if info.file_format != "tfrecord":
         raise InputRefused(
@@ -141,7 +142,7 @@ def part_of(prepared: PreparedDataSet, text: str | None) -> tuple[DataSplit, int
     first = _bound(match["first"] or "", total, 0)
     last = _bound(match["last"] or "", total, total)
     if not 0 <= first < last <= total:
-        raise UsageError(f"split={text} is no part of the split, which has {total} samples")
+        raise UsageError(f"split={text} is not a part of the split, which has {total} samples")
     return split, first, last - first
 
 
@@ -151,20 +152,20 @@ def _bound(text: str, total: int, default: int) -> int:
         return default
     number = float(text.removesuffix("%"))
     if text.endswith("%"):
-        place = round(number * total / 100) if abs(number) <= 100 else total + 1
+        position = round(number * total / 100) if abs(number) <= 100 else total + 1
     elif number != int(number):
         raise UsageError(f"a slice from or to {text}: samples are whole", hint=f"or {text}%")
     else:
-        place = int(number)
+        position = int(number)
     # Of a negative number, -0 included, that is taken from the end.
-    return place + total if place < 0 else place
+    return position + total if position < 0 else position
 
 
-def _named(place: str, root: str | None) -> Path:
-    match = _NAME.fullmatch(place)
+def _named(location: str, root: str | None) -> Path:
+    match = _NAME.fullmatch(location)
     if not match:
         raise UsageError(
-            f"{place} is neither the directory of a prepared data set nor a name",
+            f"{location} is neither the directory of a prepared data set nor a name",
             hint="tfds:NAME, tfds:NAME/CONFIG, tfds:NAME:1.0.0, or the directory of a version",
         )
     base = data_directory(root)
@@ -178,22 +179,23 @@ def _named(place: str, root: str | None) -> Path:
         )
     if match["config"]:
         directory /= match["config"]
-    return _version(place, directory, match["version"])
+    return _version(location, directory, match["version"])
 
 
 def data_directory(root: str | None) -> Path:
     """Where prepared data sets are: at `root`, else where TensorFlow Datasets has them."""
-    given = root or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-    return Path(given).expanduser()
+    directory = root or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    return Path(directory).expanduser()
 
 
-def _version(place: str, directory: Path, version: str | None) -> Path:
+def _version(location: str, directory: Path, version: str | None) -> Path:
     versions = _versions(directory)
     if not versions:
         configurations = sorted(p for p in directory.glob("*") if _versions(p))
         if len(configurations) > 1:
+            names = listed(path.name for path in configurations)
             raise UsageError(
-                f"{place} has several configurations: {', '.join(p.name for p in configurations)}",
+                f"{location} has several configurations: {names}",
                 hint=f"choose one: tfds:{directory.name}/{configurations[0].name}",
             )
         if not configurations:
@@ -205,7 +207,7 @@ def _version(place: str, directory: Path, version: str | None) -> Path:
     if version is None:
         return max(versions.values(), key=lambda p: tuple(map(int, p.name.split("."))))
     if version not in versions:
-        raise unknown_name(f"version of {place.partition(':')[0]}", version, versions)
+        raise unknown_name(f"version of {location.partition(':')[0]}", version, versions)
     return versions[version]
 
 

@@ -60,7 +60,7 @@ def _place(source: str) -> Path | None:
         location = parse_location(source)
     except (InputRefused, UsageError):
         return None  # It was readable when the model was converted, and has gone since.
-    return None if location.kind in _NO_FILES else Path(location.place)
+    return None if location.kind in _NO_FILES else Path(location.location)
 
 
 def _files(root: Path) -> list[Path]:

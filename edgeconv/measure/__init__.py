@@ -1,1 +1,1 @@
-"""Measurements and what is judged by them: size, latency, memory, accuracy, the gate."""
+"""Measurements of models: size, latency, memory, accuracy."""

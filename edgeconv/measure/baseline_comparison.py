@@ -47,14 +47,18 @@ def with_baseline(
 def compared(
     rows: Sequence[Measurement], artifacts: Sequence[Artifact | None]
 ) -> tuple[Comparison, ...]:
-    """What quantisation-aware training gained over plain int8, for every model that has both.
+    """What quantization-aware training gained over plain int8, for every model that has both.
 
     `artifacts` are those of the rows, in their order.
     """
-    found = {(r.group, a.name, a.recipe.name): r for r, a in zip(rows, artifacts, strict=True) if a}
+    by_recipe = {
+        (row.group, artifact.name, artifact.recipe.name): row
+        for row, artifact in zip(rows, artifacts, strict=True)
+        if artifact
+    }
     pairs = [
-        (row, found.get((group, name, "int8")))
-        for (group, name, to), row in found.items()
+        (row, by_recipe.get((group, name, "int8")))
+        for (group, name, to), row in by_recipe.items()
         if to == "qat"
     ]
     return tuple(

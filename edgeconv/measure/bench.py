@@ -15,12 +15,12 @@ from edgeconv.measure.bench_run import BenchRun, EvaluationSet
 from edgeconv.measure.evaluate import evaluate
 from edgeconv.measure.machine import LoadMonitor, load_warnings
 from edgeconv.measure.metrics.accuracy import chosen_name
-from edgeconv.measure.metrics.scoring import Scorer, named_metrics, wants_labels
+from edgeconv.measure.metrics.scoring import Scorer, metrics_of, wants_labels
 from edgeconv.measure.model_files import (
     find_baseline,
     find_model_files,
     preprocessing_of,
-    record_beside,
+    record_of,
     warned,
 )
 from edgeconv.measure.names import CommonNames
@@ -53,52 +53,52 @@ _SYNTHETIC_SEED = 7
 _UNTIMED = "latency and memory: not measured: no limit needs them"
 
 
-def bench(asked: BenchRequest, *, on_progress: Callable[[str], None] = lambda _: None) -> Report:
+def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda _: None) -> Report:
     """Measure .tflite files, and the trained model they came from, on the same samples.
 
-    What does not run has its `error` set. Raises an `EdgeconvError`.
+    A file that does not run has its `error` set. Raises an `EdgeconvError`.
     """
-    execution, measuring, source = asked.execution, asked.measuring, asked.data
-    given = _record(Path(asked.training)) if asked.training else None
-    model_files = find_model_files(asked.models, asked.signature, execution.trusted)
-    trained, notes = find_baseline(model_files, asked.baseline, asked.opening, execution)
-    training = given or record_beside(trained)
+    execution, measuring, source = request.execution, request.measuring, request.data
+    training_record = _record(Path(request.training)) if request.training else None
+    model_files = find_model_files(request.models, request.signature, execution.trusted)
+    trained, notes = find_baseline(model_files, request.baseline, request.opening, execution)
+    training = training_record or record_of(trained)
     names = CommonNames(model_files, trained)
-    steps, said = preprocessing_of(model_files, asked.preprocess)
+    steps, preprocessing_notes = preprocessing_of(model_files, request.preprocess)
     with contextlib.ExitStack() as stack, scratch_directory() as scratch:
-        taken = _sampled(stack, asked, names.inputs, steps)
-        run = BenchRun(taken, measuring, execution, scratch, on_progress)
+        samples = _sampled(stack, request, names.inputs, steps)
+        run = BenchRun(samples, measuring, execution, scratch, on_progress)
         scorer = _scorer(run, source, model_files[0].signature)
-        places = stack.enter_context(open_runtimes(run, trained))
-        rows, watch = _measure(run, scorer, places, trained, model_files, names)
+        runtimes = stack.enter_context(open_runtimes(run, trained))
+        rows, watch = _measure(run, scorer, runtimes, trained, model_files, names)
         measured = rows.artifacts()
-        identity = _identity(taken, steps if source else {})
-    first, conditions = rows.baseline, watch.conditions if places.is_here else None
-    artifacts = tuple(one.artifact for one in model_files if one.artifact)
+        identity = _identity(samples, steps if source else {})
+    first, conditions = rows.baseline, watch.conditions if runtimes.is_here else None
+    artifacts = tuple(file.artifact for file in model_files if file.artifact)
     report = Report(
         title=measuring.title or model_files[0].file.parent.name,
-        environment=places.environment,
+        environment=runtimes.environment,
         data=identity,
         baseline=first,
         measurements=tuple(with_baseline(row, first, measured) for row in measured),
-        comparisons=compared(measured[: len(model_files)], [one.artifact for one in model_files]),
+        comparisons=compared(measured[: len(model_files)], [file.artifact for file in model_files]),
         training=training,
         artifacts=artifacts,
         conditions=conditions,
-        labels=_class_labels(taken),
-        class_names=taken.class_names,
-        command=("edgeconv", "bench", *asked.words()),
+        labels=_class_labels(samples),
+        class_names=samples.class_names,
+        command=("edgeconv", "bench", *request.words()),
         notes=(
             *notes,
-            *said,
-            *measurement_warnings(first, taken, training, artifacts),
+            *preprocessing_notes,
+            *measurement_warnings(first, samples, training, artifacts),
             *_of_times(measuring, conditions),
-            *places.notes,
+            *runtimes.notes,
             *rows.notes,
         ),
     )
-    if asked.directory is not None:
-        _write(report, Path(asked.directory).absolute())
+    if request.directory is not None:
+        _write(report, Path(request.directory).absolute())
     return report
 
 
@@ -126,24 +126,24 @@ def _of_times(measuring: Measuring, conditions: Conditions | None) -> tuple[str,
 
 def _sampled(
     stack: contextlib.ExitStack,
-    asked: BenchRequest,
+    request: BenchRequest,
     inputs: tuple[TensorSpec, ...],
     steps: Mapping[str, Preprocessing],
 ) -> EvaluationSet:
-    """The samples to measure on, of a SOURCE that is open as long as the stack, or made up."""
+    """The samples to measure on: of a SOURCE, open as long as the stack, or made up."""
     batch = data.batch_size(inputs)
-    if asked.data is None:
+    if request.data is None:
         made_up = data.synthetic_samples(inputs, _SYNTHETIC_SAMPLES, _SYNTHETIC_SEED)
         return EvaluationSet(made_up, None, batch)
     opened = data.opened_samples(
-        asked.data,
+        request.data,
         inputs,
         preprocessing=steps,
-        allow_code=asked.execution.allow_code,
-        only_classes=not asked.measuring.metrics,
-        allowance=asked.execution.allowance,
+        allow_code=request.execution.allow_code,
+        only_classes=not request.measuring.metrics,
+        allowance=request.execution.allowance,
     )
-    return EvaluationSet(stack.enter_context(opened), asked.samples, batch)
+    return EvaluationSet(stack.enter_context(opened), request.samples, batch)
 
 
 def _identity(samples: EvaluationSet, steps: Mapping[str, Preprocessing]) -> DataIdentity:
@@ -156,19 +156,16 @@ def _identity(samples: EvaluationSet, steps: Mapping[str, Preprocessing]) -> Dat
 
 
 def _scorer(run: BenchRun, source: str | None, signature: Signature) -> Scorer:
-    """What is computed of the outputs.
-
-    Raises `InputRefused` where labels are missing for it, `UsageError` for an unknown output.
-    """
+    """The metrics to compute. Raises `InputRefused` without labels for them, `UsageError`."""
     has_labels = run.samples.labels is not None
     names = run.measuring.metrics or (("top1",) if has_labels else ())
-    metrics = named_metrics(names, allow_code=run.execution.allow_code)
+    metrics = metrics_of(names, allow_code=run.execution.allow_code)
     for name, metric in metrics.items():
         if wants_labels(metric) and not has_labels:
             raise InputRefused(
-                f"the metric {name} needs labels, and {source or 'what is made up'} has none",
-                hint="--data SOURCE?labels=ARRAY, or leave the metric out: the outputs are "
-                "compared with the baseline's anyway",
+                f"the metric {name} needs labels, and {source or 'made-up data'} has none",
+                hint="--data SOURCE?labels=ARRAY, or remove the metric: the outputs are compared "
+                "with the baseline's anyway",
             )
     if run.measuring.output or any(map(wants_labels, metrics.values())):
         chosen_name({spec.name for spec in signature.outputs}, run.measuring.output)
@@ -178,7 +175,7 @@ def _scorer(run: BenchRun, source: str | None, signature: Signature) -> Scorer:
 def _measure(
     run: BenchRun,
     scorer: Scorer,
-    places: OpenedRuntimes,
+    runtimes: OpenedRuntimes,
     trained: SourceModel | None,
     model_files: Sequence[ModelFile],
     names: CommonNames,
@@ -187,9 +184,9 @@ def _measure(
     rows = Rows(run, scorer)
     if run.measuring.serving_warmup:
         rows.notes.append(_warm_up_serving(run, trained, names.key))
-    if trained is not None and trained.kind != "tflite" and places.serving is None:
+    if trained is not None and trained.kind != "tflite" and runtimes.serving is None:
         rows.add_trained(*measure_trained(run, trained, names.key))
-    models = places.models(run, trained, model_files, names)
+    models = runtimes.models(run, trained, model_files, names)
     rows.notes += [*warned(model_files), *names.notes]
     with LoadMonitor() as watch:
         time_in_rounds(run, models)
@@ -200,15 +197,15 @@ def _measure(
 
 
 def _warm_up_serving(run: BenchRun, trained: SourceModel | None, signature: str) -> str:
-    """Write the warm-up requests, and say so. Raises `UsageError` without a SavedModel."""
+    """Write the warm-up requests; returns a note. Raises `UsageError` without a SavedModel."""
     if trained is None or trained.kind != "saved_model":
         raise UsageError(
-            "warm-up requests are written into a SavedModel, and the baseline is none",
+            "warm-up requests are written into a SavedModel, and the baseline is not one",
             hint="name it with --baseline",
         )
     count = min(run.measuring.serving_warmup, run.samples.first.count)
     written = write_warmup_requests(Path(trained.path), run.samples.first.arrays, signature, count)
-    return f"{count} samples are in {written} as requests that a server warms up with"
+    return f"{written} has {count} samples as requests for the server to warm up with"
 
 
 def _class_labels(samples: EvaluationSet) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""The samples that models are measured on: chosen at once, read a part at a time."""
+"""What every model of a bench shares: the evaluation set, read a part at a time, and settings."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ if TYPE_CHECKING:
     from edgeconv.data.source import DataSet
     from edgeconv.types import Execution, Measuring
 
-# Small parts often wake a process, which then finds less of the model in its caches. Memory for
-# larger arrays than these comes anew from the system each time.
+# Small parts wake a process often, which then finds less of the model in its caches. Memory for
+# larger arrays comes from the system each time.
 _PART_BYTES = 16 << 20
 _TOGETHER_BYTES = 512 << 20
 _MOST = 1024
-# Of so many samples, in whole batches, the first ones consist.
+# How many samples are `first`, rounded to whole batches.
 _FIRST = 64
 
 
 class EvaluationSet:
-    """Chosen samples of a data set, or samples that were made up.
+    """Chosen samples of a data set, or synthetic samples.
 
-    `indices` are ascending places in the source. `sha256` is the hash of them as they are stored,
-    before any preprocessing, which takes reading all of them once; the first pass over the parts
-    gives it as well.
+    `indices`, ascending, are those in the source. `sha256` is the hash of the samples before any
+    preprocessing, which the first pass over all parts computes.
     """
 
     def __init__(self, source: DataSet | data.Samples, count: int | None, batch: int) -> None:
@@ -41,7 +40,7 @@ class EvaluationSet:
         self._source = source
         self.batch = batch
         self.indices = data.chosen_indices(source, source.count if count is None else count)
-        data.check_whole_batches("asked for", self.count, batch)
+        data.check_whole_batches("the request is for", self.count, batch)
         self.text = source.source if isinstance(source, data.Samples) else source.text
         self.labels: Array | None = None
         if source.labels is not None:
@@ -68,15 +67,12 @@ class EvaluationSet:
 
     @cached_property
     def first(self) -> data.Samples:
-        """The first ones: 64, or fewer where there are not as many, in whole batches."""
+        """The first 64, or all where there are fewer, in whole batches."""
         count = max(_FIRST // self.batch, 1) * self.batch
         return self._source.take(self.indices[:count])
 
     def part_size(self, unit: int = 1, workers: int = 1) -> int:
-        """How many samples make a part: some megabytes, and enough parts for all workers.
-
-        A multiple of `unit` and of the batch.
-        """
+        """How many samples make a part: a multiple of `unit` and of the batch, some megabytes."""
         size = sum(array[:1].nbytes for array in self.first.arrays.values())
         part_bytes = min(_PART_BYTES, _TOGETHER_BYTES // workers)
         most = min(part_bytes // max(1, size), _MOST, -(-self.count // (8 * workers)))
@@ -84,7 +80,7 @@ class EvaluationSet:
         return max(1, most // whole) * whole
 
     def parts(self, size: int) -> Iterator[data.Samples]:
-        """All of them, `size` at a time, read when they are asked for; see `DataSet.chunks`."""
+        """All of them, `size` at a time, read when needed; see `LocalDataSet.chunks`."""
         if self._sha256:
             yield from self._chunks(size)
             return
@@ -105,7 +101,7 @@ class EvaluationSet:
 
 @dataclass(frozen=True)
 class BenchRun:
-    """One measuring at work: the samples, what to do with them, and whom to tell.
+    """One bench: the evaluation set, what to measure, and how.
 
     `reads` are directories of models that one process is to run one after the other.
     """
@@ -118,7 +114,7 @@ class BenchRun:
     reads: tuple[Path, ...] = ()
 
     def settings(self) -> RuntimeSettings:
-        """What the runtimes are told."""
+        """The settings of the runtimes."""
         return RuntimeSettings(
             scratch=self.scratch,
             threads=self.measuring.threads,

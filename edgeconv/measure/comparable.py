@@ -1,8 +1,7 @@
-"""Which measurements may stand beside each other, and which must not.
+"""Which measurements of different reports compare, and reports combined into one.
 
-Times compare on one machine, in one runtime, with as many threads; accuracies on the same
-samples. A machine is known by its processor, cores, system and place: two machines that agree
-in all of them cannot be told apart.
+Times compare on one machine, in one runtime, with equally many threads; accuracies on the same
+samples. Machines of the same processor, cores, system and location count as one.
 """
 
 from __future__ import annotations
@@ -24,32 +23,27 @@ _DIGITS = 12
 def latency_differences(first: Report, second: Report) -> tuple[str, ...]:
     """Why the times of two reports do not compare, such as "threads: 1 and 2".
 
-    Empty where they do, and where one of them has none. The baseline's do not count where there
-    are others: those in TensorFlow are only shown.
+    Empty where they do, or one has none. The baseline's count only where there are no others.
     """
-    one, other = _timed(first), _timed(second)
-    return tuple(_different(_timing(first, one), _timing(second, other))) if one and other else ()
+    timed, others = _timed(first), _timed(second)
+    if not (timed and others):
+        return ()
+    return tuple(_different(_timing(first, timed), _timing(second, others)))
 
 
 def accuracy_differences(first: Report, second: Report) -> tuple[str, ...]:
-    """Why the accuracies of two reports do not compare; empty where they do.
-
-    And where one of them has none.
-    """
-    one, other = _metrics(first), _metrics(second)
-    if not (one and other):
+    """Why the accuracies of two reports do not compare; empty where they do, or one has none."""
+    metrics, others = _metrics(first), _metrics(second)
+    if not (metrics and others):
         return ()
     differences = tuple(_different(_samples(first), _samples(second)))
-    if not set(one) & set(other):
-        return (*differences, f"metric: {_listed(one)} and {_listed(other)}")
+    if not set(metrics) & set(others):
+        return (*differences, f"metric: {_listed(metrics)} and {_listed(others)}")
     return differences
 
 
 def agreement_differences(first: Report, second: Report) -> tuple[str, ...]:
-    """Why the agreement of outputs in two reports does not compare; empty where it does.
-
-    And where one of them has none.
-    """
+    """Why the agreement of outputs does not compare; empty where it does, or one has none."""
     if not all(any(row.agreement for row in _rows(report)) for report in (first, second)):
         return ()
     return tuple(_different(_samples(first), _samples(second)))
@@ -96,7 +90,12 @@ def _samples(report: Report) -> dict[str, str]:
 
 def _metrics(report: Report) -> list[str]:
     rows = [row for row in _rows(report) if row.accuracy is not None]
-    return [one.metric for row in rows for one in (row.accuracy, *row.metrics) if one is not None]
+    return [
+        accuracy.metric
+        for row in rows
+        for accuracy in (row.accuracy, *row.metrics)
+        if accuracy is not None
+    ]
 
 
 def _listed(values: list[str]) -> str:
@@ -104,10 +103,9 @@ def _listed(values: list[str]) -> str:
 
 
 def combine_reports(reports: Sequence[Report]) -> Report:
-    """One report with the rows of all; names that are there twice get the title before them.
+    """One report with the rows of all; a name that occurs twice gets its report's title.
 
-    Baseline, machine, samples and notes are those of the first, which the others must share.
-    Raises `InputRefused` where they do not, or where nothing was measured.
+    Raises `InputRefused` where the reports do not compare, or nothing was measured.
     """
     measured(reports)
     first, *others = reports
@@ -115,7 +113,7 @@ def combine_reports(reports: Sequence[Report]) -> Report:
         if differences := differences_of(first, other):
             raise InputRefused(
                 f"{first.title!r} and {other.title!r} do not compare: {'; '.join(differences)}",
-                hint="show them apart with --side-by-side, or measure them in one run",
+                hint="show them separately with --side-by-side, or measure them in one run",
             )
     if not others:
         return first
@@ -144,11 +142,11 @@ def combine_reports(reports: Sequence[Report]) -> Report:
 
 
 def measured(reports: Iterable[Report]) -> None:
-    """Raise `InputRefused` where one of them, or the set of them, has nothing to show."""
-    there = list(reports)
-    if not there:
+    """Raise `InputRefused` where there is no report, or one without measurements."""
+    all_reports = list(reports)
+    if not all_reports:
         raise InputRefused("there is no report to show", hint="give the report.json of a bench")
-    for report in there:
+    for report in all_reports:
         if not report.measurements and report.baseline is None:
             raise InputRefused(
                 f"the report {report.title!r} has no measurements",
@@ -158,15 +156,15 @@ def measured(reports: Iterable[Report]) -> None:
 
 def differences_of(first: Report, second: Report) -> tuple[str, ...]:
     """Why two reports must not share a table; empty where they may."""
-    found = [
+    differences = [
         *latency_differences(first, second),
         *accuracy_differences(first, second),
         *agreement_differences(first, second),
     ]
-    one, other = first.baseline, second.baseline
-    if one and other and one.sha256 != other.sha256:
-        found.append(f"baseline: {_named(one)} and {_named(other)}")
-    return tuple(dict.fromkeys(found))
+    before, after = first.baseline, second.baseline
+    if before and after and before.sha256 != after.sha256:
+        differences.append(f"baseline: {_named(before)} and {_named(after)}")
+    return tuple(dict.fromkeys(differences))
 
 
 def _named(baseline: Measurement) -> str:

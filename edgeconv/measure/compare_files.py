@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
     from edgeconv.types import GraphSummary, OperatorCount, Signature, TensorSpec
 
-Place = Literal["input", "output", "inside"]
+Position = Literal["input", "output", "inside"]
 
 
 def compare_files(before: Path, after: Path) -> Difference:
     """What changed from one .tflite to another; neither is run.
 
-    What their manifests say of their closeness to the float model is compared too, where both
-    have one. Raises `InputRefused` for a file that is no model.
+    Where both have a manifest, their closeness to the float model is compared too. Raises
+    `InputRefused` for a file that is not a model.
     """
-    one, other = load(before), load(after)
+    was, now = load(before), load(after)
     contents = [before.read_bytes(), after.read_bytes()]
     graphs = [
         summarize(data, where=str(f)) for data, f in zip(contents, (before, after), strict=True)
     ]
-    manifests, refused = _manifests((before, one.sha256), (after, other.sha256))
+    manifests, refused = _manifests((before, was.sha256), (after, now.sha256))
     numbers = [
         NumberChange(quantity="size_bytes", before=len(contents[0]), after=len(contents[1])),
         NumberChange(
@@ -54,11 +54,11 @@ def compare_files(before: Path, after: Path) -> Difference:
     specs = [
         tensor_specs(data, where=str(f)) for data, f in zip(contents, (before, after), strict=True)
     ]
-    ends = changed_ends(graphs[0].signatures, graphs[1].signatures)
+    ends = changed_tensors(graphs[0].signatures, graphs[1].signatures)
     model = ModelDifference(
         before=before.name,
         after=after.name,
-        same_file=one.sha256 == other.sha256,
+        same_file=was.sha256 == now.sha256,
         numbers=tuple(n for n in numbers if n.before != n.after),
         operators=changed_operators(graphs[0].operators, graphs[1].operators),
         tensors=(*ends, *_changed("inside", specs[0], specs[1])),
@@ -69,79 +69,80 @@ def compare_files(before: Path, after: Path) -> Difference:
 def changed_operators(
     before: Sequence[OperatorCount], after: Sequence[OperatorCount]
 ) -> tuple[OperatorChange, ...]:
-    """The operators, by version, that are not there equally often."""
-    one, other = ({(o.name, o.version): o.count for o in side} for side in (before, after))
+    """The operators, by version, whose counts differ."""
+    was, now = ({(o.name, o.version): o.count for o in side} for side in (before, after))
     changes = (
         OperatorChange(
             operator=name,
             version=version,
-            before=one.get((name, version), 0),
-            after=other.get((name, version), 0),
+            before=was.get((name, version), 0),
+            after=now.get((name, version), 0),
         )
-        for name, version in sorted({*one, *other})
+        for name, version in sorted({*was, *now})
     )
     return tuple(change for change in changes if change.before != change.after)
 
 
-def changed_ends(
+def changed_tensors(
     before: Iterable[Signature], after: Iterable[Signature]
 ) -> tuple[TensorChange, ...]:
     """The inputs and outputs, by signature and name, that are not the same."""
     before, after = tuple(before), tuple(after)
-    found: list[TensorChange] = []
-    for place in ("input", "output"):
-        one, other = _ends(before, place), _ends(after, place)
-        found += _changed("input" if place == "input" else "output", one, other)
-    return tuple(found)
+    positions: tuple[Position, ...] = ("input", "output")
+    return tuple(
+        change
+        for position in positions
+        for change in _changed(position, _specs(before, position), _specs(after, position))
+    )
 
 
-def _ends(signatures: Sequence[Signature], place: str) -> dict[str, TensorSpec]:
+def _specs(signatures: Sequence[Signature], position: Position) -> dict[str, TensorSpec]:
     several = len(signatures) > 1
     return {
         f"{s.key}: {t.name}" if several else t.name: t
         for s in signatures
-        for t in (s.inputs if place == "input" else s.outputs)
+        for t in (s.inputs if position == "input" else s.outputs)
     }
 
 
 def _changed(
-    place: Place, before: dict[str, TensorSpec], after: dict[str, TensorSpec]
+    position: Position, before: dict[str, TensorSpec], after: dict[str, TensorSpec]
 ) -> list[TensorChange]:
     names = dict.fromkeys((*before, *after))
     pairs = ((before.get(name), after.get(name)) for name in names)
-    return [TensorChange(place=place, before=a, after=b) for a, b in pairs if a != b]
+    return [TensorChange(place=position, before=a, after=b) for a, b in pairs if a != b]
 
 
 def _graph_numbers(graphs: Sequence[GraphSummary]) -> list[NumberChange]:
-    one, other = graphs
+    was, now = graphs
     fields = ("weight_bytes", "quantized_weight_share", "float16_weight_share")
     return [
-        NumberChange(quantity=field, before=getattr(one, field), after=getattr(other, field))
+        NumberChange(quantity=field, before=getattr(was, field), after=getattr(now, field))
         for field in fields
     ]
 
 
 def _manifest_numbers(manifests: Sequence[Artifact | None]) -> list[NumberChange]:
-    one, other = manifests
+    before, after = manifests
     # Distances from different references do not compare: that of float32 is from the trained model.
-    if one is None or other is None or one.verification.reference != other.verification.reference:
+    if not (before and after) or before.verification.reference != after.verification.reference:
         return []
-    was, is_now = ({o.output: o for o in made.verification.outputs} for made in (one, other))
+    was, now = ({o.output: o for o in each.verification.outputs} for each in (before, after))
     changes = []
-    for name in dict.fromkeys((*was, *is_now)):
-        ends = was.get(name), is_now.get(name)
-        errors = [each.max_abs_error if each else None for each in ends]
-        ratios = [snr(each) if each else None for each in ends]
-        for what, (before, after) in (("max_error", errors), ("snr_db", ratios)):
-            changes.append(NumberChange(quantity=f"{what}:{name}", before=before, after=after))
+    for name in dict.fromkeys((*was, *now)):
+        both = was.get(name), now.get(name)
+        errors = [each.max_abs_error if each else None for each in both]
+        ratios = [snr(each) if each else None for each in both]
+        for what, (first, second) in (("max_error", errors), ("snr_db", ratios)):
+            changes.append(NumberChange(quantity=f"{what}:{name}", before=first, after=second))
     return changes
 
 
 def _manifests(
     *files: tuple[Path, str],
 ) -> tuple[list[Artifact | None], tuple[str, ...]]:
-    """What is beside each file, and what cannot be used of it."""
-    found: list[Artifact | None] = []
+    """The manifest next to each file, and why one cannot be used."""
+    manifests: list[Artifact | None] = []
     refused = []
     for file, sha256 in files:
         path = file.with_suffix(".json")
@@ -150,9 +151,9 @@ def _manifests(
             try:
                 artifact = read_noun(path, Artifact, what="manifest")
             except InputRefused as error:
-                refused.append(f"what manifests say: {error.message}")
+                refused.append(f"manifests: {error.message}")
         if artifact and artifact.sha256 != sha256:
-            refused.append(f"what manifests say: {path.name} is of another {file.name}")
+            refused.append(f"manifests: {path.name} is of another {file.name}")
             artifact = None
-        found.append(artifact)
-    return found, tuple(refused)
+        manifests.append(artifact)
+    return manifests, tuple(refused)

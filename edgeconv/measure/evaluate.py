@@ -1,8 +1,8 @@
 """The outputs of many models over all samples: in parallel, and never all in memory.
 
-The samples are read once, part by part, and every part goes to every model. So many parts are
-at work at a time as there are workers; each has a session of its own for each model, started
-when it is first needed. Models that would need too many sessions wait for a later pass.
+The samples are read once, part by part, and every part goes to every model. Each worker runs one
+part at a time, and has a session for each model, started when it is first needed. Models that would
+need too many sessions wait for a later pass.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import msgspec
 from edgeconv.errors import ToolFailed
 from edgeconv.measure.models import OutputFiles
 from edgeconv.processes.progress import CountedLine
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,23 +36,23 @@ if TYPE_CHECKING:
 
 # A session is a process of some tens of megabytes and the model.
 _MOST_SESSIONS = 32
-# So many parts wait to be taken up, that no worker ever waits.
+# Parts that wait, so that no worker ever does.
 _AHEAD = 2
-# Fewer samples than these are done before it is known whether more at once are quicker.
+# Fewer samples are done before it is known whether more at once are quicker.
 _WORTHWHILE = 256
 _TRIED = 8
 # Quick models spend their time between invokes, slow ones in them.
 _WIDE, _WIDER = 8, 64
 _QUICK_S = 0.0005
-# Here nothing is saved but what is between invokes, a small part of slower ones than these.
+# A larger batch only saves the time between invokes, a small part of slower ones than these.
 _SLOW_S = 0.002
 _GAIN = 0.95
 _RUNS = 3
 
 
 def evaluate(run: BenchRun, models: Sequence[MeasuredModel]) -> None:
-    """Give every model its outputs over all samples, or the error that it failed with."""
-    able = [one for one in models if one.error is None and one.runtime.sessions]
+    """Set the outputs over all samples, (samples, ...), or the error, of every model."""
+    able = [model for model in models if model.error is None and model.runtime.sessions]
     workers = _workers(run, able)
     each = max(1, _MOST_SESSIONS // workers)
     for start in range(0, len(able), each):
@@ -59,19 +60,19 @@ def evaluate(run: BenchRun, models: Sequence[MeasuredModel]) -> None:
 
 
 def _workers(run: BenchRun, models: Sequence[MeasuredModel]) -> int:
-    sessions = [one.runtime.sessions for one in models]
+    sessions = [model.runtime.sessions for model in models]
     per_session = max(1, run.execution.threads // run.measuring.threads)
     return max(1, min([per_session, *sessions]))
 
 
 def _pass(run: BenchRun, models: Sequence[MeasuredModel], workers: int) -> None:
-    line = f"outputs of {', '.join(one.name for one in models)}"
+    line = f"outputs of {listed(model.name for model in models)}"
     run.on_progress(line)
     with contextlib.ExitStack() as stack:
         executor = stack.enter_context(ThreadPoolExecutor(workers))
-        lanes = [_Lane(run, one) for one in models]
+        lanes = [_Lane(run, model) for model in models]
         for lane in lanes:
-            # Before the workers are waited for: it ends what is still at work.
+            # Called before the workers are waited for: it ends their sessions.
             stack.callback(lane.close)
         list(executor.map(_Lane.begin, lanes))
         _feed(run, lanes, executor, workers, line)
@@ -83,7 +84,7 @@ def _pass(run: BenchRun, models: Sequence[MeasuredModel], workers: int) -> None:
 def _feed(
     run: BenchRun, lanes: Sequence[_Lane], executor: ThreadPoolExecutor, workers: int, line: str
 ) -> None:
-    """Give every part to every lane, few at a time, and wait for the last."""
+    """Give every part to every lane, a few at a time, and wait for the last."""
     size = run.samples.part_size(max(lane.model.batch for lane in lanes), workers)
     at_work: deque[Future[None]] = deque()
     start = 0
@@ -99,7 +100,7 @@ def _feed(
 
 
 class _Lane:
-    """One model in a pass: its sessions at rest, and where its outputs go."""
+    """One model in a pass: its sessions, and the files of its outputs."""
 
     def __init__(self, run: BenchRun, measured: MeasuredModel) -> None:
         self.measured = measured
@@ -113,7 +114,7 @@ class _Lane:
         self._samples = run.samples
 
     def begin(self) -> None:
-        """Start the first session, and find out how many samples an invoke is to take."""
+        """Start the first session, and choose how many samples an invoke takes."""
         first, count = self._samples.first, self._samples.count
         try:
             wide = widened(self.measured.runtime, self.measured.model, first, count)
@@ -144,7 +145,7 @@ class _Lane:
             with self._session() as session:
                 self._put(start, session.run(_rows(part, 0, whole)), whole)
         if whole < part.count:
-            # The last part, which is no multiple.
+            # The last part is not a multiple of the batch.
             session = self.measured.runtime.start(self.measured.model)
             try:
                 rest = session.run(_rows(part, whole, part.count))
@@ -160,7 +161,7 @@ class _Lane:
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[RuntimeSession]:
-        """One at rest, or a new one."""
+        """An idle session, or a new one."""
         with self._lock:
             session = self._idle.pop() if self._idle else None
         session = session or self.measured.runtime.start(self.model)
@@ -185,9 +186,8 @@ class Widened(NamedTuple):
 def widened(runtime: Runtime, model: Model, samples: Samples, count: int) -> Widened:
     """The model with several samples an invoke, where that gives the same bits and is quicker.
 
-    It is tried on the first `samples`; `count` are to be run. A model of a fixed batch other
-    than 1 keeps it, and one that does not take more at once. Raises `ToolFailed` where the
-    model does not run at all.
+    It is tried on the first `samples`; `count` are to be run. A model of a fixed batch other than 1
+    keeps it. Raises `ToolFailed` where the model does not run at all.
     """
     session = runtime.start(model)
     if model.batch != 1 or count < _WORTHWHILE or samples.count < _TRIED:
@@ -207,7 +207,7 @@ def widened(runtime: Runtime, model: Model, samples: Samples, count: int) -> Wid
 def _tried(
     runtime: Runtime, model: Model, plain: RuntimeSession, samples: Samples
 ) -> Widened | None:
-    """The model with its batch, None where it fails, gives other bits, or is no quicker."""
+    """The model with its batch; None where it fails, gives other bits, or is not quicker."""
     some = {name: array[: model.batch] for name, array in samples.arrays.items()}
     try:
         session = runtime.start(model)
@@ -226,21 +226,21 @@ def _tried(
 
 
 def _are_equal(
-    one: Mapping[str, NDArray[np.generic]], other: Mapping[str, NDArray[np.generic]]
+    outputs: Mapping[str, NDArray[np.generic]], others: Mapping[str, NDArray[np.generic]]
 ) -> bool:
-    return one.keys() == other.keys() and all(
-        array.shape == other[name].shape and array.tobytes() == other[name].tobytes()
-        for name, array in one.items()
+    return outputs.keys() == others.keys() and all(
+        array.shape == others[name].shape and array.tobytes() == others[name].tobytes()
+        for name, array in outputs.items()
     )
 
 
 def _seconds(
     session: RuntimeSession, samples: Mapping[str, NDArray[np.generic]], runs: int = _RUNS
 ) -> float:
-    """The shortest of a few runs: what else the machine does only makes them longer."""
-    taken = []
+    """The shortest of a few runs: other work of the machine only makes them longer."""
+    seconds = []
     for _ in range(runs):
         began = time.perf_counter()
         session.run(samples)
-        taken.append(time.perf_counter() - began)
-    return min(taken)
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)

@@ -1,7 +1,7 @@
-"""How busy the machine is while it is measured on.
+"""The machine that a measurement belongs to, and how busy it is meanwhile.
 
-Linux says it in files, which may be missing in a container or on another system: what cannot
-be known is None or "".
+Linux has that in files, which may be missing in a container or on another system: what is unknown
+is None or "".
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _STEADY_GOVERNORS = ("performance", "")
 
 
 class LoadMonitor:
-    """Watches the machine from entering to leaving; `conditions` has it afterwards.
+    """The load of the machine from entering to leaving; then it is in `conditions`.
 
-    The time of this process and of the children that it has waited for counts as measuring,
-    all else as other processes: start and end what is measured inside. `proc` and `cpus` are
-    where the system says it.
+    The time of this process and of children that it has waited for counts as measuring, all else
+    as other processes: start and end what is measured inside. `proc` and `cpus` are the system's
+    directories.
     """
 
     conditions = Conditions()
@@ -45,7 +45,7 @@ class LoadMonitor:
     def __enter__(self) -> LoadMonitor:
         self._load = _load(self._proc)
         self._frequencies = _frequencies_mhz(self._cpus, self._proc)
-        self._begin = _seen(self._proc)
+        self._begin = _cpu_seconds(self._proc)
         return self
 
     def __exit__(
@@ -54,7 +54,7 @@ class LoadMonitor:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        steal, busy = _shares(self._begin, _seen(self._proc))
+        steal, busy = _shares(self._begin, _cpu_seconds(self._proc))
         frequencies = [*self._frequencies, *_frequencies_mhz(self._cpus, self._proc)]
         self.conditions = Conditions(
             load_before=self._load,
@@ -67,11 +67,11 @@ class LoadMonitor:
 
 
 def load_warnings(conditions: Conditions) -> tuple[str, ...]:
-    """What may have spoilt the times, one sentence each; empty where nothing was seen."""
-    return tuple(_remarks(conditions))
+    """What may have distorted the times, one sentence each."""
+    return tuple(_load_warnings(conditions))
 
 
-def _remarks(conditions: Conditions) -> Iterator[str]:
+def _load_warnings(conditions: Conditions) -> Iterator[str]:
     if conditions.busy is not None and conditions.busy > BUSY:
         yield (
             f"other processes used {conditions.busy:.0%} of the processors while the times were "
@@ -79,8 +79,8 @@ def _remarks(conditions: Conditions) -> Iterator[str]:
         )
     if conditions.steal is not None and conditions.steal > STEAL:
         yield (
-            f"the host of this virtual machine took {conditions.steal:.0%} of the processors' time "
-            "away: the times are too long, the slow ones above all"
+            f"the host of this virtual machine took {conditions.steal:.0%} of the processors' "
+            "time: the times are too long, the slow ones above all"
         )
     if conditions.governor not in _STEADY_GOVERNORS:
         yield (
@@ -98,11 +98,11 @@ class _CpuSeconds(NamedTuple):
     own: float
 
 
-def _seen(proc: Path) -> _CpuSeconds | None:
-    """None where the system does not say it.
+def _cpu_seconds(proc: Path) -> _CpuSeconds | None:
+    """None where the system does not have it.
 
     The fields of the first line of /proc/stat are in proc(5): user, nice, system, idle, iowait,
-    irq, softirq, steal; the guests' time that follows is in the first two already.
+    irq, softirq, steal; the guests' time, which follows, is included in the first two.
     """
     try:
         line = (proc / "stat").read_text(encoding="ascii").splitlines()[0]
@@ -139,27 +139,26 @@ def _load(proc: Path) -> float | None:
 
 def _governor(cpus: Path) -> str:
     """The governors of all processors, each once, such as "performance"."""
-    found = set()
+    governors = set()
     for file in sorted(cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")):
         with contextlib.suppress(OSError):
-            found.add(file.read_text(encoding="ascii").strip())
-    return ", ".join(sorted(found))
+            governors.add(file.read_text(encoding="ascii").strip())
+    return ", ".join(sorted(governors))
 
 
 def _frequencies_mhz(cpus: Path, proc: Path) -> list[float]:
-    """What each processor runs at now; a virtual machine often has only /proc/cpuinfo's word."""
+    """The clock of each processor now; a virtual machine often has it in /proc/cpuinfo only."""
     frequencies = []
     for file in sorted(cpus.glob("cpu[0-9]*/cpufreq/scaling_cur_freq")):
         with contextlib.suppress(OSError, ValueError):
             frequencies.append(int(file.read_text(encoding="ascii")) / 1000)
-    return frequencies or _told_mhz(proc)
+    return frequencies or _cpuinfo_mhz(proc)
 
 
-def _told_mhz(proc: Path) -> list[float]:
+def _cpuinfo_mhz(proc: Path) -> list[float]:
     try:
         lines = (proc / "cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        told = [line.partition(":")[2] for line in lines if line.startswith("cpu MHz")]
-        return [float(value) for value in told]
+        return [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
     except (OSError, ValueError):
         return []
 

@@ -1,4 +1,4 @@
-"""What is measured: .tflite files with what their manifests say, and the trained baseline."""
+"""What is measured: .tflite files with their manifests, and the trained baseline."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
     """A .tflite to measure; `artifact` is None where it has no manifest.
 
-    `recipe` is what it was made by, or looks like where it is quantized; None of other files.
+    `recipe` is that of the manifest, or what a quantized file looks like; None of other files.
     `group` tells its directory from the others, "" where names are unique without it.
     """
 
@@ -55,12 +55,11 @@ def find_model_files(
 ) -> tuple[ModelFile, ...]:
     """The .tflite files of `paths`: files, or directories that `convert` published in.
 
-    Files of one model are called by their recipes, others by their own names, and where that
-    gives two of one name, with the ends of their directories' paths in front.
+    Files of one model are named by their recipes, others by their own names, and with the ends of
+    their directories' paths where two would have the same name.
 
     Raises `InputRefused` for a path without any, a file that its manifest does not describe, or
-    that the scan refuses and that is not among `trusted`, `UsageError` for a file that is given
-    twice.
+    that the scan refuses and that is not among `trusted`, `UsageError` for a file given twice.
     """
     files = [file.absolute() for path in paths for file in _files(Path(path))]
     real = [file.resolve() for file in files]
@@ -70,49 +69,49 @@ def find_model_files(
 
 
 def _named(model_files: list[ModelFile]) -> tuple[ModelFile, ...]:
-    """The files with the shortest kind of name that tells all of them apart."""
-    groups = _groups([one.file.parent for one in model_files])
-    recipes: list[str] = [one.artifact.recipe.name for one in model_files if one.artifact]
-    is_one_model = len({one.artifact.name if one.artifact else None for one in model_files}) == 1
+    """The files with the shortest kind of name that is unique."""
+    groups = _groups([file.file.parent for file in model_files])
+    recipes: list[str] = [f.artifact.recipe.name for f in model_files if f.artifact]
+    is_one_model = len({f.artifact.name if f.artifact else None for f in model_files}) == 1
     by_recipe = [recipes] if recipes and is_one_model else []
     kinds = [
         *by_recipe,
-        [one.file.stem for one in model_files],
-        [one.file.name for one in model_files],
+        [f.file.stem for f in model_files],
+        [f.file.name for f in model_files],
     ]
     named = (
         [
-            msgspec.structs.replace(one, name=f"{group}/{name}" if group else name, group=group)
-            for one, group, name in zip(model_files, own, names, strict=True)
+            msgspec.structs.replace(file, name=f"{group}/{name}" if group else name, group=group)
+            for file, group, name in zip(model_files, own, names, strict=True)
         ]
         for names in kinds
         for own in ([""] * len(model_files), groups)
     )
-    return tuple(next(each for each in named if len({one.name for one in each}) == len(each)))
+    return tuple(next(each for each in named if len({file.name for file in each}) == len(each)))
 
 
 def _groups(directories: list[Path]) -> list[str]:
-    """The end of each path, of as few parts as tell it from the different ones."""
+    """The end of each path, of the fewest parts that tell it from the other paths."""
     distinct = set(directories)
     ends = {}
-    for one in distinct:
-        counts = range(1, len(one.parts))
+    for path in distinct:
+        counts = range(1, len(path.parts))
         enough = (
-            n for n in counts if sum(each.parts[-n:] == one.parts[-n:] for each in distinct) == 1
+            n for n in counts if sum(each.parts[-n:] == path.parts[-n:] for each in distinct) == 1
         )
-        ends[one] = "/".join(one.parts[-next(enough, len(one.parts)) :])
-    return [ends[one] for one in directories]
+        ends[path] = "/".join(path.parts[-next(enough, len(path.parts)) :])
+    return [ends[path] for path in directories]
 
 
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = [Path(path / a.file) for a in _manifests(path)] or sorted(path.glob("*.tflite"))
-    if not found:
+    files = [Path(path / a.file) for a in _manifests(path)] or sorted(path.glob("*.tflite"))
+    if not files:
         raise InputRefused(
             f"{path} has no .tflite to measure", hint="give what `edgeconv convert` published"
         )
-    return found
+    return files
 
 
 def _manifests(directory: Path) -> list[Artifact]:
@@ -131,7 +130,8 @@ def _subject(file: Path, key: str | None, trusted: Collection[str]) -> ModelFile
     model = source.load(file)
     if model.kind != "tflite":
         raise InputRefused(
-            f"{file} is no .tflite", hint="convert it first; a trained model goes to --baseline"
+            f"{file} is not a .tflite file",
+            hint="convert it first; a trained model goes to --baseline",
         )
     manifest = file.with_suffix(".json")
     artifact = read_noun(manifest, Artifact, what="manifest") if manifest.is_file() else None
@@ -141,8 +141,10 @@ def _subject(file: Path, key: str | None, trusted: Collection[str]) -> ModelFile
             f"{file} is not the file that {manifest.name} describes: its content changed",
             hint="convert again, which repairs it, or remove the manifest",
         )
-    one = artifact is not None and len(artifact.signatures) == 1 and key is None
-    chosen = artifact.signature.key if artifact and one else source.chosen_signature(model, key).key
+    is_only = artifact is not None and len(artifact.signatures) == 1 and key is None
+    chosen = (
+        artifact.signature.key if artifact and is_only else source.chosen_signature(model, key).key
+    )
     content = file.read_bytes()
     summary = summarize(content, where=str(file))
     signature = next((s for s in summary.signatures if s.key == chosen), None)
@@ -166,41 +168,40 @@ def _subject(file: Path, key: str | None, trusted: Collection[str]) -> ModelFile
 
 
 def warned(model_files: Sequence[ModelFile]) -> tuple[str, ...]:
-    """What the conversion warned of, by the names of the files."""
+    """The warnings of the conversion, with the names of the files."""
     return tuple(
-        f"{one.name}: {warning}"
-        for one in model_files
-        if one.artifact
-        for warning in one.artifact.verification.warnings
+        f"{file.name}: {warning}"
+        for file in model_files
+        if file.artifact
+        for warning in file.artifact.verification.warnings
     )
 
 
 def find_baseline(
     model_files: Sequence[ModelFile],
-    given: str | Path | None,
+    baseline: str | Path | None,
     opening: Opening = Opening(),
     execution: Execution = Execution(),
 ) -> tuple[SourceModel | None, tuple[str, ...]]:
-    """The trained model to measure beside, and notes on how it was found.
+    """The trained model to compare with, and notes on the choice.
 
-    `given`, or the source that every manifest names, if this user converted it, or trusts its
-    content, and it is still there unchanged: a manifest may be anybody's. It is opened
-    by `opening`; the manifests say its tags too, but code that only they name is not run: raises
-    `UsageError` where it is needed. Raises `InputRefused` for a model that the scan refuses, and
-    that `execution` does not trust.
+    `baseline`, or the source that every manifest names, if it is unchanged and this user converted
+    it or trusts its content: a manifest may be anybody's. It is opened by `opening` and the tags in
+    the manifests. Code that only they name is not run: raises `UsageError` where it is needed.
+    Raises `InputRefused` for a model that the scan refuses, and that `execution` does not trust.
     """
     allow_code, trusted = execution.allow_code, execution.trusted
-    if given is not None:
-        admit_model(given, opening, allow_code=allow_code, trusted=trusted)
-        return source.load_to_run(given, opening, allow_code=allow_code), ()
+    if baseline is not None:
+        admit_model(baseline, opening, allow_code=allow_code, trusted=trusted)
+        return source.load_to_run(baseline, opening, allow_code=allow_code), ()
     artifacts = [s.artifact for s in model_files if s.artifact]
-    # By the content of its code, wherever that was looked for.
+    # The code counts by its content, wherever it is.
     made_from = {
         (a.source_path, a.source_sha256, a.opening.tags, a.opening.code_sha256) for a in artifacts
     }
     if len(made_from) != 1 or any(s.artifact is None for s in model_files):
         return None, ("no baseline: none was given, and the manifests do not name one source",)
-    said = artifacts[0].opening
+    recorded = artifacts[0].opening
     path, sha256, *_ = made_from.pop()
     if not Path(path).exists():
         return None, (f"no baseline: {path}, which the manifests name, is not there",)
@@ -211,31 +212,28 @@ def find_baseline(
         )
     if source.identify(path).sha256 != sha256:
         return None, (f"no baseline: {path} has changed since it was converted",)
-    _refuse_unnamed_code(path, said, opening)
-    opening = msgspec.structs.replace(opening, tags=opening.tags or said.tags)
+    _refuse_unnamed_code(path, recorded, opening)
+    opening = msgspec.structs.replace(opening, tags=opening.tags or recorded.tags)
     admit_model(path, opening, allow_code=allow_code, trusted=trusted)
     model = source.load_to_run(path, opening, allow_code=allow_code)
-    if model.opening.code_sha256 != said.code_sha256:
+    if model.opening.code_sha256 != recorded.code_sha256:
         named = ", ".join(opening.custom_objects)
         return None, (f"no baseline: the code of {named} has changed since {path} was converted",)
     return model, ()
 
 
-def _refuse_unnamed_code(path: str, said: Opening, opening: Opening) -> None:
-    if said.custom_objects and not opening.custom_objects:
-        options = " ".join(f"--custom-objects {text}" for text in said.custom_objects)
+def _refuse_unnamed_code(path: str, recorded: Opening, opening: Opening) -> None:
+    if recorded.custom_objects and not opening.custom_objects:
+        options = " ".join(f"--custom-objects {text}" for text in recorded.custom_objects)
         raise UsageError(
-            f"the trained model {path} takes code of the user's own to load: "
-            f"{', '.join(said.custom_objects)}, in {said.directory}",
+            f"the trained model {path} needs the user's own code to load: "
+            f"{', '.join(recorded.custom_objects)}, in {recorded.directory}",
             hint=f"look at it, and allow it to run with {options}",
         )
 
 
-def record_beside(model: SourceModel | None) -> TrainingRecord | None:
-    """The record that `edgeconv train` wrote beside the model, None where there is none.
-
-    One that cannot be read (of another version, say) is no reason not to measure.
-    """
+def record_of(model: SourceModel | None) -> TrainingRecord | None:
+    """The record that `edgeconv train` wrote next to the model, if it can be read."""
     if model is None:
         return None
     path = Path(model.path)
@@ -250,18 +248,17 @@ def record_beside(model: SourceModel | None) -> TrainingRecord | None:
 
 
 def preprocessing_of(
-    model_files: Sequence[ModelFile], given: Steps | None
+    model_files: Sequence[ModelFile], steps: Steps | None
 ) -> tuple[dict[str, Preprocessing], tuple[str, ...]]:
-    """What is done to each stored sample, by input, and notes on it.
+    """The preprocessing by input, and notes on it: `steps`, or that of the manifests.
 
-    `given`, or what the manifests say. Raises `InputRefused` where they differ.
+    Raises `InputRefused` where the manifests differ.
     """
     declared = {describe(s.artifact.preprocessing): s.artifact for s in model_files if s.artifact}
-    if given is not None:
-        steps = given.by_input
-        others = [text for text in declared if text != describe(steps)]
+    if steps is not None:
+        others = [text for text in declared if text != describe(steps.by_input)]
         note = f"preprocessing was given; the manifests say {' and '.join(others) or 'the same'}"
-        return steps, (note,) if others else ()
+        return steps.by_input, (note,) if others else ()
     if len(declared) > 1:
         raise InputRefused(
             f"the models were calibrated with different preprocessing: {'; '.join(declared)}",
@@ -271,9 +268,8 @@ def preprocessing_of(
 
 
 def float_inputs(signature: Signature) -> tuple[TensorSpec, ...]:
-    """The inputs as samples are given for them.
-
-    float32 where the model is quantised, and one sample at a time where its batch is dynamic.
+    """The inputs in the form of their samples: float32 where the model is quantized, and a batch
+    of 1 where it is dynamic.
     """
     return tuple(
         msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""The models of one measuring in their runtimes, and what is known of each so far."""
+"""The models of one bench in their runtimes, and what was measured of each so far."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class MeasuredModel:
     """One model in one runtime: what was measured of it, and the error that ended that.
 
-    `name` is the row's. `model_file` is None for the trained model; `batched` is then the model
-    with many samples an invoke, and `batched_us` what that took, where a server has it.
+    `name` is the row's. `model_file` is None for the trained model; where a server runs it,
+    `batched` is that model with many samples an invoke, and `batched_us` their times.
     """
 
     name: str
@@ -48,9 +48,9 @@ class OutputFiles:
         self._files: dict[str, RowsFile] | None = None
 
     def begin(self, outputs: Mapping[str, NDArray[np.generic]], samples: int) -> None:
-        """Make the files, for outputs like these, which are of so many samples.
+        """Make the files, for outputs like these of `samples` samples.
 
-        An output that has not one row a sample is left out.
+        An output without one row for each sample is left out.
         """
         each = {n: a for n, a in outputs.items() if a.shape[:1] == (samples,)}
         self._files = {
@@ -69,7 +69,7 @@ class OutputFiles:
         for name, file in self._files.items():
             array = outputs.get(name)
             if array is None or len(array) != samples:
-                raise ToolFailed(f"the output {name!r} is not there for samples {start} and after")
+                raise ToolFailed(f"the output {name!r} is missing for samples {start} and after")
             try:
                 file.write(start, array)
             except InputRefused as error:

@@ -1,4 +1,4 @@
-"""Models that call the same inputs and outputs differently, measured by one set of names."""
+"""One set of names for models that call the same inputs and outputs differently."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CommonNames:
     """The names that the samples' arrays and all outputs go by.
 
     Those of the trained model, where they can be read, else of the first artifact, else of the
-    first model_file. `inputs` are what samples are given for, `key` is that of the trained model's
+    first file. `inputs` are what samples are given for, `key` is that of the trained model's
     signature; `notes` say which files are run under other names than their own.
     """
 
@@ -36,16 +36,16 @@ class CommonNames:
 
         `UsageError` where the trained model has several signatures, and none of the files' key.
         """
-        made = (one.signature for one in model_files if one.artifact)
+        published = (file.signature for file in model_files if file.artifact)
         first = _signed(model_files[0].file, model_files[0].signature)
         compared = _trained_signature(trained, first.key) if trained else None
         self.key = compared.key if compared else first.key
-        self._wanted = compared or next(made, first)
-        self.inputs = _renamed(first, self._wanted)
+        self._common = compared or next(published, first)
+        self.inputs = _renamed(first, self._common)
         self.notes: dict[str, None] = {}
         for model_file in model_files:
-            own = _renamed(_signed(model_file.file, model_file.signature), self._wanted)
-            if {one.name: one for one in own} != {one.name: one for one in self.inputs}:
+            own = _renamed(_signed(model_file.file, model_file.signature), self._common)
+            if {spec.name: spec for spec in own} != {spec.name: spec for spec in self.inputs}:
                 raise InputRefused(
                     f"{model_file.file.name} has other inputs than {model_files[0].file.name}: "
                     f"{_listed(own)} and {_listed(self.inputs)}",
@@ -60,48 +60,48 @@ class CommonNames:
     def model(self, file: Path, signature: Signature, batch: int, scratch: Path) -> Model:
         """The file to be run: itself, or a copy in `scratch` that differs in its names only."""
         own = _signed(file, signature)
-        inputs = _matched(own.inputs, self._wanted.inputs)
-        outputs = _matched(own.outputs, self._wanted.outputs)
-        raw = [one.name for one in (*signature.inputs, *signature.outputs)]
-        wanted = [*inputs.values(), *outputs.values()]
-        if raw == wanted:
+        inputs = _matched(own.inputs, self._common.inputs)
+        outputs = _matched(own.outputs, self._common.outputs)
+        own_names = [spec.name for spec in (*signature.inputs, *signature.outputs)]
+        common_names = [*inputs.values(), *outputs.values()]
+        if own_names == common_names:
             return Model(file=file, signature=signature.key or None, batch=batch)
         copy = Path(tempfile.mkdtemp(prefix="named-", dir=scratch)) / file.name
         copy.write_bytes(with_names(file.read_bytes(), own.key, inputs, outputs))
-        pairs = zip(raw, wanted, strict=True)
+        pairs = zip(own_names, common_names, strict=True)
         changed = ", ".join(f"{was!r} as {name!r}" for was, name in pairs if was != name)
         note = f"{file.name} is measured under other names of its inputs and outputs: {changed}"
         self.notes[note] = None
         return Model(file=copy, signature=own.key, batch=batch)
 
 
-def _matched(own: Sequence[TensorSpec], wanted: Sequence[TensorSpec]) -> dict[str, str]:
-    """What each is to be called, in their order: as the same one of `wanted`, else as it is."""
-    found = match_names(own, wanted) or {}
-    return {one.name: found.get(one.name, one.name) for one in own}
+def _matched(own: Sequence[TensorSpec], common: Sequence[TensorSpec]) -> dict[str, str]:
+    """The name of each, in their order: that of the same tensor in `common`, else its own."""
+    matches = match_names(own, common) or {}
+    return {spec.name: matches.get(spec.name, spec.name) for spec in own}
 
 
 def _trained_signature(trained: SourceModel, key: str) -> Signature | None:
-    """The one of this key, else the only one; None for a Keras file, which does not say."""
+    """The signature of this key, else the only one; None for a Keras file, which has none."""
     if not trained.signatures:
         return None
-    is_there = any(one.key == key for one in trained.signatures)
-    found = source.chosen_signature(trained, key if is_there else None)
-    return _signed(Path(trained.path), found) if trained.kind == "tflite" else found
+    has_key = any(signature.key == key for signature in trained.signatures)
+    signature = source.chosen_signature(trained, key if has_key else None)
+    return _signed(Path(trained.path), signature) if trained.kind == "tflite" else signature
 
 
 def _signed(file: Path, signature: Signature) -> Signature:
-    """The signature; of a file without any, the one that it would be given."""
+    """The signature; of a file without any, the one that it would get."""
     if signature.key:
         return signature
     return summarize(ensure_signature(file.read_bytes()), where=str(file)).signatures[0]
 
 
-def _renamed(own: Signature, wanted: Signature) -> tuple[TensorSpec, ...]:
-    """The inputs as samples are given for them, by the wanted names where they are the same."""
-    names = _matched(own.inputs, wanted.inputs)
-    return tuple(msgspec.structs.replace(one, name=names[one.name]) for one in float_inputs(own))
+def _renamed(own: Signature, common: Signature) -> tuple[TensorSpec, ...]:
+    """The inputs in the form of their samples, by the common names."""
+    names = _matched(own.inputs, common.inputs)
+    return tuple(msgspec.structs.replace(spec, name=names[spec.name]) for spec in float_inputs(own))
 
 
 def _listed(inputs: Sequence[TensorSpec]) -> str:
-    return ", ".join(f"{one.name!r} {one.dtype} {one.shape_text}" for one in inputs)
+    return ", ".join(f"{spec.name!r} {spec.dtype} {spec.shape_text}" for spec in inputs)

@@ -1,4 +1,4 @@
-"""Where the models of one measuring run: the runtimes that were asked for, opened."""
+"""The runtimes of one bench, opened."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from edgeconv.runtimes.interface import Runtime
     from edgeconv.types import Environment, SourceModel
 
-# The runtime that serves the trained model, and the one that it has without being asked for.
+# The runtime that serves the trained model, and the one that it has by default.
 _SERVING, _TRAINED = "tfserving", RuntimeChoice(name="tensorflow")
 _DEFAULT = RuntimeChoice(name="litert")
 
 
 @dataclass(frozen=True)
 class OpenedRuntimes:
-    """The opened runtimes: those of .tflite files by their text, and the serving one if any."""
+    """The runtimes of .tflite files by their text, and the one that serves, if any."""
 
     running: dict[str, Runtime]
     serving: Runtime | None
@@ -48,9 +48,9 @@ class OpenedRuntimes:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What cannot be had of these runtimes."""
+        """What these runtimes do not give."""
         return tuple(
-            f"{text} gives no outputs, so that there is no accuracy and no agreement"
+            f"{text} gives no outputs: there is no accuracy and no agreement"
             for text, runtime in self.running.items()
             if not runtime.sessions
         )
@@ -62,39 +62,36 @@ class OpenedRuntimes:
         model_files: Sequence[ModelFile],
         names: CommonNames,
     ) -> list[MeasuredModel]:
-        """Every file in every runtime, those of the first runtime first.
-
-        Before them the trained model, where it is not measured in TensorFlow.
-        """
+        """The trained model, unless it is measured in TensorFlow; every file in every runtime."""
         batch = run.samples.batch
-        found = []
+        models = []
         if trained is not None and (self.serving or trained.kind == "tflite"):
             runtime = self.serving or next(iter(self.running.values()))
             if self.serving:
                 model = Model(file=Path(trained.path), signature=names.key, batch=batch)
             else:
                 model = names.trained(trained, batch, run.scratch)
-            found.append(MeasuredModel(NAME, model, runtime))
+            models.append(MeasuredModel(NAME, model, runtime))
             if self.serving and batch == 1:
                 many = run.samples.first.count
-                found[0].batched = msgspec.structs.replace(model, batch=many)
+                models[0].batched = msgspec.structs.replace(model, batch=many)
         for text, runtime in self.running.items():
-            for one in model_files:
-                name = one.name if len(self.running) == 1 else f"{one.name} in {text}"
-                model = names.model(one.file, one.signature, batch, run.scratch)
-                found.append(MeasuredModel(name, model, runtime, one))
-        return found
+            for file in model_files:
+                name = file.name if len(self.running) == 1 else f"{file.name} in {text}"
+                model = names.model(file.file, file.signature, batch, run.scratch)
+                models.append(MeasuredModel(name, model, runtime, file))
+        return models
 
 
 @contextlib.contextmanager
 def open_runtimes(run: BenchRun, trained: SourceModel | None) -> Iterator[OpenedRuntimes]:
-    """The runtimes that `--runtime` names, LiteRT where it names none for .tflite files.
+    """The runtimes that `--runtime` names, with LiteRT for .tflite files by default.
 
     Raises `UsageError` for what cannot be measured together, and as the runtimes do.
     """
     choices = [parse_choice(text) for text in run.measuring.runtimes]
-    serving = [one for one in choices if one.name == _SERVING]
-    running = [one for one in choices if one.name != _SERVING and one != _TRAINED]
+    serving = [choice for choice in choices if choice.name == _SERVING]
+    running = [c for c in choices if c.name != _SERVING and c != _TRAINED]
     if len(serving) > 1 or (serving and trained is None):
         raise UsageError(
             f"{choice_text(serving[-1])} is to be the baseline, and "
@@ -104,17 +101,17 @@ def open_runtimes(run: BenchRun, trained: SourceModel | None) -> Iterator[Opened
     with contextlib.ExitStack() as stack:
         settings = run.settings()
         opened = {
-            choice_text(one): stack.enter_context(open_runtime(one, settings))
-            for one in running or [_DEFAULT]
+            choice_text(choice): stack.enter_context(open_runtime(choice, settings))
+            for choice in running or [_DEFAULT]
         }
-        _check_one_place(opened)
-        served = [stack.enter_context(open_runtime(one, settings)) for one in serving]
+        _check_one_machine(opened)
+        served = [stack.enter_context(open_runtime(choice, settings)) for choice in serving]
         yield OpenedRuntimes(opened, served[0] if served else None)
 
 
-def _check_one_place(opened: dict[str, Runtime]) -> None:
-    places = {runtime.environment.place for runtime in opened.values()}
-    if len(places) > 1:
+def _check_one_machine(opened: dict[str, Runtime]) -> None:
+    machines = {runtime.environment.place for runtime in opened.values()}
+    if len(machines) > 1:
         raise UsageError(
             f"{' and '.join(opened)} are different machines, and a report is of one",
             hint="measure on each, and show the reports together with edgeconv report",

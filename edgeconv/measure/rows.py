@@ -1,4 +1,4 @@
-"""What was measured, as rows of the report."""
+"""The measurements of a bench as rows of its report."""
 
 from __future__ import annotations
 
@@ -52,170 +52,151 @@ class Rows:
         """The row of the trained model, with its accuracy. Raises as `Scorer.accuracies`."""
         self._reference = (NAME, outputs)
         try:
-            found = self._scorer.accuracies(outputs, outputs)
+            accuracies = self._scorer.accuracies(outputs, outputs)
         except ToolFailed as error:
             raise ToolFailed(f"the trained model: {error.message}", hint=error.hint) from error
         self.baseline = msgspec.structs.replace(
-            row, accuracy=found[0] if found else None, metrics=found[1:]
+            row, accuracy=accuracies[0] if accuracies else None, metrics=accuracies[1:]
         )
 
     def add(self, models: Sequence[MeasuredModel], trained: SourceModel | None) -> None:
-        """The rows of all models; without a trained model float32 is what they are beside.
+        """The rows of all models; without a trained model float32 is their reference.
 
-        Raises what a trained model failed with, and as `Scorer.accuracies`.
+        Raises the error of the trained model, and as `Scorer.accuracies`.
         """
-        for one in models:
-            if one.model_file is None and trained is not None:
-                if one.error is not None:
-                    raise one.error
-                self.add_trained(_trained_row(self._run, one, trained), one.outputs)
-        others = [one for one in models if one.model_file is not None]
-        floating = (one for one in others if _is_floating(one) and one.error is None)
+        for measured in models:
+            if measured.model_file is None and trained is not None:
+                if measured.error is not None:
+                    raise measured.error
+                self.add_trained(_trained_row(self._run, measured, trained), measured.outputs)
+        others = [measured for measured in models if measured.model_file]
+        floating = (m for m in others if _is_floating(m) and m.error is None)
         self._floating = next(floating, None)
         if self._reference is None and self._floating and self._floating.outputs:
             self._reference = self._floating.name, self._floating.outputs
-        self._rows = [self._judged(one) for one in others]
+        self._rows = [self._scored(measured) for measured in others]
 
-    def _judged(self, one: MeasuredModel) -> Measurement:
-        row = _artifact_row(self._run, one)
-        if not one.outputs:
-            return self._looked_into(row, one)
+    def _scored(self, measured: MeasuredModel) -> Measurement:
+        row = _artifact_row(self._run, measured)
+        if not measured.outputs:
+            return self._inspected(row, measured)
         name, reference = self._reference or ("", None)
         try:
-            found = self._scorer.accuracies(one.outputs, reference)
+            accuracies = self._scorer.accuracies(measured.outputs, reference)
         except ToolFailed as error:
             return msgspec.structs.replace(row, error=str(error))
-        agreement = agreements(dict(one.outputs), dict(reference), name) if reference else ()
+        agreement = agreements(dict(measured.outputs), dict(reference), name) if reference else ()
         row = msgspec.structs.replace(
             row,
-            accuracy=found[0] if found else None,
-            metrics=found[1:],
-            agreement=() if name == one.name else agreement,
+            accuracy=accuracies[0] if accuracies else None,
+            metrics=accuracies[1:],
+            agreement=() if name == measured.name else agreement,
         )
-        return self._looked_into(row, one)
+        return self._inspected(row, measured)
 
-    def _looked_into(self, row: Measurement, one: MeasuredModel) -> Measurement:
-        """The row with what is asked for of the inside of the model."""
-        if one.error is not None:
+    def _inspected(self, row: Measurement, measured: MeasuredModel) -> Measurement:
+        """The row with its profile and the errors of its layers, where they are to be measured.
+
+        Where that fails, the reason is a note.
+        """
+        if measured.error is not None:
             return row
-        return looked_into(self._run, row, one, self._floating, self.notes)
-
-
-def _is_floating(one: MeasuredModel) -> bool:
-    artifact = one.model_file.artifact if one.model_file else None
-    return artifact is not None and artifact.recipe.name == "float32"
-
-
-def _trained_row(run: BenchRun, one: MeasuredModel, model: SourceModel) -> Measurement:
-    return Measurement(
-        name=NAME,
-        role="baseline",
-        runtime=_runtime(one),
-        sha256=model.sha256,
-        size_bytes=model.size_bytes,
-        latency=_latency(run, one),
-        peak_memory_bytes=_memory_bytes(run, one),
-        batched_us=one.batched_us,
-        batched_size=one.batched.batch if one.batched else None,
-    )
-
-
-def _artifact_row(run: BenchRun, one: MeasuredModel) -> Measurement:
-    assert one.model_file is not None
-    content = one.model_file.file.read_bytes()
-    return Measurement(
-        name=one.name,
-        role="artifact",
-        runtime=_runtime(one),
-        sha256=one.model_file.sha256,
-        size_bytes=len(content),
-        gzip_size_bytes=len(gzip.compress(content, mtime=0)),
-        recipe=one.model_file.recipe,
-        group=one.model_file.group,
-        latency=_latency(run, one),
-        peak_memory_bytes=_memory_bytes(run, one),
-        arena_bytes=arena_bytes(content),
-        oldest_runtime=oldest_runtime(content, str(one.model_file.file)).version,
-        error=str(one.error) if one.error else "",
-    )
-
-
-def _latency(run: BenchRun, one: MeasuredModel) -> Latency | None:
-    if not (one.timed and run.measuring.is_timed):
-        return None
-    return latency_of(one.timed, threads=run.measuring.threads, batch=one.model.batch)
-
-
-def _memory_bytes(run: BenchRun, one: MeasuredModel) -> int | None:
-    return memory_bytes_of(one.timed) if run.measuring.is_timed else None
-
-
-def _runtime(one: MeasuredModel) -> str:
-    return f"{one.timed[0].runtime} {one.timed[0].version}" if one.timed else ""
-
-
-def looked_into(
-    run: BenchRun,
-    row: Measurement,
-    one: MeasuredModel,
-    floating: MeasuredModel | None,
-    notes: list[str],
-) -> Measurement:
-    """The row with its profile and its layers' errors, where they are asked for and can be had.
-
-    Why they cannot is added to `notes`. `floating` is the float32 model.
-    """
-    if run.measuring.profile:
-        row = _profiled(run, row, one, notes)
-    if run.measuring.layers and one is not floating:
-        row = _with_layers(run, row, one, floating, notes)
-    return row
-
-
-def _profiled(run: BenchRun, row: Measurement, one: MeasuredModel, notes: list[str]) -> Measurement:
-    """With the profile, by the profiler of the LiteRT here: no runtime is asked for another."""
-    if not (isinstance(one.runtime, LocalRuntime) and one.runtime.is_present_litert):
-        notes.append(f"no profile of {one.name}: its runtime has none")
+        measuring = self._run.measuring
+        try:
+            if measuring.profile:
+                row = self._with_profile(row, measured)
+        except (ToolFailed, InputRefused) as error:
+            self.notes.append(f"no profile of {measured.name}: {error.message}")
+        try:
+            if measuring.layers and measured is not self._floating:
+                row = self._with_layers(row, measured)
+        except (ToolFailed, InputRefused) as error:
+            self.notes.append(f"no errors of the layers of {measured.name}: {error.message}")
         return row
-    run.on_progress(f"profile of {one.name}")
-    try:
+
+    def _with_profile(self, row: Measurement, measured: MeasuredModel) -> Measurement:
+        """With the profile by the LiteRT of this environment: other runtimes have none."""
+        runtime, run = measured.runtime, self._run
+        if not (isinstance(runtime, LocalRuntime) and runtime.is_present_litert):
+            raise InputRefused("its runtime has none")
+        run.on_progress(f"profile of {measured.name}")
         profile = profile_model(
-            one.model,
+            measured.model,
             run.samples.first.arrays,
             threads=run.measuring.threads,
             scratch=run.scratch,
             allowance=run.execution.allowance,
         )
-    except (ToolFailed, InputRefused) as error:
-        notes.append(f"no profile of {one.name}: {error.message}")
-        return row
-    return msgspec.structs.replace(row, profile=profile)
+        return msgspec.structs.replace(row, profile=profile)
 
-
-def _with_layers(
-    run: BenchRun,
-    row: Measurement,
-    one: MeasuredModel,
-    floating: MeasuredModel | None,
-    notes: list[str],
-) -> Measurement:
-    if floating is None:
-        notes.append(f"no errors of the layers of {one.name}: there is no float32 model beside it")
-        return row
-    run.on_progress(f"layers of {one.name}")
-    try:
-        found = layer_errors(
-            one.model,
-            floating.model,
+    def _with_layers(self, row: Measurement, measured: MeasuredModel) -> Measurement:
+        run = self._run
+        if self._floating is None:
+            raise InputRefused("there is no float32 model to compare with")
+        run.on_progress(f"layers of {measured.name}")
+        errors = layer_errors(
+            measured.model,
+            self._floating.model,
             run.samples.first.arrays,
             scratch=run.scratch,
             allowance=run.execution.allowance,
         )
-    except (ToolFailed, InputRefused) as error:
-        notes.append(f"no errors of the layers of {one.name}: {error.message}")
-        return row
-    if found.left_out:
-        notes.append(
-            f"{one.name}: {found.left_out} layers are not in the float32 model under their name"
-        )
-    return msgspec.structs.replace(row, layer_errors=found.errors)
+        if errors.left_out:
+            self.notes.append(
+                f"{measured.name}: {errors.left_out} layers are not in the float32 model under "
+                "their name"
+            )
+        return msgspec.structs.replace(row, layer_errors=errors.errors)
+
+
+def _is_floating(measured: MeasuredModel) -> bool:
+    artifact = measured.model_file.artifact if measured.model_file else None
+    return artifact is not None and artifact.recipe.name == "float32"
+
+
+def _trained_row(run: BenchRun, measured: MeasuredModel, model: SourceModel) -> Measurement:
+    return Measurement(
+        name=NAME,
+        role="baseline",
+        runtime=_runtime(measured),
+        sha256=model.sha256,
+        size_bytes=model.size_bytes,
+        latency=_latency(run, measured),
+        peak_memory_bytes=_memory_bytes(run, measured),
+        batched_us=measured.batched_us,
+        batched_size=measured.batched.batch if measured.batched else None,
+    )
+
+
+def _artifact_row(run: BenchRun, measured: MeasuredModel) -> Measurement:
+    assert measured.model_file is not None
+    content = measured.model_file.file.read_bytes()
+    return Measurement(
+        name=measured.name,
+        role="artifact",
+        runtime=_runtime(measured),
+        sha256=measured.model_file.sha256,
+        size_bytes=len(content),
+        gzip_size_bytes=len(gzip.compress(content, mtime=0)),
+        recipe=measured.model_file.recipe,
+        group=measured.model_file.group,
+        latency=_latency(run, measured),
+        peak_memory_bytes=_memory_bytes(run, measured),
+        arena_bytes=arena_bytes(content),
+        oldest_runtime=oldest_runtime(content, str(measured.model_file.file)).version,
+        error=str(measured.error) if measured.error else "",
+    )
+
+
+def _latency(run: BenchRun, measured: MeasuredModel) -> Latency | None:
+    if not (measured.timed and run.measuring.is_timed):
+        return None
+    return latency_of(measured.timed, threads=run.measuring.threads, batch=measured.model.batch)
+
+
+def _memory_bytes(run: BenchRun, measured: MeasuredModel) -> int | None:
+    return memory_bytes_of(measured.timed) if run.measuring.is_timed else None
+
+
+def _runtime(measured: MeasuredModel) -> str:
+    return f"{measured.timed[0].runtime} {measured.timed[0].version}" if measured.timed else ""

@@ -23,49 +23,49 @@ _ONE_INVOKE = Timing(warmup=1, warmup_seconds=0.0, repeats=1)
 
 
 def time_in_rounds(run: BenchRun, models: Sequence[MeasuredModel]) -> None:
-    """Time every model once a round; each round begins with another one.
+    """Time every model once a round, each round in another order.
 
-    So a drift of the machine hits all alike, and so does what the one before leaves behind.
-    One that fails has its error, keeps what was measured, and is left out from then on. Where
-    nothing is to be timed, each only says which runtime it runs in.
+    So a drift of the machine, and what the model before leaves behind, affect all alike. A model
+    that fails gets its error and is left out from then on. Without timing, each runs once, which
+    names its runtime.
     """
     is_timed = run.measuring.is_timed
     rounds, timing = (run.measuring.rounds, run.measuring.timing) if is_timed else (1, _ONE_INVOKE)
-    what, done = "timing" if is_timed else "running every model", 0
+    what, count = "timing" if is_timed else "running every model", 0
     for number in range(rounds):
         first = number % len(models)
-        for one in (*models[first:], *models[:first]):
-            run.on_progress(CountedLine(what, done, rounds * len(models)))
-            done += 1
-            if one.error is None:
+        for model in (*models[first:], *models[:first]):
+            run.on_progress(CountedLine(what, count, rounds * len(models)))
+            count += 1
+            if model.error is None:
                 try:
                     inputs = run.samples.first.arrays
-                    one.timed.append(one.runtime.time(one.model, inputs, timing))
+                    model.timed.append(model.runtime.time(model.model, inputs, timing))
                 except ToolFailed as error:
-                    one.error = error
+                    model.error = error
 
 
 def time_batched(run: BenchRun, models: Sequence[MeasuredModel]) -> None:
-    """Time what takes many samples at once, once."""
-    for one in models if run.measuring.is_timed else ():
-        if one.batched is not None and one.error is None:
+    """Time once the models that take many samples at once."""
+    for model in models if run.measuring.is_timed else ():
+        if model.batched is not None and model.error is None:
             try:
                 inputs = run.samples.first.arrays
-                timed = one.runtime.time(one.batched, inputs, run.measuring.timing)
+                timed = model.runtime.time(model.batched, inputs, run.measuring.timing)
             except ToolFailed as error:
-                one.error = error
+                model.error = error
             else:
-                one.batched_us = timed.samples_us
+                model.batched_us = timed.samples_us
 
 
 def memory_bytes_of(timed: Sequence[Timed]) -> int | None:
-    """The median over the rounds, None where no round could say."""
-    known = [one.memory_bytes for one in timed if one.memory_bytes is not None]
+    """The median over the rounds, None where no round has it."""
+    known = [run.memory_bytes for run in timed if run.memory_bytes is not None]
     return round(statistics.median(known)) if known else None
 
 
 def latency_of(runs: Sequence[Timed], *, threads: int, batch: int) -> Latency:
-    """One value from the runs of one model, one process a round."""
+    """The latency of one model from its runs, one process a round."""
     return make_latency(
         tuple(run.samples_us for run in runs),
         load_us=tuple(run.load_us for run in runs),
@@ -85,11 +85,11 @@ def make_latency(
     batch: int,
     warmup: tuple[int, ...] = (),
 ) -> Latency:
-    """A latency with its percentiles, over the samples of all rounds, linearly interpolated.
+    """A latency with its percentiles over all samples, linearly interpolated.
 
-    Nothing is averaged away: `rounds_us` has one tuple of samples a process, none of them empty.
+    `rounds_us` has the samples of each process, in microseconds, none of them empty.
     """
-    samples_us = np.concatenate([np.asarray(one, np.float64) for one in rounds_us])
+    samples_us = np.concatenate([np.asarray(samples, np.float64) for samples in rounds_us])
     p50_us, p90_us, p99_us = (float(value) for value in np.percentile(samples_us, [50, 90, 99]))
     return Latency(
         rounds_us=rounds_us,

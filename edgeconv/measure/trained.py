@@ -38,10 +38,10 @@ _MOST_WAITING = 2
 def measure_trained(
     run: BenchRun, model: SourceModel, signature: str
 ) -> tuple[Measurement, Outputs]:
-    """The baseline's size on disk, latency and memory, and its outputs over all samples.
+    """The baseline's size on disk, latency and memory, and its outputs (samples, ...) by name.
 
-    Its memory is the whole process, TensorFlow included. Raises an `EdgeconvError` where it
-    does not run: without it there is nothing to compare with.
+    Its memory is that of the whole process with TensorFlow. Raises an `EdgeconvError` where the
+    model does not run.
     """
     _refuse_other_inputs(run.samples.first, model, signature)
     run.on_progress("running the trained model")
@@ -58,7 +58,7 @@ def measure_trained(
         repeats=timing.repeats if timing else 0,
         threads=run.measuring.threads,
     )
-    done, outputs, peak_memory_bytes = run_trained(
+    measured, outputs, peak_memory_bytes = run_trained(
         job,
         run.samples.parts(run.samples.part_size(job.batch)),
         scratch=run.scratch,
@@ -71,15 +71,15 @@ def measure_trained(
         runtime=f"tensorflow {tool_versions()['tensorflow']}",
         sha256=model.sha256,
         size_bytes=model.size_bytes,
-        latency=_latency(done, timing) if timing else None,
+        latency=_latency(measured, timing) if timing else None,
         peak_memory_bytes=peak_memory_bytes if timing else None,
-        batched_us=done.batch_samples_us,
-        batched_size=done.evaluation_batch,
+        batched_us=measured.batch_samples_us,
+        batched_size=measured.evaluation_batch,
     ), outputs
 
 
 def _refuse_other_inputs(samples: Samples, model: SourceModel, key: str) -> None:
-    """Raise `InputRefused` where it is known already that the model has other inputs."""
+    """Raise `InputRefused` where the model is known to have other inputs."""
     by_key = {signature.key: signature for signature in model.signatures}
     known = by_key.get(key) or source.keras_file_signature(model.path)
     names = {spec.name for spec in known.inputs} if known else set(samples.arrays)
@@ -91,13 +91,13 @@ def _refuse_other_inputs(samples: Samples, model: SourceModel, key: str) -> None
         )
 
 
-def _latency(done: BaselineRun, timing: Timing) -> Latency:
+def _latency(measured: BaselineRun, timing: Timing) -> Latency:
     return make_latency(
-        (done.samples_us,),
-        load_us=(done.load_us,),
-        first_us=(done.first_us,),
-        threads=done.threads,
-        batch=done.latency_batch,
+        (measured.samples_us,),
+        load_us=(measured.load_us,),
+        first_us=(measured.first_us,),
+        threads=measured.threads,
+        batch=measured.latency_batch,
         warmup=(timing.warmup,),
     )
 
@@ -112,8 +112,8 @@ def run_trained(
 ) -> tuple[BaselineRun, Outputs, int]:
     """Run the job on samples that come in parts, its `inputs` and `outputs` in `scratch`.
 
-    Returns what it measured, the outputs over all samples, mapped from files, and the peak of
-    the process's memory in bytes. Raises what `run_baseline` raises.
+    Returns what it measured, the outputs (samples, ...) by name, mapped from files, and the
+    process's peak memory in bytes. Raises as `run_baseline`.
     """
     inputs = Path(tempfile.mkdtemp(prefix="parts-", dir=scratch))
     outputs = Path(tempfile.mkdtemp(prefix="baseline-", dir=scratch))
@@ -137,5 +137,5 @@ def run_trained(
                 break
             task.child.renew()
             put_part(part, inputs, number)
-        done = task.result(on_progress)
-        return done, mapped_arrays(outputs, done.names), task.peak_memory_bytes
+        measured = task.result(on_progress)
+        return measured, mapped_arrays(outputs, measured.names), task.peak_memory_bytes

@@ -29,7 +29,7 @@ def measurement_warnings(
     training: TrainingRecord | None,
     artifacts: Sequence[Artifact],
 ) -> tuple[str, ...]:
-    """All there is to doubt in what was measured on these samples."""
+    """All signs of that in what was measured on these samples."""
     return (
         *accuracy_warnings(baseline, samples.labels, training),
         *training_data_warnings(artifacts, samples.text),
@@ -41,27 +41,29 @@ def accuracy_warnings(
     labels: NDArray[np.generic] | None,
     training: TrainingRecord | None,
 ) -> tuple[str, ...]:
-    """What to say of a trained model that is far worse here than it should be."""
+    """A warning of a trained model that is far worse here than it should be."""
     if baseline is None or labels is None:
         return ()
     if baseline.accuracy is None or baseline.accuracy.metric != "top1":
         return ()
     accuracy = baseline.accuracy.value
     stated = _stated(training) if training else None
-    ask = "ask `edgeconv doctor MODEL DATA` which preprocessing the model was trained with"
+    advice = "`edgeconv doctor MODEL DATA` finds which preprocessing it was trained with"
     if stated is not None and accuracy < stated - _FAR_BELOW:
-        return (f"the trained model has {accuracy:.3f} here and {stated:.3f} in its record: {ask}",)
+        return (
+            f"the trained model has {accuracy:.3f} here and {stated:.3f} in its record: {advice}",
+        )
     commonest = commonest_share(labels)
     if accuracy < min(_NEAR_CHANCE * commonest, (1 + commonest) / 2):
         return (
             f"the trained model has {accuracy:.3f}, and always guessing the commonest label "
-            f"{commonest:.3f}: {ask}",
+            f"{commonest:.3f}: {advice}",
         )
     return ()
 
 
 def training_data_warnings(artifacts: Sequence[Artifact], source: str) -> tuple[str, ...]:
-    """What to say of artifacts that were trained on the very SOURCE they are measured on."""
+    """Warnings of artifacts that were trained on the SOURCE that they are measured on."""
     return tuple(
         f"{artifact.recipe.name} was trained on {source}, the samples it is measured on here: "
         "measure it on others"
@@ -71,5 +73,5 @@ def training_data_warnings(artifacts: Sequence[Artifact], source: str) -> tuple[
 
 
 def _stated(training: TrainingRecord) -> float | None:
-    """The top-1 accuracy that a record has of its test samples, if it has one."""
+    """The top-1 accuracy on the test samples in a record."""
     return next((training.test_metrics[n] for n in _TOP1 if n in training.test_metrics), None)

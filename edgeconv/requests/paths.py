@@ -101,7 +101,7 @@ def _kind(text: str) -> tuple[str, str, str]:
     if ":" not in text:
         return _kind_of_ending(text), text, ""
     location = parse_location(text)
-    return location.kind, location.place, text.removesuffix(location.place)
+    return location.kind, location.location, text.removesuffix(location.location)
 
 
 def _kind_of_ending(path: str) -> str:

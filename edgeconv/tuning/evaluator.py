@@ -16,7 +16,7 @@ from edgeconv.measure.bench_run import BenchRun, EvaluationSet
 from edgeconv.measure.evaluate import evaluate
 from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
 from edgeconv.measure.metrics.scores import Scored, SimilarityMetric, blocks
-from edgeconv.measure.metrics.scoring import Scorer, named_metrics, wants_labels
+from edgeconv.measure.metrics.scoring import Scorer, metrics_of, wants_labels
 from edgeconv.measure.models import MeasuredModel
 from edgeconv.measure.opened_runtimes import open_runtimes
 from edgeconv.measure.timing import latency_of, time_in_rounds
@@ -47,14 +47,14 @@ class Evaluator:
     """Compares the answers of files to one part of the samples with the float32 model's."""
 
     def __init__(self, run: BenchRun, runtime: Runtime, floating: Path, signature: str) -> None:
-        """Runs the float32 model. Raises as `named_metrics` and `evaluate` do."""
+        """Runs the float32 model. Raises as `metrics_of` and `evaluate` do."""
         self._run = run
         self._runtime = runtime
         self._signature = signature
         labels = run.samples.labels
         names = run.measuring.metrics or (() if labels is None else ("top1",))
         self.metric = names[0] if names else AGREEMENT
-        self._scorer = Scorer(run, named_metrics(names, allow_code=run.execution.allow_code))
+        self._scorer = Scorer(run, metrics_of(names, allow_code=run.execution.allow_code))
         _refuse_metric(self._scorer, run)
         self._float_classes: NDArray[np.int64] | None = None
         self._float_accuracy = self._accuracy(floating)

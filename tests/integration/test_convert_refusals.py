@@ -242,9 +242,9 @@ SAMPLES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "float64": ({"image": images().astype(np.float64)}, ("is float64, the model takes float32",)),
     "name": (
         {"images": images()},
-        ("input 'image' has no array", "'images' is no input", "?image=images"),
+        ("input 'image' has no array", "'images' is not an input", "?image=images"),
     ),
-    "two": ({"image": images(), "more": images()}, ("the array 'more' is no input", "next: ")),
+    "two": ({"image": images(), "more": images()}, ("the array 'more' is not an input", "next: ")),
 }
 
 
@@ -287,7 +287,7 @@ def test_samples_that_do_not_exist(convert: Any, zoo: Path) -> None:
 def test_more_samples_asked_for_than_there_are(convert: Any, zoo: Path) -> None:
     calibration = ("--calibration", zoo / "images.npz", "--samples", "41")
     said = convert(zoo / "legacy", "--to", "int8", *calibration)
-    assert_says(said, REFUSED, "asked for 41 samples, the source has 40", "next: at most 40")
+    assert_says(said, REFUSED, "request is for 41 samples, the source has 40", "next: at most")
 
 
 # The output

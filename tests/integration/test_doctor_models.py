@@ -53,7 +53,7 @@ def float_model(model: Path, out: Path) -> Path:
 
 def assert_found(diagnosis: Diagnosis, name: str) -> None:
     # The samples' own mean and deviation come near to −1 to 1, and may not be told apart.
-    found = [trial.preprocess for trial in diagnosis.fits if trial.name != "standardised"]
+    found = [trial.preprocess for trial in diagnosis.fits if trial.name != "standardized"]
     assert found == [STEPS[name]], diagnosis
     assert diagnosis.trials[0].preprocess == STEPS[name]
     assert diagnosis.label_offset == (1 if name == "background" else 0)

@@ -36,53 +36,55 @@ _CELL_BYTES = 24
 _COLUMN_BYTES = 4096
 
 
-def identity(place: str, options: Mapping[str, str]) -> str:
+def identity(location: str, options: Mapping[str, str]) -> str:
     """The hash of the file and of how it is cut into cells. Raises `InputRefused`."""
-    return hash_of(sha256_of(Path(place)), _delimiter(place, options))
+    return hash_of(sha256_of(Path(location)), _delimiter(location, options))
 
 
-def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
+def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:
     """The chosen columns as arrays (n, columns) and the labels.
 
     Raises `UsageError` for a column or option that does not exist, `InputRefused` for a
-    file that is no table of numbers or strings.
+    file that is not a table of numbers or strings.
     """
     from edgeconv.data import columns, table
 
-    delimiter, header = _delimiter(place, options), _has_header(options)
-    with opened(Path(place)) as (file, size_bytes):
+    delimiter, header = _delimiter(location, options), _has_header(options)
+    with opened(Path(location)) as (file, size_bytes):
         if size_bytes > _LARGEST_BYTES:
-            raise InputRefused(f"{place} has {size_bytes:,} bytes; the most is {_LARGEST_BYTES:,}")
-        cell_count = _check_text(place, file, delimiter)
-        names = _names(place, file, delimiter, header=header)
-        choice = columns.choose(place, names, options, wanted)
-        _refuse_too_large(place, size_bytes, cell_count, len(choice.needed), len(names))
-        cells = _cells(place, file, delimiter, names, choice.needed).slice(int(header))
+            raise InputRefused(
+                f"{location} has {size_bytes:,} bytes; the most is {_LARGEST_BYTES:,}"
+            )
+        cell_count = _check_text(location, file, delimiter)
+        names = _names(location, file, delimiter, header=header)
+        choice = columns.choose(location, names, options, array_names)
+        _refuse_too_large(location, size_bytes, cell_count, len(choice.needed), len(names))
+        cells = _cells(location, file, delimiter, names, choice.needed).slice(int(header))
     if not cells.num_rows:
         raise InputRefused(
-            f"{place} has a header and no rows", hint="header=no if its first row is data"
+            f"{location} has a header and no rows", hint="header=no if its first row is data"
         )
-    return table.arrays(place, cells, choice, first_row=2 if header else 1)
+    return table.arrays(location, cells, choice, first_row=2 if header else 1)
 
 
-def _delimiter(place: str, options: Mapping[str, str]) -> str:
-    given = options.get("delimiter", "tab" if Path(place).suffix.lower() == ".tsv" else ",")
-    delimiter = "\t" if given in ("tab", "\\t") else given
+def _delimiter(location: str, options: Mapping[str, str]) -> str:
+    text = options.get("delimiter", "tab" if Path(location).suffix.lower() == ".tsv" else ",")
+    delimiter = "\t" if text in ("tab", "\\t") else text
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         raise UsageError(
-            f"delimiter={given} is not one character", hint="for example delimiter=; or tab"
+            f"delimiter={text} is not one character", hint="for example delimiter=; or tab"
         )
     return delimiter
 
 
 def _has_header(options: Mapping[str, str]) -> bool:
-    given = options.get("header", "yes")
-    if given not in ("yes", "no"):
-        raise unknown_name("value of header=", given, ("yes", "no"))
-    return given == "yes"
+    header = options.get("header", "yes")
+    if header not in ("yes", "no"):
+        raise unknown_name("value of header=", header, ("yes", "no"))
+    return header == "yes"
 
 
-def _check_text(place: str, file: IO[bytes], delimiter: str) -> int:
+def _check_text(location: str, file: IO[bytes], delimiter: str) -> int:
     """No fewer than there are cells, in a file that is text.
 
     Raises `InputRefused` for what is not UTF-8, and for a quotation mark that would swallow the
@@ -98,33 +100,36 @@ def _check_text(place: str, file: IO[bytes], delimiter: str) -> int:
             # The decoder's own object begins with what was left of the block before.
             line += error.object[: error.start].count(b"\n")
             raise InputRefused(
-                f"{place} is not UTF-8 text: bad byte in line {line}",
+                f"{location} is not UTF-8 text: bad byte in line {line}",
                 hint="save it as CSV in UTF-8; is it a CSV file at all?",
             ) from None
         if not block:
             break
         if b"\0" in block:
             raise InputRefused(
-                f"{place} holds zero bytes and is no text file", hint="save it as CSV in UTF-8"
+                f"{location} holds zero bytes and is not a text file",
+                hint="save it as CSV in UTF-8",
             )
         line += block.count(b"\n")
         quotes += block.count(b'"')
         delimiters += block.count(delimiter.encode())
     if quotes % 2:
         raise InputRefused(
-            f"{place} has an odd number of quotation marks, so one is never closed",
+            f"{location} has an odd number of quotation marks, so one is never closed",
             hint='a quotation mark that is part of a cell is written twice: "5"" pipe"',
         )
     return delimiters + line
 
 
-def _refuse_too_large(place: str, size_bytes: int, cells: int, needed: int, columns: int) -> None:
+def _refuse_too_large(
+    location: str, size_bytes: int, cells: int, needed: int, columns: int
+) -> None:
     """Refuse what would not fit into memory, of whose columns some are needed."""
     each = size_bytes + cells * _CELL_BYTES + columns * _COLUMN_BYTES
-    refuse_larger(place, each * needed // columns, "choose fewer columns with features=COLUMNS")
+    refuse_larger(location, each * needed // columns, "choose fewer columns with features=COLUMNS")
 
 
-def _names(place: str, file: IO[bytes], delimiter: str, *, header: bool) -> list[str]:
+def _names(location: str, file: IO[bytes], delimiter: str, *, header: bool) -> list[str]:
     """The names of the columns, from the first row that is not empty."""
     file.seek(0)
     head = file.read(_LARGEST_ROW_BYTES).decode("utf-8-sig", "ignore")
@@ -132,19 +137,19 @@ def _names(place: str, file: IO[bytes], delimiter: str, *, header: bool) -> list
     try:
         first = next((row for row in rows if row), None)
     except csv.Error as error:
-        raise InputRefused(f"{place} is no readable CSV file: {error}") from error
+        raise InputRefused(f"{location} is not a readable CSV file: {error}") from error
     if first is None:
-        raise InputRefused(f"{place} has no rows", hint="all of its lines are empty")
+        raise InputRefused(f"{location} has no rows", hint="all of its lines are empty")
     if len(first) > _MOST_COLUMNS:
         raise InputRefused(
-            f"{place} has {len(first):,} columns or more; the most is {_MOST_COLUMNS:,}",
+            f"{location} has {len(first):,} columns or more; the most is {_MOST_COLUMNS:,}",
             hint="write the samples as an array: np.save",
         )
     return [name.strip() for name in first] if header else [str(i) for i in range(len(first))]
 
 
 def _cells(
-    place: str, file: IO[bytes], delimiter: str, names: list[str], needed: list[str]
+    location: str, file: IO[bytes], delimiter: str, names: list[str], needed: list[str]
 ) -> pa.Table:
     """All rows, the first one included, of the needed columns, as text."""
     import pyarrow as pa
@@ -157,8 +162,8 @@ def _cells(
         return "error"
 
     # The header is read as a row, so that names mean nothing to the parser.
-    places = {name: index for index, name in enumerate(names)}
-    columns = [f"f{places[name]}" for name in needed]
+    positions = {name: index for index, name in enumerate(names)}
+    columns = [f"f{positions[name]}" for name in needed]
     file.seek(0)
     try:
         cells = arrow.read_csv(
@@ -177,21 +182,21 @@ def _cells(
             ),
         )
     except pa.ArrowException as error:
-        raise _not_parsed(place, delimiter, str(error), ragged) from error
+        raise _not_parsed(location, delimiter, str(error), ragged) from error
     return cells.rename_columns(needed)
 
 
-def _not_parsed(place: str, delimiter: str, message: str, ragged: list[Any]) -> InputRefused:
+def _not_parsed(location: str, delimiter: str, message: str, ragged: list[Any]) -> InputRefused:
     if ragged:
         row = ragged[0]
         return InputRefused(
-            f"{place}, row {row.number}: {row.actual_columns} cells, "
+            f"{location}, row {row.number}: {row.actual_columns} cells, "
             f"and the first row has {row.expected_columns}",
-            hint=f"every row needs as many; are the cells separated by {delimiter!r}?",
+            hint=f"every row needs the same number; are the cells separated by {delimiter!r}?",
         )
     if "straddl" in message:
         return InputRefused(
-            f"{place} has a row of more than {_LARGEST_ROW_BYTES:,} bytes",
+            f"{location} has a row of more than {_LARGEST_ROW_BYTES:,} bytes",
             hint="is it a CSV file, with one sample a line?",
         )
-    return InputRefused(f"{place} is no readable CSV file: {message}")
+    return InputRefused(f"{location} is not a readable CSV file: {message}")

@@ -5,7 +5,7 @@ numbered from 0 in the order of their names. `labels=prefix` takes the text befo
 `_` of a file's name as its class, `labels=none` gives no labels. `classes=FILE` has one class
 name a line, and the classes are numbered in that order.
 
-Hidden files and those that file managers leave behind are passed over. Whatever else does not
+Hidden files and those that file managers leave behind are ignored. Any other file that does not
 belong there is an error that names it.
 """
 
@@ -36,7 +36,7 @@ _KINDS = {
     **dict.fromkeys((".jpg", ".jpeg", ".png", ".bmp"), "images"),
     ".wav": "wavs",
 }
-# Of so many class directories the first files are looked at, to tell what a directory holds.
+# How many class directories are listed to find the kind of a directory.
 _LOOKED_AT = 3
 
 
@@ -76,18 +76,18 @@ def kind_of(directory: Path) -> str | None:
     None where they are of neither kind, or of both.
     """
     try:
-        found = sorted(directory.iterdir())
-        inside = [path for path in found if path.is_dir()][:_LOOKED_AT]
+        paths = sorted(directory.iterdir())
+        inside = [path for path in paths if path.is_dir()][:_LOOKED_AT]
         for path in inside:
-            found += path.iterdir()
+            paths += path.iterdir()
     except OSError:
         return None
-    kinds = {_KINDS.get(path.suffix.lower(), "") for path in found} - {""}
+    kinds = {_KINDS.get(path.suffix.lower(), "") for path in paths} - {""}
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def listed(place: str, options: Mapping[str, str], ways: tuple[str, ...]) -> Listing:
-    """The files at `place` and their classes; `ways` are the values that `labels` may have.
+def listed(location: str, options: Mapping[str, str], ways: tuple[str, ...]) -> Listing:
+    """The files at `location` and their classes; `ways` are the values that `labels` may have.
 
     Reads none of the files. Raises `UsageError` for a wrong option, and `InputRefused` for a
     directory that is missing, empty, or laid out in another way.
@@ -96,15 +96,15 @@ def listed(place: str, options: Mapping[str, str], ways: tuple[str, ...]) -> Lis
     if way and way not in ways:
         raise unknown_name("value of the option labels", way, ways)
     classes = Path(options["classes"]) if "classes" in options else None
-    files, directories = _content(Path(place), classes)
-    _check_layout(place, files, directories, way)
+    files, directories = _content(Path(location), classes)
+    _check_layout(location, files, directories, way)
     files = files or [file for directory in directories for file in _files_of(directory)]
     way = way or ("folder" if directories else "none")
     if way == "none":
         if classes:
             raise UsageError(
-                f"{place}: classes={classes} is given, and there are no labels",
-                hint=f"leave it out, or say where the labels are: labels={ways[0]}",
+                f"{location}: classes={classes} is given, and there are no labels",
+                hint=f"remove it, or say where the labels are: labels={ways[0]}",
             )
         return Listing(tuple(files), None, ())
     names = [_class_of(file, way) for file in files]
@@ -113,21 +113,21 @@ def listed(place: str, options: Mapping[str, str], ways: tuple[str, ...]) -> Lis
     return Listing(tuple(files), tuple(number[name] for name in names), tuple(order))
 
 
-def identity(place: str, options: Mapping[str, str], ways: tuple[str, ...]) -> str:
+def identity(location: str, options: Mapping[str, str], ways: tuple[str, ...]) -> str:
     """The hash of the files' names and bytes and of their classes. Raises as `listed` does."""
-    listing = listed(place, options, ways)
+    listing = listed(location, options, ways)
     # A name is bytes to the system, and not always UTF-8.
-    names = [os.fsencode(file.relative_to(place)).hex() for file in listing.files]
+    names = [os.fsencode(file.relative_to(location)).hex() for file in listing.files]
     contents = [sha256_of(file) for file in listing.files]
     return hash_of(names, contents, listing.labels, listing.class_names)
 
 
-def refuse_names(place: str, wanted: frozenset[str] | None) -> None:
-    """Raise `UsageError` where arrays are asked for by name: there is one, without a name."""
-    if wanted is not None:
+def refuse_names(location: str, array_names: frozenset[str] | None) -> None:
+    """Raise `UsageError` for names of arrays: the only one has no name."""
+    if array_names is not None:
         raise UsageError(
-            f"{place} has one file a sample, so no array can be chosen by name",
-            hint="leave the renaming out: the files go to the model's only input",
+            f"{location} has one file a sample, so no array can be chosen by name",
+            hint="remove the renaming: the files go to the model's only input",
         )
 
 
@@ -137,17 +137,17 @@ def some(paths: list[Path]) -> str:
     return shown if len(paths) <= _SHOWN else f"{shown} … ({len(paths):,} files)"
 
 
-def _check_layout(place: str, files: list[Path], directories: list[Path], way: str) -> None:
+def _check_layout(location: str, files: list[Path], directories: list[Path], way: str) -> None:
     if not files and not directories:
-        raise InputRefused(f"{place} has no files in it", hint="check the path")
+        raise InputRefused(f"{location} has no files in it", hint="check the path")
     if files and directories:
         raise InputRefused(
-            f"{place} has files beside its class directories: {some(files)}",
+            f"{location} has files next to its class directories: {some(files)}",
             hint="move them into a class directory, or away",
         )
     if way == "folder" and not directories:
         raise InputRefused(
-            f"{place} has no class directories, and labels=folder was asked for",
+            f"{location} has no class directories, and labels=folder needs them",
             hint="make one for each class, or write labels=none",
         )
 
@@ -155,18 +155,18 @@ def _check_layout(place: str, files: list[Path], directories: list[Path], way: s
 def _content(directory: Path, passed_over: Path | None = None) -> tuple[list[Path], list[Path]]:
     """The files and the directories in `directory`, each in the order of their names."""
     try:
-        found = sorted(directory.iterdir(), key=lambda path: path.name)
+        paths = sorted(directory.iterdir(), key=lambda path: path.name)
     except FileNotFoundError:
         raise InputRefused(f"{directory} does not exist", hint="check the path") from None
     except NotADirectoryError:
         raise InputRefused(
-            f"{directory} is no directory", hint="name the directory that the files are in"
+            f"{directory} is not a directory", hint="name the directory that the files are in"
         ) from None
     except OSError as error:
         raise InputRefused(f"{directory} cannot be read: {error.strerror or error}") from error
     files: list[Path] = []
     directories: list[Path] = []
-    for path in found:
+    for path in paths:
         if path.name.startswith(".") or path.name.lower() in _LEFT_BEHIND:
             continue
         mode = _mode(path)
@@ -207,29 +207,29 @@ def _class_of(file: Path, way: str) -> str:
     name, mark, _ = file.name.partition("_") if way == "prefix" else (file.parent.name, "_", "")
     if not (name and mark):
         raise InputRefused(
-            f"{file} has no class before a '_' in its name, and labels=prefix was asked for",
+            f"{file} has no class before a '_' in its name, and labels=prefix needs one",
             hint="names look like this: yes_0001.wav",
         )
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise InputRefused(f"the class of {os.fsencode(file)!r} is no valid UTF-8") from None
+        raise InputRefused(f"the class of {os.fsencode(file)!r} is not valid UTF-8") from None
     return name
 
 
-def _class_order(path: Path, found: set[str]) -> list[str]:
+def _class_order(path: Path, present: set[str]) -> list[str]:
     """The class names in the file at `path`, which must be those that were found."""
     with opened(path) as (file, size_bytes):
         if size_bytes > _LARGEST_CLASSES_BYTES:
-            raise InputRefused(f"{path} has {size_bytes:,} bytes: that is no list of classes")
+            raise InputRefused(f"{path} has {size_bytes:,} bytes: that is not a list of classes")
         content = file.read()
     try:
         names = [line.strip() for line in content.decode("utf-8-sig").rstrip().splitlines()]
     except UnicodeDecodeError:
         raise InputRefused(f"{path} is not UTF-8 text", hint="one class name a line") from None
     twice = [name for name, count in Counter(names).items() if count > 1]
-    missing = [name for name in names if name not in found]
-    extra = sorted(found - set(names))
+    missing = [name for name in names if name not in present]
+    extra = sorted(present - set(names))
     problems = [
         *(["it has an empty line"] if "" in names else []),
         *(f"{name!r} is in it twice" for name in twice if name),

@@ -62,65 +62,65 @@ class _KeptResult:
     until: contextlib.ExitStack
 
 
-# What `identity` had to run for, until it is taken; by place and directory.
+# What `identity` had to run for, until it is taken; by location and directory.
 _kept: dict[tuple[str, str], _KeptResult] = {}
 
 
 def identity(
-    place: str,
+    location: str,
     options: Mapping[str, str],  # noqa: ARG001
     allowance: Allowance = Allowance(),
 ) -> str:
     """The hash of what the function returns. Runs it; raises as `read` does."""
-    result = _run(place, allowance)
+    result = _run(location, allowance)
     _drop()
-    _kept[_key(place)] = result
+    _kept[_key(location)] = result
     files = sorted(Path(result.returned.directory).iterdir())
     names = (result.returned.names, result.returned.has_labels)
     return hash_of(names, [(path.name, sha256_file(path)) for path in files])
 
 
 @contextlib.contextmanager
-def returned(place: str, allowance: Allowance = Allowance()) -> Iterator[Returned]:
+def returned(location: str, allowance: Allowance = Allowance()) -> Iterator[Returned]:
     """What the function returns, in files that go after the block.
 
     It runs, unless `identity` was asked just before. Raises `UsageError` for a function that
     does not exist, `InputRefused` for one that fails or returns no arrays.
     """
-    result = _kept.pop(_key(place), None) or _run(place, allowance)
+    result = _kept.pop(_key(location), None) or _run(location, allowance)
     with result.until:
         yield result.returned
 
 
 def read(
-    place: str,
+    location: str,
     options: Mapping[str, str],  # noqa: ARG001
-    wanted: frozenset[str] | None,
-    given: Returned | None = None,
+    array_names: frozenset[str] | None,
+    answer: Returned | None = None,
 ) -> Arrays:
-    """The arrays that the function returns and that are `wanted` (None: all), and the labels.
+    """The arrays that the function returns and that are `array_names` (None: all), and the labels.
 
-    `given` is what it has returned. Raises as `returned` does, and `UsageError` for an array
+    `answer` is what it has returned. Raises as `returned` does, and `UsageError` for an array
     that does not exist.
     """
-    if given is None:
-        with returned(place) as given:
-            return read(place, {}, wanted, given)
-    if given.names == ("",) and wanted is not None:
+    if answer is None:
+        with returned(location) as answer:
+            return read(location, {}, array_names, answer)
+    if answer.names == ("",) and array_names is not None:
         raise UsageError(
-            f"{place} returns a single array without a name, so none can be chosen by name",
-            hint="leave the renaming out, or return a dictionary",
+            f"{location} returns a single array without a name, so none can be chosen by name",
+            hint="remove the renaming, or return a dictionary",
         )
-    for name in wanted or ():
-        if name not in given.names:
-            raise unknown_name(f"array of {place}", name, given.names)
-    chosen = given.names if wanted is None else sorted(wanted)
-    arrays = {name: _read(given, str(given.names.index(name))) for name in chosen}
-    return Arrays(arrays, _read(given, "labels") if given.has_labels else None)
+    for name in array_names or ():
+        if name not in answer.names:
+            raise unknown_name(f"array of {location}", name, answer.names)
+    chosen = answer.names if array_names is None else sorted(array_names)
+    arrays = {name: _read(answer, str(answer.names.index(name))) for name in chosen}
+    return Arrays(arrays, _read(answer, "labels") if answer.has_labels else None)
 
 
-def _key(place: str) -> tuple[str, str]:
-    return place, str(Path.cwd())
+def _key(location: str) -> tuple[str, str]:
+    return location, str(Path.cwd())
 
 
 def _drop() -> None:
@@ -128,10 +128,10 @@ def _drop() -> None:
         _kept.popitem()[1].until.close()
 
 
-def _run(place: str, allowance: Allowance) -> _KeptResult:
-    module, colon, function = place.partition(":")
+def _run(location: str, allowance: Allowance) -> _KeptResult:
+    module, colon, function = location.partition(":")
     if not (module and colon and function):
-        raise UsageError(f"{place} names no function", hint="package.module:function")
+        raise UsageError(f"{location} does not name a function", hint="package.module:function")
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(scratch_directory())
         output = scratch / "returned"
@@ -142,21 +142,21 @@ def _run(place: str, allowance: Allowance) -> _KeptResult:
         access = Access(profile="code", writes=(output, Path.cwd()))
         try:
             with start_task(
-                call, job, label=place, scratch=scratch, access=access, allowance=allowance
+                call, job, label=location, scratch=scratch, access=access, allowance=allowance
             ) as task:
-                given = task.result()
+                answer = task.result()
         except WorkerCrashed as error:
             raise InputRefused(
-                error.message, hint="the function must return; run it by itself to see why"
+                error.message, hint="the function must return; run it alone to see why"
             ) from error
-        result = _KeptResult(given, stack.pop_all())
+        result = _KeptResult(answer, stack.pop_all())
     # At the latest when the process ends.
     weakref.finalize(result, result.until.close)
     return result
 
 
-def _read(given: Returned, name: str) -> np.ndarray[Any, Any]:
-    path = Path(given.directory, f"{name}.npy")
+def _read(answer: Returned, name: str) -> np.ndarray[Any, Any]:
+    path = Path(answer.directory, f"{name}.npy")
     with opened(path) as (file, size_bytes):
         return read_array(file, size_bytes, str(path), are_ended=True)
 
@@ -167,12 +167,12 @@ def call(job: FunctionJob) -> Returned:
     Raises `UsageError` for one that does not exist, `InputRefused` for all else.
     """
     with users_code(job.directory):
-        place = f"{job.module}:{job.function}"
+        location = f"{job.module}:{job.function}"
         function = users_function(job.module, job.function, job.directory)
-        with Blamed(place, job.directory):
+        with Blamed(location, job.directory):
             result = function()
-        with Blamed(f"{place}, what it returned,", job.directory):
-            arrays = _arrays(place, result)
+        with Blamed(f"{location}, what it returned,", job.directory):
+            arrays = _arrays(location, result)
     return _written(arrays, job.output)
 
 
@@ -186,35 +186,35 @@ def _written(arrays: Arrays, directory: str) -> Returned:
     return Returned(names=arrays.names, has_labels=arrays.labels is not None, directory=directory)
 
 
-def _arrays(place: str, result: Any) -> Arrays:
+def _arrays(location: str, result: Any) -> Arrays:
     """The arrays by name ("" for a single one) and the labels, as numpy arrays."""
     labels = None
     if isinstance(result, tuple):
         if len(result) != 2:
             raise InputRefused(
-                f"{place} returned a tuple of {len(result)}",
+                f"{location} returned a tuple of {len(result)}",
                 hint="return arrays by name in a dictionary, or (those, labels)",
             )
         result, labels = result
     named = dict(result) if hasattr(result, "keys") else {"": result}
     if not named or not all(isinstance(name, str) for name in named):
         raise InputRefused(
-            f"{place} returned a dictionary with the keys {list(named)[:5]}",
+            f"{location} returned a dictionary with the keys {list(named)[:5]}",
             hint="the keys are the names of arrays",
         )
-    arrays = {name: _array(place, name, value) for name, value in named.items()}
+    arrays = {name: _array(location, name, value) for name, value in named.items()}
     total = sum(array.nbytes for array in arrays.values())
     if total > LARGEST_BYTES:
-        raise InputRefused(f"{place} returned {total:,} bytes; the most is {LARGEST_BYTES:,}")
-    return Arrays(arrays, None if labels is None else _array(place, "labels", labels))
+        raise InputRefused(f"{location} returned {total:,} bytes; the most is {LARGEST_BYTES:,}")
+    return Arrays(arrays, None if labels is None else _array(location, "labels", labels))
 
 
-def _array(place: str, name: str, value: Any) -> Any:
+def _array(location: str, name: str, value: Any) -> Any:
     import numpy as np
 
     from edgeconv.data.strings import ended
 
-    what = f"{place} returned, as {name!r}," if name else f"{place} returned"
+    what = f"{location} returned, as {name!r}," if name else f"{location} returned"
     if value is None or callable(getattr(value, "__next__", None)):
         kind = "nothing" if value is None else f"a {type(value).__name__}"
         raise InputRefused(

@@ -2,10 +2,9 @@
 
 `edgeconv.data.kinds.folders` says where the labels come from. Pixels are as they are stored:
 uint8 (height, width, channels) with 1 channel for gray, 2 for gray and alpha, 3 for RGB and 4
-for RGB and alpha, and uint16 (height, width, 1) for 16-bit gray. What has no pixels of its own,
-a palette, CMYK, YCbCr or black and white, is read as the RGB, RGBA or gray that it stands for.
-The orientation that a camera notes beside the pixels is not applied: TensorFlow's decoders do
-not apply it either.
+for RGB and alpha, and uint16 (height, width, 1) for 16-bit gray. A palette, CMYK, YCbCr or black
+and white is converted to RGB, RGBA or gray. The orientation in the metadata is not applied, nor is
+it by TensorFlow's decoders.
 """
 
 from __future__ import annotations
@@ -31,23 +30,22 @@ _STARTS = {b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"BM": "BMP"}
 _FORMATS = tuple(_STARTS.values())
 _OTHER_STARTS = {b"GIF8": "GIF", b"RIFF": "WebP or WAV", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
 
-_STANDS_FOR = {"1": "L", "CMYK": "RGB", "YCbCr": "RGB"}
 _AS_STORED = {"L", "LA", "RGB", "RGBA", "I;16"}
 
 
-def identity(place: str, options: Mapping[str, str]) -> str:
+def identity(location: str, options: Mapping[str, str]) -> str:
     """The hash of the files' names and bytes and of their classes. Raises `InputRefused`."""
-    return folders.identity(place, options, _WAYS)
+    return folders.identity(location, options, _WAYS)
 
 
-def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
-    """The images, each decoded when it is asked for, and the labels.
+def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:
+    """The images, each decoded when needed, and the labels.
 
     Raises `UsageError` for a wrong option, and `InputRefused` for a directory that is not laid
     out in classes or has a file in it that does not begin as an image does.
     """
-    folders.refuse_names(place, wanted)
-    listing = folders.listed(place, options, _WAYS)
+    folders.refuse_names(location, array_names)
+    listing = folders.listed(location, options, _WAYS)
     for path in listing.files:
         _refuse_other(path)
     return listing.arrays(_decoded)
@@ -60,7 +58,7 @@ def _refuse_other(path: Path) -> None:
         return
     other = next((name for begin, name in _OTHER_STARTS.items() if start.startswith(begin)), "")
     raise InputRefused(
-        f"{path} is {f'a {other} file' if other else 'no image'}: it begins with {start!r}",
+        f"{path} is {f'a {other} file' if other else 'not an image'}: it begins with {start!r}",
         hint="the files of an image directory are JPEG, PNG or BMP; convert it or move it away",
     )
 
@@ -71,21 +69,21 @@ def _decoded(path: Path) -> np.ndarray[Any, Any]:
 
     with opened(path) as (file, _), opened_image(file, _FORMATS, str(path)) as image:
         if image.format == "PNG":
-            _refuse_deep_colour(path, file)
+            _refuse_deep_color(path, file)
         image.load()
         return _pixels(path, image)
 
 
-def _refuse_deep_colour(path: Path, file: IO[bytes]) -> None:
+def _refuse_deep_color(path: Path, file: IO[bytes]) -> None:
     position = file.tell()
     file.seek(12)
-    name, depth, colour = struct.unpack("!4s8xBB", file.read(14))
+    name, depth, color = struct.unpack("!4s8xBB", file.read(14))
     file.seek(position)
     if name != b"IHDR":
         raise InputRefused(f"{path} is a damaged PNG: it does not begin with its header")
-    if depth == 16 and colour != 0:
+    if depth == 16 and color != 0:
         raise InputRefused(
-            f"{path} has 16 bits a channel in colour, of which Pillow reads 8",
+            f"{path} has 16 bits a channel in color, of which Pillow reads 8",
             hint="save it with 8 bits a channel, or the samples as .npz",
         )
 
@@ -93,11 +91,10 @@ def _refuse_deep_colour(path: Path, file: IO[bytes]) -> None:
 def _pixels(path: Path, image: Image.Image) -> np.ndarray[Any, Any]:
     import numpy as np
 
-    if image.mode == "P":
-        image = image.convert("RGBA" if "transparency" in image.info else "RGB")
-    elif image.mode in _STANDS_FOR:
-        image = image.convert(_STANDS_FOR[image.mode])
-    elif image.mode not in _AS_STORED:
+    from edgeconv.data.decoding import rgb_or_gray
+
+    image = rgb_or_gray(image)
+    if image.mode not in _AS_STORED:
         raise InputRefused(
             f"{path} has pixels of Pillow's mode {image.mode!r}", hint="save it as RGB or gray"
         )

@@ -20,23 +20,23 @@ OPTIONS = frozenset({"labels"})
 _AT_ONCE_BYTES = 1 << 28
 
 
-def identity(place: str, options: Mapping[str, str]) -> str:
+def identity(location: str, options: Mapping[str, str]) -> str:
     """The hashes of the file and of its labels file. Raises `InputRefused`."""
-    return "+".join(sha256_of(Path(path)) for path in (place, *options.values()))
+    return "+".join(sha256_of(Path(path)) for path in (location, *options.values()))
 
 
-def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
+def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:
     """The array, which has no name, and the labels. Raises `InputRefused` or `UsageError`.
 
-    A large one is read sample by sample, when they are asked for.
+    A large one is read sample by sample, when needed.
     """
-    if wanted is not None:
+    if array_names is not None:
         raise UsageError(
-            f"{place} holds a single array without a name, so none can be chosen by name",
-            hint="leave the renaming out, or use an .npz file",
+            f"{location} holds a single array without a name, so none can be chosen by name",
+            hint="remove the renaming, or use an .npz file",
         )
     labels = options.get("labels")
-    path = Path(place)
+    path = Path(location)
     with opened(path) as (_, size_bytes):
         is_large = size_bytes > _AT_ONCE_BYTES
     column = StoredRows(path) if is_large else _read_file(path)

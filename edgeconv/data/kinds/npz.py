@@ -37,25 +37,25 @@ _BAD_ZIP = (
 )
 
 
-def identity(place: str, options: Mapping[str, str]) -> str:  # noqa: ARG001
+def identity(location: str, options: Mapping[str, str]) -> str:  # noqa: ARG001
     """The hash of the file. Raises `InputRefused`."""
-    return sha256_of(Path(place))
+    return sha256_of(Path(location))
 
 
-def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
-    """The arrays called `wanted` (None: all but the labels), and the labels.
+def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:
+    """The arrays called `array_names` (None: all but the labels), and the labels.
 
     Raises `UsageError` for a name that is not in the file, `InputRefused` for a file
-    that is no archive of numeric arrays.
+    that is not an archive of arrays.
     """
-    path = Path(place)
+    path = Path(location)
     with opened(path) as (file, _size):
         try:
             with zipfile.ZipFile(file) as archive:
-                return _arrays(path, archive, options, wanted)
+                return _arrays(path, archive, options, array_names)
         except _BAD_ZIP as error:
             raise InputRefused(
-                f"{path} is no readable .npz archive: {error}", hint=_hint(path, file)
+                f"{path} is not a readable .npz archive: {error}", hint=_hint(path, file)
             ) from error
 
 
@@ -63,7 +63,7 @@ def _arrays(
     path: Path,
     archive: zipfile.ZipFile,
     options: Mapping[str, str],
-    wanted: frozenset[str] | None,
+    array_names: frozenset[str] | None,
 ) -> Arrays:
     members = {
         member.filename.removesuffix(".npy"): member
@@ -73,8 +73,8 @@ def _arrays(
     if not members:
         raise InputRefused(f"{path} holds no arrays", hint="write it with np.savez")
     labels = options.get("labels", "labels" if "labels" in members else None)
-    names = list(members) if wanted is None else sorted(wanted)
-    names = [name for name in names if wanted is not None or name != labels]
+    names = list(members) if array_names is None else sorted(array_names)
+    names = [name for name in names if array_names is not None or name != labels]
     needed = [*names, *([labels] if labels else [])]
     for name in needed:
         if name not in members:

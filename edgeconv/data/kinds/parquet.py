@@ -28,16 +28,16 @@ OPTIONS = frozenset({"labels", "features"})
 _VALUE_BYTES = 12
 _COLUMN_BYTES = 4096
 
-# What pyarrow was seen to raise on damaged files besides its own exceptions.
+# What pyarrow raises on damaged files, in addition to its own exceptions.
 _BAD_PARQUET = (OSError, OverflowError, ValueError, IndexError, KeyError, TypeError)
 
 
-def identity(place: str, options: Mapping[str, str]) -> str:  # noqa: ARG001
+def identity(location: str, options: Mapping[str, str]) -> str:  # noqa: ARG001
     """The hash of the files, in the order of their names. Raises `InputRefused`."""
-    return hash_of(*(sha256_of(path) for path in _files(place)))
+    return hash_of(*(sha256_of(path) for path in _files(location)))
 
 
-def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
+def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:
     """The chosen columns as arrays and the labels.
 
     Raises `UsageError` for a column that does not exist, `InputRefused` for files that
@@ -45,21 +45,21 @@ def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) 
     """
     from edgeconv.data import columns, table
 
-    paths = _files(place)
-    choice = columns.choose(place, _names(paths), options, wanted)
+    paths = _files(location)
+    choice = columns.choose(location, _names(paths), options, array_names)
     refuse_larger(
-        place,
-        sum(_needed_bytes(place, path, choice.needed) for path in paths),
+        location,
+        sum(_needed_bytes(location, path, choice.needed) for path in paths),
         "choose fewer columns with features=COLUMNS, or one of several files",
     )
-    rows = _joined(paths, [_columns(place, path, choice.needed) for path in paths])
+    rows = _joined(paths, [_columns(location, path, choice.needed) for path in paths])
     if not rows.num_rows:
-        raise InputRefused(f"{place} has no rows")
-    return table.arrays(place, rows, choice, first_row=1)
+        raise InputRefused(f"{location} has no rows")
+    return table.arrays(location, rows, choice, first_row=1)
 
 
-def _files(place: str) -> list[Path]:
-    path = Path(place)
+def _files(location: str) -> list[Path]:
+    path = Path(location)
     if not path.is_dir():
         return [path]
     try:
@@ -96,10 +96,10 @@ def _listed(names: Sequence[str]) -> str:
     return text if len(text) <= 100 else text[:100] + " …"
 
 
-def _needed_bytes(place: str, path: Path, needed: list[str]) -> int:
+def _needed_bytes(location: str, path: Path, needed: list[str]) -> int:
     """What the columns of a file take in memory, strings that occur more than once only once.
 
-    A column of equal values is tiny in the file, whatever it says of its own size. Raises
+    A column of equal values is tiny in the file, with any declared size. Raises
     `InputRefused` for columns of another type.
     """
     from edgeconv.data import table
@@ -108,7 +108,7 @@ def _needed_bytes(place: str, path: Path, needed: list[str]) -> int:
         # It is made anew each time that it is looked at.
         schema = file.schema_arrow
         for name in needed:
-            table.refuse_kind(f"{place}, column {name!r}", schema.field(name).type)
+            table.refuse_kind(f"{location}, column {name!r}", schema.field(name).type)
         metadata = file.metadata
         paths = {leaf.path for leaf in _leaves(metadata, needed)}
         values, declared = metadata.num_rows * len(needed), 0
@@ -128,7 +128,7 @@ def _leaves(metadata: Any, needed: list[str]) -> list[Any]:
     return [each for each in leaves if chosen & {each.path, each.path.partition(".")[0]}]
 
 
-def _columns(place: str, path: Path, needed: list[str]) -> pa.Table:
+def _columns(location: str, path: Path, needed: list[str]) -> pa.Table:
     import pyarrow as pa
 
     from edgeconv.data import table
@@ -141,12 +141,12 @@ def _columns(place: str, path: Path, needed: list[str]) -> pa.Table:
     # Equal strings are read once, so that their size is known before they are written out.
     with _parquet_file(path, text) as file:
         rows = file.read(columns=needed, use_threads=False)
-        # A name is also taken for the path to a field, so there may be more than was asked for.
+        # A name is also taken for the path to a field, which may select more columns.
         rows = rows.select(needed)
-        # Else text that is no UTF-8 would show itself anywhere.
+        # Else text that is not UTF-8 would fail later, anywhere.
         rows.validate(full=True)
         columns = [
-            table.written_out(f"{place}, column {name!r}", rows.column(name), kind)
+            table.written_out(f"{location}, column {name!r}", rows.column(name), kind)
             for name, kind in zip(needed, kinds, strict=True)
         ]
         return pa.table(columns, names=needed)
@@ -164,7 +164,7 @@ def _parquet_file(path: Path, as_dictionary: Sequence[str] = ()) -> Iterator[Any
                 yield file
         except (pa.ArrowException, *_BAD_PARQUET) as error:
             raise InputRefused(
-                f"{path} is no readable Parquet file: {str(error)[:300]}",
+                f"{path} is not a readable Parquet file: {str(error)[:300]}",
                 hint="copy or write it again; it may be cut short",
             ) from error
 

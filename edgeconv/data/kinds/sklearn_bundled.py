@@ -15,59 +15,40 @@ from edgeconv.errors import unknown_name
 from edgeconv.store.hashes import hash_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 OPTIONS: frozenset[str] = frozenset()
 
 
-def identity(place: str, options: Mapping[str, str]) -> str:  # noqa: ARG001
+def identity(location: str, options: Mapping[str, str]) -> str:  # noqa: ARG001
     """The hash of the set's name and scikit-learn's version, which fix its content."""
-    _reader(place)
-    return hash_of(place, metadata.version("scikit-learn"))
+    _check_name(location)
+    return hash_of(location, metadata.version("scikit-learn"))
 
 
-def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:  # noqa: ARG001
-    """The arrays of the set called `place`. Raises `UsageError` for an unknown name."""
-    arrays = _reader(place)()
-    for name in wanted or ():
+def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:  # noqa: ARG001
+    """The arrays of the set called `location`. Raises `UsageError` for an unknown name."""
+    from sklearn import datasets
+
+    _check_name(location)
+    arrays = _SETS[location](getattr(datasets, f"load_{location}")())
+    for name in array_names or ():
         if name not in arrays.by_name:
-            raise unknown_name(f"array in sklearn:{place}", name, arrays.by_name)
+            raise unknown_name(f"array in sklearn:{location}", name, arrays.by_name)
     return arrays
 
 
-def _digits() -> Arrays:
+def _digits(loaded: Any) -> Arrays:
     import numpy as np
-    from sklearn.datasets import load_digits
 
-    digits = load_digits()
-    image = (digits.images / 16.0).astype(np.float32)[..., None]
-    return Arrays({"image": image}, digits.target)
+    return Arrays({"image": (loaded.images / 16.0).astype(np.float32)[..., None]}, loaded.target)
 
 
-def _iris() -> Arrays:
-    from sklearn.datasets import load_iris
-
-    return _classes(load_iris())
-
-
-def _wine() -> Arrays:
-    from sklearn.datasets import load_wine
-
-    return _classes(load_wine())
-
-
-def _breast_cancer() -> Arrays:
-    from sklearn.datasets import load_breast_cancer
-
-    return _classes(load_breast_cancer())
-
-
-def _diabetes() -> Arrays:
+def _diabetes(loaded: Any) -> Arrays:
     import numpy as np
-    from sklearn.datasets import load_diabetes
 
-    # What it predicts is a quantity, and no class.
-    return Arrays({"x": load_diabetes().data.astype(np.float32)})
+    # It predicts a quantity, not a class.
+    return Arrays({"x": loaded.data.astype(np.float32)})
 
 
 def _classes(loaded: Any) -> Arrays:
@@ -79,14 +60,13 @@ def _classes(loaded: Any) -> Arrays:
 
 _SETS = {
     "digits": _digits,
-    "iris": _iris,
-    "wine": _wine,
-    "breast_cancer": _breast_cancer,
+    "iris": _classes,
+    "wine": _classes,
+    "breast_cancer": _classes,
     "diabetes": _diabetes,
 }
 
 
-def _reader(place: str) -> Callable[[], Arrays]:
-    if place not in _SETS:
-        raise unknown_name("data set of scikit-learn", place, _SETS)
-    return _SETS[place]
+def _check_name(name: str) -> None:
+    if name not in _SETS:
+        raise unknown_name("data set of scikit-learn", name, _SETS)

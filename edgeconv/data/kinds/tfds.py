@@ -1,7 +1,7 @@
 """The kind `tfds`: a TensorFlow data set that is on disk already. Nothing is ever downloaded.
 
 `tfds:NAME`, `NAME/CONFIG` or either with `:VERSION` is looked for in `dir=DIR`, else in
-TFDS_DATA_DIR, else in ~/tensorflow_datasets; the place may also be the directory of a
+TFDS_DATA_DIR, else in ~/tensorflow_datasets; the location may also be the directory of a
 version itself. `split=test` chooses the split, and `split=test[:100]` or `test[10%:20%]` a
 part of it, as in TensorFlow Datasets. `labels=NAME` is needed only where not exactly one
 feature is a ClassLabel. Features inside another are called `outer/inner`.
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 OPTIONS = frozenset({"split", "dir", "labels"})
 
 
-def identity(place: str, options: Mapping[str, str]) -> str:
+def identity(location: str, options: Mapping[str, str]) -> str:
     """The hash of the split's files and of what describes them. Raises as `read` does."""
-    prepared = find(place, options.get("dir"))
+    prepared = find(location, options.get("dir"))
     split, _first, _count = part_of(prepared, options.get("split"))
     described = sorted(
         path.name
@@ -43,8 +43,8 @@ def identity(place: str, options: Mapping[str, str]) -> str:
     return hash_of(names, *(sha256_of(path) for path in paths))
 
 
-def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
-    """The features called `wanted` (None: all that are numbers or images), and the labels.
+def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:
+    """The features called `array_names` (None: all that are numbers or images), and the labels.
 
     Raises `UsageError` for a name that does not exist, `InputRefused` for a data set that
     is not there, damaged, or in a format that is not read.
@@ -52,10 +52,10 @@ def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) 
     from edgeconv.data.examples import read_examples
     from edgeconv.data.tfds_features import read_features
 
-    prepared = find(place, options.get("dir"))
+    prepared = find(location, options.get("dir"))
     declared = read_features(prepared.directory)
     labels = _labels(prepared, declared, options.get("labels"))
-    names = _names(prepared, declared, wanted, labels)
+    names = _names(prepared, declared, array_names, labels)
     needed = [*names, *([labels] if labels else [])]
     features = {name: _usable(prepared, declared, name) for name in needed}
     arrays = read_examples(_records(prepared, options.get("split")), features, names, labels)
@@ -63,26 +63,28 @@ def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) 
     return Arrays(arrays.by_name, arrays.labels, class_names=class_names)
 
 
-def _labels(prepared: PreparedDataSet, declared: DeclaredFeatures, asked: str | None) -> str | None:
-    if asked is not None:
-        if asked not in declared.names:
-            raise unknown_name(f"feature in {prepared.directory}", asked, declared.names)
-        return asked
+def _labels(
+    prepared: PreparedDataSet, declared: DeclaredFeatures, labels: str | None
+) -> str | None:
+    if labels is not None:
+        if labels not in declared.names:
+            raise unknown_name(f"feature in {prepared.directory}", labels, declared.names)
+        return labels
     return declared.class_labels[0] if len(declared.class_labels) == 1 else None
 
 
 def _names(
     prepared: PreparedDataSet,
     declared: DeclaredFeatures,
-    wanted: Iterable[str] | None,
+    array_names: Iterable[str] | None,
     labels: str | None,
 ) -> list[str]:
-    if wanted is None:
+    if array_names is None:
         return [name for name in declared.features if name != labels]
-    for name in wanted:
+    for name in array_names:
         if name not in declared.names:
             raise unknown_name(f"feature in {prepared.directory}", name, declared.names)
-    return sorted(wanted)
+    return sorted(array_names)
 
 
 def _usable(prepared: PreparedDataSet, declared: DeclaredFeatures, name: str) -> Feature:

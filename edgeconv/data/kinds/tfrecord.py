@@ -4,7 +4,7 @@
 
     [features.image]
     encoding = "jpeg"          # or "png": uint8 (height, width, channels)
-    channels = 3               # may be left out: as many as stored
+    channels = 3               # optional: those of the stored image
     [features.pixels]
     encoding = "raw"           # the bytes of an array, little-endian
     dtype = "uint8"
@@ -53,17 +53,17 @@ class _Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     features: dict[str, _SpecFeature]
 
 
-def identity(place: str, options: Mapping[str, str]) -> str:
+def identity(location: str, options: Mapping[str, str]) -> str:
     """The hash of the files, in the order of their names, and of the spec.
 
     Raises `InputRefused`, or `UsageError` without a spec.
     """
-    spec = sha256_of(Path(_spec_path(place, options)))
-    return hash_of(spec, *(sha256_of(path) for path in _files(place)))
+    spec = sha256_of(Path(_spec_path(location, options)))
+    return hash_of(spec, *(sha256_of(path) for path in _files(location)))
 
 
-def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
-    """The features called `wanted` (None: all of the spec but the labels), and the labels.
+def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:
+    """The features called `array_names` (None: all of the spec but the labels), and the labels.
 
     Raises `UsageError` for a spec that is wrong or lacks a name, `InputRefused` for
     records that are damaged or not as the spec says.
@@ -71,35 +71,39 @@ def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) 
     from edgeconv.data.examples import read_examples
     from edgeconv.data.records import open_records
 
-    spec = _spec_path(place, options)
+    spec = _spec_path(location, options)
     features = _features(Path(spec))
     labels = options.get("labels")
-    for name in (*(wanted or ()), *([labels] if labels else [])):
+    for name in (*(array_names or ()), *([labels] if labels else [])):
         if name not in features:
             raise unknown_name(f"feature in {spec}", name, features)
-    names = [name for name in features if name != labels] if wanted is None else sorted(wanted)
-    return read_examples(open_records(_files(place)), features, names, labels)
+    names = (
+        [name for name in features if name != labels]
+        if array_names is None
+        else sorted(array_names)
+    )
+    return read_examples(open_records(_files(location)), features, names, labels)
 
 
-def _spec_path(place: str, options: Mapping[str, str]) -> str:
+def _spec_path(location: str, options: Mapping[str, str]) -> str:
     if "spec" not in options:
         raise UsageError(
-            f"{place} needs a feature spec: TFRecord files do not say what is in them",
+            f"{location} needs a feature spec: TFRecord files do not say what is in them",
             hint="tfrecord:FILE?spec=FILE.toml, with lines such as [features.image] and "
             'encoding = "jpeg"',
         )
     return options["spec"]
 
 
-def _files(place: str) -> list[Path]:
-    path = Path(place)
-    if path.exists() or not glob.has_magic(place):
+def _files(location: str) -> list[Path]:
+    path = Path(location)
+    if path.exists() or not glob.has_magic(location):
         return [path]
     # Path.glob takes no absolute patterns.
-    found = (Path(name) for name in glob.glob(place))  # noqa: PTH207
-    files = sorted(path for path in found if path.is_file())
+    paths = (Path(name) for name in glob.glob(location))  # noqa: PTH207
+    files = sorted(path for path in paths if path.is_file())
     if not files:
-        raise InputRefused(f"no file is called {place}", hint="check the path and the pattern")
+        raise InputRefused(f"no file is called {location}", hint="check the path and the pattern")
     return files
 
 
@@ -108,13 +112,13 @@ def _features(path: Path) -> dict[str, Feature]:
 
     with opened(path) as (file, size_bytes):
         if size_bytes > _LARGEST_SPEC_BYTES:
-            raise InputRefused(f"{path} has {size_bytes:,} bytes and is no feature spec")
+            raise InputRefused(f"{path} has {size_bytes:,} bytes and is not a feature spec")
         data = file.read()
     try:
         spec = msgspec.toml.decode(data, type=_Spec)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"{path} is no feature spec: {error}",
+            f"{path} is not a feature spec: {error}",
             hint="each [features.NAME] takes encoding, dtype, shape, variable and channels",
         ) from error
     # Not msgspec.DecodeError alone: a number of five thousand digits is another ValueError.
@@ -140,7 +144,7 @@ def _feature(where: str, declared: _SpecFeature) -> Feature:
     if not is_image and declared.channels is not None:
         raise UsageError(f"{where}: channels are of images", hint="put them into shape")
     if is_image and declared.variable:
-        raise UsageError(f"{where}: images differ in size anyway", hint="leave variable out")
+        raise UsageError(f"{where}: images differ in size anyway", hint="remove variable")
     if -1 in declared.shape:
         raise UsageError(
             f"{where}: shape {list(declared.shape)} has -1",

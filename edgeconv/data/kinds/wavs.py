@@ -48,24 +48,24 @@ class _Format(NamedTuple):
     bits: int
 
 
-def identity(place: str, options: Mapping[str, str]) -> str:
+def identity(location: str, options: Mapping[str, str]) -> str:
     """The hash of the files' names and bytes and of their classes. Raises `InputRefused`."""
-    return folders.identity(place, options, _WAYS)
+    return folders.identity(location, options, _WAYS)
 
 
-def read(place: str, options: Mapping[str, str], wanted: frozenset[str] | None) -> Arrays:
-    """The clips, each decoded when it is asked for, the labels, and the rate.
+def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:
+    """The clips, each decoded when needed, the labels, and the rate.
 
     Raises `UsageError` for a wrong option, and `InputRefused` for a directory that is not laid
-    out in classes, or has a file in it that is no whole WAV file or has another rate.
+    out in classes, or has a file in it that is not a whole WAV file or has another rate.
     """
-    folders.refuse_names(place, wanted)
+    folders.refuse_names(location, array_names)
     demanded_hz = _rate_option(options)
-    listing = folders.listed(place, options, _WAYS)
+    listing = folders.listed(location, options, _WAYS)
     by_rate: dict[int, list[Path]] = {}
     for path in listing.files:
         by_rate.setdefault(_checked_format(path).rate_hz, []).append(path)
-    rate_hz = _same_rate(place, by_rate, demanded_hz)
+    rate_hz = _same_rate(location, by_rate, demanded_hz)
     return replace(listing.arrays(_decoded), rate_hz=rate_hz)
 
 
@@ -74,22 +74,24 @@ def _rate_option(options: Mapping[str, str]) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and 0 < int(text[:10]) < 1 << 32):
-        raise UsageError(f"rate={text} is no sample rate", hint="in samples a second: rate=16000")
+        raise UsageError(
+            f"rate={text} is not a sample rate", hint="in samples a second: rate=16000"
+        )
     return int(text)
 
 
-def _same_rate(place: str, by_rate: dict[int, list[Path]], demanded_hz: int | None) -> int:
+def _same_rate(location: str, by_rate: dict[int, list[Path]], demanded_hz: int | None) -> int:
     other = {rate: paths for rate, paths in by_rate.items() if rate != demanded_hz}
     if demanded_hz is not None and other:
         each = "; ".join(f"{rate} Hz: {folders.some(paths)}" for rate, paths in other.items())
         raise InputRefused(
-            f"{place} has files of another rate than {demanded_hz} Hz: {each}",
+            f"{location} has files of another rate than {demanded_hz} Hz: {each}",
             hint=f"resample them, for example with sox IN.wav -r {demanded_hz} OUT.wav",
         )
     if len(by_rate) > 1:
         each = "; ".join(f"{rate} Hz: {folders.some(paths)}" for rate, paths in by_rate.items())
         raise InputRefused(
-            f"{place} has files of different rates: {each}",
+            f"{location} has files of different rates: {each}",
             hint="resample them to the one that the model was trained with",
         )
     return next(iter(by_rate))
@@ -100,7 +102,7 @@ def _checked_format(path: Path) -> _Format:
     with opened(path) as (file, size_bytes):
         start = file.read(12)
         if start[:4] != b"RIFF" or start[8:] != b"WAVE":
-            other = _OTHER_STARTS.get(start[:4], "no WAV file")
+            other = _OTHER_STARTS.get(start[:4], "not a WAV file")
             raise InputRefused(
                 f"{path} is {other}: it begins with {start!r}",
                 hint="the files of such a directory are WAV: convert it or move it away",
@@ -110,12 +112,12 @@ def _checked_format(path: Path) -> _Format:
         chunks = _chunks(path, file, end)
         if b"fmt " not in chunks or b"data" not in chunks:
             raise InputRefused(f"{path} has no audio in it: its chunks are {list(chunks)}")
-        found = _format(path, file, *chunks[b"fmt "])
+        wav = _format(path, file, *chunks[b"fmt "])
     data_bytes = chunks[b"data"][1]
-    if not data_bytes or data_bytes % found.block_bytes:
+    if not data_bytes or data_bytes % wav.block_bytes:
         what = "no audio in it" if not data_bytes else "a last sample that is cut short"
         raise InputRefused(f"{path} has {what}: {data_bytes:,} bytes", hint="write it again")
-    return found
+    return wav
 
 
 def _chunks(path: Path, file: IO[bytes], end: int) -> dict[bytes, tuple[int, int]]:
@@ -186,7 +188,7 @@ def _decoded(path: Path) -> np.ndarray[Any, Any]:
             _, audio = wavfile.read(file)
         except (*_BAD_WAV, wavfile.WavFileWarning) as error:
             raise InputRefused(
-                f"{path} is no readable WAV file: {error}", hint="write it again"
+                f"{path} is not a readable WAV file: {error}", hint="write it again"
             ) from error
         except MemoryError as error:
             raise InputRefused(f"{path} does not fit into memory ({size_bytes:,} bytes)") from error

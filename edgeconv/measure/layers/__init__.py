@@ -1,1 +1,1 @@
-"""What happens inside a model: the time of each operator, the error of each layer."""
+"""The layers of a model: the time of each operator, the error of each layer."""

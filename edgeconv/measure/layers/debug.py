@@ -1,4 +1,4 @@
-"""The verb `debug`: which layers lose most when a model is quantised, and what helps."""
+"""The verb `debug`: which layers lose most when a model is quantized, and what helps."""
 
 from __future__ import annotations
 
@@ -37,29 +37,31 @@ _FLOAT32 = "float32"
 _RUNTIME = "ai-edge-litert"
 
 
-def debug(asked: DebugRequest, *, on_progress: Callable[[str], None] = lambda _: None) -> Debugged:
+def debug(
+    request: DebugRequest, *, on_progress: Callable[[str], None] = lambda _: None
+) -> Debugged:
     """Quantize a model by one recipe, and say what each layer loses and which rules help.
 
-    The file is what `convert` would verify, made by the first engine; one that `convert` would
+    The file is what `convert` would verify, output by the first engine; one that `convert` would
     refuse for what it answers is debugged all the same. Raises an `EdgeconvError` where the model
-    gives no float32 graph, or the quantiser nothing that runs.
+    gives no float32 graph, or the quantizer nothing that runs.
     """
-    recipe = _refuse_recipe(_recipe(asked))
-    if asked.signature == ALL_SIGNATURES:
-        raise UsageError("debug looks into one signature", hint="name it with --signature")
-    execution = asked.execution
+    recipe = _refuse_recipe(_recipe(request))
+    if request.signature == ALL_SIGNATURES:
+        raise UsageError("debug takes one signature", hint="name it with --signature")
+    execution = request.execution
     (floating,) = make_recipes([_FLOAT32])
     with scratch_directory() as scratch:
         plan = make_plan(
             ConvertRequest(
-                model=asked.model,
+                model=request.model,
                 directory=str(scratch / "files"),
                 to=(floating, recipe),
-                signature=(asked.signature,) if asked.signature else (),
-                calibration={"": asked.calibration},
-                samples=asked.samples,
-                preprocess=asked.preprocess,
-                opening=asked.opening,
+                signature=(request.signature,) if request.signature else (),
+                calibration={"": request.calibration},
+                samples=request.samples,
+                preprocess=request.preprocess,
+                opening=request.opening,
                 execution=execution,
             )
         )
@@ -72,30 +74,32 @@ def debug(asked: DebugRequest, *, on_progress: Callable[[str], None] = lambda _:
             return _debugged(session, recipe)
 
 
-def _recipe(asked: DebugRequest) -> Recipe:
-    """The one recipe that is asked for. Raises `UsageError`."""
-    if isinstance(asked.to, Recipe):
-        return asked.to
+def _recipe(request: DebugRequest) -> Recipe:
+    """The recipe of `--to`. Raises `UsageError` for several."""
+    if isinstance(request.to, Recipe):
+        return request.to
     recipes = make_recipes(
-        comma_list(asked.to),
-        calibration_range=asked.calibration_range,
-        methods=asked.methods,
-        layers=asked.layers,
+        comma_list(request.to),
+        calibration_range=request.calibration_range,
+        methods=request.methods,
+        layers=request.layers,
     )
     if len(recipes) > 1:
-        raise UsageError(f"--to {asked.to}: debug looks into one recipe at a time", hint="name one")
+        raise UsageError(
+            f"--to {request.to}: debug looks into one recipe at a time", hint="name one"
+        )
     return recipes[0]
 
 
 def _refuse_recipe(recipe: Recipe) -> Recipe:
     if recipe.name == _FLOAT32:
         raise UsageError(
-            "float32 quantises nothing, so there is nothing to debug",
+            "float32 quantizes nothing, so there is nothing to debug",
             hint="--to int8, or what else is to be smaller or faster",
         )
     if recipe.name == QAT:
         raise UsageError(
-            "debug looks into post-training quantisation, and qat trains",
+            "debug looks into post-training quantization, and qat trains",
             hint="--to int8 shows which layers are hard",
         )
     return recipe
@@ -105,8 +109,8 @@ def _debugged(session: Session, recipe: Recipe) -> Debugged:
     run, prepared = session.run, session.prepared
     (part,) = prepared.parts
     file = Path(tempfile.mkdtemp(prefix="debugged-", dir=run.scratch), f"{recipe.name}.tflite")
-    found = _dissected(session, recipe, file)
-    layers, notes = _with_insides(run, found, part, (file, prepared.float_model))
+    debugged = _dissected(session, recipe, file)
+    layers, notes = _with_insides(run, debugged, part, (file, prepared.float_model))
     record = part.split.record
     assert record is not None
     return Debugged(
@@ -114,52 +118,54 @@ def _debugged(session: Session, recipe: Recipe) -> Debugged:
         signature=part.signature.key,
         recipe=recipe,
         calibration=record,
-        samples=found.samples,
+        samples=debugged.samples,
         runtime=f"{_RUNTIME} {tool_versions()[_RUNTIME]}",
         float_size_bytes=prepared.float_model.stat().st_size,
         size_bytes=file.stat().st_size,
-        outputs=found.outputs,
-        snr_db=found.snr_db,
+        outputs=debugged.outputs,
+        snr_db=debugged.snr_db,
         layers=tuple(worst_first(layers)),
-        fixes=found.fixes,
-        post_training=found.post_training,
-        notes=(*prepared.notes, *found.notes, *notes),
+        fixes=debugged.fixes,
+        post_training=debugged.post_training,
+        notes=(*prepared.notes, *debugged.notes, *notes),
     )
 
 
 def _dissected(session: Session, recipe: Recipe, file: Path) -> DebugAnswer:
-    made = session.child().directory / file.name
-    found = session.result(debug_file, DebugJob(graph=session.graph, recipe=recipe, file=str(made)))
-    shutil.copyfile(made, file)
-    return found
+    output = session.child().directory / file.name
+    debugged = session.result(
+        debug_file, DebugJob(graph=session.graph, recipe=recipe, file=str(output))
+    )
+    shutil.copyfile(output, file)
+    return debugged
 
 
 def _with_insides(
-    run: Run, found: DebugAnswer, part: Part, files: tuple[Path, Path]
+    run: Run, debugged: DebugAnswer, part: Part, files: tuple[Path, Path]
 ) -> tuple[Sequence[DebuggedLayer], tuple[str, ...]]:
-    """The layers with the errors of their own outputs in the file, and notes.
+    """The layers with the errors of their outputs in the file, and notes.
 
-    `files` are the quantised model and the float32 one.
+    `files` are the quantized model and the float32 one.
     """
     run.on_progress("comparing the layers")
     assert part.split.calibration is not None
     samples = data.read_samples(part.split.calibration).arrays
-    quantised, floating = (
+    quantized, floating = (
         Model(file=file, signature=part.signature.key, batch=part.split.batch) for file in files
     )
     try:
         errors = layer_errors(
-            quantised,
+            quantized,
             floating,
-            {name: array[-found.samples :] for name, array in samples.items()},
+            {name: array[-debugged.samples :] for name, array in samples.items()},
             scratch=run.scratch,
             allowance=run.execution.allowance,
         )
     except (ToolFailed, InputRefused) as error:
-        return found.layers, (f"no errors inside the file: {error.message}",)
-    inside = {one.layer: one.snr_db for one in errors.errors}
+        return debugged.layers, (f"no errors inside the file: {error.message}",)
+    inside = {error.layer: error.snr_db for error in errors.errors}
     layers = [
         msgspec.structs.replace(layer, inside_snr_db=inside.get(layer.layer))
-        for layer in found.layers
+        for layer in debugged.layers
     ]
     return layers, ()

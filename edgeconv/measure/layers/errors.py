@@ -1,4 +1,4 @@
-"""The error of every layer of a quantised model against the float32 one, on real samples."""
+"""The error of every layer of a quantized model against the float32 one, on real samples."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.generic]
 
-# What only changes the type of a tensor, and is no layer.
+# These only change the type of a tensor, and are not layers.
 _BRIDGES = ("QUANTIZE", "DEQUANTIZE")
 _MODEL = "model.tflite"
 _NUMBERS = ("float32", "float16", "int8", "uint8", "int16")
@@ -48,56 +48,55 @@ class GraphLayer(NamedTuple):
 
 
 class LayerErrors(msgspec.Struct, frozen=True, kw_only=True):
-    """The errors in the order of the graph, and how many layers have no counterpart."""
+    """The errors in the order of the graph, and the number of layers without a counterpart."""
 
     errors: tuple[LayerError, ...]
     left_out: int
 
 
 class LayersJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What the child is to do: the directories of both models, each with the model and samples."""
+    """What the child compares: the directories of both models, each with the model and samples."""
 
-    quantised: str
+    quantized: str
     floating: str
     batch: int
 
 
 def layer_errors(
-    quantised: Model, floating: Model, inputs: Arrays, *, scratch: Path, allowance: Allowance
+    quantized: Model, floating: Model, inputs: Arrays, *, scratch: Path, allowance: Allowance
 ) -> LayerErrors:
-    """How far each layer of `quantised` is from the tensor of the same name in `floating`.
+    """How far each layer of `quantized` is from the tensor of the same name in `floating`.
 
-    `inputs` are samples by input, (n, *shape), as floats where the quantised model takes
-    integers. Both models run on all of them in a child process, changed only in that every layer
-    is an output: a delegate keeps no other tensor. A layer is an operator's first output; it is
-    compared dequantised, and has the errors of the layers before it too. One whose tensor the
-    other model does not have, or has in another shape, was fused or removed by a converter, and
-    is counted as left out. Raises `InputRefused` for samples that do not fit, and `ToolFailed`
-    where one of the models does not run, or they have no layer in common.
+    `inputs` are samples (n, *shape) by input, floats where the quantized model takes integers. Both
+    models run on all of them in a child process, with every layer as an output: a delegate keeps no
+    other tensor. A layer is an operator's first output, dequantized; it includes the errors of the
+    layers before it. One that the other model does not have in that shape, because a
+    converter fused or removed it, is counted as left out. Raises `InputRefused` for samples that do
+    not fit, and `ToolFailed` where a model does not run, or they have no layer in common.
     """
     directory = Path(tempfile.mkdtemp(prefix="layers-", dir=scratch))
     job = LayersJob(
-        quantised=_stored(quantised, inputs, directory / "quantised"),
+        quantized=_stored(quantized, inputs, directory / "quantized"),
         floating=_stored(floating, inputs, directory / "floating"),
-        batch=quantised.batch,
+        batch=quantized.batch,
     )
-    label = f"comparing the layers of {quantised.file.name}"
+    label = f"comparing the layers of {quantized.file.name}"
     access = Access(reads=(directory,))
     with start_task(
         compare_layers, job, label=label, scratch=scratch, access=access, allowance=allowance
     ) as task:
-        found = task.result()
-    if not found.errors:
+        errors = task.result()
+    if not errors.errors:
         raise ToolFailed(
-            f"{quantised.file.name} and {floating.file.name} have no layer of the same name",
-            hint="give the float32 .tflite that it was made from",
+            f"{quantized.file.name} and {floating.file.name} have no layer of the same name",
+            hint="give the float32 .tflite of the same model",
         )
-    return found
+    return errors
 
 
 def compare_layers(job: LayersJob) -> LayerErrors:
     """Run both models on all samples; runs in a child. Raises `ToolFailed`."""
-    inside = layers_of(_model(job.quantised))
+    inside = layers_of(_model(job.quantized))
     outside = layers_of(_model(job.floating))
     common = {
         name: layer
@@ -119,15 +118,15 @@ def _run(
     sums: Mapping[str, _ErrorSums],
 ) -> int:
     """Add up the errors over all whole batches; returns how many samples they have."""
-    quantised = _shown(job.quantised, common)
+    quantized = _shown(job.quantized, common)
     floating = _shown(job.floating, {name: outside[name] for name in common})
-    given = read_samples(Path(job.quantised)).arrays
-    wanted = read_samples(Path(job.floating)).arrays
-    count = min(len(array) for array in given.values()) // job.batch * job.batch
+    inputs = read_samples(Path(job.quantized)).arrays
+    expected = read_samples(Path(job.floating)).arrays
+    count = min(len(array) for array in inputs.values()) // job.batch * job.batch
     for start in range(0, count, job.batch):
         rows = slice(start, start + job.batch)
-        have = quantised.run(as_tensorflow_takes({n: a[rows] for n, a in given.items()}))
-        want = floating.run(as_tensorflow_takes({n: a[rows] for n, a in wanted.items()}))
+        have = quantized.run(as_tensorflow_takes({n: a[rows] for n, a in inputs.items()}))
+        want = floating.run(as_tensorflow_takes({n: a[rows] for n, a in expected.items()}))
         for name, layer in common.items():
             sums[name].add(want[str(outside[name].tensor)], have[str(layer.tensor)])
     return count
@@ -145,7 +144,7 @@ def _shown(directory: str, layers: Mapping[str, GraphLayer]) -> InProcessModel:
 
 @dataclass
 class _ErrorSums:
-    """What is known of one layer so far: its signal, its errors squared, and the largest error."""
+    """Of one layer so far: its signal, the sum of its squared errors, and the largest error."""
 
     signal: Signal = field(default_factory=Signal)
     noise: float = 0.0
@@ -153,18 +152,18 @@ class _ErrorSums:
     largest: float = 0.0
 
     def add(self, expected: Array, actual: Array) -> None:
-        """One batch, as the float model has it and as the quantized one does."""
+        """Add one batch of the float model and of the quantized one, arrays of one shape."""
         want, have = np.asarray(expected, np.float64), np.asarray(actual, np.float64)
         self.signal.add(want)
         self.count += want.size
-        # What is not finite makes the sums so, without a warning.
+        # Values that are not finite make the sums so, without a warning.
         with np.errstate(invalid="ignore", over="ignore"):
             error = have - want
             self.noise += float(np.sum(error**2))
             self.largest = float(np.maximum(self.largest, np.max(np.abs(error), initial=0.0)))
 
     def error(self, layer: str, operator: str, samples: int) -> LayerError:
-        """The noun; an error that is not finite is the largest that there is."""
+        """The sums as a `LayerError`; an error that is not finite is the largest float64."""
         finite = np.isfinite(self.largest)
         return LayerError(
             layer=layer,
@@ -183,7 +182,7 @@ def layers_of(data: bytes) -> dict[str, GraphLayer]:
     for operator in graph.operators:
         name = operator_name(model, operator)
         inputs = [graph.tensors[i] for i in operator.inputs if i != -1]
-        # A weight that is widened is no layer, as in a model of float16 weights.
+        # The widening of a float16 weight is not a layer.
         if name in _BRIDGES or all(is_constant(model, tensor) for tensor in inputs):
             continue
         output = graph.tensors[operator.outputs[0]]
@@ -193,7 +192,7 @@ def layers_of(data: bytes) -> dict[str, GraphLayer]:
 
 
 def _stored(model: Model, inputs: Arrays, directory: Path) -> str:
-    """A directory with the model, of the shapes of one batch, and its inputs in its own dtypes."""
+    """A directory with the model in the shapes of one batch, and its inputs in its dtypes."""
     values = raw(inputs, signature_of(model).inputs)
     if min(len(value) for value in values.values()) < model.batch:
         raise InputRefused(f"there are fewer samples than the {model.batch} of one invoke")

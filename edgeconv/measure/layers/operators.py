@@ -1,4 +1,4 @@
-"""Which operator of a graph each event of a profiler is of."""
+"""The operators of a graph that the events of a profiler belong to."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def operators_of(events: Sequence[Event], graph: Sequence[Operator]) -> tuple[in
     An operator that the runtime's own kernels ran says its number. Those inside a delegate have
     numbers and names of the delegate's own, which leaves some out, splits others and adds
     copies; but both are in the order of execution, so that the pairing of most and likeliest
-    names in that order is found (S. Needleman and C. Wunsch, Journal of Molecular Biology 48
+    names in that order is indices (S. Needleman and C. Wunsch, Journal of Molecular Biology 48
     (1970) 443-453, with gaps for nothing).
     """
     best = [[0] * (len(graph) + 1) for _ in range(len(events) + 1)]
@@ -73,18 +73,18 @@ def operators_of(events: Sequence[Event], graph: Sequence[Operator]) -> tuple[in
 def _traced(
     best: list[list[int]], events: Sequence[Event], graph: Sequence[Operator]
 ) -> list[int | None]:
-    found: list[int | None] = [None] * len(events)
+    indices: list[int | None] = [None] * len(events)
     i = j = 0
     while i < len(events) and j < len(graph):
         worth = _similarity(events[i], graph[j])
         if worth and best[i][j] == best[i + 1][j + 1] + worth:
-            found[i] = j
+            indices[i] = j
             i, j = i + 1, j + 1
         elif best[i][j] == best[i + 1][j]:
             i += 1
         else:
             j += 1
-    return found
+    return indices
 
 
 def _similarity(event: Event, operator: Operator) -> int:
@@ -95,9 +95,9 @@ def _similarity(event: Event, operator: Operator) -> int:
 
 
 @cache
-def _alike(said: str, name: str) -> int:
+def _alike(event_name: str, name: str) -> int:
     usual = name.lower().replace("_", " ")
-    for rank, wanted in enumerate(_XNNPACK.get(name, (usual,))):
-        if wanted in said:
+    for rank, words in enumerate(_XNNPACK.get(name, (usual,))):
+        if words in event_name:
             return _SURE - rank
     return 0

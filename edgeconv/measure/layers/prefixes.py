@@ -30,7 +30,7 @@ def prefix_times(
 ) -> tuple[float, frozenset[int], list[float]]:
     """Microseconds of the whole model, the operators in a delegate, and each operator's time.
 
-    The models that end before and after an operator run in turn; its time is the median of the
+    The models that end before and after an operator run alternately; its time is the median of the
     differences, and at least 0. `limits`: pairs of runs an operator at most, seconds for all of
     them at most, pairs at least. The model has one signature and no open dimensions. Raises
     `ToolFailed` where it does not run.
@@ -61,15 +61,15 @@ def delegated(operators: Sequence[Mapping[str, Any]], count: int) -> frozenset[i
     }
     inside: set[int] = set()
     for part in operators[count:]:
-        given = {int(tensor) for tensor in part["inputs"]}
-        wanted = [int(tensor) for tensor in part["outputs"]]
-        while wanted:
-            tensor = wanted.pop()
+        inputs = {int(tensor) for tensor in part["inputs"]}
+        waiting = [int(tensor) for tensor in part["outputs"]]
+        while waiting:
+            tensor = waiting.pop()
             number = makers.get(tensor)
-            if number is None or tensor in given or number in inside:
+            if number is None or tensor in inputs or number in inside:
                 continue
             inside.add(number)
-            wanted += [int(one) for one in operators[number]["inputs"]]
+            waiting += [int(index) for index in operators[number]["inputs"]]
     return frozenset(inside)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -24,14 +24,13 @@ from edgeconv.types import OperatorTime, Profile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ai_edge_litert.schema_py_generated import OperatorT, SubGraphT
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.c_api import Event, ProfiledModel
     from edgeconv.runtimes.interface import Arrays, Model
     from edgeconv.types import Allowance
 
-# So many runs and seconds at most; as many are profiled as not, which give the total.
+# The most runs and seconds; half of the runs are not profiled, and give the total.
 _RUNS = 100
 _SECONDS = 2.0
 _WARMUP = 10
@@ -40,26 +39,10 @@ _XNNPACK = "XNNPACK"
 
 
 class ProfileJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What the child is to do: the model's file; the samples of one invoke are stored beside it."""
+    """What the child profiles: the model's file, in a directory with the samples of one invoke."""
 
     model: str
     threads: int
-
-
-class OperatorShare(msgspec.Struct, frozen=True, kw_only=True):
-    """One operator as the child timed it: its number in the graph, and microseconds."""
-
-    number: int
-    delegate: str
-    elapsed_us: float
-
-
-class ProfileAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the child measured."""
-
-    method: Literal["runtime", "sub-models"]
-    total_us: float
-    shares: tuple[OperatorShare, ...]
 
 
 def profile_model(
@@ -67,18 +50,16 @@ def profile_model(
 ) -> Profile:
     """The time of each operator of `model` on its first batch of `inputs`, in a child process.
 
-    LiteRT's own profiler is asked, which its C interface has. An operator's time is the mean over
-    the middle half of the runs. The profiler counts whole microseconds and cuts fractions off, so
-    that a quick one's is too low; the residual has it. What XNNPACK does for an operator
-    besides (a reshape before a matrix product) is in that operator's time; an operator that it
-    has fused into another one is not in the list.
+    It is LiteRT's profiler, through its C interface. An operator's time is the mean over the middle
+    half of the runs. The profiler cuts off fractions of microseconds: the residual has them. What
+    XNNPACK adds to an operator (a reshape before a matrix product) is in that operator's time; an
+    operator that it has fused into another is not in the list.
 
-    Where the model cannot be profiled like this (state between invokes, control flow), models
-    that end after each operator are timed in turn, and each operator has what it takes longer
-    than the one before. Raises `InputRefused` where `inputs` do not fit, and `ToolFailed` where
-    the model does not run.
+    A model that cannot be profiled so (state between invokes, control flow) is cut after each
+    operator, and the difference of two such models is the operator's time. Raises `InputRefused`
+    where `inputs` (n, *shape) do not fit, and `ToolFailed` where the model does not run.
     """
-    job, graph = _prepared(model, inputs, threads, scratch)
+    job = _prepared(model, inputs, threads, scratch)
     for function in (by_runtime, by_prefixes):
         label = f"profiling {model.file.name}"
         access = Access(reads=(Path(job.model).parent,))
@@ -86,7 +67,7 @@ def profile_model(
             function, job, label=label, scratch=scratch, access=access, allowance=allowance
         ) as task:
             try:
-                return _profile(task.result(), graph)
+                return task.result()
             except ToolFailed as error:
                 over = isinstance(error, (WorkerTimedOut, WorkerOutOfMemory))
                 if over or function is by_prefixes:
@@ -94,51 +75,51 @@ def profile_model(
     raise AssertionError("the last function returns or raises")
 
 
-def by_runtime(job: ProfileJob) -> ProfileAnswer:
-    """Ask the runtime's profiler; runs in a child. Raises `ToolFailed` where it cannot tell."""
+def by_runtime(job: ProfileJob) -> Profile:
+    """Use the runtime's profiler, in a child. Raises `ToolFailed` where it has no answer."""
     from edgeconv.runtimes.c_api import ProfiledModel
 
     path = Path(job.model)
     data = path.read_bytes()
     graph = _graph(data)
     if len(parse(data, where="the model").subgraphs) > 1:
-        # The events of a graph inside another say not which one they are of.
+        # The events of an inner graph do not name it.
         raise ToolFailed("the model has control flow")
     model = ProfiledModel(path, _loaded(job), job.threads)
     for _ in range(_WARMUP):
         model.run()
     totals, profiled = _alternating(model)
-    places = operators_of(profiled[0], graph)
-    if all(place is None for place in places):
+    indices = operators_of(profiled[0], graph)
+    if all(index is None for index in indices):
         raise ToolFailed("none of the profiler's events is of an operator of the graph")
     elapsed = middle_mean(
         np.array([[event.elapsed_us for event in events] for events in profiled], np.float64)
     )
-    return ProfileAnswer(
+    return Profile(
         method="runtime",
         total_us=float(np.median(totals)),
-        shares=_shares(profiled[0], _settled(places), elapsed, graph),
+        operators=_times(profiled[0], _filled_in(indices), elapsed, graph),
     )
 
 
-def by_prefixes(job: ProfileJob) -> ProfileAnswer:
-    """Time models that end after each operator, in turn; runs in a child. Raises `ToolFailed`."""
+def by_prefixes(job: ProfileJob) -> Profile:
+    """Time the models that end after each operator, in a child. Raises `ToolFailed`."""
     from edgeconv.measure.layers.prefixes import prefix_times
 
     limits = (_RUNS, _SECONDS, _PAIRS_AT_LEAST)
     total_us, delegated, times_us = prefix_times(Path(job.model), _loaded(job), job.threads, limits)
-    shares = [
-        OperatorShare(number=i, delegate=_XNNPACK if i in delegated else "", elapsed_us=elapsed)
-        for i, elapsed in enumerate(times_us)
-    ]
-    return ProfileAnswer(method="sub-models", total_us=total_us, shares=tuple(shares))
+    operators = tuple(
+        _time(operator, is_native=operator.number not in delegated, mean_us=mean_us)
+        for operator, mean_us in zip(_graph(Path(job.model).read_bytes()), times_us, strict=True)
+    )
+    return Profile(method="sub-models", total_us=total_us, operators=operators)
 
 
 def middle_mean(runs: NDArray[np.float64]) -> NDArray[np.float64]:
     """The mean of each column of (runs, columns) over the middle half of the runs by their sums.
 
-    A slow phase of the machine makes all operators of a run slow. Were they judged one by one,
-    they would not add up to the time of any run.
+    A slow phase of the machine slows all operators of a run. Chosen one by one, they would not add
+    up to the time of any run.
     """
     count = len(runs)
     order = np.argsort(runs.sum(axis=1), kind="stable")
@@ -158,44 +139,48 @@ def _alternating(model: ProfiledModel) -> tuple[list[float], list[list[Event]]]:
         profiled.append(model.profiled_run())
     length = len(profiled[0])
     if not length or any(len(events) != length for events in profiled):
-        raise ToolFailed("the profiler does not say the same of every run")
+        raise ToolFailed("the profiler's events differ from run to run")
     return totals, profiled
 
 
-def _settled(places: Sequence[int | None]) -> list[int]:
-    """The places of the events; one of no operator is of the next that has one, or the last."""
-    settled: list[int] = []
-    following = next(place for place in reversed(places) if place is not None)
-    for place in reversed(places):
-        following = following if place is None else place
-        settled.append(following)
-    return settled[::-1]
+def _filled_in(indices: Sequence[int | None]) -> list[int]:
+    """The indices without None: an event of no operator belongs to the next, or the last, one."""
+    filled: list[int] = []
+    following = next(index for index in reversed(indices) if index is not None)
+    for index in reversed(indices):
+        following = following if index is None else index
+        filled.append(following)
+    return filled[::-1]
 
 
-def _shares(
+def _times(
     events: Sequence[Event],
-    places: Sequence[int],
+    indices: Sequence[int],
     elapsed: NDArray[np.float64],
     graph: Sequence[Operator],
-) -> tuple[OperatorShare, ...]:
+) -> tuple[OperatorTime, ...]:
     sums: dict[int, float] = {}
-    native = {place for place, event in zip(places, events, strict=True) if not event.delegated}
-    for place, each in zip(places, elapsed, strict=True):
-        sums[place] = sums.get(place, 0.0) + float(each)
+    native = {index for index, event in zip(indices, events, strict=True) if not event.delegated}
+    for index, each in zip(indices, elapsed, strict=True):
+        sums[index] = sums.get(index, 0.0) + float(each)
     return tuple(
-        OperatorShare(
-            number=graph[place].number,
-            delegate="" if place in native else _XNNPACK,
-            elapsed_us=total,
-        )
-        for place, total in sorted(sums.items())
+        _time(graph[index], is_native=index in native, mean_us=total)
+        for index, total in sorted(sums.items())
     )
 
 
-def _prepared(
-    model: Model, inputs: Arrays, threads: int, scratch: Path
-) -> tuple[ProfileJob, list[Operator]]:
-    """The model in a directory of its own, its shapes those of the first batch, and its inputs."""
+def _time(operator: Operator, *, is_native: bool, mean_us: float) -> OperatorTime:
+    return OperatorTime(
+        index=operator.number,
+        operator=operator.name,
+        layer=operator.layer,
+        delegate="" if is_native else _XNNPACK,
+        mean_us=mean_us,
+    )
+
+
+def _prepared(model: Model, inputs: Arrays, threads: int, scratch: Path) -> ProfileJob:
+    """The model in a new directory, in the shapes of its first batch, with that batch."""
     specs = signature_of(model).inputs
     batch = raw({name: value[: model.batch] for name, value in inputs.items()}, specs)
     shapes = {name: value.shape for name, value in batch.items()}
@@ -203,7 +188,7 @@ def _prepared(
     directory = Path(tempfile.mkdtemp(prefix="profile-", dir=scratch))
     (directory / "model.tflite").write_bytes(data)
     write_samples(Samples(batch, None, "the samples"), directory)
-    return ProfileJob(model=str(directory / "model.tflite"), threads=threads), _graph(data)
+    return ProfileJob(model=str(directory / "model.tflite"), threads=threads)
 
 
 def _loaded(job: ProfileJob) -> dict[str, NDArray[np.generic]]:
@@ -215,27 +200,10 @@ def _graph(data: bytes) -> list[Operator]:
     model = parse(data, where="the model")
     graph = model.subgraphs[model.signatureDefs[0].subgraphIndex]
     return [
-        Operator(number, operator_name(model, operator), _layer(graph, operator))
+        Operator(
+            number,
+            operator_name(model, operator),
+            text(graph.tensors[operator.outputs[0]].name) if operator.outputs else "",
+        )
         for number, operator in enumerate(graph.operators)
     ]
-
-
-def _layer(graph: SubGraphT, operator: OperatorT) -> str:
-    return text(graph.tensors[operator.outputs[0]].name) if operator.outputs else ""
-
-
-def _profile(answer: ProfileAnswer, graph: Sequence[Operator]) -> Profile:
-    return Profile(
-        method=answer.method,
-        total_us=answer.total_us,
-        operators=tuple(
-            OperatorTime(
-                index=share.number,
-                operator=graph[share.number].name,
-                layer=graph[share.number].layer,
-                delegate=share.delegate,
-                mean_us=share.elapsed_us,
-            )
-            for share in answer.shares
-        ),
-    )

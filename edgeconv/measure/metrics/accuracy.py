@@ -1,4 +1,4 @@
-"""Accuracies: metrics of one model's outputs, and what changed beside another's."""
+"""Accuracies: metrics of one model's outputs, and what changed compared with another's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def top1(outputs: Outputs, labels: NDArray[np.generic], output: str | None) -> A
 
 
 def commonest_share(labels: NDArray[np.generic]) -> float:
-    """What always guessing the commonest of `labels`, (n,), has right; 1 of none."""
+    """The share of the commonest of `labels`, (n,); 1 of none."""
     if not len(labels):
         return 1.0
     return float(np.unique(labels, return_counts=True)[1].max() / len(labels))
@@ -41,7 +41,7 @@ def commonest_share(labels: NDArray[np.generic]) -> float:
 def accuracy_of(
     metric: str, scored: Scored, *, counts: bool = False, higher_is_better: bool = True
 ) -> Accuracy:
-    """The accuracy that a metric's numbers are. Raises `ToolFailed` where one is not finite."""
+    """The accuracy of a metric's values. Raises `ToolFailed` where one is not finite."""
     bad = np.flatnonzero(~np.isfinite(scored.values))
     if bad.size:
         raise ToolFailed(
@@ -61,9 +61,9 @@ def accuracy_of(
 
 
 def chosen_output(outputs: Outputs, output: str | None) -> NDArray[np.generic]:
-    """The output of that name; None takes the only one.
+    """The output of that name, (n, ...); None takes the only one.
 
-    Raises `UsageError`, and `InputRefused` for one of strings.
+    Raises `UsageError`, and `InputRefused` for an output of strings.
     """
     name = chosen_name(outputs, output)
     if holds_strings(outputs[name]):
@@ -72,7 +72,7 @@ def chosen_output(outputs: Outputs, output: str | None) -> NDArray[np.generic]:
             f"output {name!r} holds strings, and labels are compared with numbers",
             hint=f"choose another one: --output {numbers[0]}"
             if numbers
-            else "measure without labels, which compares the strings with the trained model's",
+            else "measure without labels: the strings are compared with the trained model's",
         )
     return outputs[name]
 

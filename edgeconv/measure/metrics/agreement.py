@@ -1,4 +1,4 @@
-"""How far the outputs of a model are those of another one, on the same samples."""
+"""How close the outputs of a model are to those of another one, on the same samples."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _TINY = 1e-30
 
 
 def agreements(outputs: Outputs, reference: Outputs, name: str) -> tuple[Agreement, ...]:
-    """One for each output that both have in the same shape; `name` is the reference's.
+    """The agreement of each output that both have in the same shape, (n, ...).
 
-    Where both have one output it is the same, whatever it is called.
+    `name` is the reference's. A single output of each is the same one, with any name.
     """
     if len(outputs) == len(reference) == 1:
         reference = dict(zip(outputs, reference.values(), strict=True))
@@ -33,20 +33,20 @@ def agreements(outputs: Outputs, reference: Outputs, name: str) -> tuple[Agreeme
     )
 
 
-def agreement(output: str, given: Array, wanted: Array, name: str) -> Agreement:
-    """The agreement of two arrays (n, ...), which are read block by block.
+def agreement(output: str, actual: Array, expected: Array, name: str) -> Agreement:
+    """The agreement of two arrays (n, ...) of numbers or strings, read block by block.
 
-    A difference that is not finite counts as the largest number there is.
+    A difference that is not finite counts as the largest float64.
     """
-    if holds_strings(given) and holds_strings(wanted):
-        return _string_agreement(output, given, wanted, name)
-    has_classes = given.ndim == 2 and given.shape[1] > 1
+    if holds_strings(actual) and holds_strings(expected):
+        return _string_agreement(output, actual, expected, name)
+    has_classes = actual.ndim == 2 and actual.shape[1] > 1
     flips, highest = 0, 0.0
     signal, extent = Signal(), OutputRange()
     noise, cosines = 0.0, 0.0
-    for rows, block in blocks(given):
+    for rows, block in blocks(actual):
         have = np.asarray(block, np.float64).reshape(len(block), -1)
-        want = np.asarray(wanted[rows], np.float64).reshape(len(block), -1)
+        want = np.asarray(expected[rows], np.float64).reshape(len(block), -1)
         with np.errstate(invalid="ignore", over="ignore"):
             error = have - want
             noise += float(np.square(error).sum())
@@ -58,36 +58,36 @@ def agreement(output: str, given: Array, wanted: Array, name: str) -> Agreement:
     return Agreement(
         output=output,
         reference=name,
-        samples=len(given),
+        samples=len(actual),
         flips=flips if has_classes else None,
-        cosine=cosines / len(given),
-        snr_db=snr_db(signal.variance, noise / max(given.size, 1)),
+        cosine=cosines / len(actual),
+        snr_db=snr_db(signal.variance, noise / max(actual.size, 1)),
         max_error=highest,
         span=extent.span,
         varies_by=extent.varies_by,
     )
 
 
-def _string_agreement(output: str, given: Array, wanted: Array, name: str) -> Agreement:
-    """Strings are equal or not: a sample is flipped where any of its strings is another one."""
+def _string_agreement(output: str, actual: Array, expected: Array, name: str) -> Agreement:
+    """Of strings: a sample is flipped where any of its strings differs."""
     flips, differing = 0, 0
-    for rows, block in blocks(given):
-        differs = (block != wanted[rows]).reshape(len(block), -1)
+    for rows, block in blocks(actual):
+        differs = (block != expected[rows]).reshape(len(block), -1)
         flips += int(differs.any(axis=1).sum())
         differing += int(differs.sum())
     return Agreement(
         output=output,
         reference=name,
-        samples=len(given),
+        samples=len(actual),
         flips=flips,
-        cosine=1 - differing / given.size,
-        snr_db=snr_db(1.0, differing / given.size),
+        cosine=1 - differing / actual.size,
+        snr_db=snr_db(1.0, differing / actual.size),
         max_error=float(differing > 0),
     )
 
 
 def _cosines(have: Floats, want: Floats) -> Floats:
-    """The cosine of each row with its like: 1 where both are equal, 0 where one is not finite."""
+    """The cosine of the rows, (n,): 1 where both are equal, 0 where one is not finite."""
     norms = np.linalg.norm(have, axis=1) * np.linalg.norm(want, axis=1)
     products = np.einsum("ij,ij->i", have, want)
     cosines: Floats = np.where(norms > _TINY, products / np.maximum(norms, _TINY), 0.0)

@@ -26,14 +26,14 @@ _ROUNDING = 0.01
 
 
 def classes_of(scores: Array, labels: Array) -> int:
-    """How many classes there are. Raises `InputRefused` where the labels are none of them."""
+    """The number of classes. Raises `InputRefused` where labels (n,) do not fit the scores."""
     need = "class metrics need one score per class"
     check_count(scores, labels, need)
     if scores.ndim > 2 or 0 in scores.shape[1:]:
         raise no_fit(scores, labels, need)
     if labels.ndim != 1 or labels.dtype.kind not in "biu":
         raise InputRefused(
-            f"labels of {labels.dtype} {labels.shape} are no class numbers",
+            f"labels of {labels.dtype} {labels.shape} are not class numbers",
             hint="--metric mae or mse for numbers, masked_accuracy or perplexity for tokens",
         )
     classes = 2 if scores.ndim == 1 else max(2, scores.shape[1])
@@ -47,18 +47,18 @@ def classes_of(scores: Array, labels: Array) -> int:
 
 
 def predicted(scores: Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The class of each sample, -1 where not all scores are finite; ties go to the lowest.
+    """The class of each sample, int64 (n,), -1 where a score is not finite; ties go to the lowest.
 
-    A lone score is that of class 1: a probability beyond 0.5, or a logit beyond 0.
+    A single score is that of class 1: a probability over 0.5, or a logit over 0.
     """
-    found = np.empty(len(scores), np.int64)
+    classes = np.empty(len(scores), np.int64)
     is_lone = scores.ndim == 1 or scores.shape[1] == 1
     threshold = _threshold(scores) if is_lone else 0.0
     for rows, block in blocks(scores):
         flat = np.asarray(block, np.float64).reshape(len(block), -1)
         best = flat[:, 0] > threshold if is_lone else flat.argmax(axis=1)
-        found[rows] = np.where(np.isfinite(flat).all(axis=1), best, -1)
-    return found
+        classes[rows] = np.where(np.isfinite(flat).all(axis=1), best, -1)
+    return classes
 
 
 def _threshold(scores: Array) -> float:
@@ -72,8 +72,8 @@ def _threshold(scores: Array) -> float:
 def top1(scores: Array, labels: Array) -> Scored:
     """Whether the class with the highest score is the label."""
     classes_of(scores, labels)
-    found = predicted(scores)
-    return Scored((found == labels).astype(np.float64), found)
+    classes = predicted(scores)
+    return Scored((classes == labels).astype(np.float64), classes)
 
 
 def top5(scores: Array, labels: Array) -> Scored:
@@ -81,7 +81,7 @@ def top5(scores: Array, labels: Array) -> Scored:
     classes = classes_of(scores, labels)
     if classes <= _TOP:
         raise InputRefused(
-            f"the model has {classes} classes, so that top5 is right always",
+            f"the model has {classes} classes, of which top5 is always right",
             hint="--metric top1",
         )
     right = np.empty(len(scores), np.float64)
@@ -108,17 +108,13 @@ def auc(scores: Array, labels: Array) -> Scored:
             f"every sample has the label {present[0] if len(present) else '-'}: there is no curve",
             hint="give samples of several classes",
         )
-    columns = [_column(scores, one) for one in ([1] if classes == 2 else present.tolist())]
-    sides = [labels == one for one in ([1] if classes == 2 else present.tolist())]
-    values = [_auc_of(column, side) for column, side in zip(columns, sides, strict=True)]
+    numbers = [1] if classes == 2 else present.tolist()
+    values = [_auc_of(_column(scores, number), labels == number) for number in numbers]
     return Scored(np.mean(values, axis=0), predicted(scores))
 
 
-def _column(scores: Array, one: int) -> Floats:
-    """The score of one class against the rest, (n,), in a scale that does not depend on those.
-
-    Logits become probabilities; of two classes their difference says the same.
-    """
+def _column(scores: Array, number: int) -> Floats:
+    """The score of one class against the rest, (n,): logits become probabilities."""
     if scores.ndim == 1 or scores.shape[1] == 1:
         return np.asarray(scores, np.float64).reshape(-1)
     column = np.empty(len(scores), np.float64)
@@ -128,7 +124,7 @@ def _column(scores: Array, one: int) -> Floats:
         if is_logits:
             each = np.exp(each - each.max(axis=1, keepdims=True))
             each /= each.sum(axis=1, keepdims=True)
-        column[rows] = each[:, one] - (each[:, 0] if scores.shape[1] == 2 else 0)
+        column[rows] = each[:, number] - (each[:, 0] if scores.shape[1] == 2 else 0)
     return column
 
 
@@ -140,7 +136,7 @@ def _auc_of(scores: Floats, positive: Array) -> Floats:
         return np.full(len(scores), np.nan)
     ranks = rankdata(scores)
     ups, downs = int(positive.sum()), int((~positive).sum())
-    # The share of the other side that a sample is on the right side of; ties count half.
+    # The share of the other class that a sample is ranked correctly against; ties count half.
     above = (ranks[positive] - rankdata(scores[positive])) / downs
     below = 1 - (ranks[~positive] - rankdata(scores[~positive])) / ups
     area = float(above.mean())
@@ -153,16 +149,17 @@ def f1(scores: Array, labels: Array) -> Scored:
     """The mean over the classes that occur of the harmonic mean of precision and recall.
 
     A sample's value is that and the sample's influence on it: F1 of a class is the ratio of two
-    sums over the samples, 2 right answers to all that are said or labelled so.
+    sums over the samples, twice the true positives to all that are predicted or labeled so.
     """
     classes_of(scores, labels)
-    found = predicted(scores)
-    occurring = np.union1d(labels, found[found >= 0])
+    classes = predicted(scores)
+    occurring = np.union1d(labels, classes[classes >= 0])
     values = np.zeros(len(labels), np.float64)
-    for one in occurring:
-        said, true = found == one, labels == one
-        values += ratio_of_sums(2.0 * (said & true), said.astype(np.float64) + true)
-    return Scored(values / len(occurring), found)
+    for number in occurring:
+        positive, true = classes == number, labels == number
+        both = 2.0 * (positive & true)
+        values += ratio_of_sums(both, positive.astype(np.float64) + true)
+    return Scored(values / len(occurring), classes)
 
 
 TOP1 = Metric(top1, counts=True)

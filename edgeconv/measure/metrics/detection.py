@@ -1,7 +1,7 @@
-"""Whether a detector finds what the reference finds: no labels needed, and no precision curve.
+"""Whether a detector finds what the reference finds, without labels.
 
-The outputs are those of a detector after suppression: boxes (n, boxes, 4), and for each box its
-class and its score, both (n, boxes); how many boxes count, (n,) or (n, 1), may be there too.
+The outputs are those of a detector after suppression: boxes (n, boxes, 4), and the class and the
+score of each box, both (n, boxes); the number of valid boxes, (n,) or (n, 1), is optional.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from edgeconv.errors import InputRefused
 from edgeconv.measure.metrics.scores import Array, Floats, Outputs, Scored, SimilarityMetric
 
-# What COCO and Pascal VOC count as found, and what is shown of a detector as a rule.
+# The overlap at which COCO and Pascal VOC count a box, and the usual threshold of scores.
 LEAST_OVERLAP = 0.5
 LEAST_SCORE = 0.5
 _CORNERS = 4
@@ -26,7 +26,7 @@ class _OutputNames(NamedTuple):
 
 
 def agreement(outputs: Outputs, reference: Outputs) -> Scored:
-    """2 x matched boxes / (boxes of both), a sample; 1 where neither finds any.
+    """2 x matched boxes / (boxes of both) for each sample, (n,); 1 where neither finds any.
 
     Boxes with a score of 0.5 or more are matched one to one, those of the highest score first:
     of the same class, with an intersection of half of their union or more.
@@ -35,7 +35,7 @@ def agreement(outputs: Outputs, reference: Outputs) -> Scored:
     count = len(reference[names.boxes])
     values = np.empty(count, np.float64)
     for index in range(count):
-        here, there = (_found(one, names, index) for one in (outputs, reference))
+        here, there = (_detections(each, names, index) for each in (outputs, reference))
         total = len(here[0]) + len(there[0])
         values[index] = 2 * _matched(here, there) / total if total else 1.0
     return Scored(values)
@@ -52,13 +52,13 @@ def _names(outputs: Outputs) -> _OutputNames:
             return _OutputNames(boxes[0], whole[0], others[0])
     shapes = ", ".join(f"{name!r} {array.shape}" for name, array in sorted(outputs.items()))
     raise InputRefused(
-        f"the outputs are no detections: {shapes}",
+        f"the outputs are not detections: {shapes}",
         hint="detection_agreement needs boxes (n, boxes, 4), and classes and scores (n, boxes)",
     )
 
 
-def _found(outputs: Outputs, names: _OutputNames, index: int) -> tuple[Floats, Array]:
-    """The boxes (k, 4) of one sample that count and their classes, the highest score first."""
+def _detections(outputs: Outputs, names: _OutputNames, index: int) -> tuple[Floats, Array]:
+    """The boxes (k, 4) of one sample and their classes (k,), the highest score first."""
     scores = np.asarray(outputs[names.scores][index], np.float64)
     order = np.argsort(-scores, kind="stable")
     order = order[scores[order] >= LEAST_SCORE]

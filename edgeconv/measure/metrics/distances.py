@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 def absolute(output: Array, labels: Array) -> Scored:
-    """The mean absolute error of each sample."""
+    """The mean absolute error of each sample, float64 (n,)."""
     return _mean(np.abs, output, labels)
 
 
 def squared(output: Array, labels: Array) -> Scored:
-    """The mean squared error of each sample."""
+    """The mean squared error of each sample, float64 (n,)."""
     return _mean(np.square, output, labels)
 
 
 def _mean(measure: Callable[[Any], Any], output: Array, labels: Array) -> Scored:
     check_count(output, labels, "every sample needs its numbers")
-    wanted, given = (tuple(s for s in a.shape[1:] if s != 1) for a in (output, labels))
-    if wanted != given:
+    shapes = [tuple(size for size in a.shape[1:] if size != 1) for a in (output, labels)]
+    if shapes[0] != shapes[1]:
         raise InputRefused(
             f"labels of shape {labels.shape} do not fit an output of shape {output.shape}",
-            hint="give as many numbers a sample as the model does",
+            hint="give one label for each number of a sample's output",
         )
     values = np.empty(len(output), np.float64)
     for rows, block in blocks(output):

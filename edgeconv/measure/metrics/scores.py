@@ -1,9 +1,9 @@
 """What a metric is: from outputs and labels to one number a sample, of which it is the mean.
 
-A metric that is no mean by nature, as the area under a curve, gives each sample the value plus
-the sample's own influence on it (the first-order term of the delta method: for the area under
-the curve that is DeLong's). So every metric has its value as a mean, and the difference of two
-models on the same samples an interval.
+A metric that is not a mean, such as the area under a curve, gives each sample the value plus the
+sample's influence on it (the first-order term of the delta method, for that area DeLong's). So
+the value of every metric is a mean, and the difference of two models on the same samples has an
+interval.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BLOCK_BYTES = 16 << 20
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """One number a sample, (n,) float64, and the class that each is said to be, if any."""
+    """One number a sample, float64 (n,), and the predicted classes, int64 (n,), if any."""
 
     values: Floats
     predicted: np.ndarray[Any, np.dtype[np.int64]] | None = None
@@ -54,7 +54,7 @@ class SimilarityMetric:
 
 
 def blocks(array: Array) -> Iterator[tuple[slice, Array]]:
-    """The rows of an array that may be larger than memory, some at a time, with their place."""
+    """The rows of an array that may be larger than memory, some at a time, with their slice."""
     row_bytes = max(1, array[:1].nbytes)
     step = max(1, _BLOCK_BYTES // row_bytes)
     for start in range(0, len(array), step):
@@ -63,7 +63,7 @@ def blocks(array: Array) -> Iterator[tuple[slice, Array]]:
 
 
 def check_count(scores: Array, labels: Array, need: str) -> None:
-    """Raise `InputRefused` where there are not as many labels as outputs; `need` ends it."""
+    """Raise `InputRefused` unless there is one label for each output; `need` ends the message."""
     if scores.ndim < 1 or len(scores) != len(labels):
         raise no_fit(scores, labels, need)
 

@@ -1,4 +1,4 @@
-"""Every metric that is asked for, of the outputs of every model."""
+"""The metrics of a bench, computed from the outputs of every model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class OwnMetric(msgspec.Struct, frozen=True):
-    """A function of the user's: `module:function`, called with (outputs, labels).
+    """A function of the user, `module:function`, called with (outputs, labels).
 
     `outputs` are arrays (n, ...) by name, strings as objects that are bytes, and `labels` is
     (n, ...) or None; it returns one number a sample. With the attribute
@@ -45,20 +45,20 @@ class OwnMetric(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Scorer:
-    """The metrics to compute, by name, for one measuring."""
+    """The metrics to compute, by name."""
 
     run: BenchRun
     metrics: Mapping[str, Metric | SimilarityMetric | OwnMetric]
 
     def accuracies(self, outputs: Outputs, reference: Outputs | None) -> tuple[Accuracy, ...]:
-        """Those of one model's outputs over all samples, in the order asked for.
+        """The accuracies of one model's outputs, arrays (n, ...) by name, in the metrics' order.
 
-        `reference` are the outputs to be like, None where there are none. Raises `ToolFailed`
-        where a metric gives a number that is not finite, `InputRefused` or `UsageError` where
-        outputs, labels and metric do not fit each other.
+        `reference` are the outputs to be compared with, if there are any. Raises `ToolFailed` where
+        a metric is not finite, `InputRefused` or `UsageError` where outputs, labels and metric do
+        not fit each other.
         """
-        found = (self._accuracy(name, outputs, reference) for name in self.metrics)
-        return tuple(each for each in found if each is not None)
+        accuracies = (self._accuracy(name, outputs, reference) for name in self.metrics)
+        return tuple(each for each in accuracies if each is not None)
 
     def _accuracy(self, name: str, outputs: Outputs, reference: Outputs | None) -> Accuracy | None:
         metric, labels = self.metrics[name], self.run.samples.labels
@@ -71,8 +71,8 @@ class Scorer:
         assert labels is not None
         if not outputs:
             raise InputRefused(
-                "no output of the model has one row for each sample, so that there is nothing "
-                f"for {name} to judge",
+                "no output of the model has one row for each sample, which the metric "
+                f"{name} needs",
                 hint="measure without labels, or export it with the samples in the first dimension",
             )
         scored = metric.score(chosen_output(outputs, self.run.measuring.output), labels)
@@ -89,7 +89,7 @@ class Scorer:
             np.save(directory / file, outputs[output], allow_pickle=False)
         if self.run.samples.labels is not None:
             np.save(directory / "labels.npy", self.run.samples.labels, allow_pickle=False)
-        job = OwnJob(metric=metric, directory=str(Path.cwd()), place=str(directory), outputs=files)
+        job = OwnJob(metric=metric, directory=str(Path.cwd()), files=str(directory), outputs=files)
         with start_task(
             call_own,
             job,
@@ -110,16 +110,16 @@ class Scorer:
 
 
 class OwnJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric to call: in which directory, and where the outputs are, as files by name."""
+    """A metric to call in `directory`; `files` is the directory of the outputs' files."""
 
     metric: OwnMetric
     directory: str
-    place: str
+    files: str
     outputs: dict[str, str]
 
 
 class OwnAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the function says of itself; its numbers are in values.npy."""
+    """The attribute of the function; its numbers are in values.npy."""
 
     higher_is_better: bool
 
@@ -130,18 +130,18 @@ def call_own(job: OwnJob) -> OwnAnswer:
 
     from edgeconv.data.strings import as_tensorflow_takes
 
-    place, files = f"{job.metric.module}:{job.metric.function}", Path(job.place)
+    name, files = f"{job.metric.module}:{job.metric.function}", Path(job.files)
     with users_code(job.directory):
         function = users_function(job.metric.module, job.metric.function, job.directory)
         outputs = as_tensorflow_takes({n: np.load(files / f) for n, f in job.outputs.items()})
         labels = np.load(files / "labels.npy") if (files / "labels.npy").exists() else None
-        with Blamed(place, job.directory):
+        with Blamed(name, job.directory):
             values: Any = function(outputs, labels)
-        with Blamed(f"{place}, what it returned,", job.directory):
+        with Blamed(f"{name}, what it returned,", job.directory):
             values = np.asarray(values, np.float64)
             if values.ndim != 1:
                 raise InputRefused(
-                    f"{place} returned an array of shape {values.shape}",
+                    f"{name} returned an array of shape {values.shape}",
                     hint="return one number for each sample: shape (n,)",
                 )
             np.save(files / "values.npy", values)
@@ -149,11 +149,11 @@ def call_own(job: OwnJob) -> OwnAnswer:
 
 
 def _numbers(outputs: Outputs) -> dict[str, NDArray[np.generic]]:
-    """The outputs that a distance can be taken of."""
+    """The outputs that are not strings."""
     return {name: array for name, array in outputs.items() if not holds_strings(array)}
 
 
-def named_metrics(
+def metrics_of(
     names: Sequence[str], *, allow_code: bool
 ) -> dict[str, Metric | SimilarityMetric | OwnMetric]:
     """The metrics of these names, "accuracy" as "top1".
@@ -161,24 +161,27 @@ def named_metrics(
     Raises `UsageError`, with a suggestion, for an unknown one.
     """
     own_names = [plugins.METRIC_ALIASES.get(name, name) for name in names]
-    return {name: _named(name, allow_code=allow_code) for name in own_names}
+    return {name: _metric(name, allow_code=allow_code) for name in own_names}
 
 
-def _named(name: str, *, allow_code: bool) -> Metric | SimilarityMetric | OwnMetric:
+def _metric(name: str, *, allow_code: bool) -> Metric | SimilarityMetric | OwnMetric:
     module, colon, function = name.partition(":")
     if not colon:
-        found: Metric | SimilarityMetric = plugins.metric(name)
-        return found
+        metric: Metric | SimilarityMetric = plugins.metric(name)
+        return metric
     if not (module and function):
-        raise UsageError(f"the metric {name!r} names no function", hint="package.module:function")
+        raise UsageError(
+            f"the metric {name!r} does not name a function", hint="package.module:function"
+        )
     if not allow_code:
         raise UsageError(
-            f"the metric {name} is code, which is not run here", hint="allow_code=True runs it"
+            f"the metric {name} is code, which was not allowed to run",
+            hint="look at what it does, and allow it: allow_code=True",
         )
     refuse_missing_module(module, str(Path.cwd()))
     return OwnMetric(module, function)
 
 
 def wants_labels(metric: Metric | SimilarityMetric | OwnMetric) -> bool:
-    """Whether it can say nothing without labels."""
+    """Whether it needs labels."""
     return isinstance(metric, Metric)

@@ -1,7 +1,6 @@
 """Metrics of token scores: an output (n, positions, vocabulary), labels (n, positions).
 
-A label below 0 is left out, as positions that are not masked are. A sample of more positions
-weighs more.
+Positions with a label below 0 do not count. A sample of more positions weighs more.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ _LEAST = 1e-12
 
 
 def masked_accuracy(scores: Array, labels: Array) -> Scored:
-    """The share of the labelled positions whose highest score is that of the label."""
+    """The share of the labeled positions whose highest score is that of the label."""
     _check(scores, labels)
     right, counted = np.empty(len(labels)), np.empty(len(labels))
     for rows, block in blocks(scores):
         kept = labels[rows] >= 0
-        said = (block.argmax(axis=-1) == labels[rows]) & np.isfinite(block).all(axis=-1)
-        right[rows], counted[rows] = _summed(said & kept), _summed(kept)
+        is_right = (block.argmax(axis=-1) == labels[rows]) & np.isfinite(block).all(axis=-1)
+        right[rows], counted[rows] = _summed(is_right & kept), _summed(kept)
     return Scored(_ratio(right, counted))
 
 
@@ -68,7 +67,7 @@ def _negative_logs(scores: Floats, labels: Array) -> Floats:
 def _ratio(parts: Floats, wholes: Floats) -> Floats:
     if not wholes.sum():
         raise InputRefused(
-            "no position has a label: all of them are below 0", hint="give labels of some tokens"
+            "all labels are below 0, so no position counts", hint="give labels of some tokens"
         )
     return ratio_of_sums(parts, wholes)
 
@@ -84,7 +83,7 @@ def _check(scores: Array, labels: Array) -> None:
     if labels.size and labels.max() >= scores.shape[-1]:
         raise InputRefused(
             f"a label is {labels.max()}, and the model has a vocabulary of {scores.shape[-1]}",
-            hint="are the labels of another vocabulary?",
+            hint="give labels of the model's vocabulary",
         )
 
 

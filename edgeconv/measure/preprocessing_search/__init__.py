@@ -1,1 +1,1 @@
-"""The verb `doctor`: which preprocessing a model was trained with."""
+"""The preprocessing search, which the verb `doctor` makes."""

@@ -1,4 +1,4 @@
-"""The preprocessings that a model was plausibly trained with, from what the samples look like."""
+"""The preprocessings that a model was plausibly trained with, by the samples."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Array = np.ndarray[Any, Any]
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # Of ImageNet's pixels in 0 to 255, as Caffe and Keras's mode "caffe" have it. In RGB too.
 _CAFFE_MEAN = (123.68, 116.779, 103.939)
-STANDARDISED = "standardised"
+STANDARDIZED = "standardized"
 
-# More values than these are not given a mean and a deviation each.
+# Above this number of values, they have one mean and deviation together.
 _MOST_COLUMNS = 16
-# What a resize by cubic curves may overshoot.
+# How far a bicubic resize may overshoot.
 _SLACK = 0.1
 
 
@@ -58,7 +58,7 @@ class StoredSamples:
         )
 
 
-class _ValueRange(NamedTuple):
+class _Scaling(NamedTuple):
     """What values in 0 to 1 become: (x * span - mean) / std. `mean`, `std` in RGB order."""
 
     name: str
@@ -67,21 +67,21 @@ class _ValueRange(NamedTuple):
     std: tuple[float, ...] = ()
 
 
-_EVERYTHING = (_ValueRange("0 to 1", 1.0), _ValueRange("−1 to 1", 2.0, (1.0,)))
-_WAVES = (_ValueRange("−1 to 1", 2.0, (1.0,)),)
-_PIXELS = (*_EVERYTHING, _ValueRange("0 to 255", 255.0))
-_COLOURS = (
+_EVERYTHING = (_Scaling("0 to 1", 1.0), _Scaling("−1 to 1", 2.0, (1.0,)))
+_WAVES = (_Scaling("−1 to 1", 2.0, (1.0,)),)
+_PIXELS = (*_EVERYTHING, _Scaling("0 to 255", 255.0))
+_COLORS = (
     *_PIXELS,
-    _ValueRange("ImageNet mean and deviation", 1.0, _IMAGENET_MEAN, _IMAGENET_STD),
-    _ValueRange("Caffe mean", 255.0, _CAFFE_MEAN),
+    _Scaling("ImageNet mean and deviation", 1.0, _IMAGENET_MEAN, _IMAGENET_STD),
+    _Scaling("Caffe mean", 255.0, _CAFFE_MEAN),
 )
 
 
 def fitted(base: Preprocessing, stored: StoredSamples, spec: TensorSpec) -> Preprocessing:
-    """`base`, and what more the stored samples need to have the shape and dtype of the input.
+    """`base` and the steps that give the stored samples the shape and dtype of the input.
 
-    Images are resized to it, and given its number of channels. What does not fit even so is
-    left to be refused when the samples are checked.
+    Images are resized to it, with its number of channels. Samples that do not fit even so are
+    refused when they are checked.
     """
     sample = spec.shape[1:]
     if _are_images(stored, sample) and base.mel_bins is None:
@@ -91,12 +91,12 @@ def fitted(base: Preprocessing, stored: StoredSamples, spec: TensorSpec) -> Prep
         sizes = {shape[:2] for shape in stored.shapes}
         if not (base.resize or base.crop) and sizes != {sample[:2]} and min(sample[:2]) > 0:
             base = _with(base, resize=sample[:2])
-    made = preprocess(stored.samples[0][None].astype(stored.dtype), base, spec.name).dtype
-    return base if made == spec.dtype else _with(base, dtype=spec.dtype)
+    dtype = preprocess(stored.samples[0][None].astype(stored.dtype), base, spec.name).dtype
+    return base if dtype == spec.dtype else _with(base, dtype=spec.dtype)
 
 
 def without_numbers(base: Preprocessing) -> Preprocessing:
-    """`base` without what it does to the values: their scale, the order of colours, the dtype."""
+    """`base` without the steps that change values: scale, order of colors, dtype."""
     channels = None if base.channels in {"rgb", "bgr"} else base.channels
     return _with(base, scale=None, mean=(), std=(), dtype=None, channels=channels)
 
@@ -114,23 +114,23 @@ def plausible(
         raise InputRefused(
             f"every value of the samples is {limits[0]:g}", hint="look at what the data holds"
         )
-    # What is computed comes out as float32 without being told.
+    # Computed values are float32 without a dtype.
     geometry = _with(geometry, dtype=None)
     is_image = values.ndim == 4 and values.shape[-1] in (1, 3)
     targets = _targets(stored.dtype, values.shape[-1], is_image=is_image)
-    found = [
+    candidates = [
         PreprocessingCandidate("as stored", geometry),
         *(
             PreprocessingCandidate(target.name, _moved(geometry, target, low, high))
             for low, high in _ranges(stored.dtype, *limits)
             for target in targets
         ),
-        PreprocessingCandidate(STANDARDISED, _standardised(geometry, values)),
+        PreprocessingCandidate(STANDARDIZED, _standardized(geometry, values)),
     ]
     if is_image and values.shape[-1] == 3:
-        found += [_reversed(candidate) for candidate in found]
+        candidates += [_reversed(candidate) for candidate in candidates]
     return tuple(
-        _each_once(PreprocessingCandidate(name, fitted(s, stored, spec)) for name, s in found)
+        _each_once(PreprocessingCandidate(name, fitted(s, stored, spec)) for name, s in candidates)
     )
 
 
@@ -171,13 +171,13 @@ def _ranges(dtype: np.dtype[Any], low: float, high: float) -> Iterator[tuple[flo
             yield 0.0, _rounded(high)
 
 
-def _targets(dtype: np.dtype[Any], channels: int, *, is_image: bool) -> tuple[_ValueRange, ...]:
+def _targets(dtype: np.dtype[Any], channels: int, *, is_image: bool) -> tuple[_Scaling, ...]:
     if not is_image:
         return _WAVES if dtype == np.int16 else _EVERYTHING
-    return _COLOURS if channels == 3 else _PIXELS
+    return _COLORS if channels == 3 else _PIXELS
 
 
-def _moved(geometry: Preprocessing, target: _ValueRange, low: float, high: float) -> Preprocessing:
+def _moved(geometry: Preprocessing, target: _Scaling, low: float, high: float) -> Preprocessing:
     """`geometry`, and then values of `low` to `high` as the target has them."""
     scale = target.span / (high - low)
     mean = tuple(round(value + scale * low, 6) for value in target.mean)
@@ -189,8 +189,8 @@ def _moved(geometry: Preprocessing, target: _ValueRange, low: float, high: float
     )
 
 
-def _standardised(geometry: Preprocessing, values: Array) -> Preprocessing:
-    """To mean 0 and deviation 1: of a channel, of one of a few columns, or of everything."""
+def _standardized(geometry: Preprocessing, values: Array) -> Preprocessing:
+    """To mean 0 and deviation 1: of each channel, of each of a few columns, or of all values."""
     columns = values.shape[-1]
     each = columns <= (4 if values.ndim > 2 else _MOST_COLUMNS)
     flat = values.reshape(-1, columns if each else 1).astype(np.float64)
@@ -198,7 +198,7 @@ def _standardised(geometry: Preprocessing, values: Array) -> Preprocessing:
     return _with(
         geometry,
         mean=tuple(_rounded(float(value)) for value in flat.mean(axis=0)),
-        # A column of one value alone says nothing, at whatever scale.
+        # A column of a single value has no scale.
         std=tuple(_rounded(float(value)) if value > 1e-12 else 1.0 for value in std),
     )
 
@@ -214,9 +214,9 @@ def _rounded(value: float) -> float:
 
 
 def _each_once(candidates: Iterator[PreprocessingCandidate]) -> Iterator[PreprocessingCandidate]:
-    """Those with the steps of an earlier one left out."""
-    seen: list[Preprocessing] = []
+    """The candidates, without those that repeat the steps of an earlier one."""
+    earlier: list[Preprocessing] = []
     for candidate in candidates:
-        if candidate.steps not in seen:
-            seen.append(candidate.steps)
+        if candidate.steps not in earlier:
+            earlier.append(candidate.steps)
             yield candidate

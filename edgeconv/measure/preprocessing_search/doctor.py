@@ -10,7 +10,7 @@ import numpy as np
 from edgeconv import data, source
 from edgeconv.data.preprocessing import describe
 from edgeconv.errors import UsageError
-from edgeconv.measure.preprocessing_search.candidates import STANDARDISED
+from edgeconv.measure.preprocessing_search.candidates import STANDARDIZED
 from edgeconv.measure.preprocessing_search.evaluation import score_candidates
 from edgeconv.measure.preprocessing_search.model import (
     SearchContext,
@@ -20,10 +20,10 @@ from edgeconv.measure.preprocessing_search.model import (
 )
 from edgeconv.measure.preprocessing_search.trials import (
     LEAST_SAMPLES,
-    attempts,
     joined,
-    picked,
+    pick_samples,
     stored_of,
+    try_candidates,
 )
 from edgeconv.statistics.paired import is_better
 from edgeconv.store import scratch_directory
@@ -41,36 +41,38 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    asked: DoctorRequest, *, on_progress: Callable[[str], None] = lambda _: None
+    request: DoctorRequest, *, on_progress: Callable[[str], None] = lambda _: None
 ) -> Diagnosis:
-    """Try the plausible preprocessings of labelled samples, and say with which the model works.
+    """Try the plausible preprocessings of labelled samples, and find which the model works with.
 
-    A model that works with none is an answer, not an error. Raises an `EdgeconvError` for what
-    cannot be searched: several or integer inputs, no labels, one label only, fewer than 8
-    samples, an output that has no score for each class.
+    A model that works with none is a result, not an error. Raises an `EdgeconvError` for several or
+    integer inputs, no labels, a single label, fewer than 8 samples, or an output without a score
+    for each class.
     """
-    model, data_source, samples = asked.model, asked.data, asked.samples
-    execution = asked.execution
+    model, data_source, samples = request.model, request.data, request.samples
+    execution = request.execution
     if samples is not None and samples < LEAST_SAMPLES:
-        raise UsageError(f"asked for {samples} samples", hint=f"at least {LEAST_SAMPLES}")
-    given = None if asked.preprocess is None else asked.preprocess.by_input
-    _refuse_early(model, data_source, given, execution)
+        raise UsageError(f"the request is for {samples} samples", hint=f"at least {LEAST_SAMPLES}")
+    chosen_steps = None if request.preprocess is None else request.preprocess.by_input
+    _refuse_early(model, data_source, chosen_steps, execution)
     with scratch_directory() as scratch:
         context = SearchContext(scratch=scratch, execution=execution, on_progress=on_progress)
-        patient = open_model(context, model, asked.signature, asked.opening)
+        searched = open_model(context, model, request.signature, request.opening)
         # Steps that do nothing let the samples be opened that do not fit the model as stored.
-        steps = (patient.declared if given is None else given) or {"": Preprocessing()}
-        with _opened(data_source, patient.spec, steps, execution) as whole:
-            chosen = picked(whole, samples, patient.batch)
-        base = steps.get(patient.spec.name, steps.get("", Preprocessing()))
-        tried = attempts(chosen, stored_of(chosen), base)
+        steps = (searched.declared if chosen_steps is None else chosen_steps) or {
+            "": Preprocessing()
+        }
+        with _opened(data_source, searched.spec, steps, execution) as whole:
+            chosen = pick_samples(whole, samples, searched.batch)
+        base = steps.get(searched.spec.name, steps.get("", Preprocessing()))
+        tried = try_candidates(chosen, stored_of(chosen), base)
         on_progress(f"running the model with {len(tried)} preprocessings")
-        outputs, runtime = run_model(context, patient, joined(tried, chosen))
+        outputs, runtime = run_model(context, searched, joined(tried, chosen))
     assert whole.labels is not None
     assert chosen.labels is not None
     limits = int(whole.labels.min()), int(whole.labels.max())
     parts = _parts(outputs, len(tried), chosen.count)
-    scored = score_candidates(parts, chosen.labels, label_limits=limits, output=asked.output)
+    scored = score_candidates(parts, chosen.labels, label_limits=limits, output=request.output)
     return _diagnosis(model, runtime, whole, chosen, tried, scored)
 
 
@@ -80,7 +82,7 @@ def _refuse_early(
     steps: Mapping[str, Preprocessing] | None,
     execution: Execution,
 ) -> None:
-    """Raise what is wrong with a Keras file's input or the samples for it, before it is loaded."""
+    """Refuse a Keras file's input, or the samples for it, before the model is loaded."""
     signature = source.keras_file_signature(model)
     if signature is None or data.runs_code(data_source):
         return
@@ -103,7 +105,7 @@ def _opened(
 
 
 def _parts(outputs: Outputs, parts: int, count: int) -> list[Outputs]:
-    """The outputs of each attempt, of all of them one after the other."""
+    """The outputs of each candidate, from those of all of them one after the other."""
     return [
         {name: array[part * count : (part + 1) * count] for name, array in outputs.items()}
         for part in range(parts)
@@ -123,12 +125,12 @@ def _diagnosis(
         Trial(
             name=attempt.candidate.name,
             preprocess=describe({"": attempt.candidate.steps}),
-            accuracy=way.accuracy,
-            interval=way.interval,
-            fits=way.fits,
+            accuracy=result.accuracy,
+            interval=result.interval,
+            fits=result.fits,
             is_current=attempt.is_current,
         )
-        for attempt, way in zip(tried, scored.ways, strict=True)
+        for attempt, result in zip(tried, scored.candidates, strict=True)
     ]
     trials = likeliest_first(trials)
     return Diagnosis(
@@ -162,9 +164,8 @@ def _identity(source: LocalDataSet, now: CandidateSamples) -> DataIdentity:
 
 
 def likeliest_first(trials: Sequence[Trial]) -> list[Trial]:
-    """The trials, the best first, but a usual one before what was computed from these samples.
-
-    Not where the latter is better even by a test of the two alone.
+    """The trials, the best first, but a usual preprocessing before one computed from these samples,
+    unless the latter is better by a test of the two.
     """
     ordered = sorted(trials, key=lambda trial: (not trial.fits, -trial.accuracy.value))
     usual = next((each for each in ordered if each.fits and not _is_computed(each)), None)
@@ -175,12 +176,12 @@ def likeliest_first(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _is_computed(trial: Trial) -> bool:
-    return trial.name.startswith(STANDARDISED)
+    return trial.name.startswith(STANDARDIZED)
 
 
 def _notes(trials: Sequence[Trial], source: LocalDataSet) -> Iterator[str]:
     if trials[0].fits and _is_computed(trials[0]):
         yield (
             f"the mean and std of {trials[0].name!r} are those of these {source.count} samples: "
-            "better use those of the training"
+            "use those of the training instead"
         )

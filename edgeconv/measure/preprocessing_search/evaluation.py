@@ -1,4 +1,4 @@
-"""Answers to the same samples, preprocessed in many ways: which way the model was trained with."""
+"""The outputs for the candidates of a search: with which preprocessing the model works."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Outputs = dict[str, Array]
 Scores = Literal["probabilities", "sigmoids", "logits"]
 
 _OFFSETS = (0, 1, -1)
-# Of a sum of probabilities in half precision, over thousands of classes.
+# Of a sum of probabilities in half precision over thousands of classes.
 _ROUNDING = 0.01
 
 
 @dataclass(frozen=True)
 class CandidateScore:
-    """One way: its accuracy, and whether the model works so and no other way is better."""
+    """The accuracy with one candidate; it fits if the model works and no other one is better."""
 
     accuracy: Accuracy
     interval: tuple[float, float]
@@ -37,9 +37,9 @@ class CandidateScore:
 
 @dataclass(frozen=True)
 class SearchScores:
-    """Every way in the order given, and what holds for all of them; see `Diagnosis`."""
+    """The candidates in their order, and what holds for all of them; see `Diagnosis`."""
 
-    ways: tuple[CandidateScore, ...]
+    candidates: tuple[CandidateScore, ...]
     classes: int
     scores: Scores
     label_offset: int
@@ -54,12 +54,12 @@ def score_candidates(
     label_limits: tuple[int, int],
     output: str | None,
 ) -> SearchScores:
-    """What the outputs of every way, all for the same samples, say against their labels.
+    """The accuracies of the outputs of every candidate, all for the same samples.
 
-    `label_limits` are the lowest and highest label of the whole data set. The best way is
-    the one with the highest accuracy; the model works with it where always guessing the
-    commonest label would not do so well by chance. A way is left out of those that fit where
-    the best is better by a paired test. Raises as `top1` does.
+    `outputs` are (n, classes) by name; `labels` are (n,); `label_limits` are the lowest and highest
+    label of the whole data set. The best candidate has the highest accuracy; it fits where guessing
+    the commonest label would not do so well by chance. Others fit too, unless the best is better by
+    a paired test. Raises as `top1` does.
     """
     classes = _classes(outputs[0], output)
     offsets = _possible_offsets(label_limits, classes)
@@ -74,7 +74,7 @@ def score_candidates(
     chance = chance_of(right, len(labels), guessing, len(outputs) * len(offsets))
     rivals = max(1, len(chosen) - 1)
     return SearchScores(
-        ways=tuple(
+        candidates=tuple(
             CandidateScore(
                 each,
                 share_interval(each.correct.count("1"), each.samples),
@@ -100,19 +100,19 @@ def kind_of_scores(scores: Array) -> Scores:
 
 
 def _classes(outputs: Mapping[str, Array], output: str | None) -> int:
-    """How many there are: two of a lone score; what has no scores is refused by `top1`."""
+    """The number of classes, two of a single score; `top1` refuses what has no scores."""
     shape = chosen_output(outputs, output).shape
     return max(2, int(shape[-1])) if len(shape) > 1 else 2
 
 
 def _possible_offsets(limits: tuple[int, int], classes: int) -> tuple[int, ...]:
-    """The offsets with which every label is a class; 0 where there is none, to be refused."""
+    """The offsets with which every label is a class, else 0, which `top1` refuses."""
     low, high = limits
     return tuple(n for n in _OFFSETS if low + n >= 0 and high + n < classes) or (0,)
 
 
 def _likeliest_offset(accuracies: Mapping[int, Sequence[Accuracy]]) -> int:
-    """The first offset, unless another has a way that is better than its best one."""
+    """The first offset, unless the best candidate of another is better than its own."""
     likeliest, *others = accuracies
     for offset in others:
         best, other = (accuracies[n][_best(accuracies[n])] for n in (likeliest, offset))
@@ -122,5 +122,5 @@ def _likeliest_offset(accuracies: Mapping[int, Sequence[Accuracy]]) -> int:
 
 
 def _best(accuracies: Sequence[Accuracy]) -> int:
-    """The place of the highest, and of several the first."""
+    """The index of the first highest value."""
     return int(np.argmax([accuracy.value for accuracy in accuracies]))

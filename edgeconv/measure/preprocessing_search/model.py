@@ -50,10 +50,10 @@ class SearchContext:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchedModel:
-    """A model that can be searched: it takes one float input.
+    """A model with one float input.
 
-    `path` and `kind` are of what is run: a Keras file was exported as a SavedModel. `declared`
-    is the preprocessing that its manifest has, by input.
+    `path` and `kind` are those of what is run: a Keras file was exported as a SavedModel.
+    `declared` is the preprocessing in its manifest, by input.
     """
 
     path: Path
@@ -74,18 +74,18 @@ def open_model(
     """The model at a path. Raises an `EdgeconvError` for one that cannot be searched."""
     allow_code = context.execution.allow_code
     admit_model(model, opening, allow_code=allow_code, trusted=context.execution.trusted)
-    found = source.load_to_run(model, opening, allow_code=allow_code)
+    loaded = source.load_to_run(model, opening, allow_code=allow_code)
     declared: Mapping[str, Preprocessing] = {}
-    if found.kind == "tflite":
-        model_files = find_model_files((found.path,), key, context.execution.trusted)
+    if loaded.kind == "tflite":
+        model_files = find_model_files((loaded.path,), key, context.execution.trusted)
         signature = model_files[0].signature
         declared, _ = preprocessing_of(model_files, None)
     else:
-        found = _exported(context, found)
-        signature = source.chosen_signature(found, key)
+        loaded = _exported(context, loaded)
+        signature = source.chosen_signature(loaded, key)
     return SearchedModel(
-        path=Path(found.path),
-        kind=found.kind,
+        path=Path(loaded.path),
+        kind=loaded.kind,
         key=signature.key,
         spec=only_float_input(str(model), signature),
         declared=declared,
@@ -93,21 +93,18 @@ def open_model(
 
 
 def run_model(
-    context: SearchContext, patient: SearchedModel, samples: Samples
+    context: SearchContext, searched: SearchedModel, samples: Samples
 ) -> tuple[dict[str, Array], str]:
-    """The outputs over all samples, by name, and the runtime: one process runs them all.
-
-    Raises an `EdgeconvError` where the model does not run.
-    """
-    if patient.kind == "tflite":
+    """The outputs (samples, ...) by name, and the runtime. Raises an `EdgeconvError`."""
+    if searched.kind == "tflite":
         stored = context.scratch / "samples"
         data.write_samples(samples, stored)
-        return _run_tflite(context, patient, stored)
-    return _run_tensorflow(context, patient, samples)
+        return _run_tflite(context, searched, stored)
+    return _run_tensorflow(context, searched, samples)
 
 
 def _exported(context: SearchContext, model: SourceModel) -> SourceModel:
-    """A SavedModel as TensorFlow takes it; of a Keras file one that says what its input is."""
+    """A SavedModel as TensorFlow takes it; a Keras file is exported as one."""
     target = context.scratch / "loaded" / "exported"
     if model.kind == "saved_model":
         return msgspec.structs.replace(model, path=source.serving_path(model, target))
@@ -125,9 +122,9 @@ def _exported(context: SearchContext, model: SourceModel) -> SourceModel:
         allowance=context.execution.allowance,
     ) as task:
         task.result(context.on_progress)
-    made = source.load(target)
-    signatures = tuple(one for one in made.signatures if one.key == SERVING_DEFAULT)
-    return msgspec.structs.replace(made, signatures=signatures)
+    exported = source.load(target)
+    signatures = tuple(s for s in exported.signatures if s.key == SERVING_DEFAULT)
+    return msgspec.structs.replace(exported, signatures=signatures)
 
 
 def only_float_input(model: str, signature: Signature) -> TensorSpec:
@@ -136,8 +133,7 @@ def only_float_input(model: str, signature: Signature) -> TensorSpec:
     if len(inputs) != 1:
         names = ", ".join(repr(spec.name) for spec in inputs) or "none"
         raise InputRefused(
-            f"{model} has {len(inputs)} inputs ({names}), and the doctor tries preprocessings of "
-            "one",
+            f"{model} has {len(inputs)} inputs ({names}), and doctor tries preprocessings of one",
             hint="compare them one by one: edgeconv bench --preprocess 'INPUT.scale=1/255'",
         )
     (spec,) = inputs
@@ -151,14 +147,14 @@ def only_float_input(model: str, signature: Signature) -> TensorSpec:
 
 
 def _run_tflite(
-    context: SearchContext, patient: SearchedModel, stored: Path
+    context: SearchContext, searched: SearchedModel, stored: Path
 ) -> tuple[dict[str, Array], str]:
     with start_run(
-        patient.path,
+        searched.path,
         stored,
         scratch=context.scratch,
-        signature=patient.key or None,
-        batch=patient.batch,
+        signature=searched.key or None,
+        batch=searched.batch,
         threads=context.execution.threads,
         allowance=context.execution.allowance,
     ) as running:
@@ -167,12 +163,12 @@ def _run_tflite(
 
 
 def _run_tensorflow(
-    context: SearchContext, patient: SearchedModel, samples: Samples
+    context: SearchContext, searched: SearchedModel, samples: Samples
 ) -> tuple[dict[str, Array], str]:
     job = BaselineJob(
-        path=str(patient.path),
-        kind=patient.kind,
-        signature=patient.key,
+        path=str(searched.path),
+        kind=searched.kind,
+        signature=searched.key,
         inputs="",
         outputs="",
         samples=samples.count,

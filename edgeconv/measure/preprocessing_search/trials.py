@@ -1,4 +1,4 @@
-"""The chosen samples, and what every candidate makes of them."""
+"""The samples of a preprocessing search, preprocessed by every candidate."""
 
 from __future__ import annotations
 
@@ -29,48 +29,48 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 _SAMPLES = 48
-# Of fewer, even nine in ten right say next to nothing.
+# Of fewer, even nine in ten right mean next to nothing.
 LEAST_SAMPLES = 8
-# All the attempts are in the memory of one process.
+# The samples of all candidates are in the memory of one process.
 _MOST_BYTES = 2 << 30
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateSamples:
-    """A candidate, the samples (n, *sample_shape) that it gives, and whether it is in use."""
+    """A candidate, the samples (n, *sample_shape) that it gives, and whether it is in use now."""
 
     candidate: PreprocessingCandidate
     samples: Array
     is_current: bool = False
 
 
-def picked(source: DataSet, count: int | None, batch: int) -> LocalDataSet:
-    """So many samples by a fixed seed, read and as they are stored.
+def pick_samples(source: DataSet, count: int | None, batch: int) -> LocalDataSet:
+    """`count` samples by a fixed seed, read and as they are stored.
 
-    A count of None takes 48, or all where there are fewer, in whole batches. Raises
-    `InputRefused` for samples that say nothing: unlabelled, too few, or of one label.
+    None takes 48, or all where there are fewer, in whole batches. Raises `InputRefused` for samples
+    without labels, too few, or all of one label.
     """
     labels = source.labels
     if labels is None:
         raise InputRefused(
-            f"{source.text} has no labels, and without them nothing says which answer is right",
+            f"{source.text} has no labels, which the search needs to know the right class",
             hint="name them: data.npz?labels=ARRAY, or a directory with one folder a class",
         )
     if count is None:
         count = max(min(_SAMPLES, source.count) // batch, 1) * batch
-    data.check_whole_batches("asked for", count, batch)
+    data.check_whole_batches("the request is for", count, batch)
     if min(count, source.count) < LEAST_SAMPLES:
         raise InputRefused(
             f"{source.text} has {source.count} samples, of which {min(count, source.count)} would "
-            f"be used: too few to tell anything (at least {LEAST_SAMPLES})",
+            f"be used: too few for a result (at least {LEAST_SAMPLES})",
             hint="give some dozens of labelled samples",
         )
     numbers = data.Samples({"": np.arange(source.count)}, labels, source.text)
     indices = data.seeded_choice(numbers, count).arrays[""]
     if len(np.unique(labels[indices])) < 2:
         raise InputRefused(
-            f"{source.text}: every sample has the label {labels[indices][0]}, so that a model "
-            "which always says the same would be right",
+            f"{source.text}: every sample has the label {labels[indices][0]}, so a model with a "
+            "constant output would be right",
             hint="give samples of several classes",
         )
     stored = source.stored(indices)
@@ -86,22 +86,22 @@ def picked(source: DataSet, count: int | None, batch: int) -> LocalDataSet:
 
 
 def stored_of(source: LocalDataSet) -> StoredSamples:
-    """What the samples of the only input look like. Raises `InputRefused` for no numbers."""
+    """The samples of the only input as they are stored. Raises `InputRefused` for strings."""
     (column,) = source.columns.values()
     samples = [column[index] for index in range(len(column))]
     dtype = samples[0].dtype
     if dtype.kind not in "biuf" or not all(sample.size for sample in samples):
-        raise InputRefused(f"{source.text} has {dtype} samples of {samples[0].shape}: no numbers")
+        raise InputRefused(f"{source.text} has {dtype} samples of {samples[0].shape}, not numbers")
     return StoredSamples(samples, dtype)
 
 
-def attempts(
+def try_candidates(
     source: LocalDataSet, stored: StoredSamples, base: Preprocessing
 ) -> list[CandidateSamples]:
-    """What is used now, and every other candidate that gives other values.
+    """`base`, the preprocessing in use, and every candidate that gives other values.
 
-    `base` is what is used now. Raises an `EdgeconvError` where the samples do not fit the
-    model whatever is done, or are too many.
+    Raises an `EdgeconvError` where the samples do not fit the model with any preprocessing, or are
+    too many.
     """
     (spec,) = source.inputs
     geometry = fitted(without_numbers(base), stored, spec)
@@ -110,29 +110,29 @@ def attempts(
     _refuse_too_many(values.nbytes * (len(candidates) + 1), len(values))
     now = fitted(base, stored, spec)
     name = next((each.name for each in candidates if each.steps == now), "as given")
-    made = [
+    tried = [
         CandidateSamples(PreprocessingCandidate(name, now), taken(source, now), is_current=True)
     ]
     for candidate in candidates:
         samples = taken(source, candidate.steps)
-        same = [i for i, other in enumerate(made) if _are_alike(samples, other.samples)]
+        same = [i for i, other in enumerate(tried) if _are_alike(samples, other.samples)]
         if not same:
-            made.append(CandidateSamples(candidate, samples))
-        elif made[same[0]].candidate.name == "as given":
+            tried.append(CandidateSamples(candidate, samples))
+        elif tried[same[0]].candidate.name == "as given":
             renamed = PreprocessingCandidate(candidate.name, now)
-            made[same[0]] = dataclasses.replace(made[same[0]], candidate=renamed)
-    return made
+            tried[same[0]] = dataclasses.replace(tried[same[0]], candidate=renamed)
+    return tried
 
 
 def taken(source: LocalDataSet, steps: Preprocessing) -> Array:
-    """All the samples after `steps`, checked against the model's input."""
+    """All samples (n, *sample_shape) after `steps`, checked against the model's input."""
     (spec,) = source.inputs
     with_steps = dataclasses.replace(source, preprocessing={"": steps})
     return with_steps.take(np.arange(source.count)).arrays[spec.name]
 
 
 def joined(tried: Sequence[CandidateSamples], source: LocalDataSet) -> data.Samples:
-    """The samples of all the attempts, one after the other."""
+    """The samples of all candidates, one after the other."""
     (spec,) = source.inputs
     arrays = {spec.name: np.concatenate([attempt.samples for attempt in tried])}
     return data.Samples(arrays, None, source.text)
@@ -148,14 +148,14 @@ def _refuse_too_many(size_bytes: int, samples: int) -> None:
     if size_bytes > _MOST_BYTES:
         fewer = max(LEAST_SAMPLES, samples * _MOST_BYTES // size_bytes)
         raise InputRefused(
-            f"all that would be tried on {samples} samples is {size_bytes / 2**30:.1f} GiB",
+            f"all candidates for {samples} samples would take {size_bytes / 2**30:.1f} GiB",
             hint=f"--samples {fewer}",
         )
 
 
-def _are_alike(one: Array, other: Array) -> bool:
-    """Whether they differ by rounding alone; the first sample mostly tells already."""
+def _are_alike(samples: Array, others: Array) -> bool:
+    """Whether they differ by rounding alone; the first sample mostly shows it."""
     return all(
         np.allclose(a, b, rtol=1e-5, atol=1e-6 * max(1.0, float(np.abs(a).max())))
-        for a, b in ((one[0], other[0]), (one, other))
+        for a, b in ((samples[0], others[0]), (samples, others))
     )

@@ -19,7 +19,7 @@ from edgeconv.types import Accuracy, DataIdentity, Diagnosis, Trial
 # (name, steps, right of 48, low, high)
 _TRIALS = (
     ("−1 to 1", "scale=1/127.5&mean=1", 44, 0.8045, 0.9671),
-    ("standardised", "mean=123.51,123.07,115.7&std=60.432,59.693,63.936", 43, 0.7785, 0.9547),
+    ("standardized", "mean=123.51,123.07,115.7&std=60.432,59.693,63.936", 43, 0.7785, 0.9547),
     ("0 to 1", "scale=1/255", 21, 0.3070, 0.5773),
     ("as stored", "dtype=float32", 5, 0.0453, 0.2218),
 )

@@ -194,14 +194,14 @@ def test_the_dialects_of_csv_read_the_same(
         ("\n\n", {}, "has no rows"),
         ("a,b\n1,2\n3\n", {}, "row 3: 1 cells, and the first row has 2"),
         ("a,b\n1,2\n3,4,5\n", {"features": "a"}, "row 3: 3 cells"),
-        ("a,b\n1,2\n3,x\n", {}, r"column 'b', row 3: 'x' is no number"),
+        ("a,b\n1,2\n3,x\n", {}, r"column 'b', row 3: 'x' is not a number"),
         ("a,b\n1,2\n3,\n", {}, r"column 'b': the cell in row 3 is empty"),
         ("1,2\n3,  \n", {"header": "no"}, r"column '1': the cell in row 2 is empty"),
-        ("a,b\n1,2\n3,0x10\n", {}, "'0x10' is no number"),
+        ("a,b\n1,2\n3,0x10\n", {}, "'0x10' is not a number"),
         ("a,y\n1,\n", {"labels": "y"}, r"'y' \(the labels\): the cell in row 2 is empty"),
         ("a,y\n1,2\n1,dog\n", {"labels": "y"}, "numbers, such as '2', and .* 'dog' in row 3"),
-        ("a,y\n1,2\n1,2.5\n", {"labels": "y"}, r"\(the labels\), row 3: 2.5 is no class number"),
-        ("a,y\n1,nan\n", {"labels": "y"}, "nan is no class number"),
+        ("a,y\n1,2\n1,2.5\n", {"labels": "y"}, r"\(the labels\), row 3: 2.5 is not a class number"),
+        ("a,y\n1,nan\n", {"labels": "y"}, "nan is not a class number"),
         ("a,y\n1,1e300\n", {"labels": "y"}, "no class number"),
         ('a,y\n1,"dog\ncat"\n', {"labels": "y"}, "goes over several lines"),
         ("a,b,a\n1,2,3\n", {}, "more than one column called 'a'"),
@@ -232,9 +232,9 @@ def test_a_column_of_words_is_taken_for_the_labels_that_nobody_named(
 
 
 def test_a_header_that_is_taken_for_data_is_recognised(table: Any) -> None:
-    with pytest.raises(InputRefused, match="row 1: 'a' is no number") as error:
+    with pytest.raises(InputRefused, match="row 1: 'a' is not a number") as error:
         read(table("a,b\n1,2\n"), header="no")
-    assert "leave header=no out" in error.value.hint
+    assert "remove header=no" in error.value.hint
 
 
 @pytest.mark.parametrize(

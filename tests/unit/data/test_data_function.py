@@ -47,7 +47,7 @@ def test_a_dictionary_gives_arrays_by_name_and_a_tuple_the_labels_too(module: An
     assert arrays.by_name["x"].dtype == np.float32
     assert arrays.by_name["y"].tolist() == [0, 1]
     assert arrays.labels.tolist() == [1, 0]
-    assert list(read(wanted=frozenset({"y"})).by_name) == ["y"]
+    assert list(read(array_names=frozenset({"y"})).by_name) == ["y"]
 
 
 def test_one_array_goes_to_the_only_input(module: Any) -> None:
@@ -269,5 +269,5 @@ def test_a_missing_module_or_function_gets_a_suggestion(module: Any) -> None:
     assert unknown.value.hint == "did you mean 'load_test'? known: load_test"
     with pytest.raises(UsageError, match="mydata:size is a int, not a function"):
         read("mydata:size")
-    with pytest.raises(UsageError, match="mydata names no function"):
+    with pytest.raises(UsageError, match="mydata does not name a function"):
         read("mydata")

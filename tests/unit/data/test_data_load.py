@@ -92,12 +92,12 @@ def test_an_input_without_dimensions_takes_one_number_a_sample(saved: Any) -> No
 def test_missing_and_extra_arrays_are_both_named_with_the_renaming_to_use(saved: Any) -> None:
     with pytest.raises(InputRefused) as error:
         load_samples(saved(images=X), (IMAGE,))
-    assert "input 'image' has no array; the array 'images' is no input" in str(error.value)
+    assert "input 'image' has no array; the array 'images' is not an input" in str(error.value)
     assert "data.npz?image=images'" in error.value.hint
 
 
 def test_an_extra_array_alone_is_refused(saved: Any) -> None:
-    with pytest.raises(InputRefused, match="'more' is no input") as error:
+    with pytest.raises(InputRefused, match="'more' is not an input") as error:
         load_samples(saved(image=X, more=X), (IMAGE,))
     assert "?image=image'" in error.value.hint
 

@@ -117,7 +117,7 @@ def test_a_source_without_a_place_is_a_usage_error(source: str) -> None:
 
 @pytest.mark.parametrize("options", ["", "labels", "labels=", "=y", "labels=y&"])
 def test_a_malformed_option_is_a_usage_error(options: str) -> None:
-    with pytest.raises(UsageError, match="is no option"):
+    with pytest.raises(UsageError, match="is not an option"):
         parse_location(f"a.npz?{options}")
 
 

@@ -151,11 +151,11 @@ def test_a_directory_without_parquet_files_is_refused(tmp_path: Path) -> None:
         ({"x": [[1, 2], [3]]}, "the list in row 2 has 1 values, that in row 1 has 2"),
         ({"x": [[1, 2], None]}, "1 cells are empty"),
         ({"x": [[1, None]]}, r"in its lists.: 1 cells are empty"),
-        ({"x": [["a"]]}, "'a' is no number"),
+        ({"x": [["a"]]}, "'a' is not a number"),
         ({"x": [[1, 2]], "z": [1]}, "'x' holds lists, and is one of 2 columns"),
-        ({"x": ["1", "two"]}, "row 2: 'two' is no number"),
+        ({"x": ["1", "two"]}, "row 2: 'two' is not a number"),
         ({"x": pa.array([], pa.float32())}, "has no rows"),
-        ({"x": [decimal.Decimal("1.5")], "y": [1.5]}, "1.5 is no class number"),
+        ({"x": [decimal.Decimal("1.5")], "y": [1.5]}, "1.5 is not a class number"),
     ],
 )
 def test_columns_that_are_no_numbers_say_which_and_where(

@@ -55,7 +55,7 @@ def test_with_a_count_of_all_the_last_ones_serve_both() -> None:
 
 
 def test_asking_for_more_than_there_are_is_refused() -> None:
-    with pytest.raises(InputRefused, match="asked for 11 samples, the source has 10"):
+    with pytest.raises(InputRefused, match="the request is for 11 samples, the source has 10"):
         split_calibration(numbered(10), 11)
 
 
@@ -87,7 +87,7 @@ def test_a_single_batch_serves_both() -> None:
 def test_a_part_of_a_batch_is_refused() -> None:
     with pytest.raises(InputRefused, match="source has 10 samples, and the model takes 4"):
         split_calibration(numbered(10), None, batch=4)
-    with pytest.raises(InputRefused, match="asked for 6 samples, and the model takes 4"):
+    with pytest.raises(InputRefused, match="the request is for 6 samples, and the model takes 4"):
         split_calibration(numbered(10), 6, batch=4)
 
 

@@ -114,7 +114,7 @@ def test_only_the_chosen_samples_are_decoded(tmp_path: Path, spec: Any) -> None:
     source = f"{place}?spec={spec(_IMAGE)}"
     opened = open_samples(source, (TensorSpec(name="image", shape=(-1, 6, 5, 3), dtype="uint8"),))
     np.testing.assert_array_equal(opened.take(np.array([3, 0])).arrays["image"], PIXELS[[3, 0]])
-    with pytest.raises(InputRefused, match="record 2, feature 'image', is no readable PNG"):
+    with pytest.raises(InputRefused, match="record 2, feature 'image', is not a readable PNG"):
         opened.take(np.array([1]))
 
 
@@ -277,7 +277,7 @@ _RAW = '[features.x]\nencoding = "raw"\ndtype = "int16"\nshape = [2]\n'
         (example(x=[b"abcd", b"abcd"]), _RAW, "and is 2 byte strings"),
         (example(x=b"abc"), _RAW, "has 3 bytes, no multiple of 2"),
         (example(x=b"ab"), _RAW, r"has 1 values, and shape \[2\] takes 2"),
-        (b"\xff\xff", _ONE_FLOAT, r"record 2, is no tf.train.Example"),
+        (b"\xff\xff", _ONE_FLOAT, r"record 2, is not a tf.train.Example"),
     ],
 )
 def test_a_record_that_is_not_as_declared_is_named(
@@ -343,7 +343,7 @@ def test_every_truncation_is_refused_or_ends_at_a_record(tmp_path: Path, spec: A
         if length == len(frames[0]):
             assert len(open_records([path])) == 1
             continue
-        with pytest.raises(InputRefused, match=r"is no TFRecord file|is cut short"):
+        with pytest.raises(InputRefused, match=r"is not a TFRecord file|is cut short"):
             read(str(path), text)
 
 
@@ -360,7 +360,7 @@ def test_a_length_that_lies_is_refused_without_allocating(
 @pytest.mark.parametrize("content", [b"a,b\n1,2\n" * 9, b"\x89PNG\r\n\x1a\n" * 9, b"x", bytes(99)])
 def test_a_file_of_something_else_is_refused(content: bytes, tmp_path: Path, spec: Any) -> None:
     (tmp_path / "a").write_bytes(content)
-    with pytest.raises(InputRefused, match="is no TFRecord file"):
+    with pytest.raises(InputRefused, match="is not a TFRecord file"):
         read(str(tmp_path / "a"), spec(SPEC))
 
 

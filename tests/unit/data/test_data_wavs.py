@@ -136,7 +136,7 @@ class TestRate:
 
     @pytest.mark.parametrize("rate", ["0", "-1", "8k", "8000.0", "9" * 30, "²"])
     def test_a_rate_that_is_no_number_is_refused(self, rate: str, words: Path) -> None:
-        with pytest.raises(UsageError, match="is no sample rate"):
+        with pytest.raises(UsageError, match="is not a sample rate"):
             column(words, rate=rate)
 
     def test_a_spectrogram_of_another_rate_is_refused(self, words: Path) -> None:
@@ -204,12 +204,12 @@ class TestDamage:
         ("content", "problem"),
         [
             (b"", "is empty"),
-            (b"hello, world, I am text", "is no WAV file: it begins with b'hello, world'"),
+            (b"hello, world, I am text", "is not a WAV file: it begins with b'hello, world'"),
             (b"RIFX\0\0\0\0WAVE", "is a big-endian WAV file"),
             (b"RF64\0\0\0\0WAVE", "is an RF64 file"),
             (b"FORM\0\0\0\0AIFF", "is an AIFF file"),
-            (b"RIFF\0\0\0\0WEBP", "is no WAV file"),
-            (b"RIFF", "is no WAV file"),
+            (b"RIFF\0\0\0\0WEBP", "is not a WAV file"),
+            (b"RIFF", "is not a WAV file"),
             (riff(), "has no audio in it"),
             (riff(fmt()), "has no audio in it"),
             (riff(DATA), "data comes twice, or before its format"),
@@ -243,7 +243,7 @@ class TestDamage:
                 only(tmp_path, whole[:length])
 
     def test_what_only_the_decoder_sees_is_refused_when_it_is_taken(self, tmp_path: Path) -> None:
-        with pytest.raises(InputRefused, match=r"is no readable WAV file: .*nAvgBytesPerSec"):
+        with pytest.raises(InputRefused, match=r"is not a readable WAV file: .*nAvgBytesPerSec"):
             only(tmp_path, riff(fmt(per_second=1), DATA))
 
     @settings(max_examples=300, deadline=None)

@@ -233,7 +233,7 @@ def test_a_sample_that_is_bad_is_refused_when_it_is_read_and_others_are_read_aft
     damaged.write_bytes(damaged.read_bytes()[:60])
     steps = parse_preprocessing("resize=5x5&scale=1/255")
     with opened_samples(source, (PICTURE,), preprocessing=steps) as opened:
-        with pytest.raises(InputRefused, match=r"4\.png is no readable"):
+        with pytest.raises(InputRefused, match=r"4\.png is not a readable"):
             opened.take(np.arange(COUNT))
         assert opened.take(np.array([0, 8])).count == 2
 

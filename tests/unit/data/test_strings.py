@@ -141,7 +141,7 @@ def test_a_table_with_a_column_for_every_input_needs_no_more_said(rides: str) ->
 def test_numbers_for_strings_and_strings_for_numbers_say_what_to_do(
     rides: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputRefused, match=r"column 'user', row 3: ' ?Käse ?' is no number"):
+    with pytest.raises(InputRefused, match=r"column 'user', row 3: ' ?Käse ?' is not a number"):
         load_samples(f"{rides}?user=user&ride=user", (RIDE, USER))
     np.savez(tmp_path / "n.npz", user=np.ones((3, 1), np.int64), ride=np.array([["a", "b"]] * 3))
     with pytest.raises(InputRefused, match="'user' is int64, the model takes strings") as error:

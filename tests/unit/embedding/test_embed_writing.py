@@ -87,7 +87,7 @@ def test_a_link_and_a_file_where_a_folder_should_be_are_foreign(tmp_path):
         write(tmp_path, FILES)
     (tmp_path / "a.c").unlink()
     (tmp_path / "sub").write_text("a file")
-    with pytest.raises(OutputRefused, match="sub is in the way: it is no directory"):
+    with pytest.raises(OutputRefused, match="sub is in the way: it is not a directory"):
         write(tmp_path, FILES)
     (tmp_path / "sub").unlink()
     (tmp_path / "elsewhere").mkdir()

@@ -168,7 +168,7 @@ def test_a_runtime_without_outputs_has_no_accuracy_and_says_so(
 ) -> None:
     monkeypatch.setattr(Fake, "sessions", 0)
     report = measured(models, LABELS, runtimes=("fake",))
-    assert "fake gives no outputs, so that there is no accuracy and no agreement" in report.notes
+    assert "fake gives no outputs: there is no accuracy and no agreement" in report.notes
     for row in report.measurements:
         assert (row.error, row.accuracy, row.agreement) == ("", None, ())
         assert row.latency is not None

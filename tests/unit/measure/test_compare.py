@@ -271,7 +271,7 @@ def test_what_the_manifests_say_of_closeness_is_compared(files: tuple[Path, Path
     files[0].with_suffix(".json").write_text("{}", encoding="utf-8")
     without = compare(*files)
     assert "snr_db:probabilities" not in numbers(the_only(without))
-    assert without.refused[0].startswith("what manifests say: ")
+    assert without.refused[0].startswith("manifests: ")
 
 
 def test_distances_from_different_references_are_not_compared(files: tuple[Path, Path]) -> None:
@@ -312,7 +312,7 @@ def test_the_change_of_a_high_percentile_has_an_interval_by_rounds_too() -> None
 
 def test_a_manifest_of_another_file_is_not_believed(files: tuple[Path, Path]) -> None:
     files[0].with_suffix(".json").write_bytes(msgspec.json.encode(example.artifact("int8")))
-    assert compare(*files).refused == ("what manifests say: float.json is of another float.tflite",)
+    assert compare(*files).refused == ("manifests: float.json is of another float.tflite",)
 
 
 def test_a_report_and_a_file_are_refused(files: tuple[Path, Path], tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def test_columns_of_numbers_are_tried_without_colours(tmp_path: Path) -> None:
     assert "scale=1/16" in [trial.preprocess for trial in diagnosis.fits]
     assert not any("bgr" in trial.preprocess for trial in diagnosis.trials)
     names = {trial.name for trial in diagnosis.trials}
-    assert names == {"as stored", "0 to 1", "−1 to 1", "standardised"}
+    assert names == {"as stored", "0 to 1", "−1 to 1", "standardized"}
 
 
 # What cannot be examined.
@@ -267,10 +267,10 @@ def test_data_that_say_nothing_are_refused(model: Path) -> None:
     assert "has no labels" in refused(model, pixels, None)
     assert "at least 8" in refused(model, pixels[:7], labels[:7])
     assert "every sample has the label 3" in refused(model, pixels, np.full(len(pixels), 3))
-    assert "asked for 241 samples" in refused(model, pixels, labels, samples=241)
+    assert "the request is for 241 samples" in refused(model, pixels, labels, samples=241)
     assert "every value of the samples is 9" in refused(model, np.full_like(pixels, 9), labels)
     assert "a label is 99" in refused(model, pixels, np.where(labels == 0, 99, labels))
-    with pytest.raises(UsageError, match="asked for 7 samples"):
+    with pytest.raises(UsageError, match="the request is for 7 samples"):
         doctor(model, "x.npz", samples=7)
 
 
@@ -391,7 +391,11 @@ def test_the_true_way_is_seldom_left_out() -> None:
     for _ in range(100):
         # The first is the best in truth, and the others are nearly as good.
         outputs = [answers(0.7), *(answers(0.66) for _ in range(11))]
-        lost += not score_candidates(outputs, labels, label_limits=(0, 9), output=None).ways[0].fits
+        lost += (
+            not score_candidates(outputs, labels, label_limits=(0, 9), output=None)
+            .candidates[0]
+            .fits
+        )
     assert lost <= 8
 
 
@@ -399,11 +403,11 @@ def test_an_offset_that_is_no_better_than_none_is_not_claimed() -> None:
     labels = np.tile(np.arange(5), 10)
     outputs = [{"y": np.eye(7)[labels]}]
     judgement = score_candidates(outputs, labels, label_limits=(0, 4), output=None)
-    assert (judgement.label_offset, judgement.ways[0].accuracy.value) == (0, 1.0)
+    assert (judgement.label_offset, judgement.candidates[0].accuracy.value) == (0, 1.0)
     shifted = score_candidates(
         [{"y": np.eye(7)[labels + 1]}], labels, label_limits=(0, 4), output=None
     )
-    assert (shifted.label_offset, shifted.ways[0].accuracy.value) == (1, 1.0)
+    assert (shifted.label_offset, shifted.candidates[0].accuracy.value) == (1, 1.0)
     half = np.where(np.arange(50) < 26, labels, labels + 1)
     unclear = score_candidates([{"y": np.eye(7)[half]}], labels, label_limits=(0, 4), output=None)
     assert unclear.label_offset == 0
@@ -415,8 +419,8 @@ def test_scores_that_are_not_finite_are_wrong_and_do_not_decide_their_kind() -> 
     broken = np.where(np.arange(40)[:, None] < 5, np.nan, right)
     judgement = score_candidates([{"y": broken}], labels, label_limits=(0, 3), output=None)
     assert judgement.scores == "probabilities"
-    assert judgement.ways[0].accuracy == top1({"y": broken}, labels, None)
-    assert judgement.ways[0].accuracy.value == 35 / 40
+    assert judgement.candidates[0].accuracy == top1({"y": broken}, labels, None)
+    assert judgement.candidates[0].accuracy.value == 35 / 40
 
 
 @pytest.mark.parametrize(
@@ -447,7 +451,7 @@ def test_the_input_is_the_one_that_is_named(model: Path) -> None:
     [
         # A sample more is no reason to believe in the samples' own mean; eight more are.
         ("1" * 30 + "0" * 18, "1" * 31 + "0" * 17, "0 to 1"),
-        ("1" * 30 + "0" * 18, "1" * 38 + "0" * 10, "standardised"),
+        ("1" * 30 + "0" * 18, "1" * 38 + "0" * 10, "standardized"),
         ("1" * 31 + "0" * 17, "1" * 30 + "0" * 18, "0 to 1"),
     ],
 )
@@ -456,7 +460,7 @@ def test_a_usual_preprocessing_goes_before_a_computed_one_that_is_hardly_better(
 ) -> None:
     trials = [
         trial_of("as stored", "0" * 48, fits=False),
-        trial_of("standardised", computed, fits=True),
+        trial_of("standardized", computed, fits=True),
         trial_of("0 to 1", usual, fits=True),
     ]
     ordered = [trial.name for trial in likeliest_first(trials)]

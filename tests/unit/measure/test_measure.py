@@ -17,7 +17,7 @@ from edgeconv import bench
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.baseline_comparison import compared, with_baseline
 from edgeconv.measure.metrics.accuracy import flips, top1
-from edgeconv.measure.model_files import find_baseline, find_model_files, record_beside
+from edgeconv.measure.model_files import find_baseline, find_model_files, record_of
 from edgeconv.measure.timing import make_latency
 from edgeconv.measure.warnings import accuracy_warnings, training_data_warnings
 from edgeconv.statistics.paired import paired_difference
@@ -381,8 +381,8 @@ def test_the_record_that_lies_beside_the_baseline_is_found_and_a_broken_one_is_n
         path=str(tmp_path / "1"), kind="saved_model", name="net", sha256="0", size_bytes=1
     )
     keras = msgspec.structs.replace(saved, path=str(tmp_path / "1.keras"), kind="keras")
-    assert record_beside(saved) == record_beside(keras) == record
-    assert record_beside(msgspec.structs.replace(saved, path=str(tmp_path / "2"))) is None
+    assert record_of(saved) == record_of(keras) == record
+    assert record_of(msgspec.structs.replace(saved, path=str(tmp_path / "2"))) is None
     (tmp_path / "1.training.json").write_bytes(b"{}")
-    assert record_beside(saved) is None
-    assert record_beside(None) is None
+    assert record_of(saved) is None
+    assert record_of(None) is None

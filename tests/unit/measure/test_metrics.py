@@ -16,7 +16,7 @@ from edgeconv.measure.baseline_comparison import drop_of
 from edgeconv.measure.metrics.accuracy import accuracy_of
 from edgeconv.measure.metrics.detection import overlap
 from edgeconv.measure.metrics.scores import Scored
-from edgeconv.measure.metrics.scoring import named_metrics
+from edgeconv.measure.metrics.scoring import metrics_of
 from edgeconv.statistics.paired import paired_mean_difference
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def test_detectors_that_find_nothing_agree_and_other_outputs_are_refused() -> No
     metric = plugins.metric("detection_agreement")
     faint = boxes_of((*CAT[:5], 0.4))
     assert metric.score(faint, faint).values.tolist() == [1.0]
-    with pytest.raises(InputRefused, match=r"are no detections: 'y' \(2, 3\)"):
+    with pytest.raises(InputRefused, match=r"are not detections: 'y' \(2, 3\)"):
         metric.score({"y": np.zeros((2, 3))}, {"y": np.zeros((2, 3))})
 
 
@@ -194,16 +194,16 @@ def test_overlap_is_intersection_over_union() -> None:
     ("name", "scores", "labels", "message"),
     [
         ("top1", np.zeros((3, 4)), np.zeros(2, int), "labels for 2 samples do not fit"),
-        ("top1", np.zeros((2, 4)), np.array([0.5, 1.0]), "are no class numbers"),
+        ("top1", np.zeros((2, 4)), np.array([0.5, 1.0]), "are not class numbers"),
         ("top1", np.zeros((2, 4)), np.array([0, -1]), "a label is -1"),
         ("top1", np.zeros((2, 1)), np.array([0, 2]), "a label is 2, and the model has 2 classes"),
-        ("top5", np.zeros((2, 5)), np.array([0, 1]), "top5 is right always"),
+        ("top5", np.zeros((2, 5)), np.array([0, 1]), "top5 is always right"),
         ("auc", np.zeros((2, 2)), np.array([1, 1]), "every sample has the label 1"),
         ("mae", np.zeros((2, 3)), np.zeros((2, 2)), r"labels of shape \(2, 2\) do not fit"),
         ("mse", np.zeros((2, 3)), np.zeros((3, 3)), "labels for 3 samples do not fit"),
         ("perplexity", np.zeros((2, 3, 5)), np.zeros((2, 4), int), "do not fit an output"),
         ("perplexity", np.zeros((2, 3, 5)), np.full((2, 3), 5), "a vocabulary of 5"),
-        ("masked_accuracy", np.zeros((2, 3, 5)), np.full((2, 3), -1), "no position has a label"),
+        ("masked_accuracy", np.zeros((2, 3, 5)), np.full((2, 3), -1), "no position counts"),
     ],
 )
 def test_labels_that_do_not_fit_the_outputs_are_refused(
@@ -223,12 +223,12 @@ def test_a_number_that_is_not_finite_names_the_metric_and_the_sample(bad: float)
 
 def test_an_unknown_metric_gets_a_suggestion_and_code_needs_leave() -> None:
     with pytest.raises(UsageError, match="did you mean 'top1'"):
-        named_metrics(["topp1"], allow_code=True)
-    assert list(named_metrics(["accuracy", "top1"], allow_code=False)) == ["top1"]
-    with pytest.raises(UsageError, match="names no function"):
-        named_metrics(["module:"], allow_code=True)
-    with pytest.raises(UsageError, match="not run here"):
-        named_metrics(["module:function"], allow_code=False)
+        metrics_of(["topp1"], allow_code=True)
+    assert list(metrics_of(["accuracy", "top1"], allow_code=False)) == ["top1"]
+    with pytest.raises(UsageError, match="does not name a function"):
+        metrics_of(["module:"], allow_code=True)
+    with pytest.raises(UsageError, match="was not allowed to run"):
+        metrics_of(["module:function"], allow_code=False)
 
 
 @pytest.mark.parametrize("name", sorted(plugins.METRICS))

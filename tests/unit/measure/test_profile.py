@@ -96,13 +96,13 @@ def test_models_that_end_early_say_the_same_of_the_operators(tmp_path: Path) -> 
     ) as task:
         answer = task.result()
     assert answer.method == "sub-models"
-    assert [(s.number, s.delegate) for s in answer.shares] == [
+    assert [(o.index, o.delegate) for o in answer.operators] == [
         (0, "XNNPACK"),
         (1, "XNNPACK"),
         (2, ""),
     ]
-    assert answer.shares[0].elapsed_us > 1
-    assert answer.total_us > answer.shares[0].elapsed_us / 3
+    assert answer.operators[0].mean_us > 1
+    assert answer.total_us > answer.operators[0].mean_us / 3
 
 
 @pytest.mark.skipif(not MODELS.is_dir(), reason="needs ../shared/data/tflm_models")
