@@ -63,26 +63,18 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Samples": "samples",
-    "SamplesHash": "samples",
-    "batch_size": "samples",
-    "check_whole_batches": "samples",
-    "identity": "location",
-    "opened_samples": "reader",
-    "describe": "preprocessing",
-    "parse_preprocessing": "preprocessing",
-    "read_samples": "handover",
-    "runs_code": "location",
-    "chosen_indices": "split",
-    "seeded_choice": "split",
-    "sha256_samples": "samples",
-    "split_calibration": "split",
-    "synthetic_samples": "synthetic",
-    "write_samples": "handover",
+    "handover": ("read_samples", "write_samples"),
+    "location": ("identity", "runs_code"),
+    "preprocessing": ("describe", "parse_preprocessing"),
+    "reader": ("opened_samples",),
+    "samples": ("Samples", "SamplesHash", "batch_size", "check_whole_batches", "sha256_samples"),
+    "split": ("chosen_indices", "seeded_choice", "split_calibration"),
+    "synthetic": ("synthetic_samples",),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'edgeconv.data' has no attribute {name!r}")
-    return getattr(import_module(f"edgeconv.data.{_MODULES[name]}"), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"edgeconv.data.{module}"), name)
+    raise AttributeError(f"module 'edgeconv.data' has no attribute {name!r}")

@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import threading
 import time
+import traceback
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.machinery import (
@@ -23,15 +24,16 @@ from importlib.machinery import (
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.data.blame import Blamed
-from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.errors import EdgeconvError, InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from importlib.machinery import ModuleSpec
+    from types import TracebackType
 
 _LARGEST_LOG_BYTES = 16 << 20
 _LOG_CHECK_S = 0.2
+_LONGEST_CHARACTERS = 500
 
 
 @contextlib.contextmanager
@@ -142,3 +144,52 @@ def _keep_log_small() -> None:
         # What is written on goes where it would have gone, and the hole before takes no space.
         if os.fstat(1).st_blocks * 512 > _LARGEST_LOG_BYTES:
             os.ftruncate(1, 0)
+
+
+class Blamed:
+    """Turns any exception in the block into an `InputRefused` that says what and where.
+
+    The user's code may raise anything, its own exit too. `directory` has the user's files;
+    edgeconv's own errors pass through.
+    """
+
+    def __init__(self, what: str, directory: str, *, code: str = "the function") -> None:
+        self._what = what
+        self._directory = directory
+        self._code = code
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None or isinstance(error, EdgeconvError):
+            return
+        # The whole of it goes to the log.
+        traceback.print_exception(kind, error, trace)
+        if isinstance(error, SystemExit):
+            raise InputRefused(
+                f"{self._what} called exit({error.code!r}){self._where(error, trace)}",
+                hint=f"let {self._code} return instead",
+            ) from error
+        last = " ".join(traceback.format_exception_only(kind, error)[-1].split())[
+            :_LONGEST_CHARACTERS
+        ]
+        raise InputRefused(
+            f"{self._what} failed: {last}{self._where(error, trace)}",
+            hint=f"correct {self._code}, or run it alone to see more",
+        ) from error
+
+    def _where(self, error: BaseException, trace: TracebackType | None) -> str:
+        """Where: the last line that is the user's own, else the last."""
+        if isinstance(error, SyntaxError):
+            return f" ({error.filename}:{error.lineno})"
+        frames = traceback.extract_tb(trace)
+        # The first is the line here that called it.
+        own = [frame for frame in frames[1:] if frame.filename.startswith(self._directory)]
+        shown = (own or frames[1:])[-1:]
+        return "".join(f" ({frame.filename}:{frame.lineno})" for frame in shown)

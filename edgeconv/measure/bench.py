@@ -10,7 +10,7 @@ import numpy as np
 
 from edgeconv import data
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.measure.baseline_comparison import compared, with_baseline
+from edgeconv.measure.baseline_comparison import compared, measurement_warnings, with_baseline
 from edgeconv.measure.bench_run import BenchRun, EvaluationSet
 from edgeconv.measure.evaluate import evaluate
 from edgeconv.measure.machine import LoadMonitor, load_warnings
@@ -23,12 +23,11 @@ from edgeconv.measure.model_files import (
     record_of,
     warned,
 )
+from edgeconv.measure.models import open_runtimes
 from edgeconv.measure.names import CommonNames
-from edgeconv.measure.opened_runtimes import open_runtimes
 from edgeconv.measure.rows import Rows
 from edgeconv.measure.timing import time_batched, time_in_rounds
 from edgeconv.measure.trained import measure_trained
-from edgeconv.measure.warnings import measurement_warnings
 from edgeconv.runtimes.warmup import write_warmup_requests
 from edgeconv.store import read_noun, scratch_directory, writable_directory
 from edgeconv.types import DataIdentity, Report, TrainingRecord
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from edgeconv.measure.model_files import ModelFile
-    from edgeconv.measure.opened_runtimes import OpenedRuntimes
+    from edgeconv.measure.models import OpenedRuntimes
     from edgeconv.requests.bench import BenchRequest
     from edgeconv.types import (
         Conditions,

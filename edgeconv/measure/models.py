@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from edgeconv.data.rows import RowsFile
-from edgeconv.errors import InputRefused, ToolFailed
+from edgeconv.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.measure.trained import NAME
+from edgeconv.runtimes.choice import choice_text, open_runtime, parse_choice
+from edgeconv.runtimes.interface import Model, RuntimeChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from edgeconv.errors import EdgeconvError
+    from edgeconv.measure.bench_run import BenchRun
     from edgeconv.measure.model_files import ModelFile
-    from edgeconv.runtimes.interface import Model, Runtime, Timed
+    from edgeconv.measure.names import CommonNames
+    from edgeconv.runtimes.interface import Runtime, Timed
+    from edgeconv.types import Environment, SourceModel
+
+# The runtime that serves the trained model, and the one that it has by default.
+_SERVING, _TRAINED = "tfserving", RuntimeChoice(name="tensorflow")
+_DEFAULT = RuntimeChoice(name="litert")
 
 
 @dataclass(eq=False)
@@ -84,3 +97,92 @@ class OutputFiles:
         return {
             name: np.load(file.path, mmap_mode="r") for name, file in (self._files or {}).items()
         }
+
+
+@dataclass(frozen=True)
+class OpenedRuntimes:
+    """The runtimes of .tflite files by their text, and the one that serves, if any."""
+
+    running: dict[str, Runtime]
+    serving: Runtime | None
+
+    @property
+    def environment(self) -> Environment:
+        """The machine that the .tflite files run on."""
+        return next(iter(self.running.values())).environment
+
+    @property
+    def is_here(self) -> bool:
+        """Whether that is this machine."""
+        return not self.environment.place
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What these runtimes do not give."""
+        return tuple(
+            f"{text} gives no outputs: there is no accuracy and no agreement"
+            for text, runtime in self.running.items()
+            if not runtime.sessions
+        )
+
+    def models(
+        self,
+        run: BenchRun,
+        trained: SourceModel | None,
+        model_files: Sequence[ModelFile],
+        names: CommonNames,
+    ) -> list[MeasuredModel]:
+        """The trained model, unless it is measured in TensorFlow; every file in every runtime."""
+        batch = run.samples.batch
+        models = []
+        if trained is not None and (self.serving or trained.kind == "tflite"):
+            runtime = self.serving or next(iter(self.running.values()))
+            if self.serving:
+                model = Model(file=Path(trained.path), signature=names.key, batch=batch)
+            else:
+                model = names.trained(trained, batch, run.scratch)
+            models.append(MeasuredModel(NAME, model, runtime))
+            if self.serving and batch == 1:
+                many = run.samples.first.count
+                models[0].batched = msgspec.structs.replace(model, batch=many)
+        for text, runtime in self.running.items():
+            for file in model_files:
+                name = file.name if len(self.running) == 1 else f"{file.name} in {text}"
+                model = names.model(file.file, file.signature, batch, run.scratch)
+                models.append(MeasuredModel(name, model, runtime, file))
+        return models
+
+
+@contextlib.contextmanager
+def open_runtimes(run: BenchRun, trained: SourceModel | None) -> Iterator[OpenedRuntimes]:
+    """The runtimes that `--runtime` names, with LiteRT for .tflite files by default.
+
+    Raises `UsageError` for what cannot be measured together, and as the runtimes do.
+    """
+    choices = [parse_choice(text) for text in run.measuring.runtimes]
+    serving = [choice for choice in choices if choice.name == _SERVING]
+    running = [c for c in choices if c.name != _SERVING and c != _TRAINED]
+    if len(serving) > 1 or (serving and trained is None):
+        raise UsageError(
+            f"{choice_text(serving[-1])} is to be the baseline, and "
+            + ("another is as well" if len(serving) > 1 else "no trained model is known"),
+            hint="name one server, and the model that it serves with --baseline",
+        )
+    with contextlib.ExitStack() as stack:
+        settings = run.settings()
+        opened = {
+            choice_text(choice): stack.enter_context(open_runtime(choice, settings))
+            for choice in running or [_DEFAULT]
+        }
+        _check_one_machine(opened)
+        served = [stack.enter_context(open_runtime(choice, settings)) for choice in serving]
+        yield OpenedRuntimes(opened, served[0] if served else None)
+
+
+def _check_one_machine(opened: dict[str, Runtime]) -> None:
+    machines = {runtime.environment.place for runtime in opened.values()}
+    if len(machines) > 1:
+        raise UsageError(
+            f"{' and '.join(opened)} are different machines, and a report is of one",
+            hint="measure on each, and show the reports together with edgeconv report",
+        )

@@ -162,7 +162,7 @@ def artifact_of_file(path: str | Path) -> Artifact:
     The recipe is the one that it looks like. `verification` says that it was not compared with a
     float model; `key` is empty. Raises `InputRefused` for what is not a .tflite.
     """
-    from edgeconv.tflite.precision import looks_like
+    from edgeconv.tflite.precision import likely_recipe
 
     inspection = inspect_model(path)
     model = inspection.model
@@ -178,7 +178,7 @@ def artifact_of_file(path: str | Path) -> Artifact:
         source_path=model.path,
         source_kind="tflite",
         source_sha256=model.sha256,
-        recipe=Recipe(name=looks_like(content, where=model.path)),
+        recipe=Recipe(name=likely_recipe(content, where=model.path)),
         engine="litert",
         signatures=model.signatures,
         operators=inspection.operators,

@@ -8,8 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from edgeconv.data.blame import Blamed
-from edgeconv.data.code import users_code
+from edgeconv.data.code import Blamed, users_code
 from edgeconv.data.custom import find_custom
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 

@@ -17,8 +17,7 @@ from edgeconv.measure.evaluate import evaluate
 from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
 from edgeconv.measure.metrics.scores import Scored, SimilarityMetric, blocks
 from edgeconv.measure.metrics.scoring import Scorer, metrics_of, wants_labels
-from edgeconv.measure.models import MeasuredModel
-from edgeconv.measure.opened_runtimes import open_runtimes
+from edgeconv.measure.models import MeasuredModel, open_runtimes
 from edgeconv.measure.timing import latency_of, time_in_rounds
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.local import LocalRuntime

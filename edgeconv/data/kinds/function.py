@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.data.arrays import Arrays, opened, read_array
-from edgeconv.data.blame import Blamed
-from edgeconv.data.code import users_code, users_function
+from edgeconv.data.code import Blamed, users_code, users_function
 from edgeconv.data.memory import LARGEST_BYTES
 from edgeconv.errors import InputRefused, UsageError, WorkerCrashed, unknown_name
 from edgeconv.processes.sandbox import Access

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv import plugins
-from edgeconv.data.blame import Blamed
-from edgeconv.data.code import refuse_missing_module, users_code, users_function
+from edgeconv.data.code import Blamed, refuse_missing_module, users_code, users_function
 from edgeconv.data.strings import holds_strings
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output

@@ -8,8 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from edgeconv.data.blame import Blamed
-from edgeconv.data.code import refuse_missing_module
+from edgeconv.data.code import Blamed, refuse_missing_module
 from edgeconv.errors import InputRefused, UsageError, closest, unknown_name
 from edgeconv.plugins import BASELINE_MODELS, baseline_model
 from edgeconv.tf.keras_io import keras_of

@@ -238,7 +238,7 @@ def test_a_text_of_a_png_that_unpacks_to_gigabytes_is_not_unpacked(tmp_path: Pat
     chunk += struct.pack(">I", zlib.crc32(b"zTXt" + text))
     opened = open_samples(images(tmp_path, whole[:33] + chunk + whole[33:]), (ANY,))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InputRefused, match="no readable"):
+    with pytest.raises(InputRefused, match="not a readable"):
         opened.take(np.arange(1))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
 

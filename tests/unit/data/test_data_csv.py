@@ -202,7 +202,7 @@ def test_the_dialects_of_csv_read_the_same(
         ("a,y\n1,2\n1,dog\n", {"labels": "y"}, "numbers, such as '2', and .* 'dog' in row 3"),
         ("a,y\n1,2\n1,2.5\n", {"labels": "y"}, r"\(the labels\), row 3: 2.5 is not a class number"),
         ("a,y\n1,nan\n", {"labels": "y"}, "nan is not a class number"),
-        ("a,y\n1,1e300\n", {"labels": "y"}, "no class number"),
+        ("a,y\n1,1e300\n", {"labels": "y"}, "not a class number"),
         ('a,y\n1,"dog\ncat"\n', {"labels": "y"}, "goes over several lines"),
         ("a,b,a\n1,2,3\n", {}, "more than one column called 'a'"),
         ("y\n1\n", {"labels": "y"}, "no columns but the labels"),

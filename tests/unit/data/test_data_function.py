@@ -47,7 +47,7 @@ def test_a_dictionary_gives_arrays_by_name_and_a_tuple_the_labels_too(module: An
     assert arrays.by_name["x"].dtype == np.float32
     assert arrays.by_name["y"].tolist() == [0, 1]
     assert arrays.labels.tolist() == [1, 0]
-    assert list(read(array_names=frozenset({"y"})).by_name) == ["y"]
+    assert list(read(wanted=frozenset({"y"})).by_name) == ["y"]
 
 
 def test_one_array_goes_to_the_only_input(module: Any) -> None:

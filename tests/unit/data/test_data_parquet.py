@@ -191,7 +191,7 @@ def test_missing_empty_and_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputRefused, match=r"empty \(0 bytes\)"):
         read(str(path))
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(InputRefused, match="no readable Parquet file"):
+    with pytest.raises(InputRefused, match="not a readable Parquet file"):
         read(str(path))
 
 
@@ -200,9 +200,9 @@ def test_a_truncated_file_is_refused(table: Any) -> None:
     whole = path.read_bytes()
     for length in range(1, len(whole), 7):
         path.write_bytes(whole[:length])
-        with pytest.raises(InputRefused, match="no readable Parquet file"):
+        with pytest.raises(InputRefused, match="not a readable Parquet file"):
             read(str(path), labels="kind")
-    with pytest.raises(InputRefused, match="no readable Parquet file"):
+    with pytest.raises(InputRefused, match="not a readable Parquet file"):
         read(str(path), labels="kind")
 
 

@@ -174,11 +174,11 @@ def test_a_split_may_be_sliced(part: str, expected: range, tmp_path: Path) -> No
         ("train[0]", "is not understood"),
         ("train[:2shard]", "is not understood"),
         ("train[:1.5]", "samples are whole"),
-        ("train[3:3]", "no part of the split, which has 7 samples"),
-        ("train[5:2]", "no part of the split"),
-        ("train[:8]", "no part of the split"),
-        ("train[-9:]", "no part of the split"),
-        ("train[:200%]", "no part of the split"),
+        ("train[3:3]", "not a part of the split, which has 7 samples"),
+        ("train[5:2]", "not a part of the split"),
+        ("train[:8]", "not a part of the split"),
+        ("train[-9:]", "not a part of the split"),
+        ("train[:200%]", "not a part of the split"),
     ],
 )
 def test_a_split_that_does_not_exist_is_a_usage_error(
@@ -264,7 +264,7 @@ def test_a_split_without_records_is_refused_and_a_shard_without_them_needs_no_fi
         {"name": "train", "shardLengths": ["2", "0"]},
     ]
     directory = prepare(tmp_path, splits=splits)
-    with pytest.raises(UsageError, match="no part of the split, which has 0 samples"):
+    with pytest.raises(UsageError, match="not a part of the split, which has 0 samples"):
         read("flowers", dir=tmp_path, split="test")
     write_records(directory / "flowers-train.tfrecord-00000-of-00002", row(0), row(1))
     (directory / "flowers-train.tfrecord-00001-of-00002").unlink()

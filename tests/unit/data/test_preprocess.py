@@ -343,11 +343,11 @@ class TestLogMel:
         np.testing.assert_allclose(mixed, done("mel-bins=4&wave-scale=1", TONE[None]), rtol=1e-5)
 
     def test_blocks_of_samples_change_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from edgeconv.data import preprocess
+        from edgeconv.data import preprocess as steps
 
         batch = RNG.normal(size=(3, 2000))
         whole = done("mel-bins=10", batch)
-        monkeypatch.setattr(preprocess, "_BLOCK_BYTES", 1)
+        monkeypatch.setattr(steps, "_BLOCK_BYTES", 1)
         np.testing.assert_allclose(done("mel-bins=10", batch), whole, rtol=1e-6)
 
 

@@ -223,9 +223,9 @@ def test_a_file_has_a_table_for_all_inputs_and_one_for_each_that_is_named(tmp_pa
         ("[preprocess]\nadd-channel = []", "true or false"),
         ("[preprocess]\ndtype = 8", "one of float16"),
         ("[preprocess]\nstd = 0", "std=0"),
-        ("[preprocess", "no valid TOML"),
-        ("scale = 1" + "0" * 5000, "no valid TOML|unknown table"),
-        ("x = " + "[" * 5000, "no valid TOML"),
+        ("[preprocess", "not valid TOML"),
+        ("scale = 1" + "0" * 5000, "not valid TOML|unknown table"),
+        ("x = " + "[" * 5000, "not valid TOML"),
     ],
 )
 def test_a_file_with_something_not_understood_is_refused(

@@ -15,11 +15,15 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv import bench
 from edgeconv.errors import InputRefused, UsageError
-from edgeconv.measure.baseline_comparison import compared, with_baseline
+from edgeconv.measure.baseline_comparison import (
+    accuracy_warnings,
+    compared,
+    training_data_warnings,
+    with_baseline,
+)
 from edgeconv.measure.metrics.accuracy import flips, top1
 from edgeconv.measure.model_files import find_baseline, find_model_files, record_of
 from edgeconv.measure.timing import make_latency
-from edgeconv.measure.warnings import accuracy_warnings, training_data_warnings
 from edgeconv.statistics.paired import paired_difference
 from edgeconv.store import sha256_file
 from edgeconv.types import Artifact, Measurement, Measuring, RecipeName, Report, SourceModel, Timing

@@ -191,7 +191,7 @@ MISTAKES = {"AssertionError", "AttributeError", "IndexError", "KeyError", "Looku
 MISTAKES |= {"NameError", "TypeError"}
 # Functions, each with why no single foreign call can be named.
 BROAD = {
-    "data/blame.py::__exit__": "code of a user's may raise anything",
+    "data/code.py::__exit__": "code of a user's may raise anything",
     "tf/lean.py::__exit__": "TensorFlow's converter raises Exception itself, from C++",
     "data/decoding.py::opened_image": "Pillow decodes in the caller's block",
     "data/kinds/parquet.py::_parquet_file": "pyarrow decodes in the caller's block",
