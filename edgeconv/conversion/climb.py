@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from edgeconv.conversion.graph_checks import converted_share, is_mostly_float
 from edgeconv.conversion.ladder import (
-    ModelFacts,
     Rung,
     combined_error,
     facts_of,
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
     from edgeconv.conversion.candidate import VerifiedCandidate
     from edgeconv.conversion.run import Run
-    from edgeconv.conversion.verify import Outcomes
     from edgeconv.types import Recipe
 
     Outcome = dict[Recipe, "SessionResult | EdgeconvError"]
@@ -51,14 +49,6 @@ class SessionResult:
     examined: VerifiedCandidate
 
 
-@dataclass(frozen=True)
-class _Attempt:
-    """One rung tried, and what each recipe became."""
-
-    session: Session
-    settled: Outcomes
-
-
 @dataclass
 class _Climb:
     """How far a conversion has come: what is good, and why the rest is not.
@@ -70,13 +60,18 @@ class _Climb:
     float_bytes: int = 0
     failures: dict[Recipe, list[tuple[str, EdgeconvError]]] = field(default_factory=dict)
 
-    def fail(self, recipe: Recipe, attempt: str, error: EdgeconvError) -> None:
+    def add(
+        self,
+        recipe: Recipe,
+        session: Session,
+        attempt: str,
+        outcome: VerifiedCandidate | EdgeconvError,
+    ) -> None:
         """Add what an attempt at a recipe ended in."""
-        self.failures.setdefault(recipe, []).append((attempt, error))
-
-    def error(self, recipe: Recipe) -> EdgeconvError:
-        """Why a recipe has no good file, from all its attempts."""
-        return combined_error(self.failures[recipe])
+        if isinstance(outcome, EdgeconvError):
+            self.failures.setdefault(recipe, []).append((attempt, outcome))
+        else:
+            self.good[recipe] = SessionResult(session, outcome.with_ladder(self.steps(recipe)))
 
     def goes_on(self, recipe: Recipe) -> bool:
         """Whether another rung may make a recipe that has failed."""
@@ -98,8 +93,8 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
     """
     climb = _Climb()
     rung: Rung | None = first_rung(run.plan)
-    last: _Attempt | None = None
-    converted: _Attempt | None = None
+    last: Session | None = None
+    converted: Session | None = None
     while rung is not None:
         remaining = [recipe for recipe in recipes if recipe not in climb.good]
         curable = [r for r in remaining if rung.is_first or climb.goes_on(r)]
@@ -107,22 +102,26 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
             break
         if not rung.is_first:
             run.on_progress(f"trying again: {rung.text}")
-        attempt = _try_rung(run, rung, curable, climb)
-        last = attempt or last
+        session = _try_rung(run, rung, curable, climb)
+        last = session or last
         # A fused layer is quantized as one where that can be: it is smaller than unrolled.
-        if attempt and has_fused_layers(attempt.session.prepared):
-            _try_converter(attempt.session, recipes, climb)
-            converted = attempt
-        rung = next_rung(run.plan, rung, _known(run, attempt, climb.failures.get(curable[0])))
+        if session and has_fused_layers(session.prepared):
+            _try_converter(session, recipes, climb)
+            converted = session
+        if session:
+            facts = facts_of(session.prepared)
+        else:
+            facts = facts_of_failure(run, climb.failures[curable[0]][-1][1].cause)
+        rung = next_rung(run.plan, rung, facts)
     if last is None:
         raise combined_error(climb.failures[recipes[0]])
     if last is not converted:
-        _try_converter(last.session, recipes, climb)
+        _try_converter(last, recipes, climb)
     _replace_mostly_float(climb)
     if has_target(run):
         _verify_on_targets(climb)
     _warn_of_sizes(climb)
-    return {recipe: climb.good.get(recipe) or climb.error(recipe) for recipe in recipes}
+    return {r: climb.good.get(r) or combined_error(climb.failures[r]) for r in recipes}
 
 
 def make_in_session(floating: SessionResult, recipe: Recipe) -> SessionResult:
@@ -138,50 +137,34 @@ def make_in_session(floating: SessionResult, recipe: Recipe) -> SessionResult:
     return climb.good[recipe]
 
 
-def _known(
-    run: Run, attempt: _Attempt | None, failures: Sequence[tuple[str, EdgeconvError]] | None
-) -> ModelFacts:
-    if attempt is not None:
-        return facts_of(attempt.session.prepared)
-    assert failures, "an attempt that gave no graph failed"
-    return facts_of_failure(run, failures[-1][1].cause)
+def _try_rung(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) -> Session | None:
+    """Try one rung and put what each recipe became into `climb`.
 
-
-def _try_rung(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) -> _Attempt | None:
-    """One rung; None where it gave no float32 graph that is right. Both go into `climb`."""
+    None where it gave no float32 graph that is right.
+    """
+    floating = next((recipe for recipe in recipes if recipe.name == "float32"), None)
+    first = [r for r in recipes if r.name != "float32" and r.engine != "tflite"]
     try:
-        attempt = _attempt(run, rung, recipes)
+        with contextlib.ExitStack() as children:
+            # Three things in parallel: the trained model runs in TensorFlow, ai-edge-quantizer
+            # quantizes, and the float32 model runs.
+            session = children.enter_context(Session(run, prepare(run, rung, children)))
+            candidates = start_quantizing(session, first)
+            # A float32 model that differs from the trained one is of no use.
+            float_model = verify_float(session, floating)
+            outcomes = verify_candidates(session, candidates())
     except EdgeconvError as error:
         if rung.is_first and not is_curable(error):
             raise
         for recipe in recipes:
-            climb.fail(recipe, rung.text, error)
+            climb.failures.setdefault(recipe, []).append((rung.text, error))
         return None
-    climb.float_bytes = climb.float_bytes or attempt.session.prepared.float_model.stat().st_size
-    for recipe, outcome in attempt.settled.items():
-        if isinstance(outcome, EdgeconvError):
-            climb.fail(recipe, rung.text, outcome)
-        else:
-            climb.good[recipe] = SessionResult(
-                attempt.session, outcome.with_ladder(climb.steps(recipe))
-            )
-    return attempt
-
-
-def _attempt(run: Run, rung: Rung, recipes: Sequence[Recipe]) -> _Attempt:
-    floating = next((recipe for recipe in recipes if recipe.name == "float32"), None)
-    first = [r for r in recipes if r.name != "float32" and r.engine != "tflite"]
-    with contextlib.ExitStack() as children:
-        # Three things in parallel: the trained model runs in TensorFlow, ai-edge-quantizer
-        # quantizes, and the float32 model runs.
-        session = children.enter_context(Session(run, prepare(run, rung, children)))
-        candidates = start_quantizing(session, first)
-        # A float32 model that differs from the trained one is of no use.
-        float_model = verify_float(session, floating)
-        settled = verify_candidates(session, candidates())
     if floating is not None:
-        settled[floating] = float_model
-    return _Attempt(session, settled)
+        outcomes[floating] = float_model
+    climb.float_bytes = climb.float_bytes or session.prepared.float_model.stat().st_size
+    for recipe, outcome in outcomes.items():
+        climb.add(recipe, session, rung.text, outcome)
+    return session
 
 
 def _try_converter(session: Session, recipes: Sequence[Recipe], climb: _Climb) -> None:
@@ -193,12 +176,8 @@ def _try_converter(session: Session, recipes: Sequence[Recipe], climb: _Climb) -
         # The user's own limits would be spent once more.
         if failures and (recipe.engine == "litert" or is_final(failures[-1][1])):
             continue
-        outcome = convert_with_tflite(session, recipe)
-        if isinstance(outcome, EdgeconvError):
-            text = f"{session.prepared.rung.text}, quantized with TFLiteConverter"
-            climb.fail(recipe, text, outcome)
-        else:
-            climb.good[recipe] = SessionResult(session, outcome.with_ladder(climb.steps(recipe)))
+        attempt = f"{session.prepared.rung.text}, quantized with TFLiteConverter"
+        climb.add(recipe, session, attempt, convert_with_tflite(session, recipe))
 
 
 def _replace_mostly_float(climb: _Climb) -> None:
@@ -225,12 +204,12 @@ def _replace_mostly_float(climb: _Climb) -> None:
 def _verify_on_targets(climb: _Climb) -> None:
     """Verify the good files on their target runtime."""
     for recipe, good in tuple(climb.good.items()):
-        proven = verify_on_target(good.session, good.examined, good.session.expected.outputs)
-        if isinstance(proven, EdgeconvError):
+        verified = verify_on_target(good.session, good.examined, good.session.expected.outputs)
+        if isinstance(verified, EdgeconvError):
             del climb.good[recipe]
-            climb.fail(recipe, "verified on the target runtime", proven)
+            climb.add(recipe, good.session, "verified on the target runtime", verified)
         else:
-            climb.good[recipe] = SessionResult(good.session, proven)
+            climb.good[recipe] = SessionResult(good.session, verified)
 
 
 def _warn_of_sizes(climb: _Climb) -> None:

@@ -146,7 +146,7 @@ def _from_tensorflow(
     _read_early(run, known, rung)
     graph = converted()
     content = graph.file.read_bytes()
-    signatures = _signatures(content, graph.signatures)
+    signatures = _signatures(content, graph.facts.signatures)
     select_ops = _select_ops(run, content)
     parts = _parts(run, signatures, vocabularies(content, where="the float32 model"))
     # Not before: two processes with TensorFlow in them would take the most memory of all.
@@ -158,10 +158,10 @@ def _from_tensorflow(
         saved_model=graph.read,
         reference=answered,
         select_ops=select_ops,
-        narrow=graph.narrow,
-        ladder=graph.loading,
+        narrow=graph.facts.narrow,
+        ladder=graph.facts.loading,
         notes=(
-            *graph.notes,
+            *graph.facts.notes,
             *_fixed_notes(rung),
             *dynamic_notes(signatures),
             *_select_notes(select_ops),

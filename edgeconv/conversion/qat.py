@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from edgeconv.conversion.prepare import Part, PreparedModel
     from edgeconv.conversion.run import Run
-    from edgeconv.conversion.session import Outputs
     from edgeconv.training.cluster import Cluster
     from edgeconv.types import Qat, Recipe, Signature
 
@@ -76,8 +75,16 @@ def _make(run: Run, recipe: Recipe) -> SessionResult:
     (part,) = prepared.parts
     samples = _stored(run, part.signature, _settings(recipe))
     candidate, trained = _trained(run, prepared, recipe, samples)
-    expected = _expected(run, prepared, trained)
-    examined = _examined(session, candidate, expected)
+    run.on_progress(f"verifying {recipe.name}")
+    expected = {part.signature.key: mapped_arrays(run.scratch / _OUTPUTS, trained.outputs)}
+    examined = verify_outputs(
+        session,
+        candidate,
+        verify_graph(candidate, prepared.keys),
+        session.answers(candidate.file, session.where),
+        expected,
+        reference="model trained with quantization, in TensorFlow",
+    )
     record = msgspec.structs.replace(
         _record(trained), validated=_validated(run, prepared, examined, samples)
     )
@@ -254,27 +261,6 @@ def _job(
         outputs=str(outputs),
         workers=workers_of(clusters),
         is_chief=chief,
-    )
-
-
-def _expected(run: Run, prepared: PreparedModel, trained: QatResult) -> Outputs:
-    """What the trained model answers in TensorFlow to the held-back samples."""
-    (part,) = prepared.parts
-    return {part.signature.key: mapped_arrays(run.scratch / _OUTPUTS, trained.outputs)}
-
-
-def _examined(session: Session, candidate: Candidate, expected: Outputs) -> VerifiedCandidate:
-    """The .tflite held against the model that was trained, which it has to compute."""
-    session.run.on_progress(f"verifying {candidate.recipe.name}")
-    graph = verify_graph(candidate, session.prepared.keys)
-    answers = session.answers(candidate.file, session.where)
-    return verify_outputs(
-        session,
-        candidate,
-        graph,
-        answers,
-        expected,
-        reference="model trained with quantization, in TensorFlow",
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -34,8 +34,17 @@ _MODEL, _INDEX, _EXPORTED, _REWRITTEN = "float.tflite", "index.json", "exported"
 _OUTPUTS = "outputs"
 
 
-class FloatGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """The float32 .tflite, and the SavedModels and signatures that it was made from.
+class FloatIndex(msgspec.Struct, frozen=True, kw_only=True):
+    """What the cache keeps with the float32 graph: its signatures, and how the model was loaded."""
+
+    signatures: tuple[str, ...]
+    loading: tuple[LadderStep, ...]
+    narrow: bool
+    notes: tuple[str, ...]
+
+
+class FloatGraph(NamedTuple):
+    """The float32 .tflite, and the SavedModels that it was made from.
 
     `trained` is the model as it was trained, `read` what TensorFlow's converter read.
     """
@@ -43,10 +52,7 @@ class FloatGraph(msgspec.Struct, frozen=True, kw_only=True):
     file: Path
     trained: str
     read: str
-    signatures: tuple[str, ...]
-    loading: tuple[LadderStep, ...]
-    narrow: bool
-    notes: tuple[str, ...]
+    facts: FloatIndex
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,15 +70,6 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
 
         directory = self.directory / str(list(self.outputs).index(key))
         return dict(mapped_arrays(directory, self.outputs[key]))
-
-
-class _FloatIndex(msgspec.Struct, frozen=True, kw_only=True):
-    """What the cache keeps with the float32 graph."""
-
-    signatures: tuple[str, ...]
-    loading: tuple[LadderStep, ...]
-    narrow: bool
-    notes: tuple[str, ...]
 
 
 def start_float_graph(
@@ -116,7 +113,7 @@ def start_float_graph(
                 # The Keras file was not even exported.
                 graph = ""
             raise error.with_message(error.message, error.cause._replace(graph=graph)) from error
-        index = _FloatIndex(
+        index = FloatIndex(
             signatures=answer.signatures,
             loading=answer.loading,
             narrow=answer.narrow,
@@ -131,16 +128,13 @@ def start_float_graph(
 
 
 def _graph(run: Run, directory: Path) -> FloatGraph:
-    index = msgspec.json.decode((directory / _INDEX).read_bytes(), type=_FloatIndex)
+    index = msgspec.json.decode((directory / _INDEX).read_bytes(), type=FloatIndex)
     rewritten, trained = directory / _REWRITTEN, _trained(run, directory)
     return FloatGraph(
         file=directory / _MODEL,
         trained=trained,
         read=str(rewritten) if rewritten.is_dir() else trained,
-        signatures=index.signatures,
-        loading=index.loading,
-        narrow=index.narrow,
-        notes=index.notes,
+        facts=index,
     )
 
 

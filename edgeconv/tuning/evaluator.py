@@ -109,8 +109,8 @@ class Evaluator:
             yield dataclasses.replace(self._run, scratch=Path(name))
 
 
-class _Staying:
-    """A runtime of this machine whose processes stay, and load one file after another.
+class _ReusingRuntime:
+    """A runtime of this machine whose processes load one file after another.
 
     To start a process takes longer than to evaluate most files. `time` is in a fresh process.
     """
@@ -124,47 +124,44 @@ class _Staying:
 
     def start(self, model: Model) -> RuntimeSession:
         """Load the model for its outputs. Raises `ToolFailed`."""
+        if not self._idle:
+            return _ReusedSession(self._runtime.start(model), self._idle)
+        session = self._idle.pop()
         try:
-            lent = _Lent(self._idle.pop(), self._idle)
-        except IndexError:
-            return _Lent(self._runtime.start(model), self._idle)
-        with lent.failing():
-            self._runtime.load(lent.session, model)
-        return lent
+            self._runtime.load(session, model)
+        except ToolFailed:
+            session.close()
+            raise
+        return _ReusedSession(session, self._idle)
 
     def close(self) -> None:
-        """End the processes that are at rest."""
+        """End the idle processes."""
         for session in self._idle:
             session.close()
 
 
-class _Lent:
-    """A session that is at rest when it is closed, unless it failed."""
+class _ReusedSession:
+    """A session that becomes idle when it is closed, unless it failed."""
 
     def __init__(self, session: RunnerSession, idle: list[RunnerSession]) -> None:
-        self.session = session
+        self._session: RunnerSession | None = session
         self._idle = idle
-        self._has_failed = False
-
-    @contextlib.contextmanager
-    def failing(self) -> Iterator[None]:
-        """What fails in here ends the process."""
-        try:
-            yield
-        except ToolFailed:
-            self._has_failed = True
-            self.session.close()
-            raise
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
-        """Every output by name, over all samples. Raises `ToolFailed`."""
-        with self.failing():
-            return self.session.run(inputs)
+        """Every output by name, [samples, ...]. Raises `ToolFailed`."""
+        assert self._session is not None, "it is not run once it is closed"
+        try:
+            return self._session.run(inputs)
+        except ToolFailed:
+            self._session.close()
+            self._session = None
+            raise
 
     def close(self) -> None:
-        """Let the process rest."""
-        if not self._has_failed and self.session not in self._idle:
-            self._idle.append(self.session)
+        """Make the process idle."""
+        if self._session is not None:
+            self._idle.append(self._session)
+            self._session = None
 
 
 def predicted_classes(outputs: Outputs, output: str | None) -> NDArray[np.int64]:
@@ -216,7 +213,7 @@ def open_evaluators(
                 hint="tune with another --runtime, and measure on this one with edgeconv bench",
             )
         if isinstance(runtime, LocalRuntime):
-            runtime = _Staying(runtime)
+            runtime = _ReusingRuntime(runtime)
             stack.callback(runtime.close)
         yield {name: Evaluator(run, runtime, floating, signature) for name, run in runs.items()}
 
