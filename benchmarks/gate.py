@@ -330,7 +330,7 @@ def _whole(
     return {
         "samples": samples,
         "drop": world.drop,
-        "limits": {name: limit.limit for name, limit in limits.given().items()},
+        "limits": {name: limit.limit for name, limit in limits.by_name().items()},
         "checks": checks,
         "findings": len(verdicts[0].findings),
         "failed": sum("failed" in one for one in outcomes) / checks,

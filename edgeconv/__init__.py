@@ -1,8 +1,8 @@
-"""edgeconv: a trained model in, a judged set of .tflite files out.
+"""edgeconv: a trained model in, a verified set of .tflite files out.
 
-The verbs are functions from request to noun; they print nothing and never exit. A verb takes the
-fields of its request, in their order or by name. Nothing heavy is imported until a verb, or a value
-that it takes or gives, is first used.
+The verbs are functions; they print nothing and never exit. A verb takes the fields of its request,
+in their order or by name. Nothing heavy is imported before a verb, or a type of its arguments or
+results, is first used.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _FUNCTIONS = {
     "scan": "edgeconv.source.scanning",
     "verify": "edgeconv.gate.evidence",
 }
-# The values that a caller gives, beside what `edgeconv.types` has.
+# Types of arguments that are not in `edgeconv.types`.
 _VALUES = {
     "Trust": "edgeconv.gate.evidence",
     "BenchRequest": "edgeconv.requests.bench",

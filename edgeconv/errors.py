@@ -1,7 +1,7 @@
-"""Every way edgeconv refuses or fails, each with the exit code the CLI ends with.
+"""The errors of edgeconv, each with the exit code of the command line.
 
-An error says what is wrong, where, and what to do next. A failed gate is not an
-error: it is a `Verdict`. To ship what it rejected is one.
+An error says what is wrong, where, and what to do next. A failed gate is a `Verdict` and not an
+error; to embed what it rejected is an error.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 
 
 class Cause(NamedTuple):
-    """What is known of why something failed, for what is tried next and what is said at last.
+    """The known causes of a failure, on which the next attempt and the last message depend.
 
-    `operators`: those of TensorFlow that the converter did not take, or custom ones that a runtime
-    does not have. `loader`: the Keras that loaded the file, where it is one that the other may
-    read as well. `graph`: the SavedModel that could not be converted. `status`: the exit code of
-    a process, negative for a signal.
+    `operators`: those that the converter refused, or custom ones that a runtime lacks. `loader`:
+    the Keras that loaded the file, where the other Keras may read it too. `graph`: the SavedModel
+    that could not be converted. `status`: the exit code of a process, negative for a signal.
     """
 
     operators: tuple[str, ...] = ()
@@ -47,7 +46,7 @@ class EdgeconvError(Exception):
         self.cause = cause
 
     def with_message(self, message: str, cause: Cause | None = None) -> Self:
-        """The same error with another message, and maybe more that is known of its cause."""
+        """The same error with another message, and maybe another cause."""
         return type(self)(
             message, hint=self.hint, location=self.location, cause=cause or self.cause
         )
@@ -62,7 +61,7 @@ class EdgeconvError(Exception):
 
 
 class CheckFailed(EdgeconvError):
-    """A published file that its last check rejected, or that has to be checked and was not."""
+    """A published file that its last check rejected, or that was not checked and must be."""
 
     exit_code = 1
 
@@ -92,7 +91,7 @@ class UnsupportedFloats(ConversionRefused):
 
 
 class OutputRefused(InputRefused):
-    """The place to write to cannot be written."""
+    """The output path cannot be written."""
 
 
 class ToolFailed(EdgeconvError):
@@ -102,7 +101,7 @@ class ToolFailed(EdgeconvError):
 
 
 class InternalError(EdgeconvError):
-    """A fault of edgeconv itself. No other error is made of it, and its traceback is kept."""
+    """A fault of edgeconv. It stays this error, and its traceback is kept."""
 
 
 class SandboxMissing(EdgeconvError):
@@ -134,7 +133,7 @@ class PackageMissing(ToolFailed):
 
 
 class VerificationFailed(ToolFailed):
-    """The artifact was made, and is not what was asked for. It is not published."""
+    """The converted model failed its verification. It is not published."""
 
 
 class NotFinite(VerificationFailed):
@@ -149,12 +148,12 @@ WORKER_ERRORS: dict[str, type[EdgeconvError]] = {
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The one of `known` that `name` is most likely meant to be; None where none is like it."""
+    """The one of `known` that `name` most likely means; None where none is similar."""
     return next(iter(get_close_matches(name, sorted(known), n=1)), None)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """The error for a name that is none of `known`, with the closest as a suggestion."""
+    """The error for a name that is not in `known`, with the closest as a suggestion."""
     names = sorted(known)
     near = closest(name, names)
     suggestion = f"did you mean {near!r}? " if near else ""

@@ -1,7 +1,7 @@
-"""The extensions, one line each: a name and the module that has it.
+"""The extensions, one line each: a name and its module.
 
-An extension imports nouns and errors, never another extension, and is itself
-imported when it is first used.
+An extension imports types and errors, never another extension. It is imported when it is first
+used.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ METRICS = {
     "top1": "edgeconv.measure.metrics.classes:TOP1",
     "top5": "edgeconv.measure.metrics.classes:TOP5",
 }
-# What people call a metric, beside its name.
+# Other names of metrics.
 METRIC_ALIASES = {"accuracy": "top1"}
 # What a published model is embedded in; edgeconv/embedding/interface.py says what a module has.
 EMBED_TARGETS = {
@@ -81,36 +81,36 @@ TRACKERS = {
 
 def sample_source(kind: str) -> ModuleType:
     """The module that reads samples of this kind. Raises `UsageError` for an unknown one."""
-    return import_module(_found(SAMPLE_SOURCES, "data kind", kind))
+    return import_module(_module(SAMPLE_SOURCES, "data kind", kind))
 
 
 def baseline_model(name: str) -> ModuleType:
     """The module of a baseline model. Raises `UsageError` for an unknown name."""
-    return import_module(_found(BASELINE_MODELS, "baseline model", name))
+    return import_module(_module(BASELINE_MODELS, "baseline model", name))
 
 
 def runtime_module(name: str) -> ModuleType:
     """The module of a runtime. Raises `UsageError` for an unknown name."""
-    return import_module(_found(RUNTIMES, "runtime", name))
+    return import_module(_module(RUNTIMES, "runtime", name))
 
 
 def metric(name: str) -> Any:
     """The `Metric` of that name. Raises `UsageError` for an unknown one."""
-    module, _, attribute = _found(METRICS, "metric", name).partition(":")
+    module, _, attribute = _module(METRICS, "metric", name).partition(":")
     return getattr(import_module(module), attribute)
 
 
 def tracker(name: str) -> ModuleType:
     """The module of a tracker. Raises `UsageError` for an unknown name."""
-    return import_module(_found(TRACKERS, "tracker", name))
+    return import_module(_module(TRACKERS, "tracker", name))
 
 
 def embed_target(name: str) -> ModuleType:
     """The module of a target of `embed`. Raises `UsageError` for an unknown name."""
-    return import_module(_found(EMBED_TARGETS, "target", name))
+    return import_module(_module(EMBED_TARGETS, "target", name))
 
 
-def _found(table: Mapping[str, str], kind: str, name: str) -> str:
+def _module(table: Mapping[str, str], kind: str, name: str) -> str:
     if name not in table:
         from edgeconv.errors import unknown_name
 

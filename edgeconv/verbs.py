@@ -1,4 +1,4 @@
-"""The verbs, callable: `edgeconv.NAME`, and what the command of that name calls."""
+"""The verbs as callables: `edgeconv.NAME`, which the command of that name calls too."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Result = TypeVar("Result")
 class Verb(Generic[Result]):
     """A verb. Its arguments are the fields of its request, in their order or by name.
 
-    A text says what it says on a command line, and None is the default. One argument may be the
-    request itself. `on_progress` is told what is being done.
+    A text means what it means on a command line, and None is the default. A single argument may be
+    the request. `on_progress` is called with a line for each step.
     """
 
     def __init__(self, name: str) -> None:
@@ -36,8 +36,9 @@ class Verb(Generic[Result]):
     def __signature__(self) -> inspect.Signature:
         either = inspect.Parameter.POSITIONAL_OR_KEYWORD
         fields = self._entry.kind.__struct_fields__
-        told = inspect.Parameter("on_progress", inspect.Parameter.KEYWORD_ONLY)
-        return inspect.Signature([*(inspect.Parameter(each, either) for each in fields), told])
+        on_progress = inspect.Parameter("on_progress", inspect.Parameter.KEYWORD_ONLY)
+        parameters = [inspect.Parameter(each, either) for each in fields]
+        return inspect.Signature([*parameters, on_progress])
 
     def __repr__(self) -> str:
         return f"edgeconv.{self.__name__}"
@@ -45,18 +46,18 @@ class Verb(Generic[Result]):
     def __call__(
         self, *fields: Any, on_progress: Callable[[str], None] = lambda _: None, **by_name: Any
     ) -> Result:
-        """Do what is asked. Raises an `EdgeconvError`."""
+        """The verb's result. Raises an `EdgeconvError`."""
         kind = self._entry.kind
         is_request = len(fields) == 1 and not by_name and isinstance(fields[0], kind)
         request: Any = fields[0] if is_request else called(kind, fields, by_name)
-        told = {"on_progress": on_progress} if self._entry.tells else {}
+        progress = {"on_progress": on_progress} if self._entry.tells else {}
         with sandboxed(getattr(request, "sandbox", None)):
-            done: Result = named(self._entry.function)(request, **told)
-        return done
+            result: Result = named(self._entry.function)(request, **progress)
+        return result
 
 
 def sandboxed(mode: Mode | None) -> AbstractContextManager[None]:
-    """For the block, what the children are held to; None is what the user's own file says."""
+    """For the block, the sandbox of children; None takes the user's configuration."""
     from edgeconv.config.user import read_user_config
     from edgeconv.processes.sandbox import using
 

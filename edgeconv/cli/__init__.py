@@ -133,7 +133,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def _report_fault(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """For a fault in edgeconv itself: Python's own exit code would say that a limit was broken."""
+    """Report a fault of edgeconv: Python's exit code would mean a broken limit."""
     import tempfile
     import traceback
 
@@ -181,11 +181,10 @@ def _run(args: Sequence[str] | None) -> int:
         echo("interrupted", err=True)
         return INTERRUPTED
     except SystemExit as ended:
-        # So click ends when the reader, `head` for one, has gone (and, with 0, when it
-        # has completed a line for the shell).
+        # click ends so when the reader, such as `head`, has gone; with 0, after a completion.
         return READER_GONE if ended.code else 0
     except OSError as error:
-        # A full disk for temporary files or for this output, for one.
+        # Such as a full disk.
         echo(f"error: {error}", err=True)
         _discard_output()
         return ToolFailed.exit_code

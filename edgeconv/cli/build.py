@@ -32,12 +32,12 @@ def complaints(call: CommandCall | None, model: str = "") -> Iterator[None]:
             raise
         if call is not None and call.config is None:
             raise
-        place = error.location
+        location = error.location
         if call is not None and call.config is not None:
             # The file is read by its absolute path; here it is as it was named.
-            line = place.rpartition(":")[2] or str(call.config.line("model", model))
-            place = f"{call.config.path}:{line}"
-        _complain(place, error, model)
+            line = location.rpartition(":")[2] or str(call.config.line("model", model))
+            location = f"{call.config.path}:{line}"
+        _complain(location, error, model)
         raise click.exceptions.Exit(error.exit_code) from error
 
 
@@ -45,25 +45,25 @@ def complaints(call: CommandCall | None, model: str = "") -> Iterator[None]:
 def command(call: CommandCall) -> None:
     """Convert every model of edgeconv.toml that has an [embed] table, and embed it.
 
-    Quiet where nothing changed, and done at once: nothing is loaded, and only what has another
-    time is read. An error is one line, as compilers write it, FILE:LINE: error: what is wrong.
+    Without changes it prints nothing and ends at once: only files with another time are read. An
+    error is one line in the form of compilers, FILE:LINE: error: what is wrong.
     """
     from edgeconv.building.build import build_step, finish, make_steps
 
-    asked, shown = replace(call.request, **call.of_config), call.shown
+    request, shown = replace(call.request, **call.of_config), call.shown
     if shown.watch:
-        _watch(call, asked)
+        _watch(call, request)
     with complaints(call), progress(quiet=not shown.verbose) as on_progress:
-        done = []
-        for step in make_steps(asked):
+        results = []
+        for step in make_steps(request):
             with complaints(call, step.name):
-                done.append(build_step(step, on_progress))
-            _tell(call, done[-1])
-        finish(asked, done)
-    _show(done, call)
+                results.append(build_step(step, on_progress))
+            _print_notes(call, results[-1])
+        finish(request, results)
+    _show(results, call)
 
 
-def _watch(call: CommandCall, asked: BuildRequest) -> None:
+def _watch(call: CommandCall, request: BuildRequest) -> None:
     from edgeconv.cli.watching import watch
 
     with complaints(call):
@@ -75,41 +75,41 @@ def _watch(call: CommandCall, asked: BuildRequest) -> None:
                 "watch of [build] can only be typed, as --watch",
                 location=call.config.origin("build", "watch"),
             )
-        watch(asked, call.config.path, call.typed)
+        watch(request, call.config.path, call.typed)
 
 
-def _tell(call: CommandCall, done: Built) -> None:
-    if done.is_new and not call.shown.quiet:
+def _print_notes(call: CommandCall, result: Built) -> None:
+    if result.is_new and not call.shown.quiet:
         assert call.config is not None
-        place = f"{call.config.path}:{call.config.line('model', done.name)}"
-        for note in done.notes:
+        location = f"{call.config.path}:{call.config.line('model', result.name)}"
+        for note in result.notes:
             level, _, text = note.partition(": ")
-            echo(f"{place}: {level}: {done.name}: {text}", err=True)
+            echo(f"{location}: {level}: {result.name}: {text}", err=True)
 
 
-def _complain(place: str, error: EdgeconvError, model: str = "") -> None:
+def _complain(location: str, error: EdgeconvError, model: str = "") -> None:
     """FILE:LINE: error: MESSAGE, and what next as a note."""
-    file, _, line = place.rpartition(":")
-    # It is read by its absolute path, and said as it was named.
+    file, _, line = location.rpartition(":")
+    # The file is read by its absolute path, and printed as it was named.
     message = error.message.replace(str(Path(file).absolute()), file)
     message = message.removeprefix(f"{file}, line {line}: ")
     words = " ".join((*([f"{model}:"] if model else ()), *message.split()))
-    echo(f"{place}: error: {words}", err=True)
+    echo(f"{location}: error: {words}", err=True)
     if error.hint:
-        echo(f"{place}: note: next: {' '.join(error.hint.split())}", err=True)
+        echo(f"{location}: note: next: {' '.join(error.hint.split())}", err=True)
 
 
 def _show(built: Sequence[Built], call: CommandCall) -> None:
     if call.shown.as_json:
         echo_json(built)
         return
-    for one in built:
+    for result in built:
         if call.shown.list_outputs:
-            for path in one.outputs:
+            for path in result.outputs:
                 echo(path)
-        elif one.is_new and not call.shown.quiet:
-            embedded = one.embedded
+        elif result.is_new and not call.shown.quiet:
+            embedded = result.embedded
             echo(
-                f"built {one.name} for {embedded.target} in {one.directory}: "
+                f"built {result.name} for {embedded.target} in {result.directory}: "
                 f"{len(embedded.files)} files"
             )

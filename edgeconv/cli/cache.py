@@ -30,29 +30,29 @@ def _size(text: str) -> int:
 def command() -> None:
     """Show and remove what edgeconv leaves on this machine.
 
-    That is the cache, in $EDGECONV_CACHE_DIR or else in the user's cache directory, and temporary
-    files of runs that are at work or were killed. Entries of the cache are known by the hash of
-    all that went into them, so several checkouts and machines may share it.
+    That is the cache, in $EDGECONV_CACHE_DIR or the user's cache directory, and temporary files of
+    current and killed runs. The key of a cache entry is the hash of its inputs, so checkouts and
+    machines can share it.
     """
 
 
 @command.command("show")
 def show() -> None:
-    """Show where it is, and how large each part is."""
+    """Show its path, and the size of each part."""
     from edgeconv.store import cache_directory
     from edgeconv.store.leftovers import parts
 
     echo(f"{cache_directory()}")
-    _echo(parts(), "nothing is there")
+    _echo(parts(), "nothing is stored")
 
 
 @command.command("clear")
 @click.argument("names", nargs=-1, metavar="[PART]...")
 def clear(names: tuple[str, ...]) -> None:
-    """Remove everything, or the parts that are named as `cache show` names them."""
+    """Remove everything, or only these parts of `cache show`."""
     from edgeconv.store import leftovers
 
-    _echo(leftovers.clear(names), "nothing was there")
+    _echo(leftovers.clear(names), "nothing was stored")
 
 
 def _echo(parts: Sequence[CachePart], none: str) -> None:
@@ -70,10 +70,10 @@ def _echo(parts: Sequence[CachePart], none: str) -> None:
     type=_size,
     default="5GB",
     show_default=True,
-    help="Remove entries, the one not used for longest first, until the rest is no larger.",
+    help="Remove the least recently used entries until the rest is at most this large.",
 )
 def prune(max_size: int) -> None:
-    """Make the cache smaller. What was used within the last hour stays; so do other parts."""
+    """Make the cache smaller. Entries of the last hour stay."""
     from edgeconv.reporting.units import size
     from edgeconv.store import cache_directory, pruning
 
@@ -82,4 +82,4 @@ def prune(max_size: int) -> None:
     gone = sum(entry.size_bytes for entry in taken)
     echo(f"{len(taken)} entries removed, {size(gone)}; {size(left)} left")
     if left > max_size:
-        echo("what is left was used within the last hour, and may be in use")
+        echo("the rest was used within the last hour, and may be in use")

@@ -87,11 +87,10 @@ class VerbCommand(click.Command):
         self._examples = examples
         leaves = (*leaves_of(self._entry.kind), *leaves_of(self._entry.printing))
         self._leaves = {leaf.key: leaf for leaf in leaves}
-        self._has_more = any(leaf.option.is_common for leaf in leaves_of(self._entry.kind))
         params = [*map(_parameter, leaves), *_further(name)]
         super().__init__(
             name,
-            params=[*params, _help_all()] if self._has_more else params,
+            params=[*params, _help_all()] if examples else params,
             help=function.__doc__,
             context_settings={"help_option_names": ["-h", "--help"]},
         )
@@ -144,7 +143,7 @@ class VerbCommand(click.Command):
             self._epilog(formatter)
 
     def _is_brief(self, ctx: click.Context) -> bool:
-        return self._has_more and _help_all.__name__ not in ctx.meta
+        return bool(self._examples) and _help_all.__name__ not in ctx.meta
 
     def _called(self, ctx: click.Context, words: tuple[str, ...]) -> CommandCall:
         typed = {

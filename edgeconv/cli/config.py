@@ -41,12 +41,11 @@ def schema() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON document.")
 def show(commands: tuple[str, ...], config_file: Path | None, *, as_json: bool) -> None:
-    """Print every value that holds, and where it is from: the file's line, or the default.
+    """Print every value that applies, with its origin: the file's line, or the default.
 
-    What the project may not name, and only you can allow, is marked as refused; see
-    docs/security.md. With COMMANDS only their tables. Paths are as they are from the current
-    directory. What is printed is TOML, where a value of a model that is none of its own is left
-    out.
+    What the project may not name without your permission is marked as refused; see
+    docs/security.md. With COMMANDS, only their tables are shown. Paths are relative to the current
+    directory. The output is TOML; a model shows only the values that differ from the general ones.
     """
     resolved = Resolved(_config(config_file), commands)
     if as_json:
@@ -60,10 +59,10 @@ def _config(path: Path | None) -> Config:
     from edgeconv.config import find_config
     from edgeconv.errors import UsageError
 
-    found = path or find_config(Path())
-    if found is None:
+    file = path or find_config(Path())
+    if file is None:
         raise UsageError(
             "there is no configuration here",
             hint="write one with `edgeconv init MODEL`, or name it with --config",
         )
-    return read_config(found)
+    return read_config(file)

@@ -1,8 +1,8 @@
 """All that is printed goes through here, and is escaped here.
 
-`escaped_output` puts a stream before stdout and stderr that lets no control character and no
-command of a CI system through, whoever prints: a command, click, Python's warnings or a traceback.
-What is edgeconv's own (colors, annotations of GitHub) is named where it is printed, by a pattern.
+`escaped_output` replaces stdout and stderr by a stream that lets no control character and no
+command of a CI system through, whether a command, click, a warning or a traceback prints it. The
+colors and GitHub annotations of edgeconv are exempt, by a pattern where they are printed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ANNOTATIONS = re.compile(r"^::(?:error|warning|notice) (?:file=[^:\n]*,)?title=[
 _MOST_ON_STDERR = 4000
 _MOST_LINES = 100
 _QUOTED = "  | "
-# As many as tell whether the end of it is the beginning of a command.
+# Enough to recognize the beginning of a command.
 _REMEMBERED = 40
 
 
@@ -43,7 +43,7 @@ def echo(line: str, *, err: bool = False) -> None:
 
 
 def echo_text(text: str, *, err: bool = False, own: re.Pattern[str] | None = None) -> None:
-    """Print text as it is, but for what is not shown; what `own` matches is printed as it is.
+    """Print text, escaped except for what `own` matches.
 
     `text` must be made by edgeconv: its newlines are printed.
     """
@@ -83,19 +83,19 @@ def terminal() -> Terminal:
 
 
 def echo_error(error: EdgeconvError) -> None:
-    """Print what is wrong, and what next."""
+    """Print what is wrong, and what to do."""
     _echo_message(error.message, error.hint)
 
 
 def echo_failed(failure: Failure) -> None:
-    """Print why a recipe failed, and what next."""
+    """Print why a recipe failed, and what to do."""
     _echo_message(failure.message, failure.hint)
 
 
 def _echo_message(message: str, hint: str) -> None:
-    """A message of one or more lines: only the first and the hint stand for themselves.
+    """Print a message; its lines after the first are quoted.
 
-    So what a tool printed, or a name with newlines, cannot pass for a message of edgeconv.
+    The output of a tool, or a name with newlines, cannot pass for a message of edgeconv.
     """
     first, *others = message.split("\n")
     echo(f"error: {first}", err=True)
@@ -114,7 +114,7 @@ def unescaped(stream: TextIO) -> TextIO:
 
 @contextlib.contextmanager
 def escaped_output() -> Iterator[None]:
-    """Escape what is printed to stdout and stderr meanwhile, by whomever."""
+    """Escape everything that is printed to stdout and stderr in the block."""
     before = sys.stdout, sys.stderr
     out: Any = _Escaped(sys.stdout)
     err: Any = _Escaped(sys.stderr, most=_MOST_ON_STDERR)
@@ -122,7 +122,7 @@ def escaped_output() -> Iterator[None]:
     try:
         yield
     finally:
-        # Where the reader has gone, click put a stream of its own there, for the end.
+        # Where the reader has gone, click has replaced the stream.
         if sys.stdout is out:
             sys.stdout = before[0]
         if sys.stderr is err:
@@ -135,11 +135,11 @@ class _Escaped:
     def __init__(self, stream: TextIO, most: int | None = None) -> None:
         self.stream = stream
         self._most = most
-        # What of the line that is being written tells whether a command begins.
+        # The part of the current line that can begin a command.
         self._line = ""
 
     def write(self, text: str | bytes) -> int:
-        """Write the text, and return how much of it there was."""
+        """Write the text, and return its length."""
         if isinstance(text, bytes):
             # So click writes what it completes for a shell.
             text = text.decode("utf-8", "surrogateescape")

@@ -14,9 +14,9 @@ from edgeconv.processes.progress import CountedLine
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Of less than that nothing can be told.
+# A shorter time does not allow an estimate.
 _LEAST_SECONDS = 1.0
-# What stands before the line, and room for the cursor.
+# The spinner before the line, and room for the cursor.
 _SPINNER = 3
 
 
@@ -50,7 +50,7 @@ def progress(*, quiet: bool, keep: bool = False) -> Iterator[Callable[[str], Non
 
 
 class _Once:
-    """Prints a line, unless it only counts on from the one before."""
+    """Prints a line, unless it only counts on."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -62,7 +62,7 @@ class _Once:
 
 
 class Clock:
-    """Adds to a counted line how many are done, and how long the rest takes at the same pace."""
+    """Adds the count to a counted line, and the time left at the same pace."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -75,15 +75,15 @@ class Clock:
         """The line as it is to be shown at this moment."""
         if not isinstance(line, CountedLine):
             return line
-        # Words may change from one to the next; another count begins anew.
+        # Another total, or a smaller count, begins a new count.
         if line.total != self._total or line.completed < self._done:
             self._total, self._start_s, self._start_done = line.total, self._now(), line.completed
         self._done = line.completed
-        took_s, done = self._now() - self._start_s, line.completed - self._start_done
+        took_s, count = self._now() - self._start_s, line.completed - self._start_done
         text = f"{line}: {line.completed:,} of {line.total:,}"
-        if took_s < _LEAST_SECONDS or not done or line.completed >= line.total:
+        if took_s < _LEAST_SECONDS or not count or line.completed >= line.total:
             return text
-        return f"{text}, about {_duration(took_s / done * (line.total - line.completed))} left"
+        return f"{text}, about {_duration(took_s / count * (line.total - line.completed))} left"
 
 
 def _duration(seconds: float) -> str:

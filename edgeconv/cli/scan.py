@@ -19,17 +19,17 @@ from edgeconv.errors import InputRefused
     type=click.Choice(["text", "json", "sarif"]),
     default="text",
     show_default=True,
-    help="Of what is printed; sarif is for code scanning.",
+    help="The format of the output; sarif is for code scanning.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @sandbox_option
 def command(paths: tuple[Path, ...], *, form: str, as_json: bool) -> int:
-    """Show what the models at PATHS would touch outside of themselves.
+    """Show what the models at PATHS would touch outside themselves.
 
     A path is a SavedModel directory (or the directory of its versions), a .keras, .h5 or .hdf5
-    file, or a .tflite file. Nothing in it is loaded or run. Exit code 0 when none is refused, 1
-    when one is, 3 when a path is not a model. No configuration changes what is found, and every
-    command that loads a model refuses what is refused here; see docs/security.md.
+    file, or a .tflite file. Nothing in it is loaded or run. Exit code 0 if none is refused, 1 if
+    one is, 3 if a path is not a model. No configuration changes the findings. Commands that load a
+    model refuse what is refused here; see docs/security.md.
     """
     from edgeconv.reporting.scans import render_scan_json, render_scan_sarif, render_scan_text
     from edgeconv.source.scanning import scan
@@ -46,4 +46,4 @@ def command(paths: tuple[Path, ...], *, form: str, as_json: bool) -> int:
         echo_error(refused)
     if errors:
         raise errors[-1]
-    return 1 if any(found.is_refused for found in scans) else 0
+    return 1 if any(scanned.is_refused for scanned in scans) else 0

@@ -1,9 +1,10 @@
-"""`edgeconv verify`: whether published files and all that was said of them belong together."""
+"""`edgeconv verify`: whether published files belong together."""
 
 from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ PASSPHRASE = "EDGECONV_KEY_PASSPHRASE"
     "key",
     metavar="KEY",
     help="Sign each PATH once it is verified, with this private key (PEM, elliptic curve), or as "
-    "you at Sigstore: --sign sigstore. A passphrase is asked for, or taken from "
+    "you at Sigstore: --sign sigstore. The passphrase is typed, or taken from "
     f"{PASSPHRASE}.",
 )
 @click.option("--key", "public", default="", metavar="FILE", help="Trust this public key (PEM).")
@@ -57,7 +58,7 @@ PASSPHRASE = "EDGECONV_KEY_PASSPHRASE"
     "--signature",
     default="",
     metavar="FILE",
-    help="The signature of PATH. [default: model.sig in a folder, FILE.sig beside a file]",
+    help="The signature of PATH. [default: model.sig in a folder, FILE.sig next to a file]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was checked as JSON.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of that, and no more.")
@@ -76,16 +77,16 @@ def command(
     as_json: bool,
     schema: bool,
 ) -> int:
-    """Hold published files at PATHS against all that was said and made of them.
+    """Verify the published files at PATHS against everything that belongs to them.
 
-    A path is a folder that convert, bench, check or embed wrote in, or a file of one; several are
-    taken together. Each .tflite is held against its manifest, the model that it was made from,
-    the verdict of its last check, reports and the lock; the files of an embedding against their
-    record, and the model in them against the published one. What could not be checked is said,
-    and is no pass. Nothing is loaded, run or fetched (but by Sigstore).
+    A path is a folder that convert, bench, check or embed wrote in, or a file of one. Each .tflite
+    is compared with its manifest, its trained model, the verdict of its last check, reports and the
+    lock; the files of an embedding with their record, and the model in them with the published one.
+    What could not be checked is printed, and does not pass. Nothing is loaded, run or fetched
+    (except by Sigstore).
 
-    Exit code 0 where all that was checked holds, 1 where anything does not or was rejected by its
-    check, 3 where there is nothing to verify. See docs/evidence.md.
+    Exit code 0 if all that was checked holds, 1 if anything does not or was rejected by its check,
+    3 if there is nothing to verify. See docs/evidence.md.
     """
     from edgeconv.gate.evidence import Trust, verify_files
     from edgeconv.reporting.verified import (
@@ -98,7 +99,7 @@ def command(
         echo_text(evidence_schema().decode())
         return 0
     if not paths:
-        raise click.UsageError("give what convert published, or what embed wrote")
+        raise click.UsageError("give the files that convert published, or that embed wrote")
     _refuse_mixtures(paths, key, public, certificates, identity, issuer, signature)
     trust = Trust(
         key=public,
@@ -116,7 +117,7 @@ def command(
     render = render_evidence_json if as_json else render_evidence_text
     echo_text(render(evidence))
     if key and not evidence.ok:
-        echo("nothing was signed: what does not verify is not signed", err=True)
+        echo("nothing was signed: files that do not verify are not signed", err=True)
     return 0 if evidence.ok else 1
 
 
@@ -133,7 +134,7 @@ def _refuse_mixtures(
     if sum(trusted) > 1:
         raise click.UsageError("give one of --key, --certificate and --identity")
     if key and (public or identity or signature):
-        raise click.UsageError("--sign writes a signature; verify it in a run of its own")
+        raise click.UsageError("--sign writes a signature; verify it in another run")
     if bool(identity) != bool(issuer):
         raise click.UsageError("--identity and --issuer go together")
     if signature and (len(paths) > 1 or not any(trusted)):
@@ -156,13 +157,7 @@ def _signed(
     from edgeconv.gate.evidence.signing import Signer, sign
 
     signer = Signer(key=key, certificates=certificates, trust_config=trust_config)
-    asked: list[str] = []
-
-    def passphrase() -> str:
-        if not asked:
-            asked.append(_passphrase(key))
-        return asked[0]
-
+    passphrase = cache(lambda: _passphrase(key))
     written = tuple(str(sign(path, published, signer, passphrase)) for path in paths)
     return msgspec.structs.replace(evidence, signed=written)
 

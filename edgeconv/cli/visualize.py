@@ -10,6 +10,7 @@ from edgeconv.cli.command import CommandCall, verb_command
 from edgeconv.cli.printing import echo
 from edgeconv.processes.sandbox import environment_of
 from edgeconv.store import scratch_directory
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from edgeconv.reporting.node_data import Shown
@@ -27,29 +28,29 @@ _INSTALL = "pip install ai-edge-model-explorer (shows errors by layer), or pip i
 def command(call: CommandCall) -> None:
     """Open MODEL, a .tflite file, with the error of each layer on its graph.
 
-    In Model Explorer, which colours the layers, or in Netron, which shows the graph alone.
-    The viewer runs until it is interrupted.
+    Model Explorer colors the layers; Netron shows only the graph. The viewer runs until it is
+    interrupted.
     """
     call.run()
 
 
-def visualize(asked: VisualizeRequest) -> None:
+def visualize(request: VisualizeRequest) -> None:
     """Open a .tflite, or write what Model Explorer shows on it."""
     from edgeconv.errors import UsageError
     from edgeconv.source import load
     from edgeconv.store import publish_bytes
 
-    model = Path(asked.model)
+    model = Path(request.model)
     sha256 = load(model).sha256
-    report = Path(asked.report_file) if asked.report_file else None
-    data = _node_data(model, sha256, report, asked.shown) if report else None
-    if asked.target is not None:
+    report = Path(request.report_file) if request.report_file else None
+    data = _node_data(model, sha256, report, request.shown) if report else None
+    if request.target is not None:
         if data is None:
             raise UsageError("node data is made from a report", hint="give one with --report")
-        publish_bytes(data, Path(asked.target).absolute())
-        echo(f"node data: {asked.target}")
+        publish_bytes(data, Path(request.target).absolute())
+        echo(f"node data: {request.target}")
         return
-    _open(model, data, *_found(asked.viewer))
+    _open(model, data, *_viewer(request.viewer))
 
 
 def _node_data(model: Path, sha256: str, report_file: Path, shown: Shown) -> bytes:
@@ -73,17 +74,17 @@ def _node_data(model: Path, sha256: str, report_file: Path, shown: Shown) -> byt
 def _measured(report: Report, sha256: str, model: Path, report_file: Path) -> Measurement:
     from edgeconv.errors import InputRefused
 
-    found = next((row for row in report.measurements if row.sha256 == sha256), None)
-    if found is None:
-        names = ", ".join(row.name for row in report.measurements) or "none"
+    measured = next((row for row in report.measurements if row.sha256 == sha256), None)
+    if measured is None:
+        names = listed(row.name for row in report.measurements) or "none"
         raise InputRefused(
             f"{report_file} has no measurement of this {model.name}; it has {names}",
-            hint="the files are told apart by their content: measure this one",
+            hint="measure this file: files are identified by their content",
         )
-    return found
+    return measured
 
 
-def _found(wanted: Viewer | None) -> tuple[Viewer, list[str]]:
+def _viewer(choice: Viewer | None) -> tuple[Viewer, list[str]]:
     """A viewer that is installed and how to start it. Raises `UsageError`."""
     import importlib.util
     import shutil
@@ -91,12 +92,12 @@ def _found(wanted: Viewer | None) -> tuple[Viewer, list[str]]:
 
     from edgeconv.errors import UsageError
 
-    for name in (wanted,) if wanted else _VIEWERS:
+    for name in (choice,) if choice else _VIEWERS:
         if importlib.util.find_spec(_VIEWERS[name]):
             return name, [sys.executable, "-m", _VIEWERS[name]]
         if program := shutil.which(name):
             return name, [program]
-    missing = f"{wanted} is" if wanted else "neither Model Explorer nor Netron is"
+    missing = f"{choice} is" if choice else "neither Model Explorer nor Netron is"
     raise UsageError(f"{missing} installed", hint=_INSTALL)
 
 
@@ -106,7 +107,7 @@ def _open(model: Path, data: bytes | None, viewer: Viewer, start: list[str]) -> 
 
     path = str(model.absolute())
     if viewer == "model-explorer" and "," in path:
-        raise InputRefused(f"Model Explorer takes {path} for two files", hint="rename the comma")
+        raise InputRefused(f"Model Explorer takes {path} for two files", hint="remove the comma")
     if data and viewer == "netron":
         echo("Netron shows the graph alone, without the errors of the layers", err=True)
     with scratch_directory() as scratch:
@@ -115,7 +116,7 @@ def _open(model: Path, data: bytes | None, viewer: Viewer, start: list[str]) -> 
             file = Path(scratch, "layers.json")
             file.write_bytes(data)
             arguments += ["--node_data_paths", str(file)]
-        # Elsewhere, since Python would take a module of that name from the present directory.
+        # In another directory: Python would import a module of that name from the current one.
         code = _shown([*start, *arguments], Path(scratch))
     if code:
         raise ToolFailed(f"{viewer} ended with exit code {code}")

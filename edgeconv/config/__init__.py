@@ -1,7 +1,7 @@
 """The configuration file: models, data, recipes, runtimes and budgets in one place.
 
-A name is imported when it is first asked for: every command looks for a configuration, and what
-reads one takes its time.
+Names are imported when they are first used: every command looks for a configuration, and to import
+the reader takes time.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgeconv.requests.check import BuildRequest, CheckRequest
     from edgeconv.requests.request import Request
 
-Asked = TypeVar("Asked", bound="Request")
+Kind = TypeVar("Kind", bound="Request")
 Settled = TypeVar("Settled", "CheckRequest", "BuildRequest")
 _EXAMPLES = {"to": '"int8"', "target": '"android"', "out": '"app"'}
 
@@ -41,37 +41,37 @@ class NoConfig(UsageError):
         )
 
 
-def settled(asked: Settled, verb: str) -> Settled:
-    """What is asked, with the values of the verb's table in place of what was not given.
+def settled(request: Settled, verb: str) -> Settled:
+    """A request, with the values of the verb's table for the fields that have their defaults.
 
-    Raises `UsageError`, with the line, for a value that is not understood.
+    Raises `UsageError`, with the line, for a value that is wrong.
     """
-    if not asked.by_table or (path := _found(asked.config)) is None:
-        return asked
-    table = Table(read_config(path), verb, granted_by(asked))
+    if not request.by_table or (path := _config_path(request.config)) is None:
+        return request
+    table = Table(read_config(path), verb, granted_by(request))
     written, values = table.values(), dict[tuple[str, ...], Any]()
-    for leaf in leaves_of(type(asked)):
-        if leaf.key in written and value_at(asked, leaf.path) == leaf.default:
+    for leaf in leaves_of(type(request)):
+        if leaf.key in written and value_at(request, leaf.path) == leaf.default:
             values |= spread(leaf, leaf.value(written[leaf.key], values))
-    return put(type(asked), {**values, ("by_table",): False}, asked)
+    return put(type(request), {**values, ("by_table",): False}, request)
 
 
-def granted_by(asked: CheckRequest | BuildRequest) -> Granted:
+def granted_by(request: CheckRequest | BuildRequest) -> Granted:
     """What a request allows the configuration. Raises `UsageError`."""
-    return Granted(allowed=allowed_by(asked.allow), any_code=asked.any_code)
+    return Granted(allowed=allowed_by(request.allow), any_code=request.any_code)
 
 
 class Chosen:
-    """A configuration, what it is allowed, and what is said of how to run all of it.
+    """A configuration, what it is allowed, and how everything runs.
 
-    Without `config` it is read: the one that is named, or that of the current directory. Raises
+    Without `config`, that of the request is read, or that of the current directory. Raises
     `UsageError`.
     """
 
-    def __init__(self, asked: CheckRequest | BuildRequest, config: Config | None = None) -> None:
-        self.config = config or _read(asked.config)
-        self.granted = granted_by(asked)
-        self._running = asked.execution.typed()
+    def __init__(self, request: CheckRequest | BuildRequest, config: Config | None = None) -> None:
+        self.config = config or _read(request.config)
+        self.granted = granted_by(request)
+        self._execution = request.execution.typed()
 
     def models(self, names: Sequence[str]) -> tuple[ModelTable, ...]:
         """The models of these names, all where none is named. Raises `UsageError`."""
@@ -89,13 +89,13 @@ class Chosen:
         return chosen
 
     def within_project(self, path: Path, what: str, *key: str) -> Path:
-        """The path itself. Raises `NotAllowed`, with the line of `key`, where it leads out."""
+        """The path. Raises `NotAllowed`, with the line of `key`, if it leads out of the project."""
         self._refuse_elsewhere(Reach("path", str(path)), what, key)
         return path
 
     def _refuse_elsewhere(self, reach: Reach, what: str, key: Key) -> None:
-        if found := refusal(reach, self.config.path, self.granted):
-            error = self.config.written.error(key, f"{what} {found.message}", found.hint)
+        if refused := refusal(reach, self.config.path, self.granted):
+            error = self.config.written.error(key, f"{what} {refused.message}", refused.hint)
             raise NotAllowed(error.message, hint=error.hint, location=error.location)
 
     def _refuse_paths(self, model: ModelTable) -> None:
@@ -105,17 +105,17 @@ class Chosen:
                 self._refuse_elsewhere(Reach("tree", path), what, ("model", model.name, key))
 
     def request(
-        self, kind: type[Asked], verb: str, model: ModelTable, given: Mapping[str, Any]
-    ) -> Asked:
-        """What a verb is asked for a model: `given`, by the options' keys, and what is written.
+        self, kind: type[Kind], verb: str, model: ModelTable, values: Mapping[str, Any]
+    ) -> Kind:
+        """The request of a verb for a model: `values`, by the options' keys, and its table.
 
-        Raises `UsageError`, with the line, also where the table has not all that is needed.
+        Raises `UsageError`, with the line, also for an option that is missing.
         """
         known = options_of(verb).keys() | {"trust-model"}
-        running = {key: value for key, value in self._running.items() if key in known}
+        overrides = {key: value for key, value in self._execution.items() if key in known}
         table = Table(self.config, verb, self.granted, model=model.name)
         try:
-            return table.request(kind, {**running, **given})
+            return table.request(kind, {**overrides, **values})
         except MissingOption as error:
             key = error.leaf.key
             raise UsageError(
@@ -125,26 +125,23 @@ class Chosen:
             ) from error
 
     def converting(self, model: ModelTable) -> ConvertRequest:
-        """The model's conversion.
-
-        It publishes in NAME.tflites in the folder of the configuration, if nowhere else.
-        """
-        given = {"model": model.source, "out": str(self._published(model))}
-        return self.request(ConvertRequest, "convert", model, given)
+        """The model's conversion, by default to NAME.tflites in the configuration's folder."""
+        values = {"model": model.source, "out": str(self._published(model))}
+        return self.request(ConvertRequest, "convert", model, values)
 
     def published(self) -> list[Path]:
-        """Where the conversions publish, of all models whose tables say what is to be made."""
-        found = []
+        """The directories of the conversions of all models whose tables are complete."""
+        directories = []
         for model in self.config.models.values():
             with contextlib.suppress(UsageError):
-                found.append(Path(self.converting(model).directory or ""))
-        return found
+                directories.append(Path(self.converting(model).directory or ""))
+        return directories
 
     def _published(self, model: ModelTable) -> Path:
         directory = self.directory(model, "convert")
-        beside = self.config.folder / f"{model.name}.tflites"
+        default = self.config.folder / f"{model.name}.tflites"
         what = f"the directory of model {model.name!r}"
-        return directory or self.within_project(beside, what, "model", model.name)
+        return directory or self.within_project(default, what, "model", model.name)
 
     def directory(self, model: ModelTable, verb: str) -> Path | None:
         """`out` of a verb's table; of a general one, a folder for each of several models."""
@@ -155,11 +152,11 @@ class Chosen:
         return Path(out) if is_own or len(self.config.models) == 1 else Path(out, model.name)
 
 
-def _found(named: str | None) -> Path | None:
+def _config_path(named: str | None) -> Path | None:
     return Path(named) if named is not None else find_config(Path())
 
 
 def _read(named: str | None) -> Config:
-    if (path := _found(named)) is None:
+    if (path := _config_path(named)) is None:
         raise NoConfig
     return read_config(path)

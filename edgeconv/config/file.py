@@ -1,4 +1,4 @@
-"""edgeconv.toml, or [tool.edgeconv] of pyproject.toml, read and held against what is known."""
+"""edgeconv.toml, or [tool.edgeconv] of pyproject.toml, read and checked for unknown names."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from edgeconv.config.project import EDGECONV_TABLE, PYPROJECT
 from edgeconv.config.toml_text import shown
 from edgeconv.config.written import Written, read_toml
 from edgeconv.types import QAT, Budget
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 _MODEL = "model"
 _BUDGET = "budget"
 _SLICE_LIMIT = "max-slice-drop"
-# What a [model.NAME] has beside tables, and what stands there.
+# The keys of a [model.NAME] that are not tables, with what they are.
 MODEL_KEYS = {
     "source": "The trained model: a SavedModel, a .keras or .h5 file, or a float .tflite. A "
-    ".tflite that is quantized already is not converted, but measured and judged as it is.",
+    "quantized .tflite is not converted, but measured and checked as it is.",
     "checkpoint": "The stage before `source`, such as the Keras file it was exported from; it is "
     "measured too.",
     "slices": "A text file with the slice of each test sample, a line each.",
@@ -36,12 +37,11 @@ _ALL = "all"
 
 
 class ModelTable(msgspec.Struct, frozen=True, kw_only=True):
-    """One [model.NAME]: the trained model, and what holds for it.
+    """One [model.NAME]: the trained model, and the options and limits that apply to it.
 
     `source`, `checkpoint` and `slices` are paths from the current directory. `tables` has the
-    values of each command as they are written: the general ones, with the model's own in their
-    place. `budget` likewise; the limits of recipes that the model is not converted to are left
-    out.
+    written values of each command: the general ones, overridden by the model's. So has `budget`,
+    without the limits of recipes that the model is not converted to.
     """
 
     name: str
@@ -53,9 +53,9 @@ class ModelTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration: its models, and for every model the tables of commands and the budget.
+    """A configuration: its models, and for all models the tables of commands and the budget.
 
-    The values in `tables` are as they are written, paths relative to the file's folder.
+    The values in `tables` are as written, with paths relative to the file's folder.
     """
 
     written: Written
@@ -74,24 +74,21 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.path.parent
 
     def key(self, command: str, name: str, *, model: str = "") -> Key:
-        """Where the value that holds is written: in the model's own table or the general one."""
+        """The key of the value that applies: in the model's table or in the general one."""
         own = (_MODEL, model, command, name)
         return own if model and self.written.has(*own) else (command, name)
 
     def limit_line(self, limit: str, *, model: str = "", recipe: str = "") -> int:
-        """The line of the limit that holds for a recipe of a model, or for all where it is "".
+        """The line of the limit that applies to a recipe of a model, or to all where it is "".
 
-        What is said for a recipe comes before what is said for all, and in each the model's own
-        before the general one. Of a limit that is not written, that of the budget around it.
+        A recipe's limit comes before the limit for all, and in each the model's before the general
+        one. Without one, it is the line of the budget.
         """
         tables = [(_BUDGET, "recipe", recipe), (_BUDGET,)] if recipe else [(_BUDGET,)]
-        places = [
-            (*own, *table)
-            for table in tables
-            for own in (((_MODEL, model), ()) if model else ((),))
-        ]
-        written = (place for place in places if self.written.has(*place, limit))
-        around = (place for place in reversed(places) if self.written.has(*place))
+        owners: tuple[Key, ...] = ((_MODEL, model), ()) if model else ((),)
+        keys = [(*owner, *table) for table in tables for owner in owners]
+        written = (key for key in keys if self.written.has(*key, limit))
+        around = (key for key in reversed(keys) if self.written.has(*key))
         return self.line(*next(written, next(around, (_MODEL, model))), limit)
 
     def line(self, *key: str) -> int:
@@ -106,8 +103,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 def load_config(path: Path, commands: Mapping[str, Collection[str]]) -> Config:
     """Read a configuration; `commands` has the names of the long options of each command.
 
-    Raises `UsageError`, with the line, for anything in it that is not understood. The values of
-    commands are not looked at.
+    Raises `UsageError`, with the line, for anything unknown in it. The values of commands are not
+    checked.
     """
     file = read_toml(path, EDGECONV_TABLE if path.name == PYPROJECT else ())
     for name in file.content:
@@ -154,8 +151,8 @@ def _model(
     if not NAME.fullmatch(name):
         raise file.error(
             key,
-            f"{shown(name)} is no name of a model",
-            f"letters, digits, _ . + and -, up to {LONGEST_NAME}, and a letter or digit first",
+            f"{shown(name)} is not the name of a model",
+            f"use letters, digits, _ . + and -, up to {LONGEST_NAME}, a letter or digit first",
         )
     for each in file.table(*key):
         if each not in MODEL_KEYS and each != _BUDGET and each not in commands:
@@ -212,13 +209,13 @@ def _own_budget(
     file: Written, key: Key, general: Budget, tables: dict[str, dict[str, Any]]
 ) -> Budget:
     own = read_budget(file, *key, _BUDGET)
-    made = _recipes_made(file, (*key, "convert"), tables)
-    if made is None:
+    recipes = _recipes_of(file, (*key, "convert"), tables)
+    if recipes is None:
         return merged(general, own)
     for name in own.recipe:
-        if name not in made:
-            raise _idle(file, (*key, _BUDGET, "recipe", name), f"model {key[-1]} is not", made)
-    fitting = {name: limits for name, limits in general.recipe.items() if name in made}
+        if name not in recipes:
+            raise _idle(file, (*key, _BUDGET, "recipe", name), f"model {key[-1]} is not", recipes)
+    fitting = {name: limits for name, limits in general.recipe.items() if name in recipes}
     return merged(Budget(every=general.every, recipe=fitting), own)
 
 
@@ -230,31 +227,27 @@ def _refuse_idle_limits(
 ) -> None:
     """Raise `UsageError` for a general limit of a recipe that no model is converted to."""
     every = [
-        _recipes_made(file, (_MODEL, name, "convert"), model.tables)
-        for name, model in models.items()
-    ] or [_recipes_made(file, ("convert",), tables)]
-    known = [made for made in every if made is not None]
+        _recipes_of(file, (_MODEL, name, "convert"), model.tables) for name, model in models.items()
+    ] or [_recipes_of(file, ("convert",), tables)]
+    known = [recipes for recipes in every if recipes is not None]
     if len(known) < len(every):
         return
-    all_made = {recipe for made in known for recipe in made}
+    converted = {recipe for recipes in known for recipe in recipes}
     for name in budget.recipe:
-        if name not in all_made:
-            raise _idle(file, (_BUDGET, "recipe", name), "no model is", all_made)
+        if name not in converted:
+            raise _idle(file, (_BUDGET, "recipe", name), "no model is", converted)
 
 
-def _idle(file: Written, key: Key, what: str, made: Collection[str]) -> Exception:
-    names = ", ".join(name for name in RECIPES if name in made)
+def _idle(file: Written, key: Key, what: str, recipes: Collection[str]) -> Exception:
+    names = listed(name for name in RECIPES if name in recipes)
     message = f"a limit for {key[-1]}, which {what} converted to"
     return file.error(key, message, f"`to` of [convert] has {names or 'none'}")
 
 
-def _recipes_made(
+def _recipes_of(
     file: Written, own: Key, tables: dict[str, dict[str, Any]]
 ) -> frozenset[str] | None:
-    """The recipes that `to` of [convert] names; None where it is not in the file.
-
-    Raises `UsageError` for an unknown one.
-    """
+    """The recipes of `to` in [convert], None without it. Raises `UsageError` for unknown ones."""
     to = tables.get("convert", {}).get("to")
     texts = [to] if isinstance(to, str) else to
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):

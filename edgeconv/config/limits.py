@@ -36,7 +36,7 @@ RECIPES: tuple[str, ...] = get_args(RecipeName)
 SEVERITIES: tuple[str, ...] = get_args(Severity)
 # By the name in the file: the field of the noun.
 LIMITS: dict[str, str] = {field.encode_name: field.name for field in msgspec.structs.fields(Limits)}
-# What is a share of samples, or a difference of two such.
+# Shares of samples, and differences of shares.
 FRACTIONS = frozenset(
     {
         *("max-accuracy-drop", "max-relative-accuracy-drop", "min-accuracy"),
@@ -58,8 +58,8 @@ _WITH_SEVERITY = '{ limit = 1.2, severity = "warn" }'
 def read_budget(file: Written, *key: str) -> Budget:
     """The budget of a table, empty where the table is not there.
 
-    Raises `UsageError`, with the line, for anything in it that is not understood, and for a
-    table that is there and sets no limit: a limit that is ignored would be a gate that is open.
+    Raises `UsageError`, with the line, for anything unknown in it, and for a table without a limit:
+    to ignore a limit would open the gate.
     """
     table = file.table(*key)
     recipes = file.table(*key, "recipe")
@@ -82,7 +82,7 @@ def no_limit(file: Written, key: Key) -> Exception:
 
 
 def merged(general: Budget, own: Budget) -> Budget:
-    """`general` with the limits of `own` in place of those of the same name and recipe."""
+    """`general`, overridden by the limits of `own`, by recipe."""
     recipes = {
         name: _over(general.recipe.get(name, Limits()), own.recipe.get(name, Limits()))
         for name in {**general.recipe, **own.recipe}
@@ -91,10 +91,10 @@ def merged(general: Budget, own: Budget) -> Budget:
 
 
 def _over(general: Limits, own: Limits) -> Limits:
-    given = {
+    values = {
         name: value for name, value in msgspec.structs.asdict(own).items() if value is not None
     }
-    return msgspec.structs.replace(general, **given)
+    return msgspec.structs.replace(general, **values)
 
 
 def _recipe_limits(file: Written, key: Key) -> Limits:
@@ -161,7 +161,7 @@ def _number(file: Written, key: Key, value: object) -> float:
 
 
 def _finite(value: float) -> float | None:
-    """As a float; None where it is none, as an integer of a thousand digits."""
+    """A finite float; None for others, and for an integer that is too large."""
     try:
         number = float(value)
     except OverflowError:

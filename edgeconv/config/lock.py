@@ -1,8 +1,7 @@
-"""The lock: a text file of what a team accepted, that the gate compares with.
+"""The lock: a text file of what a team accepted, which the gate compares with.
 
-It is TOML, one fact a line, in one order, so that git merges the changes of two branches to
-different models. Each model has a checksum of all that is said of it, against changes by hand;
-it is no signature.
+It is TOML, one fact per line, in a fixed order: git can merge changes of different models. The
+checksum of each model detects changes by hand; it is not a signature.
 """
 
 from __future__ import annotations
@@ -31,13 +30,12 @@ _HASH = "sha256 = "
 _BEGINNING = (
     "# What was accepted: written by `edgeconv check --update`, and not to be edited by hand."
 )
-# What a TOML reader does with a key of many parts grows with their square; only packed answers are
-# long, which are literal strings.
+# A TOML reader takes the square of the number of parts of a key. Only packed results are longer.
 _LONGEST_LINE = 1 << 13
 _PACKED_LINE = re.compile(r"[a-z-]+ = '[^']*'")
 _MARKERS = ("<<<<<<<", "|||||||", ">>>>>>>")
 _RESTORE = (
-    "take the file back as it was (git checkout), or delete it and accept the present state "
+    "restore the file (git checkout), or delete it and accept the current state "
     "with edgeconv check --update"
 )
 
@@ -45,8 +43,8 @@ _RESTORE = (
 def read(path: str | Path) -> Lock:
     """The lock in a file.
 
-    Raises `InputRefused` for a file that is not there or not readable, is left from a merge with
-    conflicts, is of a newer version, is no lock, or was edited by hand, with the line.
+    Raises `InputRefused`, with the line, for a file that is missing, not readable or not a lock,
+    has merge conflicts, is of a newer version, or was edited by hand.
     """
     path = Path(path)
     refuse_pointer(path)
@@ -58,15 +56,17 @@ def read(path: str | Path) -> Lock:
     except OSError as error:
         raise InputRefused(f"the lock {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputRefused(f"{path} is not UTF-8 text, so it is no lock", hint=_RESTORE) from error
+        raise InputRefused(
+            f"{path} is not UTF-8 text, so it is not a lock", hint=_RESTORE
+        ) from error
     return _File(path, text).lock()
 
 
 def accepted_hashes(path: Path, model: str) -> frozenset[str] | None:
-    """The hashes of the files that were accepted of a model, None where it is not in the lock.
+    """The hashes of the accepted files of a model, None where it is not in the lock.
 
-    For whoever has no time to read all answers: the lines are looked through, and no checksum is
-    checked. Raises `InputRefused` for a lock that cannot be read.
+    Faster than `read`: only lines are compared, and no checksum is checked. Raises `InputRefused`
+    for a lock that cannot be read.
     """
     if not path.exists():
         return None
@@ -88,7 +88,7 @@ def accepted_hashes(path: Path, model: str) -> frozenset[str] | None:
 
 
 def write(lock: Lock, path: str | Path) -> None:
-    """Put the lock in a file, whole or not at all; equal locks give equal bytes.
+    """Write the lock, whole or not at all; equal locks give equal bytes.
 
     Raises `OutputRefused` where it cannot be written; the file is then as it was.
     """
@@ -103,66 +103,52 @@ def _document(version: int, tables: dict[str, Any]) -> bytes:
 
 
 def is_as_written(content: bytes) -> bool:
-    """Whether the text of a lock that `read` takes is what `write` writes of it, to the byte.
-
-    The checksums are of what is said; this is of how it is written too.
-    """
+    """Whether a lock that `read` takes has exactly the bytes that `write` writes."""
     tables = msgspec.toml.decode(content)
     return content == _document(tables.pop("format"), tables.pop(_MODEL, {}))
 
 
 def accept(models: Iterable[LockedModel], path: Path, *, of: Collection[str]) -> None:
-    """Put models in the lock, in place of theirs; those that are not in `of` leave it.
+    """Replace models in the lock, and remove those that are not in `of`.
 
-    The others stay as they are by now: another run may have accepted one meanwhile. Raises as
-    `read` and `write`.
+    All others stay as they are now: another run may have accepted one meanwhile. Raises as `read`
+    and `write`.
     """
     from edgeconv.store import cache_directory, owned
 
     with owned(cache_directory() / "accepting", passing=True):
-        there = read(path).models if path.exists() else {}
-        kept = {name: one for name, one in there.items() if name in of}
-        write(Lock(models=kept | {one.name: one for one in models}), path)
+        locked = read(path).models if path.exists() else {}
+        kept = {name: model for name, model in locked.items() if name in of}
+        write(Lock(models=kept | {model.name: model for model in models}), path)
 
 
 def locked_model(name: str, report: Report, inputs: Mapping[str, str]) -> LockedModel:
-    """The state of a report as what is accepted; `inputs` are hashes of what it was made from.
+    """The state of a report, to be accepted; `inputs` are hashes of its inputs.
 
-    Models that did not run are left out. Raises `InputRefused` for two rows of one name.
+    Models that did not run are omitted. Raises `InputRefused` for two rows of one name.
     """
     rows = [row for row in (report.checkpoint, report.baseline, *report.measurements) if row]
     names = [row.name for row in rows]
-    if twice := sorted({one for one in names if names.count(one) > 1}):
+    if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputRefused(
             f"the report {report.title!r} has two models called {twice[0]!r}",
-            hint="what is locked is known by its name: give each file one of its own",
+            hint="the lock knows models by their names: give each file a different one",
         )
-    made_with = (one.tools for one in report.artifacts)
+    tools = (artifact.tools for artifact in report.artifacts)
     return LockedModel(
         name=name,
         inputs=dict(sorted(inputs.items())),
         test_sha256=report.data.sha256 if report.data else "",
         test_samples=report.data.samples if report.data else 0,
         preprocessing=report.data.preprocessing if report.data else "",
-        tools=_merged(report.environment.tools, *made_with),
+        tools=_merged(report.environment.tools, *tools),
         machine=_machine(report.environment),
         stages=tuple(_stage(row) for row in rows if not row.error),
     )
 
 
 def _stage(row: Measurement) -> LockedStage:
-    return LockedStage(
-        name=row.name,
-        role=row.role,
-        recipe=row.recipe,
-        sha256=row.sha256,
-        size_bytes=row.size_bytes,
-        gzip_size_bytes=row.gzip_size_bytes,
-        arena_bytes=row.arena_bytes,
-        latency_ratio=row.latency_ratio,
-        peak_memory_bytes=row.peak_memory_bytes,
-        accuracy=row.accuracy,
-    )
+    return LockedStage(**{name: getattr(row, name) for name in LockedStage.__struct_fields__})
 
 
 def _merged(*tables: Mapping[str, str]) -> dict[str, str]:
@@ -172,7 +158,7 @@ def _merged(*tables: Mapping[str, str]) -> dict[str, str]:
 def _machine(environment: Environment) -> dict[str, str]:
     return {
         name: value
-        for name in ("cores", "cpu", "machine", "place", "python", "system")
+        for name in ("cores", "cpu", "host", "machine", "python", "system")
         if (value := str(getattr(environment, name)))
     }
 
@@ -183,7 +169,7 @@ def _table(model: LockedModel) -> dict[str, Any]:
 
 
 class _File:
-    """A lock while it is being read: knows where to point when something is wrong."""
+    """A lock while it is read, with the lines that errors point to."""
 
     def __init__(self, path: Path, text: str) -> None:
         self._path = path
@@ -194,36 +180,36 @@ class _File:
             self._content = msgspec.toml.decode(text)
         except (ValueError, RecursionError) as error:
             # A number with too many digits is a `ValueError` only.
-            raise InputRefused(f"{path} is no valid TOML: {error}", hint=_RESTORE) from error
+            raise InputRefused(f"{path} is not valid TOML: {error}", hint=_RESTORE) from error
 
     def lock(self) -> Lock:
         """The whole lock. Raises `InputRefused`."""
         self._refuse_format(self._content.pop("format", None))
         tables = self._content.pop(_MODEL, {})
         for name in self._content:
-            self._refuse(f"{name!r} does not belong into a lock", name)
+            self._refuse(f"{name!r} does not belong in a lock", name)
         if not isinstance(tables, dict):
-            self._refuse("[model] is no table of models", _MODEL)
+            self._refuse("[model] is not a table of models", _MODEL)
         return Lock(models={name: self._model(name, table) for name, table in tables.items()})
 
     def _model(self, name: str, table: object) -> LockedModel:
         where = toml_header((_MODEL, name))
         if not isinstance(table, dict) or table.pop(CHECKSUM, None) != checksum(name, table):
             self._refuse(
-                f"what is locked of model {name!r} is not as `edgeconv check --update` wrote it: "
-                "it was edited, or a merge mixed two states",
+                f"the lock of model {name!r} is not as `edgeconv check --update` wrote it: it was "
+                "edited, or a merge mixed two states",
                 where,
             )
         try:
             return model_of(name, table)
         except (msgspec.ValidationError, ValueError) as error:
-            self._refuse(f"what is locked of model {name!r} cannot be read: {error}", where)
+            self._refuse(f"the lock of model {name!r} cannot be read: {error}", where)
 
     def _refuse_conflicts(self) -> None:
         for number, line in enumerate(self._text.splitlines(), 1):
             if line.startswith(_MARKERS):
                 raise InputRefused(
-                    f"{self._path}, line {number}: the lock is left from a merge with conflicts",
+                    f"{self._path}, line {number}: the lock has merge conflicts",
                     hint="take one side whole (git checkout --ours or --theirs), and accept the "
                     "merged state with edgeconv check --update",
                 )
@@ -232,22 +218,22 @@ class _File:
         for number, line in enumerate(self._text.split("\n"), 1):
             if len(line) > _LONGEST_LINE and not _PACKED_LINE.fullmatch(line.rstrip("\r")):
                 raise InputRefused(
-                    f"{self._path} is no valid TOML: line {number} has {len(line)} characters",
+                    f"{self._path} is not valid TOML: line {number} has {len(line)} characters",
                     hint=_RESTORE,
                 )
 
-    def _refuse_format(self, found: object) -> None:
-        is_number = isinstance(found, int) and not isinstance(found, bool)
-        if is_number and found == FORMAT:
+    def _refuse_format(self, version: object) -> None:
+        is_number = isinstance(version, int) and not isinstance(version, bool)
+        if is_number and version == FORMAT:
             return
-        if isinstance(found, int) and found > FORMAT:
+        if isinstance(version, int) and version > FORMAT:
             raise InputRefused(
-                f"{self._path} is a lock of format {found}, from a newer edgeconv; this one reads "
-                f"format {FORMAT}",
+                f"{self._path} is a lock of format {version}, from a newer edgeconv; this "
+                f"one reads format {FORMAT}",
                 hint="install that version: pip install --upgrade edgeconv",
             )
         raise InputRefused(
-            f"{self._path} is no lock: `format = {FORMAT}` is not in it", hint=_RESTORE
+            f"{self._path} is not a lock: it has no line `format = {FORMAT}`", hint=_RESTORE
         )
 
     def _refuse(self, message: str, beginning: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What is locked of a model as TOML: a table of facts, and that as text, a line each."""
+"""The lock of a model as TOML: a table of facts, and its text, one line per fact."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ if TYPE_CHECKING:
 CHECKSUM = "checksum"
 _STAGE = "stage"
 _CORRECT, _NUMBERS = "correct", "per-sample"
-_CLASSES, _DIFFERENCES = "predicted", "predicted-beside-first"
-# Long, and without anything to be escaped: literal strings, which are read much faster.
-# Their numbers are unpacked, which a thousandth of them in the file may stand for.
+_CLASSES, _DIFFERENCES = "predicted", "predicted-differences"
+# As an older edgeconv wrote it.
+_OLD_DIFFERENCES = "predicted-beside-first"
+# Literal strings are read much faster, and these need no escapes. A line may unpack to a thousand
+# times its length.
 _MOST_SAMPLES = 2**24
-_PACKED = (_CORRECT, _NUMBERS, _CLASSES, _DIFFERENCES)
+_PACKED = (_CORRECT, _NUMBERS, _CLASSES, _DIFFERENCES, _OLD_DIFFERENCES)
 
 
 def table_of(model: LockedModel) -> dict[str, Any]:
-    """All that is locked of a model but its name, with per-sample results packed."""
+    """The facts of a locked model without its name, with per-sample results packed."""
     fields = msgspec.to_builtins(model)
     del fields["name"], fields["stages"]
     first: tuple[int, ...] = ()
@@ -43,8 +45,7 @@ def table_of(model: LockedModel) -> dict[str, Any]:
         stages[stage.name] = _stage_table(stage, first)
         first = first or _classes(stage)
     table = {**_kebab(fields), _STAGE: stages}
-    # An empty table has no line, so that nobody could tell it from none. Nor has an empty list:
-    # locks without accepted losses are as they always were.
+    # An empty table or list has no line.
     return {key: value for key, value in table.items() if value not in ({}, [], ())}
 
 
@@ -62,15 +63,16 @@ def model_of(name: str, table: dict[str, Any]) -> LockedModel:
     plain = {key.replace("-", "_"): value for key, value in fields.items()}
     whole = {"inputs": {}, **plain, "name": name, "stages": stages}
     model = msgspec.convert(whole, LockedModel)
-    # An older edgeconv wrote it so.
+    # An older edgeconv wrote these names.
     inputs = {
         key: text.replace("equalisation", "equalization") for key, text in model.inputs.items()
     }
-    return msgspec.structs.replace(model, inputs=inputs)
+    machine = {"host" if key == "place" else key: text for key, text in model.machine.items()}
+    return msgspec.structs.replace(model, inputs=inputs, machine=machine)
 
 
 def checksum(name: str, table: dict[str, Any]) -> str:
-    """The hash of what is said of a model, but for the order of the lines."""
+    """The hash of the facts of a model, without the order of the lines."""
     return hash_of(name, table)
 
 
@@ -123,7 +125,7 @@ def _accuracy_table(accuracy: Accuracy, first: tuple[int, ...]) -> dict[str, Any
     if accuracy.per_sample:
         table[_NUMBERS] = pack_numbers(accuracy.per_sample)
     if accuracy.predicted:
-        # The models of one flow mostly say the same.
+        # The models of one flow mostly predict the same.
         like = first if len(first) == len(accuracy.predicted) else ()
         table[_DIFFERENCES if like else _CLASSES] = pack_classes(accuracy.predicted, like)
     return table
@@ -141,19 +143,19 @@ def _accuracy_of(fields: dict[str, Any], first: tuple[int, ...]) -> dict[str, An
     samples = fields.pop("samples", 0)
     if not isinstance(samples, int) or not 0 <= samples <= _MOST_SAMPLES:
         raise ValueError(f"{samples!r} samples")
-    found: dict[str, Any] = {"samples": samples}
+    accuracy: dict[str, Any] = {"samples": samples}
     for key, field in _ACCURACY.items():
         if key in fields:
-            found[field] = fields.pop(key)
+            accuracy[field] = fields.pop(key)
     if line := _line(fields, _CORRECT):
-        found["correct"] = unpack_right(line, samples)
+        accuracy["correct"] = unpack_right(line, samples)
     if line := _line(fields, _NUMBERS):
-        found["per_sample"] = unpack_numbers(line, samples)
+        accuracy["per_sample"] = unpack_numbers(line, samples)
     if line := _line(fields, _CLASSES):
-        found["predicted"] = unpack_classes(line, samples)
-    if line := _line(fields, _DIFFERENCES):
-        found["predicted"] = unpack_classes(line, samples, first)
-    return found
+        accuracy["predicted"] = unpack_classes(line, samples)
+    if line := _line(fields, _DIFFERENCES) or _line(fields, _OLD_DIFFERENCES):
+        accuracy["predicted"] = unpack_classes(line, samples, first)
+    return accuracy
 
 
 def _line(fields: dict[str, Any], key: str) -> str:
@@ -165,7 +167,7 @@ def _line(fields: dict[str, Any], key: str) -> str:
 
 def _as_table(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{value!r} is no table")  # noqa: TRY004
+        raise ValueError(f"{value!r} is not a table")  # noqa: TRY004
     return value
 
 

@@ -40,7 +40,7 @@ def find_config(directory: Path) -> Path | None:
     project = _not_elsewhere(directory / PYPROJECT)
     if not _names_edgeconv(project):
         return None
-    # Only now: every command asks for its configuration, and most projects have none.
+    # Only now: most projects have no configuration.
     from edgeconv.config.written import read_toml
 
     tool = read_toml(project).content.get("tool")
@@ -51,13 +51,13 @@ def _not_elsewhere(file: Path) -> Path:
     if file.is_symlink() and (real := outside(str(file), (str(project_of(file)),))):
         raise UsageError(
             f"{file} is a link out of its project, to {real}",
-            hint=f"if that is the one you mean, name it: --config {file}",
+            hint=f"to use it, name it: --config {file}",
         )
     return file
 
 
 def _names_edgeconv(project: Path) -> bool:
-    """Whether a file has to be read; most projects' have nothing to do with edgeconv."""
+    """Whether a file has to be read: most do not mention edgeconv."""
     try:
         return b"edgeconv" in project.read_bytes()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -90,9 +90,9 @@ def outside(path: str, roots: tuple[str, ...]) -> str:
     return real
 
 
-def tree_outside(place: str, roots: tuple[str, ...]) -> str:
-    """As `outside`, for what is read: also the files of a pattern, and links in a directory."""
-    return next(filter(None, (outside(path, roots) for path in _read_at(place))), "")
+def tree_outside(path: str, roots: tuple[str, ...]) -> str:
+    """As `outside`, also for the files of a pattern, and links in a directory."""
+    return next(filter(None, (outside(each, roots) for each in _read_at(path))), "")
 
 
 def is_within(path: str, directory: str) -> bool:
@@ -100,12 +100,12 @@ def is_within(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
-def _read_at(place: str) -> Iterator[str]:
-    yield place
-    if glob.has_magic(place):
-        yield from glob.iglob(place)  # noqa: PTH207
-    elif os.path.isdir(place):  # noqa: PTH112
-        yield from _links_below(place)
+def _read_at(path: str) -> Iterator[str]:
+    yield path
+    if glob.has_magic(path):
+        yield from glob.iglob(path)  # noqa: PTH207
+    elif os.path.isdir(path):  # noqa: PTH112
+        yield from _links_below(path)
 
 
 def _links_below(directory: str) -> Iterator[str]:

@@ -1,9 +1,9 @@
-"""What a value of a project's configuration reaches for, and whether it may.
+"""What a project's configuration names, and whether it may.
 
-A project is often somebody else's: a checkout, a pull request. What its configuration names stays
-inside it. Anything else is for the user to allow: on the command line, or in a configuration of
-their own (`edgeconv.config.user`). Code and programs inside the project, which change with it, are
-allowed by their hash.
+A project is often somebody else's: a checkout, a pull request. Its configuration may name what is
+inside it. Only the user can allow anything else, on the command line or in the user's configuration
+(`edgeconv.config.user`). Code and programs inside the project, which change with it, are allowed by
+their hash.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class NotAllowed(UsageError):
     """A configuration names what a project may not choose."""
 
 
-class _Asked(NamedTuple):
-    """The project, and all that its user allows."""
+class _Scope(NamedTuple):
+    """The project, and what its user allows."""
 
     root: str
     allowed: Allowed
@@ -65,11 +65,11 @@ class Refusal(NamedTuple):
 def refusal(reach: Reach, config: Path, granted: Granted) -> Refusal | None:
     """Why what a configuration names is refused; None where it is allowed.
 
-    Raises `UsageError` for a configuration of the user's own that cannot be read.
+    Raises `UsageError` where the user's configuration cannot be read.
     """
-    inside = _Asked(str(project_of(config)), granted.allowed, granted.any_code)
-    found = _RULES[reach.sort](reach.text, inside)
-    if found is None:
+    inside = _Scope(str(project_of(config)), granted.allowed, granted.any_code)
+    refused = _RULES[reach.sort](reach.text, inside)
+    if refused is None:
         return None
     # Read only now: most projects never need it.
     allowed = both(granted.allowed, read_user_config().allow)
@@ -78,32 +78,32 @@ def refusal(reach: Reach, config: Path, granted: Granted) -> Refusal | None:
     return _RULES[reach.sort](reach.text, inside._replace(allowed=allowed))
 
 
-def _path(text: str, asked: _Asked) -> Refusal | None:
-    return _out_of_project(outside(text, asked.roots), text, asked)
+def _path(text: str, scope: _Scope) -> Refusal | None:
+    return _out_of_project(outside(text, scope.roots), text, scope)
 
 
-def _tree(text: str, asked: _Asked) -> Refusal | None:
-    return _out_of_project(tree_outside(text, asked.roots), text, asked)
+def _tree(text: str, scope: _Scope) -> Refusal | None:
+    return _out_of_project(tree_outside(text, scope.roots), text, scope)
 
 
-def _out_of_project(real: str, text: str, asked: _Asked) -> Refusal | None:
+def _out_of_project(real: str, text: str, scope: _Scope) -> Refusal | None:
     if not real:
         return None
     if text.startswith("~"):
-        hint = "write the path from the folder of the file, or the whole path"
-        return Refusal(f"names {shown(text)}, and ~ is no directory of a project", hint)
+        hint = "write a path relative to the file, or an absolute one"
+        return Refusal(f"names {shown(text)}, and ~ is not a directory of a project", hint)
     directory = real if Path(real).is_dir() else os.path.dirname(real)  # noqa: PTH120
     leads = "" if real == text else f", which is {shown(real)}"
     return Refusal(
-        f"names {shown(text)}{leads}: not in the project {asked.root}",
+        f"names {shown(text)}{leads}: not in the project {scope.root}",
         "the project is the configuration's folder, or the repository that tracks it; to allow "
         f"this: {_ways('directory', directory)}",
     )
 
 
-def _named(kind: Kind, what: str) -> Callable[[str, _Asked], Refusal | None]:
-    def rule(text: str, asked: _Asked) -> Refusal | None:
-        if text in getattr(asked.allowed, KEYS[kind]):
+def _named(kind: Kind, what: str) -> Callable[[str, _Scope], Refusal | None]:
+    def rule(text: str, scope: _Scope) -> Refusal | None:
+        if text in getattr(scope.allowed, KEYS[kind]):
             return None
         hint = f"if you know what it reaches: {_ways(kind, text)}"
         return Refusal(f"names {what}, {shown(text)}, {_NOT_BY_FILE}", hint)
@@ -111,36 +111,36 @@ def _named(kind: Kind, what: str) -> Callable[[str, _Asked], Refusal | None]:
     return rule
 
 
-def _code(text: str, asked: _Asked) -> Refusal | None:
-    return _by_hash(text, asked, _code_hash(text))
+def _code(text: str, scope: _Scope) -> Refusal | None:
+    return _by_hash(text, scope, _code_hash(text))
 
 
-def _program(text: str, asked: _Asked) -> Refusal | None:
+def _program(text: str, scope: _Scope) -> Refusal | None:
     real = os.path.realpath(shutil.which(text) or text)
-    if not is_within(real, asked.root):
-        if asked.any_code or real in asked.allowed.programs:
+    if not is_within(real, scope.root):
+        if scope.any_code or real in scope.allowed.programs:
             return None
         what = f"names code, the program {shown(text)}, {_NOT_BY_FILE}"
         return Refusal(what, f"{_ALL_CODE}; or this program: {_ways('program', real)}")
-    return _file(text, asked)
+    return _file(text, scope)
 
 
-def _file(text: str, asked: _Asked) -> Refusal | None:
+def _file(text: str, scope: _Scope) -> Refusal | None:
     path = Path(os.path.realpath(shutil.which(text) or text))
-    if not is_within(str(path), asked.root):
+    if not is_within(str(path), scope.root):
         return None
-    return _by_hash(text, asked, sha256_file(path) if path.is_file() else "")
+    return _by_hash(text, scope, sha256_file(path) if path.is_file() else "")
 
 
-def _by_hash(text: str, asked: _Asked, sha256: str) -> Refusal | None:
-    if asked.any_code or (sha256 and sha256 in asked.allowed.code):
+def _by_hash(text: str, scope: _Scope, sha256: str) -> Refusal | None:
+    if scope.any_code or (sha256 and sha256 in scope.allowed.code):
         return None
     ways = f"; or as it is now: {_ways('code', sha256)}" if sha256 else ""
     return Refusal(f"names code, {shown(text)}, {_NOT_BY_FILE}", f"{_ALL_CODE}{ways}")
 
 
 def _code_hash(text: str) -> str:
-    """The hash of a module's source and of what it imports beside it; "" where there is none."""
+    """The hash of a module's source and of its imports next to it; "" without a module."""
     from edgeconv.data.custom import custom_hash, find_custom, shadows
 
     try:
@@ -159,9 +159,9 @@ def _ways(kind: Kind, value: str) -> str:
     )
 
 
-_NOT_BY_FILE = "which a file alone cannot have run or reached"
+_NOT_BY_FILE = "which a configuration alone may not do"
 _ALL_CODE = "look at what it runs, and allow it with --allow-code on the command line"
-_RULES: dict[Sort, Callable[[str, _Asked], Refusal | None]] = {
+_RULES: dict[Sort, Callable[[str, _Scope], Refusal | None]] = {
     "path": _path,
     "tree": _tree,
     "address": _named("address", "an address"),

@@ -1,4 +1,4 @@
-"""The configuration as it is understood: every value that holds, and where it is from."""
+"""The resolved configuration: every value that applies, and its origin."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from edgeconv.config.toml_text import Key
     from edgeconv.types import Budget
 
-# Shown also where the file has no table for them: they are what is done to each model.
+# Shown also without a table in the file: every model goes through them.
 _OF_A_MODEL = ("convert", "bench")
 _DEFAULT = "default"
 
 
-class Entry(NamedTuple):
-    """A value, where it is from, and why the project may not have it, "" where it may."""
+class ResolvedValue(NamedTuple):
+    """A value, its origin, and why the project may not have it, "" where it may."""
 
     value: Any
     origin: str
     refused: str = ""
 
 
-Shown = dict[str, Entry]
+Shown = dict[str, ResolvedValue]
 
 
 class Resolved:
-    """What holds of these tables, of all that concern the models where none is named.
+    """The values of these tables; without names, of all that concern the models.
 
-    Raises `UsageError` for a value that is not understood.
+    Raises `UsageError` for a value that is wrong.
     """
 
     def __init__(self, config: Config, names: Sequence[str] = ()) -> None:
@@ -63,27 +63,27 @@ class Resolved:
 
 
 def _commands(config: Config) -> tuple[str, ...]:
-    """The commands that the file has tables of, and those that each of its models goes through."""
-    named = {*config.tables, *(name for one in config.models.values() for name in one.tables)}
+    """The commands with tables in the file, and those that each of its models goes through."""
+    named = {*config.tables, *(name for model in config.models.values() for name in model.tables)}
     if config.models:
         named |= {*_OF_A_MODEL}
     return tuple(name for name in VERBS if name in named)
 
 
 def _values(config: Config, name: str, model: str) -> Shown:
-    """What holds of a command's options; one that is not given and has no default is left out."""
+    """The values of a command's options, without those that have neither a value nor a default."""
     written = Table(config, name, None, model=model).values()
     refused = Table(config, name, NOTHING_GRANTED, model=model).refused()
-    found = {}
+    values = {}
     for key, leaf in options_of(name).items():
         default = leaf.raw_default
         if key in written:
             value = leaf.joined(written[key])
             origin = config.origin(*config.key(name, key, model=model))
-            found[key] = Entry(value, origin, _why(refused.get(key)))
+            values[key] = ResolvedValue(value, origin, _why(refused.get(key)))
         elif default is not None and default not in ("", ()) and default != math.inf:
-            found[key] = Entry(default, _DEFAULT)
-    return found
+            values[key] = ResolvedValue(default, _DEFAULT)
+    return values
 
 
 def _why(refused: Refusal | NotAllowed | None) -> str:
@@ -91,16 +91,16 @@ def _why(refused: Refusal | NotAllowed | None) -> str:
 
 
 def _limits(config: Config, model: str) -> dict[str, Shown]:
-    """The limits that hold by table, "" for those of every artifact, with their severities."""
+    """The limits by table, "" for those of every artifact, with their severities."""
     budget: Budget = config.models[model].budget if model else config.budget
     tables = {"": budget.every, **budget.recipe}
     return {
         recipe: {
-            name: Entry(
-                {"limit": one.limit, "severity": one.severity},
+            name: ResolvedValue(
+                {"limit": limit.limit, "severity": limit.severity},
                 config.origin(*_limit_key(config, model, recipe, name)),
             )
-            for name, one in limits.given().items()
+            for name, limit in limits.by_name().items()
         }
         for recipe, limits in tables.items()
     }
@@ -119,7 +119,7 @@ def _document(
     *,
     with_budget: bool,
 ) -> dict[str, Any]:
-    def said(shown: Shown) -> dict[str, Any]:
+    def document(shown: Shown) -> dict[str, Any]:
         return {
             key: {
                 "value": each.value,
@@ -132,30 +132,30 @@ def _document(
     def limits(model: str) -> dict[str, Any]:
         if not with_budget:
             return {}
-        found = {recipe: said(shown) for recipe, shown in _limits(config, model).items()}
-        return {"budget": {**found.pop("", {}), **({"recipe": found} if found else {})}}
+        tables = {recipe: document(shown) for recipe, shown in _limits(config, model).items()}
+        return {"budget": {**tables.pop("", {}), **({"recipe": tables} if tables else {})}}
 
     models = {
         model: {
-            **said(_places(config, model)),
-            **{name: said(shown) for name, shown in commands.items()},
+            **document(_paths(config, model)),
+            **{name: document(shown) for name, shown in commands.items()},
             **limits(model),
         }
         for model, commands in of_models.items()
     }
-    general = {name: said(shown) for name, shown in tables.items()}
+    general = {name: document(shown) for name, shown in tables.items()}
     return {"file": str(config.path), "model": models, **general, **limits("")}
 
 
-def _places(config: Config, model: str) -> Shown:
-    """The paths that a model's own table has."""
+def _paths(config: Config, model: str) -> Shown:
+    """The paths in a model's table."""
     table = config.models[model]
-    found = {}
+    paths = {}
     for key in MODEL_KEYS:
         if path := getattr(table, key):
             why = _why(refusal(Reach("path", path), config.path, NOTHING_GRANTED))
-            found[key] = Entry(path, config.origin("model", model, key), why)
-    return found
+            paths[key] = ResolvedValue(path, config.origin("model", model, key), why)
+    return paths
 
 
 def _lines(
@@ -167,7 +167,7 @@ def _lines(
 ) -> Iterator[str]:
     """The document as TOML, with the origin of each value as a comment."""
     for model, commands in of_models.items():
-        yield from _table(("model", model), _places(config, model))
+        yield from _table(("model", model), _paths(config, model))
         for name, shown in commands.items():
             own = {key: each for key, each in shown.items() if each != tables[name].get(key)}
             if own:

@@ -35,9 +35,9 @@ _DIALECT = "http://json-schema.org/draft-07/schema#"
 
 
 def config_schema(lines: Mapping[str, str]) -> bytes:
-    """What docs/schemas/edgeconv.json holds: equal bytes for equal options and limits.
+    """The content of docs/schemas/edgeconv.json: equal bytes for equal options and limits.
 
-    `lines` says in one what the command of each table does.
+    `lines` describes the command of each table in a line.
     """
     commands = {name: {"$ref": f"#/definitions/{name}"} for name in VERBS}
     definitions = {name: _command(name, lines[name]) for name in VERBS}
@@ -48,7 +48,7 @@ def config_schema(lines: Mapping[str, str]) -> bytes:
         **_table(
             {
                 "model": {
-                    "description": "The models, by the names that they are called.",
+                    "description": "The models, by name.",
                     "type": "object",
                     "propertyNames": {"pattern": f"^{NAME.pattern}$"},
                     "additionalProperties": {"$ref": "#/definitions/model"},
@@ -82,7 +82,10 @@ def _model(commands: Schema) -> Schema:
 
 def _budget() -> Schema:
     recipes = {name: {"$ref": "#/definitions/limits"} for name in RECIPES}
-    recipe = {**_table(recipes), "description": "Limits for one recipe, in place of the general."}
+    recipe = {
+        **_table(recipes),
+        "description": "Limits for one recipe, instead of the general ones.",
+    }
     return {
         **_table({**_limits(), "recipe": recipe}),
         "description": "Limits for every artifact; all are inclusive.",
@@ -119,10 +122,9 @@ def _command(name: str, line: str) -> Schema:
 
 
 def _option(leaf: Leaf) -> Schema:
-    one = _one(leaf)
-    schema = one
+    schema = item = _item(leaf)
     if leaf.several or leaf.text.is_list:
-        schema = {"anyOf": [one, {"type": "array", "items": one}]}
+        schema = {"anyOf": [item, {"type": "array", "items": item}]}
     description = " ".join(text for text in (leaf.option.help, leaf.text.form) if text)
     default = leaf.raw_default
     return {
@@ -132,7 +134,7 @@ def _option(leaf: Leaf) -> Schema:
     }
 
 
-def _one(leaf: Leaf) -> Schema:
+def _item(leaf: Leaf) -> Schema:
     if leaf.takes == "choice":
         return {"enum": list(leaf.choices)}
     words = {"flag": "boolean", "whole": "integer", "number": "number", "text": "string"}

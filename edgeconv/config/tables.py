@@ -1,4 +1,4 @@
-"""The tables of a configuration as requests: each value checked, with its line where it is wrong.
+"""The tables of a configuration as requests: values are checked, errors have their line.
 
 The keys of a table are the long options of the command that it is called after.
 """
@@ -16,6 +16,7 @@ from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.requests.option import Leaf, Refused, leaves_of
 from edgeconv.requests.request import Nothing, Request, request_of
 from edgeconv.requests.table import VERBS
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
     from edgeconv.config.reach import Granted
     from edgeconv.requests.paths import Reach
 
-Asked = TypeVar("Asked", bound=Request)
+Kind = TypeVar("Kind", bound=Request)
 Shown = TypeVar("Shown", bound=Request)
 
 
 class OptionNames(Mapping[str, tuple[str, ...]]):
-    """The keys of each table; its request is imported when they are asked for."""
+    """The keys of each table, whose request is imported when they are used."""
 
     def __getitem__(self, verb: str) -> tuple[str, ...]:
         return tuple(options_of(verb))
@@ -59,10 +60,10 @@ def read_config(path: Path) -> Config:
 
 
 class Table:
-    """What a configuration says of a verb; of a model, where there is one.
+    """The options that a configuration has for a verb, and for a model, if one is named.
 
-    What the project may not name and is not `granted` raises `NotAllowed`; with None, only to be
-    shown, nothing is refused so.
+    What the project may not name and is not `granted` raises `NotAllowed`; with None, only for
+    display, nothing is refused.
     """
 
     def __init__(
@@ -78,21 +79,21 @@ class Table:
         return {key: self._value(leaf, raw) for key, leaf, raw in self._written()}
 
     def refused(self) -> dict[str, NotAllowed]:
-        """What `values` would refuse as not allowed, by key."""
-        found = {}
+        """The errors of `values` for what is not allowed, by key."""
+        errors = {}
         for key, leaf, raw in self._written():
             try:
                 self._value(leaf, raw)
             except NotAllowed as error:
-                found[key] = error
-        return found
+                errors[key] = error
+        return errors
 
     def both(
-        self, kind: type[Asked], printing: type[Shown], typed: Mapping[str, Any]
-    ) -> tuple[Asked, Shown]:
-        """What the verb is asked and what its command prints; of what is typed, and the table.
+        self, kind: type[Kind], printing: type[Shown], typed: Mapping[str, Any]
+    ) -> tuple[Kind, Shown]:
+        """The requests of the verb and of what its command prints: from `typed`, and the table.
 
-        Raises as `request_of`, with file and line for what is written.
+        Raises as `request_of`, with file and line for a value of the table.
         """
         raw = {**self.values(), **typed}
 
@@ -104,8 +105,8 @@ class Table:
             request_of(printing, raw, blame=blame),
         )
 
-    def request(self, kind: type[Asked], typed: Mapping[str, Any]) -> Asked:
-        """What the verb is asked. Raises as `both`."""
+    def request(self, kind: type[Kind], typed: Mapping[str, Any]) -> Kind:
+        """The verb's request. Raises as `both`."""
         return self.both(kind, Nothing, typed)[0]
 
     def _written(self) -> Iterator[tuple[str, Leaf, Any]]:
@@ -120,12 +121,12 @@ class Table:
         try:
             if leaf.several:
                 each = raw if isinstance(raw, list) else [raw]
-                return [self._one(leaf, item) for item in each]
-            return self._one(leaf, leaf.joined(raw))
+                return [self._item(leaf, item) for item in each]
+            return self._item(leaf, leaf.joined(raw))
         except (Refused, NotAllowed) as error:
             raise self._blamed(leaf.key, error) from error
 
-    def _one(self, leaf: Leaf, raw: Any) -> Any:
+    def _item(self, leaf: Leaf, raw: Any) -> Any:
         leaf.refuse(raw)
         if not isinstance(raw, str) or leaf.takes == "choice":
             return raw
@@ -147,48 +148,49 @@ class Table:
         if self._granted is None or self._config is None:
             return
         for reach in reaches:
-            if found := refusal(reach, self._config.path, self._granted):
-                raise NotAllowed(found.message, hint=found.hint)
+            if refused := refusal(reach, self._config.path, self._granted):
+                raise NotAllowed(refused.message, hint=refused.hint)
 
     def _blamed(self, key: str, error: EdgeconvError) -> EdgeconvError:
-        """The error with the value's place."""
+        """The error with the value's file and line."""
         config = self._config
         assert config is not None
-        said = isinstance(error, Refused | NotAllowed)
-        message = error.message if said else f"is not understood: {error.message}"
-        place = config.key(self._verb, key, model=self._model)
-        table = config.written.header(*place[:-1])
-        where = config.written.error(place, f"{key} of {table} {message}", error.hint)
+        goes_on = isinstance(error, Refused | NotAllowed)
+        message = error.message if goes_on else f"is not understood: {error.message}"
+        path = config.key(self._verb, key, model=self._model)
+        table = config.written.header(*path[:-1])
+        where = config.written.error(path, f"{key} of {table} {message}", error.hint)
         kind = UsageError if isinstance(error, Refused) else type(error)
         return kind(where.message, hint=where.hint, location=where.location)
 
 
-def model_of(config: Config, places: Sequence[Path]) -> str:
-    """The one model that all places belong to; "" where there is none. Raises `UsageError`."""
-    found = {_model_at(config, place) for place in places}
-    return found.pop() if len(found) == 1 else ""
+def model_of(config: Config, paths: Sequence[Path]) -> str:
+    """The one model that all paths belong to; "" where there is none. Raises `UsageError`."""
+    names = {_model_at(config, path) for path in paths}
+    return names.pop() if len(names) == 1 else ""
 
 
-def _model_at(config: Config, place: Path) -> str:
+def _model_at(config: Config, path: Path) -> str:
     """The model that a path is the source of, or that alone publishes where it is.
 
     Raises `UsageError` where two models have the same source.
     """
-    sources = [name for name, one in config.models.items() if place == Path(realpath(one.source))]
+    models = config.models.items()
+    sources = [name for name, model in models if path == Path(realpath(model.source))]
     if len(sources) > 1:
         raise UsageError(
-            f"{place} is the source of several models of {config.path}: {', '.join(sources)}",
-            hint="`edgeconv check` takes each with its own settings",
+            f"{path} is the source of several models of {config.path}: {listed(sources)}",
+            hint="`edgeconv check` takes each with its settings",
         )
-    found = sources or [name for name in config.models if _published(config, name, place)]
-    return found[0] if len(found) == 1 else ""
+    names = sources or [name for name in config.models if _published(config, name, path)]
+    return names[0] if len(names) == 1 else ""
 
 
-def _published(config: Config, model: str, place: Path) -> bool:
-    """Whether a path is the directory that the artifacts of the model are in, or in it."""
+def _published(config: Config, model: str, path: Path) -> bool:
+    """Whether a path is the directory of the model's artifacts, or in it."""
     out = config.models[model].tables.get("convert", {}).get("out", f"{model}.tflites")
     if not isinstance(out, str) or "\0" in out:
         return False
     directory = Path(realpath(config.folder / out))
     # `edgeconv check` gives each of several models a folder in a general one.
-    return any(each == place or each in place.parents for each in (directory, directory / model))
+    return any(each == path or each in path.parents for each in (directory, directory / model))

@@ -1,6 +1,6 @@
 """TOML as text: values and keys on one line, and which line of a document each key is on.
 
-TOML readers do not keep lines, and writers leave characters as they are that nobody sees.
+TOML readers do not keep lines, and writers do not escape invisible characters.
 Grammar: TOML 1.0.0, https://toml.io/en/v1.0.0.
 """
 
@@ -11,6 +11,8 @@ from functools import lru_cache
 
 import msgspec
 
+from edgeconv.types.words import shortened
+
 Key = tuple[str, ...]
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -19,10 +21,10 @@ _TEXT_OR_COMMENT = re.compile(
       | "(?:\\.|[^"\\\n])*" | '[^'\n]*'""",
     re.VERBOSE | re.DOTALL,
 )
-# No key of a configuration is deeper, or longer; a TOML reader takes the square of its parts.
+# No key of a configuration is deeper or longer; a TOML reader takes the square of its parts.
 _DEEPEST = 16
 _LONGEST_KEY = 1 << 10
-_LONGEST_SHOWN = 60
+LONGEST_SHOWN = 60
 
 
 def toml_key(name: str) -> str:
@@ -57,10 +59,10 @@ def key_lines(text: str) -> dict[Key, int]:
     the line of the key that has it, and so are those that are deeper than any configuration's.
     """
     text = text.replace("\r\n", "\n")
-    found: dict[Key, int] = {}
+    lines: dict[Key, int] = {}
     table: Key = ()
     line, at, depth = 1, 0, 0
-    # Without what is in texts and comments, each bracket and = is one of TOML's own.
+    # Without texts and comments, each bracket and = is part of the syntax.
     for statement in _TEXT_OR_COMMENT.sub(_blank, text).split("\n"):
         if not depth and statement.strip():
             is_header = statement.lstrip().startswith("[")
@@ -68,12 +70,12 @@ def key_lines(text: str) -> dict[Key, int]:
             written = text[at : at + end].strip("[] \t")
             key = (*(() if is_header else table), *_parts(written))[:_DEEPEST]
             for length in range(1, len(key) + 1):
-                found.setdefault(key[:length], line)
+                lines.setdefault(key[:length], line)
             table = key if is_header else table
         depth += sum(map(statement.count, "[{")) - sum(map(statement.count, "]}"))
         line += 1 + text.count("\n", at, at + len(statement))
         at += len(statement) + 1
-    return found
+    return lines
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -95,12 +97,7 @@ def _parts(key: str) -> Key:
 
 def shown(value: object) -> str:
     """A key or value of a file for a message: on one line, escaped, and not too long."""
-    return shortened(repr(value))
-
-
-def shortened(text: str) -> str:
-    """As much of a text as a message has room for."""
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+    return shortened(repr(value), LONGEST_SHOWN)
 
 
 def _quoted(text: str) -> str:

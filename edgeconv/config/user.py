@@ -1,7 +1,7 @@
-"""The user's own configuration: config.toml in the folder of the user's settings.
+"""The user's configuration: config.toml in the folder of the user's settings.
 
-No project can change it, so it says what a project may reach for beyond itself. On the command line
-`--allow KIND=VALUE` says the same for one run.
+It allows what a project may name outside itself, as `--allow KIND=VALUE` does for one run. No
+project can change it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Kind = Literal["directory", "code", "program", "runtime", "tracker", "address"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 TABLE = "allow"
-# The key of each kind in [allow], and of what only the user's own file can say.
+# The key of each kind in [allow].
 KEYS: dict[Kind, str] = {
     "directory": "directories",
     "code": "code",
@@ -36,12 +36,12 @@ KEYS: dict[Kind, str] = {
     "address": "addresses",
 }
 PROJECTS, TRUSTED, SANDBOX = "projects", "trusted", "sandbox"
-_PLACES = frozenset({PROJECTS, "directories", "programs"})
+_PATHS = frozenset({PROJECTS, "directories", "programs"})
 _HASHES = frozenset({TRUSTED, "code"})
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What projects may reach for: the table [allow], its paths absolute.
+    """What projects may name: the table [allow], with absolute paths.
 
     `projects`: folders whose configurations may name anything. `directories`: may be read and
     written. `code`: hashes of modules, programs and files that may be run. `programs`: their paths.
@@ -58,10 +58,10 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class UserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that config.toml says.
+    """The content of config.toml.
 
-    `trusted`: content hashes of models that the scan would refuse. `sandbox`: what --sandbox is
-    where nobody says it.
+    `trusted`: content hashes of models that the scan would refuse. `sandbox`: the default of
+    --sandbox.
     """
 
     trusted: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class UserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def user_configuration() -> Path:
-    """Where the configuration of whoever runs edgeconv is."""
+    """The path of the user's configuration."""
     from platformdirs import user_config_path
 
     return user_config_path("edgeconv") / "config.toml"
@@ -81,7 +81,7 @@ def read_user_config() -> UserConfig:
     path = user_configuration()
     if not (path.exists() or path.is_symlink()):
         return UserConfig()
-    # Only now: most users have none, and every command would wait for it.
+    # Only now: most users have none.
     from edgeconv.config.written import read_toml
 
     file = read_toml(path)
@@ -99,19 +99,20 @@ def allowed_by(texts: Iterable[str]) -> Allowed:
         kind, equals, value = text.partition("=")
         if not equals or not value:
             raise UsageError(
-                f"--allow {text}: not of the form KIND=VALUE", hint="as in directory=../shared"
+                f"--allow {text}: not of the form KIND=VALUE",
+                hint="for example directory=../shared",
             )
         if kind not in KINDS:
             raise unknown_name("kind of --allow", kind, KINDS)
         key = KEYS[kind]
         if key in _HASHES and not is_sha256(value):
             raise UsageError(f"--allow {text}: {value} is not a sha256", hint="64 digits, 0-9 a-f")
-        lists[key] = (*lists.get(key, ()), os.path.realpath(value) if key in _PLACES else value)
+        lists[key] = (*lists.get(key, ()), os.path.realpath(value) if key in _PATHS else value)
     return Allowed(**lists)
 
 
 def both(first: Allowed, second: Allowed) -> Allowed:
-    """What either allows."""
+    """What either of them allows."""
     names = Allowed.__struct_fields__
     return Allowed(**{name: (*getattr(first, name), *getattr(second, name)) for name in names})
 
@@ -131,7 +132,7 @@ def _mode(file: Written) -> Mode:
 
 
 def _texts(file: Written, key: Key) -> tuple[str, ...]:
-    """The texts of an array; hashes and paths held to their form."""
+    """The texts of an array, whose hashes and paths are checked."""
     name, value = key[-1], file.table(*key[:-1])[key[-1]]
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
         raise file.error(key, f"{name} is not a list of texts", f'as in {name} = ["..."]')
@@ -141,12 +142,12 @@ def _texts(file: Written, key: Key) -> tuple[str, ...]:
             f"{name} is not a list of sha256 hashes",
             f'{name} = ["..."], as the refusal, or `edgeconv scan`, shows them',
         )
-    return tuple(_absolute(file, key, each) for each in value) if name in _PLACES else tuple(value)
+    return tuple(_absolute(file, key, each) for each in value) if name in _PATHS else tuple(value)
 
 
 def _absolute(file: Written, key: Key, text: str) -> str:
     path = os.path.expanduser(text)  # noqa: PTH111
     if not os.path.isabs(path) or "\0" in path:  # noqa: PTH117
-        hint = "it holds wherever edgeconv is called, so write the whole path; ~ is your home"
+        hint = "write an absolute path; ~ is your home"
         raise file.error(key, f"{shown(text)} of {key[-1]} is not an absolute path", hint)
     return os.path.realpath(path)

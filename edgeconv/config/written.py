@@ -1,4 +1,4 @@
-"""A TOML file as somebody wrote it: what is in it, and where to point when it is wrong."""
+"""A TOML file: its content, and the lines that errors point to."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from edgeconv.config.toml_text import Key, key_lines, shortened, shown, toml_header
+from edgeconv.config.toml_text import LONGEST_SHOWN, Key, key_lines, shown, toml_header
 from edgeconv.errors import UsageError
 from edgeconv.store.pointers import refuse_pointer
+from edgeconv.types.words import listed, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_BYTES = 1 << 18
-# What a TOML reader does with a key of many parts grows with their square.
+# A TOML reader takes the square of the number of parts of a key.
 LONGEST_LINE_BYTES = 1 << 13
 
 # As tomllib says it.
@@ -26,7 +27,7 @@ _AT_THE_END = "at end of document"
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A file, its text and its tables; `within` is the table that is edgeconv's in it."""
+    """A file, its text and its tables; `within` is edgeconv's table in it."""
 
     path: Path
     text: str
@@ -44,26 +45,26 @@ class Written(msgspec.Struct, frozen=True):
 
     def has(self, *key: str) -> bool:
         """Whether there is such a key."""
-        found: Any = self.content
+        value: Any = self.content
         for name in key:
-            if not isinstance(found, dict) or name not in found:
+            if not isinstance(value, dict) or name not in value:
                 return False
-            found = found[name]
+            value = value[name]
         return True
 
     def header(self, *key: str) -> str:
         """The table as it is written in this file, for example "[tool.edgeconv.budget]"."""
-        return toml_header(tuple(map(shortened, (*self.within, *key))))
+        return toml_header(tuple(shortened(name, LONGEST_SHOWN) for name in (*self.within, *key)))
 
     def table(self, *key: str) -> dict[str, Any]:
         """A copy of a table, empty where it is not there. Raises `UsageError` for a value."""
-        found: Any = self.content
+        table: Any = self.content
         for name in key:
-            found = found.get(name, {})
-        if not isinstance(found, dict):
+            table = table.get(name, {})
+        if not isinstance(table, dict):
             hint = f"write {self.header(*key)}, and its keys below"
             raise self.error(key, f"{shown(key[-1])} must be a table", hint)
-        return dict(found)
+        return dict(table)
 
     def error(self, key: Key, message: str, hint: str) -> UsageError:
         """The error that points to a key."""
@@ -75,14 +76,14 @@ class Written(msgspec.Struct, frozen=True):
     def unknown(self, kind: str, key: Key, known: Iterable[str]) -> NoReturn:
         """Refuse a key, with the closest of `known` as a suggestion. Raises `UsageError`."""
         names = list(known)
-        close = get_close_matches(shortened(key[-1]), names, n=1)
+        close = get_close_matches(key[-1][:LONGEST_SHOWN], names, n=1)
         suggestion = f"did you mean {close[0]!r}? " if close else ""
-        hint = f"{suggestion}known: {', '.join(names)}"
+        hint = f"{suggestion}known: {listed(names)}"
         raise self.error(key, f"unknown {kind} {shown(key[-1])}", hint)
 
 
 def read_toml(path: Path, within: Key = ()) -> Written:
-    """Read a file. Raises `UsageError`, with line and column where it is no valid TOML."""
+    """Read a file. Raises `UsageError`, with line and column where it is not valid TOML."""
     text = _text(path)
     content = _parsed(path, text)
     for name in within:
@@ -105,10 +106,10 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise UsageError(f"the configuration {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise UsageError(f"{shown(str(path))} is no path: {error}") from error
+        raise UsageError(f"{shown(str(path))} is not a path: {error}") from error
     if len(content) > MOST_BYTES:
         raise UsageError(
-            f"{path} has more than {MOST_BYTES // 1024} KiB, so it is no configuration",
+            f"{path} has more than {MOST_BYTES // 1024} KiB, so it is not a configuration",
             hint="check the path",
         )
     lines = content.splitlines()
@@ -121,27 +122,27 @@ def _text(path: Path) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise UsageError(f"{path}, line {line}: not UTF-8 text, so it is no TOML") from error
+        raise UsageError(f"{path}, line {line}: not UTF-8 text") from error
 
 
 def _parsed(path: Path, text: str) -> dict[str, Any]:
     try:
         return msgspec.toml.decode(text, type=dict[str, Any])
     except RecursionError as error:
-        raise UsageError(f"{path} has tables or arrays in one another too deep to read") from error
+        raise UsageError(f"{path} nests tables or arrays too deeply") from error
     except ValueError as error:
         # A number with too many digits is a `ValueError` only.
-        said = _one_line(error).replace(_AT_THE_END, _end_of(text))
-        line = _LINE.search(said)
+        reason = _one_line(error).replace(_AT_THE_END, _end_of(text))
+        line = _LINE.search(reason)
         raise UsageError(
-            f"{path} is no valid TOML: {said}",
+            f"{path} is not valid TOML: {reason}",
             hint="see https://toml.io",
             location=f"{path}:{line[1] if line else 1}",
         ) from error
 
 
 def _end_of(text: str) -> str:
-    """Where a text ends, as tomllib says of all other places where they are."""
+    """Where a text ends, as tomllib writes all other positions."""
     lines = text.split("\n")
     return f"at line {len(lines)}, column {len(lines[-1]) + 1}, the end of the document"
 

@@ -155,7 +155,7 @@ class _Gate:
         measured = {artifact.recipe for artifact in artifacts}
         for recipe, limits in self.budget.recipe.items():
             if recipe not in measured:
-                for name, limit in limits.given().items():
+                for name, limit in limits.by_name().items():
                     check = self._limit_check(recipe, recipe, name, limit)
                     yield check.missing("it is not in the report")
         if self.locked is None:

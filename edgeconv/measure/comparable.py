@@ -67,7 +67,7 @@ def _timed(report: Report) -> list[tuple[Measurement, Latency]]:
 def _timing(report: Report, timed: list[tuple[Measurement, Latency]]) -> dict[str, str]:
     here = report.environment
     return {
-        "place": here.place or "this machine",
+        "host": here.host or "this machine",
         "machine": here.machine,
         "processor": here.cpu,
         "cores": str(here.cores),

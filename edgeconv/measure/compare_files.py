@@ -110,7 +110,7 @@ def _changed(
 ) -> list[TensorChange]:
     names = dict.fromkeys((*before, *after))
     pairs = ((before.get(name), after.get(name)) for name in names)
-    return [TensorChange(place=position, before=a, after=b) for a, b in pairs if a != b]
+    return [TensorChange(role=position, before=a, after=b) for a, b in pairs if a != b]
 
 
 def _graph_numbers(graphs: Sequence[GraphSummary]) -> list[NumberChange]:

@@ -194,7 +194,7 @@ def widened(runtime: Runtime, model: Model, samples: Samples, count: int) -> Wid
         return Widened(model, session)
     some = {name: array[:_TRIED] for name, array in samples.arrays.items()}
     seconds = _seconds(session, some, runs=2) / _TRIED
-    if seconds > _SLOW_S and not runtime.environment.place:
+    if seconds > _SLOW_S and not runtime.environment.host:
         return Widened(model, session)
     batch = _WIDER if seconds < _QUICK_S and samples.count >= _WIDER else _WIDE
     wide = _tried(runtime, msgspec.structs.replace(model, batch=batch), session, samples)

@@ -114,7 +114,7 @@ class OpenedRuntimes:
     @property
     def is_here(self) -> bool:
         """Whether that is this machine."""
-        return not self.environment.place
+        return not self.environment.host
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -180,7 +180,7 @@ def open_runtimes(run: BenchRun, trained: SourceModel | None) -> Iterator[Opened
 
 
 def _check_one_machine(opened: dict[str, Runtime]) -> None:
-    machines = {runtime.environment.place for runtime in opened.values()}
+    machines = {runtime.environment.host for runtime in opened.values()}
     if len(machines) > 1:
         raise UsageError(
             f"{' and '.join(opened)} are different machines, and a report is of one",

@@ -123,7 +123,7 @@ def debugged_layers(graph: CalibratedGraph, recipe: Recipe) -> tuple[DebuggedLay
         DebuggedLayer(
             layer=name,
             operator=layer.operator,
-            place=position,
+            position=position,
             weights=layer.weights,
             weight_bytes=math.ceil(layer.weights * _BITS[precisions[name]] / 8),
             precision=precisions[name] if name in cost else "float32",

@@ -178,7 +178,7 @@ def _counted(tensors: Sequence[TensorChange]) -> str:
 def _tensor_line(change: TensorChange) -> str:
     known = change.after or change.before
     assert known is not None
-    side = "" if change.place == "inside" else f"{change.place} "
+    side = "" if change.role == "inside" else f"{change.role} "
     name = f"{side}{layer_name(known.name)}"
     if change.before is None:
         return f"+ {name}: {_spec(known)}"

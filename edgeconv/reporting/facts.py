@@ -68,8 +68,8 @@ def machine_facts(report: Report) -> list[Fact]:
     """The machine, its load, and the data."""
     here, data = report.environment, report.data
     facts = [Fact("machine", units.plain(here.machine))]
-    if here.place:
-        facts.append(Fact("place", units.plain(here.place), is_code=True))
+    if here.host:
+        facts.append(Fact("host", units.plain(here.host), is_code=True))
     facts.append(Fact("processor", f"{units.plain(here.cpu)}, {units.counted(here.cores, 'core')}"))
     facts.append(Fact("system", f"{units.plain(here.system)}, Python {units.plain(here.python)}"))
     facts += condition_facts(report.conditions)

@@ -63,7 +63,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             system=self.system,
             python=self.python,
             tools={self.runtime.replace("_", "-"): self.version, "numpy": self.numpy},
-            place=place,
+            host=place,
         )
 
 

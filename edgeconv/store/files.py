@@ -30,6 +30,7 @@ _MOST_NOUN_BYTES = 2**28
 # Fields and values that documents of an older edgeconv have under another name.
 _RENAMED = {
     b'"equalisation"': b'"equalization"',
+    b'"place":': b'"host":',
     b'"judging"': b'"statistics"',
     b'"quantised"': b'"quantized"',
 }

@@ -1,4 +1,4 @@
-"""Limits, numbers held against them, and what the gate says of it."""
+"""Limits, and the verdicts on numbers that they limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Reference = Literal["", "baseline", "lock"]
 Method = Literal["auto", "mcnemar", "bootstrap"]
 StageName = Literal["checkpoint", "trained", "float32", "quantized"]
 Value = float | str | tuple[str, ...]
-# In the place of a limit, where a model could not be judged at all.
+# The limit of a finding where a model could not be checked at all.
 NOT_CHECKED = "check"
 # The limits on numbers that only timing gives.
 NEED_TIMES = frozenset({"max-latency-p50-us", "max-latency-ratio", "max-peak-memory-bytes"})
@@ -46,10 +46,10 @@ AnyLimit = Limit | RuntimeLimit | OperatorsLimit
 
 
 class Limits(Noun, kw_only=True, frozen=True, rename="kebab", omit_defaults=True):
-    """The limits a budget may set; all are inclusive, and maxima but where they say `min`.
+    """The limits a budget may set, all inclusive.
 
-    A value alone is an error where it is broken, but a time, which is a warning: other work on a
-    shared machine changes it. `max_accuracy_drop` is a difference of accuracies,
+    A broken one is an error by default; a broken limit of a time is a warning, since other work on
+    a shared machine changes times. `max_accuracy_drop` is a difference of accuracies,
     `max_relative_accuracy_drop` that difference over the accuracy of the reference.
     `max_class_drop` and `max_slice_drop` hold for the worst class and the worst slice;
     `max_flip_rate` is the fraction of samples whose class changed. `min_output_snr_db` is the
@@ -73,14 +73,10 @@ class Limits(Noun, kw_only=True, frozen=True, rename="kebab", omit_defaults=True
     oldest_runtime: str | RuntimeLimit | None = None
     allowed_operators: tuple[str, ...] | OperatorsLimit | None = None
 
-    def given(self) -> dict[str, AnyLimit]:
-        """The limits that are set, by their names in kebab case, in the order of the noun."""
-        found = {}
-        for field in msgspec.structs.fields(Limits):
-            value = getattr(self, field.name)
-            if value is not None:
-                found[field.encode_name] = _severe(field.encode_name, value)
-        return found
+    def by_name(self) -> dict[str, AnyLimit]:
+        """The limits that are set, by their names in kebab case, in the order of the fields."""
+        values = {f.encode_name: getattr(self, f.name) for f in msgspec.structs.fields(Limits)}
+        return {name: _severe(name, value) for name, value in values.items() if value is not None}
 
 
 class Budget(Noun, kw_only=True, frozen=True):
@@ -93,18 +89,17 @@ class Budget(Noun, kw_only=True, frozen=True):
     recipe: dict[str, Limits] = {}
 
     def names(self) -> frozenset[str]:
-        """The names of all limits that are set, for whatever recipe."""
-        return frozenset(
-            name for one in (self.every, *self.recipe.values()) for name in one.given()
-        )
+        """The names of all limits that are set, for any recipe."""
+        tables = (self.every, *self.recipe.values())
+        return frozenset(name for limits in tables for name in limits.by_name())
 
     def limits(self, recipe: str | None) -> dict[str, AnyLimit]:
-        """All that is set for an artifact of this recipe, by name."""
-        return self.every.given() | self.recipe.get(recipe or "", Limits()).given()
+        """The limits for an artifact of this recipe, by name."""
+        return self.every.by_name() | self.recipe.get(recipe or "", Limits()).by_name()
 
 
 class GateStatistics(Noun, kw_only=True, frozen=True):
-    """How numbers that are left to chance are judged.
+    """How accuracy drops are tested, which depend on chance.
 
     A drop fails when its lower bound at `confidence` (one-sided) is above the limit, passes when
     its upper bound is not, and is inconclusive between, which is `inconclusive`. All limits of a
@@ -122,19 +117,17 @@ class GateStatistics(Noun, kw_only=True, frozen=True):
 
 
 class Finding(Noun, kw_only=True, frozen=True):
-    """One limit held against one number. A number that is missing or NaN never passes.
+    """The check of one number against one limit. A number that is missing or NaN never passes.
 
     `reference` is what a drop is measured from: the trained baseline, or the lock. `subject` is
-    the class, slice, output or operator the number is of, "" for the model. `severity` is what
-    an outcome other than "passed" means. `interval` (low, high) is the 95 % interval of the number,
-    the one that every report has of it; of a class or slice it holds for all of them together. The
-    outcome is that of a test at the limit: by `method`, over `samples`, at `confidence`, which what
-    fails shares with all findings of the check. `samples_needed` would be enough to tell, where
-    they are not; of a class or slice both are its own samples. `reason` says why a number is
-    missing, and what else there is to say. `metric` is set where the number is in the unit of a
-    metric that is no share of right answers. `before` and `after` are the values of the metric
-    that a drop is between: the reference's, and the model's. `recipe` is that of the model.
-    `line` is where the limit is in the configuration, from 1.
+    the class, slice, output or operator of the number, "" for the model. `severity` is that of an
+    outcome other than "passed". `interval` (low, high) is the 95 % interval of the number; of
+    classes or slices it holds for all of them together. The outcome is that of a test at the limit:
+    by `method`, over `samples`, at `confidence`, which all findings of the check share.
+    `samples_needed` would be enough to decide, where `samples` are not. `reason` says why a number
+    is missing, and other remarks. `metric` is set where the number is in the unit of a metric that
+    is not a share of right answers. A drop is between the values `before` (the reference's) and
+    `after` (the model's). `line` is that of the limit in the configuration, from 1.
     """
 
     model: str
@@ -164,7 +157,7 @@ class Finding(Noun, kw_only=True, frozen=True):
 
 
 class Verdict(Result, kw_only=True, frozen=True):
-    """Every limit of a budget held against a report."""
+    """The findings of all limits of a budget on a report."""
 
     findings: tuple[Finding, ...]
 
@@ -175,10 +168,9 @@ class Verdict(Result, kw_only=True, frozen=True):
 
 
 class ClassDrop(Noun, kw_only=True, frozen=True):
-    """The accuracy of one class, or one slice, beside that of the reference.
+    """The accuracy of one class, or one slice, compared with the reference's.
 
-    `drop` is how much worse it is; `interval` is its 95 % interval, for all classes (or slices) of
-    the model together.
+    `interval` is the 95 % interval of `drop`, for all classes (or slices) of the model together.
     """
 
     model: str
@@ -193,13 +185,12 @@ class ClassDrop(Noun, kw_only=True, frozen=True):
 
 
 class StageState(Noun, kw_only=True, frozen=True):
-    """One stage from the checkpoint to the quantised file, beside what is locked of it.
+    """One stage from the checkpoint to the quantized file, compared with the lock.
 
     `changed`: other bytes than locked, None where it is not in the lock. `before` and `after` are
-    values of `metric`, locked and now. `drop` is how much worse it became, `interval` the 95 %
-    interval of that. `own_drop` is how much worse it is than the stage before it, now.
-    `moved`: worse or better than chance explains. `sha256` is that of its bytes now. Where the
-    locked samples were others, `before` is known and `drop` is not.
+    values of `metric`, locked and now; `drop` is the difference, `interval` its 95 % interval.
+    `own_drop` is the drop from the stage before it, now. `moved`: more than chance explains.
+    `sha256` is of the current bytes. Where the locked samples were others, `drop` is not known.
     """
 
     stage: StageName
@@ -219,9 +210,9 @@ class StageState(Noun, kw_only=True, frozen=True):
 class AcceptedDrop(Noun, kw_only=True, frozen=True):
     """A loss that a team accepted by its name, with --accept-drop.
 
-    `stage` is the name of the locked stage, `limits` are those that it broke beside the lock before
-    this one. `before` and `after` are values of `metric`. `date` is of UTC, as 2026-11-22;
-    `command` is what was typed.
+    `stage` is the name of the locked stage; it broke the `limits` against the previous lock.
+    `before` and `after` are values of `metric`. `date` is in UTC, such as 2026-11-22; `command` is
+    what was typed.
     """
 
     stage: str
@@ -234,13 +225,13 @@ class AcceptedDrop(Noun, kw_only=True, frozen=True):
 
 
 class Check(Result, kw_only=True, frozen=True):
-    """What the gate says of one model of the configuration.
+    """The gate's result for one model of the configuration.
 
-    `stages` are in the order of the flow; `changes` name what is other than locked (the source,
-    calibration data, a tool's version), a sentence each. `classes` has the classes and slices
-    that dropped, worst first. `is_locked`: whether there is a lock to compare with. `accepted`
-    are the losses that the lock has accepted by name. `data` are the test samples. `reused`:
-    nothing had changed, so nothing was measured again.
+    `stages` are in the order of the flow; `changes` are sentences on what differs from the lock
+    (the source, calibration data, a tool's version). `classes` has the classes and slices that
+    dropped, worst first. `is_locked`: there is a lock to compare with. `accepted` are the losses
+    that the lock has accepted. `data` are the test samples. `reused`: nothing had changed, so
+    nothing was measured again.
     """
 
     name: str
@@ -258,7 +249,7 @@ class Check(Result, kw_only=True, frozen=True):
 
 
 class Checked(Noun, kw_only=True, frozen=True):
-    """The checks of all models of one configuration; `config` is the file, as it was named."""
+    """The checks of all models of a configuration; `config` is its file, as it was named."""
 
     format: Literal[1] = 1
     config: str = ""
@@ -271,15 +262,14 @@ class Checked(Noun, kw_only=True, frozen=True):
 
 
 class LastCheck(Noun, kw_only=True, frozen=True):
-    """What the last check said of one published file, as MODEL.verdict.json has it beside the file.
+    """The verdict of the last check of a published file: MODEL.verdict.json next to it.
 
-    `model` is the name in the configuration, `sha256` that of the bytes that were judged, `date`
-    when they first got this verdict (UTC, ISO 8601). `outcome` is the worst of those limits that
-    fail the check; `findings` are all that do not hold, of the file and of the trained model.
-    `is_locked`: whether it was held beside a lock too. `passed` are the limits that hold, with what
-    was measured, and `report_sha256` is the hash of the report.json that was judged: () and ""
-    where an older edgeconv wrote it, or where there is no report. `checksum` is in the file only;
-    see edgeconv/store/checksums.py.
+    `model` is the name in the configuration, `sha256` that of the checked bytes, `date` when they
+    first got this verdict (UTC, ISO 8601). `outcome` is the worst of the limits that fail the
+    check; `findings` are all broken limits of the file and of the trained model. `is_locked`: it
+    was compared with a lock too. `passed` are the limits that hold, and `report_sha256` is the hash
+    of the checked report.json: () and "" from an older edgeconv, or without a report. `checksum` is
+    in the file only; see edgeconv/store/checksums.py.
     """
 
     format: Literal[1] = 1
@@ -297,7 +287,7 @@ class LastCheck(Noun, kw_only=True, frozen=True):
 
 
 def _severe(name: str, value: Value | AnyLimit) -> AnyLimit:
-    """The limit, with the severity that a value alone stands for."""
+    """The limit; a value alone has the default severity."""
     severity: Severity = "warn" if "latency" in name else "error"
     if isinstance(value, str):
         return RuntimeLimit(limit=value, severity=severity)

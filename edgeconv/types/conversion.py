@@ -1,4 +1,4 @@
-"""What a conversion is asked for and what it gave."""
+"""Recipes, and the results of conversions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PostTrainingMethod = Literal["equalization", "rounding", "bias-correction"]
 Methods = tuple[Literal["equalization", "rounding", "bias-correction", "auto"], ...]
 Precision = Literal["float32", "float16", "int16x8", "int8", "int4", "int4-block32"]
 
-# Those that need neither training nor a method, which are what `all` means.
+# The recipes of `all`: those that need neither training nor a method.
 RECIPE_NAMES: tuple[RecipeName, ...] = (
     "float32",
     "float16",
@@ -52,7 +52,7 @@ MAX_SNR_DB = 200.0
 # What float32 arithmetic may change of a value, as a share of it.
 ROUNDING = 2.0**-16
 QAT: RecipeName = "qat"
-# In the order in which they are made and shown.
+# In the order of conversion and display.
 EVERY_RECIPE: tuple[RecipeName, ...] = (*RECIPE_NAMES, *FOUR_BIT, QAT)
 # Those whose activations' ranges are found with samples.
 CALIBRATED: frozenset[RecipeName] = frozenset({"int8", "int16x8", "int8x4"})
@@ -60,7 +60,7 @@ FULL_INTEGER: frozenset[RecipeName] = CALIBRATED | {QAT}
 
 
 class LayerRule(Noun, kw_only=True, frozen=True):
-    """The precision of some layers, whatever the recipe has for the others.
+    """The precision of some layers, where it differs from the recipe's.
 
     `pattern` is an operator's name such as "CONV_2D", or the name of a layer's output tensor,
     in which * and ? stand for any text and any character. "float32" and "float16" compute in
@@ -117,7 +117,7 @@ class Recipe(Noun, kw_only=True, frozen=True):
 
 
 class Distance(Noun, kw_only=True, frozen=True):
-    """How far an output is from its reference, and what the reference gives to tell that by.
+    """How far an output is from its reference, and the range of the reference.
 
     `snr_db` is the variance of the reference's values over the mean square of the error, in
     decibels within ±200 (JSON has no infinity); equal outputs have 200. `span` is the smallest
@@ -137,7 +137,7 @@ class Distance(Noun, kw_only=True, frozen=True):
 
     @property
     def is_constant(self) -> bool:
-        """Whether the reference says the same to every sample, but for rounding."""
+        """Whether the reference is the same for every sample, but for rounding."""
         return self.varies_by is not None and self.varies_by <= self._rounding
 
     @property
@@ -168,7 +168,7 @@ class OutputError(Distance, kw_only=True, frozen=True):
 
 
 class Verification(Noun, kw_only=True, frozen=True):
-    """What was checked before an artifact was published, on `samples` held-back samples."""
+    """The verification of an artifact before it was published, on `samples` held-back samples."""
 
     reference: str
     samples: int
@@ -179,10 +179,10 @@ class Verification(Noun, kw_only=True, frozen=True):
 
 
 class TargetCheck(Noun, kw_only=True, frozen=True):
-    """An artifact's run on the runtime that it is for, in an environment of that runtime's own.
+    """An artifact's run on its target runtime, in an environment of that runtime.
 
-    `outputs` are against the same reference as in `Verification`; `cost` says what was given
-    up so that it runs there, "" where nothing was.
+    `outputs` are against the same reference as in `Verification`; `cost` says what had to be given
+    up to run there, "" for nothing.
     """
 
     runtime: str
@@ -212,7 +212,7 @@ class MethodTrial(Noun, kw_only=True, frozen=True):
 
 
 class PostTraining(Noun, kw_only=True, frozen=True):
-    """The ranges and methods by which an artifact was quantised.
+    """The ranges and methods by which an artifact was quantized.
 
     `trials` are those among which `auto` chose, on `held_back` calibration samples that took no
     part in them; none where nothing was left to choose. `four_bit` names the layers whose
@@ -237,11 +237,11 @@ class CalibrationRecord(Noun, kw_only=True, frozen=True):
 
 
 class Artifact(Noun, kw_only=True, frozen=True):
-    """A published .tflite and everything that is known of it: its manifest.
+    """A published .tflite, as its manifest describes it.
 
     `file` is relative to the manifest. `key` is the content hash of all that went
     in, so an equal key means that there is nothing to do. `ladder` has the attempts where the
-    first one did not do. `opening` is how the source was opened. `preprocessing` is by input name,
+    first one failed. `opening` is how the source was opened. `preprocessing` is by input name,
     "" for every input not named. `checksum` is in the file only; see edgeconv/store/checksums.py.
     """
 
@@ -275,9 +275,9 @@ class Artifact(Noun, kw_only=True, frozen=True):
     checksum: str | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for a file that is not beside the manifest."""
+        """Raise `ValueError` for a file that is not in the manifest's folder."""
         if self.file in ("", ".", "..") or "/" in self.file or "\0" in self.file:
-            raise ValueError(f"the file {self.file!r} is not the name of a file beside it")
+            raise ValueError(f"the file {self.file!r} is not the name of a file next to it")
 
     @property
     def signature(self) -> Signature:
@@ -286,7 +286,7 @@ class Artifact(Noun, kw_only=True, frozen=True):
 
 
 class Failure(Noun, kw_only=True, frozen=True):
-    """A recipe that gave nothing to publish, and why."""
+    """A recipe without an artifact, and why."""
 
     recipe: RecipeName
     error: str
@@ -295,7 +295,7 @@ class Failure(Noun, kw_only=True, frozen=True):
 
 
 class Conversion(Result, kw_only=True, frozen=True):
-    """What one `convert` gave: the artifacts published, and the recipes that failed.
+    """The result of `convert`: the artifacts published, and the recipes that failed.
 
     `reused` names the recipes that were already up to date.
     """

@@ -33,10 +33,10 @@ class OperatorChange(Noun, kw_only=True, frozen=True):
 class TensorChange(Noun, kw_only=True, frozen=True):
     """A tensor whose type, shape, scale or zero point is another one; None where it is not there.
 
-    `place` is where it stands: among the inputs, the outputs, or inside the graph.
+    `role`: it is an input, an output, or inside the graph.
     """
 
-    place: Literal["input", "output", "inside"]
+    role: Literal["input", "output", "inside"]
     before: TensorSpec | None
     after: TensorSpec | None
 

@@ -1,4 +1,4 @@
-"""What was written into a project so that a model is part of it."""
+"""The files that make a model part of a project."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class EmbeddedFile(Noun, kw_only=True, frozen=True):
 
 
 class Embedded(Noun, kw_only=True, frozen=True):
-    """What one `embed` wrote, as edgeconv-embedded.json has it beside the files.
+    """The files of one `embed`, as edgeconv-embedded.json next to them lists them.
 
-    `key` is the hash of all that went in, so an equal key and equal files mean that there is
-    nothing to do. `model_sha256` is of the .tflite. Nothing here depends on where the
-    directory, the model or the data lie. `checksum` is in the file only; see
+    `key` is the hash of all inputs, so an equal key and equal files mean that there is nothing to
+    do. `model_sha256` is of the .tflite. Nothing here depends on the paths of the directory, the
+    model or the data. `checksum` is in the file only; see
     edgeconv/store/checksums.py.
     """
 

@@ -1,4 +1,4 @@
-"""What holds together of a published model and all that was said and made of it."""
+"""The verification of published files against everything that belongs to them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ LinkState = Literal["verified", "failed", "unchecked"]
 
 
 class Link(Noun, kw_only=True, frozen=True):
-    """One thing that was held against another.
+    """The verification of one file against another.
 
-    `file` is what was looked at, and `against` what it was held against, "" where that is the
-    file's own checksum, or was not there. `text` says what came of it. "unchecked" is not a pass:
-    `text` says what was missing.
+    `against` is "" where that is the file's checksum, or where the other file is missing. `text`
+    describes the result. "unchecked" is not a pass: `text` says what was missing.
     """
 
     link: LinkName
@@ -32,7 +31,7 @@ class Link(Noun, kw_only=True, frozen=True):
 
 
 class Evidence(Result, kw_only=True, frozen=True):
-    """What `verify` says of some files and folders.
+    """The result of `verify` on some files and folders.
 
     "failed" where any link failed, or one that was required was not verified. `signed` are the
     signatures that were written.
@@ -53,7 +52,7 @@ class Evidence(Result, kw_only=True, frozen=True):
 class SignedArtifact(Noun, kw_only=True, frozen=True):
     """A .tflite in a signed statement, with the verdict of its last check; None without one.
 
-    `file` is relative to what was signed, "." for a file that was signed by itself.
+    `file` is relative to what was signed, "." for a file that was signed alone.
     """
 
     file: str

@@ -1,4 +1,4 @@
-"""What a team accepted: the state that the gate compares with."""
+"""The lock: the accepted state that the gate compares with."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ class LockedStage(Noun, kw_only=True, frozen=True):
 
 
 class LockedModel(Noun, kw_only=True, frozen=True):
-    """One model of the configuration as it was accepted, and all that it was made from.
+    """One model of the configuration as it was accepted, and its inputs.
 
-    `inputs` are what went in, by name: hashes of the source, the calibration and test data, and the
-    options that are not at their default, as `convert --engine`;
-    `tools` and `machine` say what it was made and measured with. `test_sha256` and
-    `preprocessing` identify the test samples. `accepted` are the losses that were accepted by
-    name, and have not been made up for since.
+    `inputs` by name: hashes of the source, the calibration and test data, and the options that are
+    not at their default, such as `convert --engine`. `tools` and `machine` converted and measured
+    it. `test_sha256` and `preprocessing` identify the test samples. `accepted` are the accepted
+    losses that have not been made up for since.
     """
 
     name: str
@@ -49,12 +48,12 @@ class LockedModel(Noun, kw_only=True, frozen=True):
     accepted: tuple[AcceptedDrop, ...] = ()
 
     def stage_of(self, row: Measurement) -> LockedStage | None:
-        """What is locked of a measured model: by its name, else the first of its recipe.
+        """The locked stage of a measured model: by its name, else the first of its recipe.
 
-        The runtime is part of the name where there are several, and no reason not to compare.
+        With several runtimes, the name contains the runtime, and stages still compare.
         """
-        named = [one for one in self.stages if (one.name, one.role) == (row.name, row.role)]
-        alike = [one for one in self.stages if row.recipe and one.recipe == row.recipe]
+        named = [stage for stage in self.stages if (stage.name, stage.role) == (row.name, row.role)]
+        alike = [stage for stage in self.stages if row.recipe and stage.recipe == row.recipe]
         return next(iter(named or alike), None)
 
 

@@ -90,7 +90,7 @@ class Profile(Noun, kw_only=True, frozen=True):
     """Where the time of an invoke goes.
 
     `method` says how it was found: by the runtime's own profiling, or by timing models that end
-    after each operator. `total_us` is the median time of the whole model measured beside it;
+    after each operator. `total_us` is the median time of the whole model, measured with it;
     what the operators do not add up to is the residual.
     """
 
@@ -101,7 +101,7 @@ class Profile(Noun, kw_only=True, frozen=True):
     @property
     def residual_us(self) -> float:
         """`total_us` less the sum over the operators; below 0 where they add up to more."""
-        return self.total_us - sum(one.mean_us for one in self.operators)
+        return self.total_us - sum(operator.mean_us for operator in self.operators)
 
 
 class LayerError(Noun, kw_only=True, frozen=True):
@@ -129,7 +129,7 @@ class Measurement(Noun, kw_only=True, frozen=True):
     runtime; of a baseline in TensorFlow it is the whole process. `arena_bytes` is the memory
     that the tensors of the graph need, planned by their lifetimes. `batched_us` are raw times of
     calls of a baseline with `batched_size` samples. `layer_errors` are in the order of the
-    graph. `group` is the directory's part of `name`, "" where models are told apart without it.
+    graph. `group` is the directory's part of `name`, "" where names are unique without it.
     None means that it was not measured, never that it was good. `error` is set, and the rest
     None, where the model did not run.
     """
@@ -165,11 +165,11 @@ class Measurement(Noun, kw_only=True, frozen=True):
     def float_latency(self, rows: Iterable[Measurement]) -> Latency | None:
         """The time of the float32 .tflite in the same runtime: of this directory, else of any."""
         floats = [
-            one
-            for one in rows
-            if one.recipe == "float32" and one.latency and one.runtime == self.runtime
+            row
+            for row in rows
+            if row.recipe == "float32" and row.latency and row.runtime == self.runtime
         ]
-        floats.sort(key=lambda one: one.group != self.group)
+        floats.sort(key=lambda row: row.group != self.group)
         return floats[0].latency if floats else None
 
 
@@ -208,7 +208,7 @@ class Conditions(Noun, kw_only=True, frozen=True):
 class Environment(Noun, kw_only=True, frozen=True):
     """The machine and the versions that the measurements belong to.
 
-    `place` is where it is, as `--runtime` names it: "" for the machine that edgeconv runs on.
+    `host` is where it is, as `--runtime` names it: "" for the machine that edgeconv runs on.
     """
 
     machine: str
@@ -217,11 +217,11 @@ class Environment(Noun, kw_only=True, frozen=True):
     system: str
     python: str
     tools: dict[str, str]
-    place: str = ""
+    host: str = ""
 
 
 class Report(Result, kw_only=True, frozen=True):
-    """A set of measurements made together, beside the baseline they are judged by.
+    """Measurements of one session, with the baseline that they are compared with.
 
     `environment` is of the machine that the artifacts ran on, `conditions` of the same one.
     `checkpoint` is the model that the baseline was exported from, where that was measured too.

@@ -28,8 +28,8 @@ class Measuring(Noun, frozen=True, kw_only=True):
     does. `accelerator`, `python` and `binary` are for the runtimes that know them. `threads` is
     the interpreter's. `metrics`: names, or functions as module:function; none takes top1, where
     there are labels. `output`: the one that labels are for, None for the only one. `profile`
-    and `layers`: the time of each operator, and the error of each layer, too. `serving_warmup`: so
-    many of the samples are written into the trained SavedModel as requests that TensorFlow
+    and `layers`: the time of each operator, and the error of each layer, too. `serving_warmup`: the
+    number of samples that are written into the trained SavedModel as requests that TensorFlow
     Serving warms up with. Without `is_timed` every model is run only to see that it does, in one
     round, and there are no times and no memory.
     """

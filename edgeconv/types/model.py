@@ -7,17 +7,19 @@ from typing import Any, Literal
 
 import msgspec
 
-# What shows a result of a verb: the module has `as_text` and `as_html`.
+from edgeconv.types.words import listed
+
+# The module with `as_text` and `as_html` for the result of a verb.
 _SHOWN = "edgeconv.reporting.pages"
 SourceKind = Literal["saved_model", "keras", "hdf5", "tflite"]
 
 
 class Noun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The base of every noun."""
+    """The base of every type."""
 
 
 class Result(Noun, frozen=True):
-    """What a verb returns. As text it is its table, and in a notebook one of HTML."""
+    """The base of what verbs return: its text is a table, and in a notebook one of HTML."""
 
     def __repr__(self) -> str:
         """The result as a person reads it."""
@@ -35,7 +37,7 @@ class TensorSpec(Noun, kw_only=True, frozen=True):
     """An input or output tensor: its name in the signature, shape and numpy dtype.
 
     `scale` and `zero_point` are empty for a float tensor, of length 1 for a
-    per-tensor and of length C for a per-channel quantised one. Where a SavedModel leaves
+    per-tensor and of length C for a per-channel quantized one. Where a SavedModel leaves
     even the number of dimensions open, `rank_known` is false and `shape` is empty.
     """
 
@@ -51,7 +53,7 @@ class TensorSpec(Noun, kw_only=True, frozen=True):
         """The shape as people read it: "[?, 224, 224, 3]", or "unknown"."""
         if not self.rank_known:
             return "unknown"
-        return "[" + ", ".join("?" if size < 0 else str(size) for size in self.shape) + "]"
+        return f"[{listed('?' if size < 0 else size for size in self.shape)}]"
 
 
 class Signature(Noun, kw_only=True, frozen=True):
@@ -126,8 +128,8 @@ class GraphSummary(Noun, kw_only=True, frozen=True):
 class RuntimeNeed(Noun, kw_only=True, frozen=True):
     """An operator, and the version of it that a runtime must have to run it.
 
-    `declared` is the version in the file, which is lower where a quantiser left it behind.
-    `note` says what is needed beside the version.
+    `declared` is the version in the file, which is lower where a quantizer did not raise it.
+    `note` says what is needed in addition to the version.
     """
 
     operator: str

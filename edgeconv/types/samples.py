@@ -1,4 +1,4 @@
-"""Samples: which were used, and what was done to them."""
+"""Samples, and their preprocessing."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from edgeconv.types.model import Noun
 
 
 class Preprocessing(Noun, kw_only=True, frozen=True, rename="kebab", omit_defaults=True):
-    """What is done to a stored sample before the model gets it, in the order of the fields.
+    """The preprocessing of a stored sample for the model, in the order of the fields.
 
-    `length`: a sample (values,) or (values, columns) is cut, or filled with zeros, at its end
-    to so many values.
+    `length`: the number of values that a sample (values,) or (values, columns) is cut or padded to,
+    with zeros at its end.
     `channels`: what pixels (height, width) or (height, width, 1 to 4) become: "rgb" and "bgr"
     give three channels, "gray" one, (height, width, 1), by the weights of ITU-R BT.601. Stored
     pixels are taken to be in the order red, green, blue, and a last channel of two or four to be
@@ -62,8 +62,8 @@ class Steps(Noun, kw_only=True, frozen=True):
 class DataIdentity(Noun, kw_only=True, frozen=True):
     """Which samples were used: where from, how many, and the hash of them and their labels.
 
-    `sha256` is of the samples as they are stored, and so the same whatever is done to them;
-    `preprocessing` is what was done to them, as `--preprocess` takes it, "" for nothing.
+    `sha256` is of the samples as stored, before `preprocessing`, which is as `--preprocess` takes
+    it, "" for none.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""What each layer of a model loses by being quantised."""
+"""What each layer of a model loses by quantization."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgeconv.types.conversion import (
 )
 from edgeconv.types.model import Noun, Result
 
-# What is better by less is no better: other samples would say otherwise.
+# A smaller gain may be a loss on other samples.
 LEAST_GAIN_DB = 0.5
 
 
@@ -34,18 +34,18 @@ class Sensitivity(Noun, kw_only=True, frozen=True):
 
 
 class DebuggedLayer(Noun, kw_only=True, frozen=True):
-    """One layer of a float graph, and what its precision in the quantised file does.
+    """One layer of a float graph, and the effect of its precision in the quantized file.
 
-    `place` is its number in the graph, from 1. `weight_bytes` is what its largest constant takes
+    `position` is its number in the graph, from 1. `weight_bytes` is what its largest constant takes
     in `precision`. `alone_snr_db` is the lowest signal-to-noise ratio of the model's outputs when
-    this layer alone is quantised; None where it runs in float, or does not run so. `inside_snr_db`
-    is that of the layer's own output in the quantised file, with the errors of the layers before
+    this layer alone is quantized; None where it runs in float, or does not run so. `inside_snr_db`
+    is that of the layer's own output in the quantized file, with the errors of the layers before
     it; None where the file has no tensor of that name and shape.
     """
 
     layer: str
     operator: str
-    place: int
+    position: int
     weights: int
     weight_bytes: int
     precision: Precision
@@ -64,10 +64,10 @@ class LayerFix(Noun, kw_only=True, frozen=True):
 class Debugged(Result, kw_only=True, frozen=True):
     """Which layers of a model lose most by a recipe, and what helps.
 
-    `outputs` is how far each output of the quantised model is from the float32 model's, `snr_db`
+    `outputs` is how far each output of the quantized model is from the float32 model's, `snr_db`
     the lowest of their signal-to-noise ratios, and like all the others here it is over the same
     `samples` of those that calibrated. `layers` has the costliest first, by `alone_snr_db`.
-    `fixes` are all that were tried, in that order; `post_training` says which ranges and
+    `fixes` are all that were tried, in order; `post_training` says which ranges and
     methods the file has.
     """
 
@@ -94,10 +94,10 @@ class Debugged(Result, kw_only=True, frozen=True):
         Each makes the outputs clearly better than the file does as it is, and than every smaller
         one of these.
         """
-        found: list[LayerFix] = []
+        helpful: list[LayerFix] = []
         best_db = self.snr_db
         for fix in sorted(self.fixes, key=lambda each: (each.size_bytes, -each.snr_db)):
             if fix.snr_db >= best_db + LEAST_GAIN_DB:
-                found.append(fix)
+                helpful.append(fix)
                 best_db = fix.snr_db
-        return tuple(found)
+        return tuple(helpful)

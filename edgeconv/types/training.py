@@ -142,16 +142,16 @@ class TrainingRecord(Result, kw_only=True, frozen=True):
 
 
 class Qat(Noun, kw_only=True, frozen=True):
-    """How quantisation-aware training is done.
+    """How quantization-aware training is done.
 
     `target`: what the outputs are trained to be, the samples' labels or what the float model
-    answers. `layers`: names or patterns (`fnmatch`) of those to quantise, none for all.
+    answers. `layers`: names or patterns (`fnmatch`) of those to quantize, none for all.
     `fine_tune_epochs` are those of pruning and of clustering. `warmup_steps`
     only find ranges, before the weights change. From epoch `freeze_batch_norm_after` on, batch
-    normalisation no longer follows its batches; 0: it never does, None: always. `patience`:
+    normalization no longer follows its batches; 0: it never does, None: always. `patience`:
     epochs without a better validation result after which it ends, None: it does not. `prune` is
     the share of zeros to train to, and `cluster` the number of different weights a layer may
-    have, each before the quantisation and kept by it.
+    have, each before the quantization and kept by it.
     """
 
     target: QatTarget = "labels"
@@ -171,7 +171,7 @@ class Qat(Noun, kw_only=True, frozen=True):
 
 
 class TreatedLayer(Noun, kw_only=True, frozen=True):
-    """What became of a layer in quantisation-aware training, and why it was left float."""
+    """What became of a layer in quantization-aware training, and why it was left float."""
 
     name: str
     kind: str
@@ -193,7 +193,7 @@ class Validated(Noun, kw_only=True, frozen=True):
 
 
 class QatRecord(Noun, kw_only=True, frozen=True):
-    """The quantisation-aware training behind an artifact.
+    """The quantization-aware training behind an artifact.
 
     `source` is the SOURCE of the labelled samples, `equalized` the pairs of layers between which
     channels of very different ranges were brought to like ones beforehand, `rebuilt` whether a

@@ -30,11 +30,11 @@ class Loss(Noun, kw_only=True, frozen=True):
 
 
 class TuningTrial(Noun, kw_only=True, frozen=True):
-    """One recipe that was made and judged by the search samples.
+    """One recipe that was converted, and evaluated on the search samples.
 
-    `name` is the recipe's, and what it has besides. `error` says why it could not be made, and is
-    "" if it was. `chance` is how probable it is that its drop on the fresh samples is within the
-    budget. `latency_us` is the median time, None where the objective is the size, and
+    `name` is the recipe's, with its differences from the default. `error` says why its conversion
+    failed, "" if it did not. `chance` is the probability that its drop on the fresh samples is
+    within the budget. `latency_us` is the median time, None where the objective is the size, and
     `latency_interval_us` its 95 % interval. `post_training` is what
     was chosen for it, and `seconds` what it took.
     """
@@ -63,7 +63,7 @@ class TuningTrial(Noun, kw_only=True, frozen=True):
 
 
 class Confirmation(Noun, kw_only=True, frozen=True):
-    """A trial judged once more, by samples that nothing of the search had seen."""
+    """A trial evaluated again, on samples that the search had never seen."""
 
     trial: str
     loss: Loss
@@ -80,7 +80,7 @@ class Tuning(Result, kw_only=True, frozen=True):
     in cost or drop beyond noise. `recommended` names the trial that was confirmed, and is "" where
     none was; `closest` is then the one that comes nearest to the budget. `artifact` and
     `recipe_file` are in `directory`. `stopped` is the limit that ended the search, "" where it came
-    to its end. `advice` says what to do where quantising costs too much.
+    to its end. `advice` says what to do where quantization costs too much.
     """
 
     format: Literal[1] = 1
@@ -119,4 +119,4 @@ class Tuning(Result, kw_only=True, frozen=True):
 
     def trial(self, name: str) -> TuningTrial:
         """The trial of this name."""
-        return next(one for one in self.trials if one.name == name)
+        return next(trial for trial in self.trials if trial.name == name)

@@ -31,7 +31,7 @@ def test_a_project_names_nothing_outside_of_itself(
     assert not place.ran.exists()
     # What is wrong, where, and what to type or write to have it all the same.
     assert re.search(r"edgeconv\.toml(, line |:)\d", said)
-    assert "project" in said or "which a file alone cannot have run or reached" in said
+    assert "project" in said or "which a configuration alone may not do" in said
     assert "--allow" in said or ("~" in text and "write the path" in said)
 
 

@@ -98,7 +98,7 @@ def test_a_manifest_describes_a_file_beside_it(name: str, place: Place) -> None:
     manifest = embed_models.float_tiny(place.checkout / "received").with_suffix(".json")
     said = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**said, "file": name}))
-    with pytest.raises(InputRefused, match="is not the name of a file beside it"):
+    with pytest.raises(InputRefused, match="is not the name of a file next to it"):
         read_noun(manifest, Artifact, what="manifest")
 
 

@@ -306,7 +306,7 @@ def test_a_lock_edited_by_hand_is_refused(team: Team):
     for options in ((), ("--update",)):
         answer = team.checks(*options)
         assert answer.code == 3
-        assert "what is locked of model 'mnist' is not as" in answer.errors
+        assert "the lock of model 'mnist' is not as" in answer.errors
         assert "git checkout" in answer.errors
     assert locked_bytes(team).decode() == edited
 

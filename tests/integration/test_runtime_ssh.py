@@ -56,7 +56,7 @@ def left_behind(server: Server) -> list[str]:
 
 def test_a_model_is_timed_and_gives_outputs_there_and_nothing_stays(server, tmp_path, model):
     with opened(server, tmp_path) as runtime:
-        assert runtime.environment.place == f"ssh:{server.place().partition('?')[0]}"
+        assert runtime.environment.host == f"ssh:{server.place().partition('?')[0]}"
         assert runtime.environment.tools["ai-edge-litert"]
         assert runtime.environment.cores == psutil.cpu_count()
         timed = runtime.time(model, SAMPLES, TIMING)

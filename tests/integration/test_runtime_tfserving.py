@@ -100,7 +100,7 @@ def test_a_served_model_gives_its_outputs_and_is_timed(server, tmp_path, kind):
         "large": "bool",
     }
     assert runtime.environment.tools == {"served model": "two, version 3"}
-    assert runtime.environment.place == f"tfserving:{server.places[kind]}"
+    assert runtime.environment.host == f"tfserving:{server.places[kind]}"
     assert len(timed.samples_us) == 5
     assert min(*timed.samples_us, timed.first_us, timed.load_us) > 50
     assert timed.warmup >= 2

@@ -176,5 +176,5 @@ class AdbRuntime:
             system=f"Android {facts.get('release', '').strip()}",
             python="",
             tools={"benchmark_model": self._version},
-            place=f"adb:{serial}",
+            host=f"adb:{serial}",
         )

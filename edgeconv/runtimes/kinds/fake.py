@@ -88,7 +88,7 @@ class Fake:
             system="fake",
             python="",
             tools={"fake": _VERSION},
-            place=f"fake:{place}" if place else "fake",
+            host=f"fake:{place}" if place else "fake",
         )
         self._fault = fault
         self._timed = 0

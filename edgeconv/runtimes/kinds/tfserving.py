@@ -72,7 +72,7 @@ class ServingRuntime:
             system="unknown",
             python="",
             tools={"served model": f"{address.name}, version {self._version}"},
-            place=f"tfserving:{address}",
+            host=f"tfserving:{address}",
         )
 
     def time(self, model: Model, inputs: Arrays, timing: Timing) -> Timed:

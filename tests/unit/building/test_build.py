@@ -268,7 +268,7 @@ def changed(old: str, new: str) -> str:
 @pytest.mark.parametrize(
     ("config", "code", "said"),
     [
-        ("[model.net\n", 2, "edgeconv.toml:1: error: edgeconv.toml is no valid TOML"),
+        ("[model.net\n", 2, "edgeconv.toml:1: error: edgeconv.toml is not valid TOML"),
         (changed("target", "targte"), 2, "edgeconv.toml:7: error: unknown option of"),
         (changed('"int8"', "8"), 2, "edgeconv.toml:4: error: to of [convert] must be"),
         (changed('"c"', '"cc"'), 2, "edgeconv.toml:6: error: net: unknown target 'cc'"),

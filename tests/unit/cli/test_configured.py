@@ -119,7 +119,7 @@ def test_another_file_can_be_named_and_the_one_here_is_then_not_read() -> None:
     write("[bench]\nrounds = no toml\n")
     write("[bench]\nrounds = 4\n", "other.toml")
     assert typed("bench", "m", "--config", "other.toml").measuring.rounds == 4
-    with pytest.raises(UsageError, match=r"edgeconv\.toml is no valid TOML.*line 2"):
+    with pytest.raises(UsageError, match=r"edgeconv\.toml is not valid TOML.*line 2"):
         typed("bench", "m")
 
 

@@ -86,7 +86,7 @@ def with_every_option(text: str) -> str:
 def test_without_data_it_limits_what_can_be_measured_only() -> None:
     config = loaded(config_text(start()))
     assert config.tables["convert"]["to"] == ["float32", "float16", "dynamic"]
-    assert set(limited(config, "mnist").every.given()) == {"max-size-ratio"}
+    assert set(limited(config, "mnist").every.by_name()) == {"max-size-ratio"}
     assert set(config.budget.recipe) == {"float16"}
 
 
@@ -157,7 +157,7 @@ def test_hostile_names_stay_in_their_comments_and_quotes() -> None:
     config = loaded(text)
     assert config.tables["convert"]["signature"] == [HOSTILE]
     assert config.models["n" * 64].source == f"m/{HOSTILE}"
-    assert set(config.budget.every.given()) == {"max-size-ratio"}
+    assert set(config.budget.every.by_name()) == {"max-size-ratio"}
 
 
 def test_what_is_shown_of_check_are_options_that_it_has() -> None:

@@ -129,7 +129,7 @@ def test_every_limit_of_the_noun_can_be_set_and_is_explained(file: Path) -> None
         "allowed-operators": '["ADD"]',
     }
     config = load(file, "[budget]\n" + "".join(f"{n} = {v}\n" for n, v in values.items()))
-    assert list(config.budget.every.given()) == list(LIMITS)
+    assert list(config.budget.every.by_name()) == list(LIMITS)
     assert set(LIMITS) >= FRACTIONS | ABOVE_ZERO | SIGNED
     assert len(ABOVE_ZERO) == 7
 
@@ -206,8 +206,8 @@ def test_a_file_without_a_budget_is_a_configuration_but_no_budget(file: Path) ->
         ('[model.m]\nsource = "a\\u0000"\n', 2, "source must be a path", ""),
         ("[model.m]\nsource = 'm'\nsorce = 'm'\n", 3, "unknown key 'sorce'", "mean 'source'"),
         ("[model.m]\nsource = 'm'\nconvert = 1\n", 3, "'convert' must be a table", ""),
-        ("[model.'../m']\nsource = 'm'\n", 1, "'../m' is no name of a model", "letters"),
-        ("[model.'']\nsource = 'm'\n", 1, "'' is no name of a model", "letters"),
+        ("[model.'../m']\nsource = 'm'\n", 1, "'../m' is not the name of a model", "letters"),
+        ("[model.'']\nsource = 'm'\n", 1, "'' is not the name of a model", "letters"),
         ("[model.m]\nsource='m'\n[model.m.budget]\n", 3, "[model.m.budget] sets no limit", ""),
         ("[bench]\ndata = 'd'\nround = 1\n", 3, "`edgeconv bench`: 'round'", "mean 'rounds'"),
         ("[convert]\nto = 'int8,int18'\n", 2, "unknown recipe 'int18'", "did you mean 'int8'"),
@@ -270,8 +270,8 @@ def test_toml_that_ends_too_early_is_refused_with_line_and_column_too(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[budget]\nmin-accuracy = 0.9\nmin-accuracy = 0.1\n", "is no valid TOML"),
-        (f"a = {'9' * 5000}\n", "is no valid TOML"),
+        ("[budget]\nmin-accuracy = 0.9\nmin-accuracy = 0.1\n", "is not valid TOML"),
+        (f"a = {'9' * 5000}\n", "is not valid TOML"),
         (f"a = {'[' * 8_000}\n", "too deep"),
         (f"x = 1\n{'a.' * 100_000}b = 1\n", "line 2: more than 8 KiB"),
         ("a = 1\n" * (MOST_BYTES // 6 + 1), "256 KiB"),
@@ -299,7 +299,7 @@ def test_a_missing_file_a_directory_and_no_path_at_all_are_refused(file: Path) -
         load_config(file, COMMANDS)
     with pytest.raises(UsageError, match="cannot be read: Is a directory"):
         load_config(file.parent, COMMANDS)
-    with pytest.raises(UsageError, match="no path"):
+    with pytest.raises(UsageError, match="not a path"):
         load_config(Path("a\0b"), COMMANDS)
 
 

@@ -115,7 +115,7 @@ def test_the_report_says_what_was_measured_where_and_how(models: Path) -> None:
     assert report.command[:3] == ("edgeconv", "bench", str(models))
     assert report.command[report.command.index("--rounds") + 1] == "2"
     assert report.conditions is not None
-    assert report.environment.place == ""
+    assert report.environment.host == ""
     for row in report.measurements:
         assert row.latency is not None
         assert len(row.latency.warmup) == 2

@@ -182,7 +182,7 @@ def test_operators_and_ends_are_compared_where_the_reports_have_the_manifests() 
         ("FULLY_CONNECTED", 4, 0, 2),
     ]
     (tensor,) = model.tensors
-    assert (tensor.place, tensor.before.dtype, tensor.after.dtype) == ("input", "float32", "int8")  # type: ignore[union-attr]
+    assert (tensor.role, tensor.before.dtype, tensor.after.dtype) == ("input", "float32", "int8")  # type: ignore[union-attr]
 
 
 def test_an_empty_report_is_refused() -> None:
@@ -214,7 +214,7 @@ def test_two_files_differ_in_size_operators_tensors_and_ends(files: tuple[Path, 
         ("FULLY_CONNECTED", 1, 1, 0),
         ("FULLY_CONNECTED", 4, 0, 1),
     ]
-    assert [(t.place, t.after.name if t.after else "") for t in model.tensors] == [
+    assert [(t.role, t.after.name if t.after else "") for t in model.tensors] == [
         ("input", "x"),
         ("output", "y"),
         *(("inside", name) for name in "xwby"),
@@ -227,7 +227,7 @@ def test_two_files_differ_in_size_operators_tensors_and_ends(files: tuple[Path, 
 def test_many_equal_values_are_told_once(files: tuple[Path, Path]) -> None:
     spec = TensorSpec(name="a/Relu;a/BiasAdd", shape=(2,), dtype="int8")
     many = msgspec.structs.replace(spec, scale=(0.5, 0.25), zero_point=(0, 0))
-    change = TensorChange(place="inside", before=spec, after=many)
+    change = TensorChange(role="inside", before=spec, after=many)
     model = ModelDifference(before="m", after="m", same_file=False, tensors=(change,))
     text = text_of(Difference(before="x", after="y", models=(model,)))
     assert "  a/Relu …: scale none → 0.25 to 0.5 in 2 channels, " in text
@@ -241,7 +241,7 @@ def test_a_changed_scale_alone_is_found(files: tuple[Path, Path], tmp_path: Path
     other.write_bytes(tiny_tflite.packed(model))
     difference = compare(files[1], other)
     found = the_only(difference)
-    assert [t.place for t in found.tensors] == ["output", "inside"]
+    assert [t.role for t in found.tensors] == ["output", "inside"]
     assert found.operators == ()
     assert "output y: scale 64 → 32" in text_of(difference)
 

@@ -44,7 +44,7 @@ def layer(name: str, alone: float | None, **changes: Any) -> DebuggedLayer:
     whole = DebuggedLayer(
         layer=name,
         operator="CONV_2D",
-        place=1,
+        position=1,
         weights=16384,
         weight_bytes=16384,
         precision="int8",
@@ -298,7 +298,7 @@ def test_a_file_that_convert_would_refuse_is_debugged(tmp_path: Path, source: st
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["{model}"], 2, "Missing option '--calibration'"),
+        (["{model}"], 2, "missing option --calibration"),
         (["gone", "--calibration", "{source}"], 3, "gone does not exist"),
         (["{model}", "--calibration", "gone.npz"], 3, "gone.npz does not exist"),
         (["{model}", "--calibration", "{source}", "--samples", "0"], 2, "at least one sample"),
@@ -310,7 +310,7 @@ def test_a_file_that_convert_would_refuse_is_debugged(tmp_path: Path, source: st
         (["{model}", "--calibration", "{source}", "--to", "int8,dynamic"], 2, "one recipe at a"),
         (["{model}", "--calibration", "{source}", "--layer", "nt/first=int8"], 2, "no layer fits"),
         (["{quantised}", "--calibration", "{source}"], 3, "quantized already"),
-        (["--help"], 0, "MODEL is anything that `convert` takes"),
+        (["--help"], 0, "MODEL is what `convert` takes"),
     ],
 )
 def test_the_program_ends_with_the_documented_exit_code_and_loads_no_tensorflow(

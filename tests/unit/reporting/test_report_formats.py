@@ -223,7 +223,7 @@ def test_even_the_same_report_twice_has_different_names() -> None:
     ("changes", "reason"),
     [
         ({"environment": elsewhere(machine="other")}, "machine: build-7 and other"),
-        ({"environment": elsewhere(place="ssh:pi@pi")}, "place: this machine and ssh:pi@pi"),
+        ({"environment": elsewhere(host="ssh:pi@pi")}, "host: this machine and ssh:pi@pi"),
         (
             {"data": msgspec.structs.replace(example.report().data, sha256="e" * 64)},
             "hash of the samples",

@@ -176,7 +176,7 @@ def hostile_report(text: str) -> Report:
         command=(text, text),
         conditions=msgspec.structs.replace(CONDITIONS, governor=text),
         environment=msgspec.structs.replace(
-            example.report().environment, machine=text, cpu=text, place=text, tools={text: text}
+            example.report().environment, machine=text, cpu=text, host=text, tools={text: text}
         ),
     )
 

@@ -95,6 +95,7 @@ def marked() -> list[str]:
         f"{room(source)} {source.name}:{line}: {match[0]!r} in {text[:80]!r}"
         for source in SOURCES
         for line, text in texts(source)
+        if text not in WORDS["kept"]["texts"]
         for match in MARKS.finditer(text)
     ]
 

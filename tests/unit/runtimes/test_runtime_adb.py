@@ -98,7 +98,7 @@ def test_a_model_is_timed_on_the_phone_and_nothing_stays_there(phone, tmp_path, 
         timed = runtime.time(model, SAMPLES, TIMING)
         assert len(phone.left) == 1
     assert (environment.machine, environment.cpu) == ("arm64-v8a", "AC1234 (Acme Phone 7)")
-    assert (environment.system, environment.place) == ("Android 14", "adb:0A1B2C")
+    assert (environment.system, environment.host) == ("Android 14", "adb:0A1B2C")
     assert environment.cores == os.cpu_count()
     assert environment.tools == {"benchmark_model": sha256_file(phone.binary)[:12]}
     assert (timed.runtime, timed.version) == ("benchmark_model", sha256_file(phone.binary)[:12])

@@ -127,7 +127,7 @@ def test_that_nothing_is_run_is_said(tmp_path):
     said: list[str] = []
     settings = RuntimeSettings(scratch=tmp_path, on_progress=said.append)
     with open_runtime(RuntimeChoice(name="fake"), settings) as runtime:
-        assert runtime.environment.place == "fake"
+        assert runtime.environment.host == "fake"
     assert said == ["the runtime is fake: nothing is run, times and outputs are made up"]
 
 

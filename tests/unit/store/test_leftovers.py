@@ -96,7 +96,7 @@ def test_clear_removes_all_of_it_and_nothing_of_anybody_else(filled: Path) -> No
     assert "runtimes: 2, 200 B" in done.output
     left = sorted(str(path.relative_to(filled)) for path in filled.rglob("*") if path.is_file())
     assert left == ["photos/holiday.jpg", "runtimes/mine"]
-    assert CliRunner().invoke(command, ["clear"]).output == "nothing was there\n"
+    assert CliRunner().invoke(command, ["clear"]).output == "nothing was stored\n"
 
 
 def test_parts_are_cleared_by_name(filled: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from edgeconv.config.lock_text import model_of
 from edgeconv.errors import InputRefused
 from edgeconv.store import read_noun
-from edgeconv.types import Check, PostTraining
+from edgeconv.types import Check, Environment, PostTraining
 
 
 def test_a_method_of_an_older_manifest_has_the_name_of_today(tmp_path: Path) -> None:
@@ -36,5 +36,22 @@ def test_a_name_that_never_was_is_refused(tmp_path: Path) -> None:
 
 def test_an_older_lock_has_the_methods_of_today() -> None:
     inputs = {"convert --methods": "equalisation,rounding"}
-    table = {"inputs": inputs, "test-sha256": "0" * 64, "test-samples": 1}
-    assert model_of("m", table).inputs == {"convert --methods": "equalization,rounding"}
+    machine = {"cpu": "A", "place": "ssh:pi"}
+    table = {"inputs": inputs, "test-sha256": "0" * 64, "test-samples": 1, "machine": machine}
+    model = model_of("m", table)
+    assert model.inputs == {"convert --methods": "equalization,rounding"}
+    assert model.machine == {"cpu": "A", "host": "ssh:pi"}
+
+
+def test_the_machine_of_an_older_report_has_a_host(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    environment = {
+        "machine": "m",
+        "cpu": "A",
+        "cores": 2,
+        "system": "s",
+        "python": "3",
+        "tools": {},
+    }
+    file.write_bytes(msgspec.json.format(msgspec.json.encode({**environment, "place": "ssh:pi"})))
+    assert read_noun(file, Environment, what="machine").host == "ssh:pi"

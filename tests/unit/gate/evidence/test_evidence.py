@@ -411,8 +411,8 @@ def test_a_record_cannot_name_files_outside_and_a_manifest_none_elsewhere(projec
     manifest = json.loads(MANIFEST.read_bytes())
     del manifest["checksum"]
     for file, why in (
-        ("../net.tflite", "is not the name of a file beside it"),
-        ("/etc/passwd", "is not the name of a file beside it"),
+        ("../net.tflite", "is not the name of a file next to it"),
+        ("/etc/passwd", "is not the name of a file next to it"),
         ("other.tflite", "its manifest is that of"),
     ):
         manifest["file"] = file

@@ -280,7 +280,7 @@ def test_a_passphrase_is_asked_for_at_a_terminal_and_not_shown(here: Path) -> No
         (["--sign", "key.pub"], 2, "cannot be used to sign"),
         (["--key", "key.pem"], 2, "cannot be used to sign or verify"),
         (["--key", "key.pub", "--certificate", "root.pem"], 2, "give one of"),
-        (["--sign", "key.pem", "--key", "key.pub"], 2, "a run of its own"),
+        (["--sign", "key.pem", "--key", "key.pub"], 2, "in another run"),
         (["--identity", "me@example.com"], 2, "go together"),
         (["--sign", "locked.pem", "--certificate", "certificate.pem"], 2, "has a passphrase"),
     ],
