@@ -18,6 +18,7 @@ import importlib
 import json
 import math
 import os
+import pkgutil
 import runpy
 import selectors
 import signal
@@ -42,7 +43,6 @@ _IMPORTS = {
     "plain": (
         *("numpy", "msgspec", "scipy.stats", "PIL.Image", "h5py", "pyarrow.parquet", "psutil"),
         *("ai_edge_litert.interpreter", "ai_edge_quantizer.quantizer"),
-        *("edgeconv.processes.tasks", "edgeconv.processes.persistent", "edgeconv.data.reading"),
     ),
     "tensorflow": ("tensorflow", "keras", "tf_keras"),
 }
@@ -189,11 +189,11 @@ class Forked:
         sys.audit("subprocess.Popen", words[0], words, str(cwd), env)
         self.returncode: int | None = None
         self.stdout = None
+        self._connection = _connected(kind or _kind(words))
         kept = list(pass_fds)
         theirs, ours = os.pipe()
         answers, gives = os.pipe() if stdout == subprocess.PIPE else (-1, os.dup(stdout.fileno()))
         request = {"words": words, "cwd": str(cwd), "environment": env, "kept": kept}
-        self._connection = _connected(kind or _kind(words))
         content = json.dumps(request).encode()
         socket.send_fds(self._connection, [content], [theirs, gives, stderr.fileno(), *kept])
         os.close(theirs)
@@ -231,7 +231,9 @@ class Forked:
         return os.waitstatus_to_exitcode(ended[1])
 
     def __del__(self) -> None:
-        self._connection.close()
+        # There is none where there was no server.
+        if hasattr(self, "_connection"):
+            self._connection.close()
 
 
 _forks: dict[int, Forked] = {}
@@ -294,7 +296,7 @@ def serve(place: Path, kind: str) -> None:
     # The shell has what runs in the background ignore these.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-    for name in (*_IMPORTS["plain"], *(_IMPORTS[kind] if kind != "plain" else ())):
+    for name in (*_IMPORTS["plain"], *(_IMPORTS[kind] if kind != "plain" else ()), *_ours()):
         importlib.import_module(name)
     del sys.path[0]
     run = os.pidfd_open(json.loads((place / _RUN).read_text(encoding="utf-8"))["pid"])
@@ -328,6 +330,15 @@ def serve(place: Path, kind: str) -> None:
             else:
                 selector.unregister(key.data.process)
                 key.data.tell_end()
+
+
+def _ours() -> Iterator[str]:
+    """The modules of edgeconv, but for the command line, which no child is."""
+    import edgeconv
+
+    for module in pkgutil.walk_packages(edgeconv.__path__, "edgeconv."):
+        if not module.name.startswith(("edgeconv.cli", "edgeconv.__main__")):
+            yield module.name
 
 
 class _Child:
