@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ import edgeconv
 from edgeconv import types
 from edgeconv.cli import cli
 from edgeconv.requests.option import leaves_of
-from edgeconv.requests.table import VERBS
+from edgeconv.requests.table import VERBS, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -199,9 +200,11 @@ def _functions() -> str:
 
 
 def _verb(name: str, function: Any) -> Iterator[str]:
-    fields = ", ".join(inspect.signature(function).parameters)
-    yield f"```python\nedgeconv.{name}({fields})\n```"
-    yield _text(function.__doc__)
+    call = f"edgeconv.{name}({', '.join(inspect.signature(function).parameters)})"
+    wrapped = textwrap.wrap(call, 80, subsequent_indent="    ", break_on_hyphens=False)
+    yield "```python\n" + "\n".join(wrapped) + "\n```"
+    yield _text(inspect.getdoc(named(VERBS[name].function)))
+    yield _text(inspect.getdoc(VERBS[name].kind))
     rows = [
         (_code(".".join(leaf.path)), _cell(leaf.option.help or ""))
         for leaf in leaves_of(VERBS[name].kind)

@@ -25,17 +25,17 @@ _INTRODUCTION = """\
 # Coverage
 
 Every architecture below, built with random weights or trained in seconds, by every recipe.
-This document is generated (see the end); `python -m pytest tests/coverage` makes the small
-ones in every run, and with `-m slow` all of them.
+This page is generated (see the end); `python -m pytest tests/coverage` runs the small
+architectures each time, and with `-m slow` all of them.
 
 A cell is the signal-to-noise ratio, in decibels, of the worst output on held-back samples:
 of float32 against the trained model, of the others against float32. 20 dB are an error of a
-tenth of the output's variation, 40 dB of a hundredth; *exact* is no difference at all. Random
-weights are harder to quantise than trained ones, and nothing here is an accuracy. Names after
+tenth of the output's variation, 40 dB of a hundredth; *exact* is no difference. Random
+weights are harder to quantize than trained ones, and nothing here is an accuracy. Names after
 the number are operators that stay in float: int8 and int16x8 refuse that by default, and
 were allowed exactly the operators that the refusal named (`--allow-float`). The last column
-says which of the files, as they are, give in tflite-runtime 2.14.0 the answers that they give
-in LiteRT. It loads dynamic files with dense layers and computes nonsense without an error:
+counts the files that give the same outputs in tflite-runtime 2.14.0 as in LiteRT, unchanged.
+It loads dynamic files with dense layers and computes nonsense without an error:
 `--target-runtime tflite-runtime==2.14.0` makes files that are right there."""
 
 
