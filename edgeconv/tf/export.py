@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -22,7 +23,7 @@ from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _UNFINISHED = ".unfinished-"
 _SAVED_MODEL, _KERAS_FILE, _RECORD = "saved_model", "model.keras", "training.json"
@@ -139,14 +140,39 @@ def _save(model: Any, directory: Path) -> None:
 
     saved_model = str(directory / _SAVED_MODEL)
     try:
-        if keras_of(model).__name__ == "tf_keras":
-            export_inference(model, saved_model)
-        else:
-            export_keras(model, saved_model)
+        with _outside_of_the_cluster():
+            if keras_of(model).__name__ == "tf_keras":
+                export_inference(model, saved_model)
+            else:
+                export_keras(model, saved_model)
         model.save(str(directory / _KERAS_FILE))
     except tf.errors.OpError as error:
         # TensorFlow writes the variables, and raises its own errors.
         raise OutputRefused(f"cannot write {directory.parent}: {error.message}") from error
+
+
+@contextlib.contextmanager
+def _outside_of_the_cluster() -> Iterator[None]:
+    """Trace functions without the settings of the cluster that this process is a member of.
+
+    TensorFlow writes the members' names into each call of a function (config_proto), and the scan
+    refuses a model that names other machines.
+    """
+    from tensorflow.core.protobuf import config_pb2
+    from tensorflow.python.eager import context
+
+    current = context.context()
+    before = current.function_call_options
+    settings = config_pb2.ConfigProto.FromString(before.config_proto_serialized)
+    for field in ("device_filters", "cluster_def", "rpc_options"):
+        settings.ClearField(field)
+    settings.experimental.ClearField("collective_group_leader")
+    settings.experimental.ClearField("collective_nccl")
+    current.function_call_options = context.FunctionCallOptions(config_proto=settings)
+    try:
+        yield
+    finally:
+        current.function_call_options = before
 
 
 def export_keras(model: Any, directory: str, fixed: FixedShapes = FixedShapes()) -> None:
